@@ -1,0 +1,323 @@
+"""Tools from MCP servers (extra `mcp`), over stdio or streamable HTTP.
+
+Law: a tool is a plain definition; it connects when it is first called, in whatever process and event loop that is, so
+a run that resumes elsewhere needs no connection that somebody else held. A call whose connection is lost is repeated
+once, and only if it cannot have reached the server or the server declared it repeatable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import sys
+import threading
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from copy import deepcopy
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from helix.adapters.mcp_session import Connection, ConnectionLostError
+from helix.core.context import ToolContext
+from helix.core.errors import DefinitionError, ToolError
+from helix.core.json import JsonObject, JsonValue
+from helix.core.tools import DEFAULT_TOOL_TIMEOUT_S, FINISH_TOOL_NAME, SUBAGENT_TOOL_PREFIX, Approval, Tool
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+Listing = Sequence[Mapping[str, Any]]
+_PAGES = 100
+
+
+class MCPServer:
+    """An MCP server: a command to start and talk to over its standard streams, or the address of a running one.
+
+    A started server gets `env` and the few variables that are safe to inherit (PATH, HOME, ...), not the whole
+    environment. `timeout_s` bounds one call, `connect_timeout_s` start and handshake. Use it as
+    `async with MCPServer(...) as server: tools = await server.tools()`, or give its tools to an agent with `mcp_tools`.
+    A connection that a call has opened lives until `close`, or until its event loop ends.
+    """
+
+    def __init__(
+        self,
+        *,
+        command: str | None = None,
+        args: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        url: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        name: str | None = None,
+        timeout_s: float = DEFAULT_TOOL_TIMEOUT_S,
+        connect_timeout_s: float = 30.0,
+    ) -> None:
+        if (command is None) == (url is None):
+            raise DefinitionError("MCP server", "command", "give a command to start, or the url of a running server")
+        self.name = name or os.path.basename(command or "") or str(url)
+        for field, wrong in (("headers", url is None and headers), ("env", command is None and env)):
+            if wrong:
+                raise DefinitionError(f"MCP server {self.name!r}", field, "has no meaning for this kind of server")
+        self.timeout_s, self.connect_timeout_s = timeout_s, connect_timeout_s
+        self._command, self._args, self._cwd = command, list(args), None if cwd is None else str(cwd)
+        self._env = None if env is None else dict(env)
+        self._url, self._headers = url, dict(headers or {})
+        self._connection: Connection | None = None
+
+    async def __aenter__(self) -> MCPServer:
+        await self._connected().client()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection of this event loop, if there is one. The tools stay usable: they connect again."""
+        connection, self._connection = self._connection, None
+        if connection is not None and connection.loop is asyncio.get_running_loop():
+            await connection.close()
+
+    async def tools(
+        self, prefix: str | None = None, only: Collection[str] | None = None, *, require_approval: Approval = False
+    ) -> list[Tool[Any]]:
+        """The server's tools as they are now; see `mcp_tools` for the arguments."""
+        listing = await self.listing()
+        return mcp_tools(self, listing, prefix=prefix, only=only, require_approval=require_approval)
+
+    async def listing(self) -> list[JsonObject]:
+        """What the server says of its tools, as JSON: save it, and `mcp_tools` needs no connection to define them."""
+        return await _listed(await self._connected().client())
+
+    async def call(self, tool: str, arguments: JsonObject, *, repeatable: bool = False) -> JsonValue:
+        """Call a tool by the server's own name for it. Structured content, else text; a failure is a `ToolError`."""
+        try:
+            result = await self._connected().call(tool, arguments, self.timeout_s)
+        except ConnectionLostError as lost:
+            if lost.sent and not repeatable:
+                raise ToolError(f"{lost}; whether {tool!r} was executed is unknown") from lost
+            result = await self._connected().call(tool, arguments, self.timeout_s)
+        return _content(tool, result)
+
+    def _connected(self) -> Connection:
+        known = self._connection
+        if known is None or known.lost.is_set() or known.loop is not asyncio.get_running_loop():
+            _require_mcp()
+            known = self._connection = Connection(self.name, self._transport, self.connect_timeout_s)
+        return known
+
+    def _transport(self) -> AbstractAsyncContextManager[Any]:
+        from mcp import StdioServerParameters, stdio_client
+
+        if self._url is not None:
+            return _http(self._url, self._headers)
+        assert self._command is not None
+        parameters = StdioServerParameters(command=self._command, args=self._args, env=self._env, cwd=self._cwd)
+        return stdio_client(parameters, errlog=sys.__stderr__ or sys.stderr)
+
+
+def mcp_tools(
+    server: MCPServer,
+    listing: Listing | None = None,
+    *,
+    prefix: str | None = None,
+    only: Collection[str] | None = None,
+    require_approval: Approval = False,
+) -> list[Tool[Any]]:
+    """Tool definitions for `Agent(tools=[...])`, made without a running event loop.
+
+    listing: what `await server.listing()` gave, possibly in another process; without it the server is asked now.
+    prefix: put before each name, so that two servers do not clash: `prefix="docs"` makes `docs_search` of `search`.
+    only: take just these, by the server's names. An unknown name is a `DefinitionError`.
+
+    Names are made to fit `[A-Za-z0-9_-]{1,64}`. A tool that says it is read-only or idempotent is repeated after a
+    crash (`on_unknown="retry"`); of any other the model is told that the outcome is unknown (`"skip"`).
+    """
+    listed = _list_now(server) if listing is None else listing
+    known = [str(entry["name"]) for entry in listed]
+    for name in only or ():
+        if name not in known:
+            raise DefinitionError(
+                f"MCP server {server.name!r}", "only", f"no tool {name!r}; there are {', '.join(known)}"
+            )
+    taken: set[str] = set()
+    chosen = [entry for entry in listed if only is None or entry["name"] in only]
+    return [_tool(server, entry, _fitting(str(entry["name"]), prefix, taken), require_approval) for entry in chosen]
+
+
+def _tool(server: MCPServer, entry: Mapping[str, Any], name: str, require_approval: Approval) -> Tool[Any]:
+    told, hints = str(entry["name"]), entry.get("annotations") or {}
+    repeatable = bool(hints.get("readOnlyHint") or hints.get("idempotentHint"))
+
+    async def execute(arguments: BaseModel, context: ToolContext[Any]) -> JsonValue:
+        return await server.call(told, dict(arguments.model_extra or {}), repeatable=repeatable)
+
+    title = entry.get("title") or hints.get("title")
+    return Tool(
+        name=name,
+        description=entry.get("description") or title or f"The tool {told!r} of the MCP server {server.name!r}.",
+        input_schema=arguments_model(name, entry.get("inputSchema") or {"type": "object"}),
+        execute=execute,
+        require_approval=require_approval,
+        timeout_s=server.timeout_s + server.connect_timeout_s,
+        on_unknown="retry" if repeatable else "skip",
+    )
+
+
+def arguments_model(name: str, schema: Mapping[str, Any]) -> type[BaseModel]:
+    """A pydantic model that shows `schema` to the language model, and keeps arguments as they are (`model_extra`).
+
+    It checks what is cheap to be sure of (required, types, enums); the server checks the rest.
+    """
+
+    class Arguments(BaseModel):
+        model_config = ConfigDict(extra="allow")
+
+        @model_validator(mode="before")
+        @classmethod
+        def _fits(cls, value: Any) -> Any:
+            if problems := _violations(schema, value, "arguments"):
+                raise ValueError("; ".join(problems))
+            return value
+
+        @classmethod
+        def model_json_schema(cls, *args: Any, **kwargs: Any) -> dict[str, Any]:
+            return deepcopy({"type": "object", "properties": {}, **schema})
+
+    Arguments.__name__ = Arguments.__qualname__ = f"{name}_input"
+    return Arguments
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+
+
+def _violations(schema: Any, value: Any, where: str) -> list[str]:
+    if not isinstance(schema, Mapping):
+        return []
+    named = schema.get("type", [])
+    kinds = [named] if isinstance(named, str) else named
+    if kinds and not any(_is(value, kind) for kind in kinds):
+        return [f"{where}: must be {' or '.join(kinds)}"]
+    problems = [f"{where}: must be one of {schema['enum']}"] if "enum" in schema and value not in schema["enum"] else []
+    if isinstance(value, dict):
+        missing = [key for key in schema.get("required", ()) if key not in value]
+        problems += [f"{where}.{key}: is required" for key in missing]
+        for key, inner in (schema.get("properties") or {}).items():
+            problems += _violations(inner, value[key], f"{where}.{key}") if key in value else []
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            problems += _violations(schema.get("items"), item, f"{where}[{index}]")
+    return problems
+
+
+def _is(value: Any, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    return isinstance(value, _TYPES.get(kind, (object,))) or (
+        kind == "integer" and isinstance(value, float) and value.is_integer()
+    )
+
+
+def _content(tool: str, result: Any) -> JsonValue:
+    text = "\n".join(_described(block) for block in result.content)
+    if result.is_error:
+        raise ToolError(text or f"{tool!r} failed without a message")
+    return cast(JsonValue, result.structured_content) if result.structured_content is not None else text
+
+
+def _described(block: Any) -> str:
+    """Text as it is; what a text model cannot see, as a note of what it was."""
+    match block.type:
+        case "text":
+            return str(block.text)
+        case "image" | "audio":
+            return f"[{block.type}, {block.mime_type}, {len(block.data) * 3 // 4} bytes, not shown]"
+        case "resource_link":
+            return f"[resource {block.name!r} at {block.uri}]"
+        case "resource" if getattr(block.resource, "text", None) is not None:
+            return str(block.resource.text)
+        case "resource":
+            return f"[resource {block.resource.uri}, {block.resource.mime_type}, not shown]"
+        case other:
+            return f"[{other}, not shown]"
+
+
+def _fitting(name: str, prefix: str | None, taken: set[str]) -> str:
+    """A valid and new tool name; what had to be changed is marked by a hash of the original, so names stay stable."""
+    wanted = name if prefix is None else f"{prefix}_{name}"
+    fitting = re.sub(r"[^A-Za-z0-9_-]", "_", wanted)
+    if fitting == FINISH_TOOL_NAME or fitting.startswith(SUBAGENT_TOOL_PREFIX):
+        fitting = f"mcp_{fitting}"
+    if len(fitting) > 64 or fitting in taken:
+        fitting = f"{fitting[:55]}_{hashlib.sha256(wanted.encode()).hexdigest()[:8]}"
+    taken.add(fitting)
+    return fitting
+
+
+@asynccontextmanager
+async def _http(url: str, headers: Mapping[str, str]) -> AsyncIterator[Any]:
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    async with httpx2.AsyncClient(headers=dict(headers), timeout=httpx2.Timeout(30, read=None)) as client:
+        async with streamable_http_client(url, http_client=client) as streams:
+            yield streams
+
+
+async def _listed(client: Client) -> list[JsonObject]:
+    listed: list[JsonObject] = []
+    cursor: str | None = None
+    for _ in range(_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        listed.extend(tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in page.tools)
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return listed
+
+
+def _list_now(server: MCPServer) -> list[JsonObject]:
+    """Ask the server in a thread with an event loop of its own: the caller may be inside one."""
+    _require_mcp()
+    outcome: list[list[JsonObject] | BaseException] = []
+
+    async def ask() -> list[JsonObject]:
+        connection = Connection(server.name, server._transport, server.connect_timeout_s)
+        try:
+            return await _listed(await connection.client())
+        finally:
+            await connection.close()
+
+    def run() -> None:
+        try:
+            outcome.append(asyncio.run(ask()))
+        except BaseException as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=run, name=f"mcp listing {server.name}")
+    thread.start()
+    thread.join()
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]
+
+
+def _require_mcp() -> None:
+    try:
+        from mcp import Client  # noqa: F401
+    except ImportError as error:
+        problem = "the MCP client library (mcp 2 or newer) is missing: pip install 'helix-agents[mcp]'"
+        raise DefinitionError("MCP server", "mcp", problem) from error

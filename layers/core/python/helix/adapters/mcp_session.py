@@ -1,0 +1,159 @@
+"""One connection to an MCP server, opened, kept and closed inside one task.
+
+Law: anyio's cancel scopes belong to the task that enters them, so the task here owns the client from first to last;
+other tasks only send requests through it. A lost connection is never opened again: make a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from helix.core.errors import ToolError
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+logger = logging.getLogger(__name__)
+
+
+class ConnectionLostError(ToolError):
+    """The connection ended. `sent` is False where the request certainly did not reach the server."""
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        self.sent = sent
+        super().__init__(message)
+
+
+class Connection:
+    """`make` gives the transport of the connection; it is called, entered and left in the owning task."""
+
+    def __init__(
+        self, name: str, make: Callable[[], AbstractAsyncContextManager[Any]], connect_timeout_s: float
+    ) -> None:
+        self._name, self._make, self._connect_timeout_s = name, make, connect_timeout_s
+        self.loop = asyncio.get_running_loop()
+        self.lost = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._opened = asyncio.Event()
+        self._client: Client | None = None
+        self._error: BaseException | None = None
+        self._owner = self.loop.create_task(self._own(), name=f"mcp {name}")
+
+    async def client(self) -> Client:
+        """Wait for the handshake. Raises `ToolError` if the server cannot be reached."""
+        await self._opened.wait()
+        if self._client is None:
+            raise ConnectionLostError(f"MCP server {self._name!r} cannot be reached: {self._reason()}", sent=False)
+        return self._client
+
+    async def call(self, name: str, arguments: dict[str, Any], timeout_s: float) -> Any:
+        """A `CallToolResult`. Raises `ConnectionLostError`, or `ToolError` with the server's protocol error."""
+        from anyio import BrokenResourceError, ClosedResourceError
+        from mcp import MCPError
+        from mcp.types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT
+
+        client = await self.client()
+        if self.lost.is_set():
+            raise ConnectionLostError(f"MCP server {self._name!r} is gone", sent=False)
+        try:
+            return await client.call_tool(name, arguments, read_timeout_seconds=timeout_s)
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED:
+                raise await self._ended() from error
+            if error.code == INVALID_REQUEST:  # how a restarted HTTP server answers a session that it does not know
+                self.lost.set()
+                raise ConnectionLostError(f"MCP server {self._name!r}: {error}", sent=False) from error
+            if error.code == REQUEST_TIMEOUT:
+                raise ToolError(
+                    f"no answer from MCP server {self._name!r} within {timeout_s} s: outcome unknown"
+                ) from error
+            raise ToolError(f"MCP server {self._name!r}: {error}") from error
+        except (BrokenResourceError, ClosedResourceError, ConnectionError) as error:
+            raise await self._ended() from error
+        except (RuntimeError, ValueError) as error:  # a result that breaks the tool's own output schema
+            raise ToolError(f"MCP server {self._name!r}: {error}") from error
+
+    async def close(self) -> None:
+        """End the session and the server process, if it has one. Call it on the loop that opened the connection."""
+        self._stop.set()
+        if not self._opened.is_set():
+            self._owner.cancel()
+        await asyncio.wait({self._owner})
+
+    async def _ended(self) -> ConnectionLostError:
+        self._stop.set()
+        await asyncio.wait({self._owner}, timeout=5)
+        sent = type(self._error).__name__ not in ("ConnectError", "ConnectTimeout")
+        return ConnectionLostError(f"MCP server {self._name!r}: connection lost: {self._reason()}", sent=sent)
+
+    def _reason(self) -> str:
+        return f"{type(self._error).__name__}: {self._error}" if self._error is not None else "it closed the connection"
+
+    async def _own(self) -> None:
+        from mcp import Client
+
+        try:
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(self._connect_timeout_s):
+                    client = Client(_watched(self._make(), self.lost), cache=None)
+                    self._client = await stack.enter_async_context(client)
+                self._opened.set()
+                await self._stop.wait()
+        except Exception as error:
+            self._error = _first(error)
+            logger.debug("MCP connection %r ended", self._name, exc_info=error)
+        finally:
+            self.lost.set()
+            self._opened.set()
+
+
+def _first(error: BaseException) -> BaseException:
+    """What a group of exceptions is about."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+@asynccontextmanager
+async def _watched(transport: AbstractAsyncContextManager[Any], lost: asyncio.Event) -> AsyncIterator[Any]:
+    """The transport, whose end of input sets `lost`: so a dead server is known before the next request."""
+    async with transport as (read, write):
+        yield _Watched(read, lost), write
+
+
+class _Watched:
+    """A read stream that tells when it ends; everything else is the stream's own."""
+
+    def __init__(self, stream: Any, lost: asyncio.Event) -> None:
+        self._stream, self._lost = stream, lost
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __aiter__(self) -> _Watched:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self._stream.__anext__()
+        except BaseException:
+            self._lost.set()
+            raise
+
+    async def receive(self) -> Any:
+        try:
+            return await self._stream.receive()
+        except BaseException:
+            self._lost.set()
+            raise
+
+    async def __aenter__(self) -> _Watched:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *exception: Any) -> Any:
+        return await self._stream.__aexit__(*exception)

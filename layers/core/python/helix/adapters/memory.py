@@ -1,0 +1,89 @@
+"""The state store in memory: for tests and for runs that nobody needs after the process."""
+
+from __future__ import annotations
+
+import json
+import threading
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from helix.adapters.watching import Watchers
+from helix.core.errors import ConditionFailedError
+from helix.core.json import dumps
+from helix.ports.state_store import Check, Delete, Key, Operation, Put, Row, Table, Update, Value, Watch, check_operations, updated
+
+
+class MemoryStateStore:
+    """Rows are kept as JSON text, so that nobody's later change of a value reaches the store."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Key, str] = {}
+        self._sorts: dict[tuple[str, str], list[str]] = {}
+        self._lock = threading.Lock()
+        self._watchers = Watchers()
+
+    async def get(self, keys: Sequence[Key]) -> list[Value | None]:
+        with self._lock:
+            texts = [self._rows.get(key) for key in keys]
+        return [None if text is None else json.loads(text) for text in texts]
+
+    async def query(
+        self,
+        table: Table,
+        partition: str,
+        *,
+        start: str = "",
+        end: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> list[Row]:
+        with self._lock:
+            sorts = self._sorts.get((table, partition), [])
+            chosen = sorts[bisect_left(sorts, start) : len(sorts) if end is None else bisect_left(sorts, end)]
+            if reverse:
+                chosen.reverse()
+            keys = [Key(table, partition, sort) for sort in chosen[:limit]]
+            texts = [self._rows[key] for key in keys]
+        return [Row(key, json.loads(text)) for key, text in zip(keys, texts, strict=True)]
+
+    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+        check_operations(name, operations)
+        with self._lock:
+            after: list[tuple[Key, str | None]] = []
+            for index, operation in enumerate(operations):
+                text = self._rows.get(operation.key)
+                value: Value | None = None
+                if operation.when is not None or isinstance(operation, Update):
+                    value = None if text is None else json.loads(text)
+                    refused = operation.when is not None and not operation.when.holds(value)
+                    if refused or (isinstance(operation, Update) and value is None):
+                        raise ConditionFailedError(name, index)
+                match operation:
+                    case Put():
+                        after.append((operation.key, dumps(operation.value)))
+                    case Update():
+                        after.append((operation.key, dumps(updated(value or {}, operation))))
+                    case Delete():
+                        after.append((operation.key, None))
+                    case Check():
+                        pass
+            for key, new in after:
+                self._write(key, new)
+        self._watchers.wake((key.table, key.partition) for key, _ in after)
+
+    def _write(self, key: Key, text: str | None) -> None:
+        place = (key.table, key.partition)
+        if text is None:
+            if self._rows.pop(key, None) is not None:
+                self._sorts[place].remove(key.sort)
+            return
+        if key not in self._rows:
+            insort(self._sorts.setdefault(place, []), key.sort)
+        self._rows[key] = text
+
+    def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
+        return self._watchers.watch((table, partition))
+
+    async def close(self) -> None:
+        return None

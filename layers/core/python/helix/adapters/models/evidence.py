@@ -1,0 +1,164 @@
+"""What a program can tell of texts without understanding them: keywords, matching sentences, where they came from.
+
+Law: pure and deterministic. Used by the demonstration model only.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+SOURCE_KEYS = ("path", "file", "filename", "url", "uri", "source", "document", "id", "key", "title", "name")
+_SUFFIXES = ("ations", "ation", "ings", "ing", "ies", "ied", "ed", "es", "s", "e", "y")
+_REFERENCE = re.compile(r"https?://[^\s\"'<>)\]]+|\b[\w-]+(?:/[\w.-]+)*\.(?:md|txt|rst|py|ts|js|json|yaml|toml|html)\b")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(`*_])")
+_BREAK = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*+>|#]|\d+[.)]\s))")
+_CODE = re.compile(r"[{}=;]|->|\"\"\"|\b(?:def|class|import) \w+")
+_MARKUP = re.compile(r"^[\s>#*+|-]+|^\d+[.)]\s+|[*`|]{1,3}|(?<!\w)_+|_+(?!\w)|\[(?=[^\]]*\]\()|\]\([^)]*\)")
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.lower())
+
+
+STOP_WORDS = frozenset(
+    words(
+        """a about after all also am an and any are as at be because been before between both but by can could did do
+        does each explain find for from get give had has have how i if in into is it its just know like long many
+        may me might more most much must my no not of on one only or our out over please say says shall she should
+        show so some such take tell than that the their them then there these they this those to too under up us use
+        used using very via want was we were what when where which while who whom whose why will with would you your
+        yours happen happens happened"""
+    )
+)
+
+
+def stem(word: str) -> str:
+    """A crude stem: enough for `checkpoints` to meet `checkpoint`, and `resuming` to meet `resume`."""
+    for suffix in _SUFFIXES:
+        if word.endswith(suffix) and not word.endswith("ss") and len(word) - len(suffix) >= 3:
+            return word[: -len(suffix)]
+    return word
+
+
+def keywords(text: str, limit: int = 6) -> list[str]:
+    """Words that carry the question, in its order; the longest ones where there are more than `limit`."""
+    found = [w for w in dict.fromkeys(words(text)) if w not in STOP_WORDS and (len(w) > 2 or w.isdigit())]
+    kept = set(sorted(found, key=len, reverse=True)[:limit])
+    return [w for w in found if w in kept]
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A text of a tool result. `fields` are the plain values beside it, `source` says where it came from, if known."""
+
+    text: str
+    source: str | None
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Passages of tool results, looked at with the keywords of one question."""
+
+    keywords: Sequence[str]
+    passages: list[Passage] = field(default_factory=list)
+
+    def add(self, content: str, arguments: Mapping[str, Any]) -> None:
+        """Take in the text of a tool result; `arguments` of its call may tell its source."""
+        try:
+            value = json.loads(content)
+        except ValueError:
+            value = content
+        self.passages.extend(_passages(value, {}, _source(arguments)))
+
+    @property
+    def sources(self) -> list[str]:
+        """Where matching passages came from, best first."""
+        best: dict[str, int] = {}
+        for passage in self.passages:
+            if passage.source is not None and (score := self.score(passage.text)):
+                best[passage.source] = max(score, best.get(passage.source, 0))
+        return sorted(best, key=lambda source: -best[source])
+
+    def candidates(self) -> list[Mapping[str, Any]]:
+        """The fields of passages that name a source, one per source, best first: what is worth reading whole."""
+        chosen: dict[str, tuple[int, Mapping[str, Any]]] = {}
+        for passage in self.passages:
+            score = self.score(passage.text)
+            if passage.source is not None and score > chosen.get(passage.source, (0, {}))[0]:
+                chosen[passage.source] = (score, passage.fields)
+        return [fields for _, fields in sorted(chosen.values(), key=lambda pair: -pair[0])]
+
+    def sentences(self, limit: int = 3) -> list[str]:
+        """The sentences with most keywords, best first, each once."""
+        scored: dict[str, int] = {}
+        for passage in self.passages:
+            for sentence in sentences_of(passage.text):
+                scored.setdefault(sentence, self.score(sentence))
+        kept = sorted((s for s, score in scored.items() if score), key=lambda s: -scored[s])
+        return kept[:limit]
+
+    def coverage(self) -> float:
+        """Share of the keywords that the best sentences mention."""
+        if not self.keywords:
+            return 0.0
+        found = {stem(w) for w in words(" ".join(self.sentences()))}
+        return sum(stem(k) in found for k in self.keywords) / len(self.keywords)
+
+    def score(self, text: str) -> int:
+        found = {stem(w) for w in words(text)}
+        return sum(stem(k) in found for k in self.keywords)
+
+
+def sentences_of(text: str) -> Iterator[str]:
+    """Sentences of prose or Markdown, without markup; fragments, code and over-long lines are left out."""
+    for block in _BREAK.split(re.sub(r"```.*?(```|\Z)", "\n\n", text, flags=re.DOTALL)):
+        if block.count("|") > 2:
+            continue
+        for sentence in _SENTENCE_END.split(" ".join(_MARKUP.sub("", line.strip()) for line in block.splitlines())):
+            clean = " ".join(sentence.split())
+            if 30 <= len(clean) <= 320 and len(words(clean)) >= 5 and not _CODE.search(clean):
+                yield clean
+
+
+def prose_of(message: str) -> str:
+    """A user message as text: of a JSON object (a structured task for a sub-agent), the values that are texts."""
+    try:
+        value = json.loads(message)
+    except ValueError:
+        return message
+    return "\n".join(v for v in value.values() if isinstance(v, str)) if isinstance(value, dict) else message
+
+
+def references(text: str) -> list[str]:
+    """File paths and addresses in a text, each once."""
+    return list(dict.fromkeys(_REFERENCE.findall(text)))
+
+
+def _passages(value: Any, around: Mapping[str, Any], source: str | None) -> Iterator[Passage]:
+    if isinstance(value, str):
+        named = references(value) if source is None else []
+        for reference in named[:5]:
+            near = "\n".join(line for line in value.splitlines() if reference in line)
+            yield Passage(near, reference, {"path": reference, "url": reference, **around})
+        yield Passage(value, source, around)
+    elif isinstance(value, Mapping):
+        plain = {k: v for k, v in value.items() if isinstance(v, (str, int, float)) and not isinstance(v, bool)}
+        inner = _source(plain) or source
+        texts = [v for k, v in plain.items() if isinstance(v, str) and v != inner]
+        if texts:
+            yield Passage("\n\n".join(texts), inner, plain)
+        for nested in value.values():
+            if isinstance(nested, (Mapping, list)):
+                yield from _passages(nested, plain, inner)
+    elif isinstance(value, Iterable):
+        for item in value:
+            yield from _passages(item, around, source)
+
+
+def _source(fields: Mapping[str, Any]) -> str | None:
+    return next((str(fields[key]) for key in SOURCE_KEYS if isinstance(fields.get(key), str) and fields[key]), None)

@@ -1,0 +1,143 @@
+"""One attempt at one model: ask, read the stream to its end, close it.
+
+Law: whatever happens, the connection is closed when this returns or is cancelled, and what the provider told of tokens
+is in `Call.spent`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from helix.adapters.models.litellm_errors import Failure, classify, failure
+from helix.adapters.models.litellm_messages import call_arguments, strict_names
+from helix.adapters.models.litellm_stream import Answer
+from helix.adapters.models.litellm_tap import StreamTap
+from helix.adapters.models.pricing import Prices, partial_usage, usage_of
+from helix.core.steps import AnyStepResult, ErrorStepResult
+from helix.core.usage import Usage
+from helix.ports.model import LLMGenerateInput
+
+
+@dataclass(slots=True)
+class Call:
+    """One `generate_step`: the `model` being tried, the `deadline` in Unix seconds, what all attempts `spent`."""
+
+    request: LLMGenerateInput
+    deadline: float | None
+    model: str = ""
+    spent: Usage = field(default_factory=Usage)
+
+    def __post_init__(self) -> None:
+        self.model = self.model or self.request.config.model
+
+    @property
+    def secrets(self) -> list[str]:
+        options = self.request.config.provider_options
+        return [
+            value for name, value in options.items() if isinstance(value, str) and ("key" in name or "token" in name)
+        ]
+
+
+class _StalledError(Exception):
+    pass
+
+
+async def attempt(litellm: ModuleType, call: Call, prices: Prices, now: Callable[[], float]) -> AnyStepResult | Failure:
+    """The answer of `call.model`, with the usage of all attempts so far; or why this attempt failed."""
+    config, model = call.request.config, call.model
+    try:
+        # By hand, because for an unknown provider litellm says only "bad request".
+        provider = litellm.get_llm_provider(model, config.provider_options.get("custom_llm_provider"))[1]
+    except Exception as error:
+        return failure(model, "model_not_found", str(getattr(error, "message", error)), secrets=call.secrets)
+    reading = _Reading()
+    try:
+        async with asyncio.timeout(config.timeout_s) as limit:
+            strict_ok = bool(litellm.supports_response_schema(model=model))
+            strict = strict_names(call.request, provider, strict_ok)
+            answer = Answer(
+                call.request.callbacks, {t.name: t.parameters for t in call.request.tools if t.name in strict}
+            )
+            arguments = call_arguments(call.request, model, provider, strict_ok=strict_ok)
+            finish_reason = await reading.run(await litellm.acompletion(**arguments), answer, config.stall_timeout_s)
+            if finish_reason is None:
+                return failure(model, "connection_error", "the stream ended before the answer was complete")
+            call.spent += usage_of(litellm, model, provider, reading.take_usage(), prices)
+            result = await answer.result(model, finish_reason, reading.refusal, call.spent)
+            if isinstance(result, ErrorStepResult) and result.retryable:
+                return Failure(result.code, result.error)
+            return result
+    except _StalledError:
+        return failure(model, "stalled", f"no data for {config.stall_timeout_s:g} s")
+    except Exception as error:
+        if isinstance(error, TimeoutError) and limit.expired():
+            return failure(model, "timeout", f"the attempt took more than {config.timeout_s:g} s")
+        return classify(error, model, now=now(), secrets=call.secrets)
+    finally:
+        await reading.close()
+        if (told := reading.take_usage()) is not None:
+            call.spent += usage_of(litellm, model, provider, told, prices)
+
+
+class _Reading:
+    """One stream of litellm being read."""
+
+    def __init__(self) -> None:
+        self._stream: Any = None
+        self._tap: StreamTap | None = None
+        self._usage: Any = None
+        self._taken = False
+
+    @property
+    def refusal(self) -> str:
+        return self._tap.refusal if self._tap else ""
+
+    async def run(self, stream: Any, answer: Answer, stall_timeout_s: float) -> str | None:
+        """Feed `stream` to `answer` to its end; why it ended, or None where it was cut.
+
+        The first chunk may take as long as the model thinks. After it, silence is a stall, unless the answer is
+        complete and only the usage is missing.
+        """
+        self._stream, self._tap = stream, StreamTap(stream)
+        silence: float | None = None
+        while True:
+            try:
+                chunk = await _next(stream, silence)
+            except _StalledError:
+                if self._tap.finish_reason is None:
+                    raise
+                chunk = None
+            if chunk is None:
+                return self._tap.finish_reason
+            silence = stall_timeout_s
+            self._usage = getattr(chunk, "usage", None) or self._usage
+            if chunk.choices:
+                await answer.feed(chunk.choices[0].delta)
+
+    def take_usage(self) -> Any:
+        """What the provider told of tokens, once; of a broken stream what it told before."""
+        if self._taken or self._stream is None:
+            return None
+        self._taken = True
+        return self._usage or partial_usage(getattr(self._stream, "chunks", None) or [])
+
+    async def close(self) -> None:
+        if self._tap is not None:
+            with contextlib.suppress(Exception):
+                await self._tap.close()
+
+
+async def _next(stream: Any, silence: float | None) -> Any:
+    """The next chunk, or None at the end."""
+    try:
+        async with asyncio.timeout(silence) as limit:
+            return await anext(stream, None)
+    except TimeoutError:
+        if limit.expired():
+            raise _StalledError from None
+        raise

@@ -1,0 +1,208 @@
+"""What an exception of a model call means: classified once, here.
+
+Law: `classify` is total. Codes are stable; messages name the model, say what to do and carry no secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from helix.core.errors import ModelError
+
+_ADVICE = {
+    "rate_limited": "wait, lower the request rate, or add a fallback model",
+    "insufficient_quota": "the account has no credit left: check plan and billing, or add a fallback model",
+    "server_error": "the provider failed: try again later, or add a fallback model",
+    "connection_error": "check the network and the provider's base URL, then try again",
+    "stalled": "try again, or raise stall_timeout_s",
+    "timeout": "try again, or raise timeout_s",
+    "deadline_exceeded": "the caller's time was up: run it again, or allow more time",
+    "authentication": "set the provider's API key, or correct it",
+    "permission_denied": "give the API key access to this model, or choose another one",
+    "bad_request": "correct the request (LLMConfig, provider_options, tool schemas)",
+    "context_too_long": "shorten the conversation, or choose a model with a larger context window",
+    "content_filter": "the provider's content policy refused it: change the prompt",
+    "refusal": "the model declined to answer: change the prompt, or choose another model",
+    "max_tokens": "raise max_output_tokens, or ask for less",
+    "model_not_found": "check the model id (<provider>/<model>) and that the account may use it",
+    "model_error": "see the cause",
+}
+_RETRYABLE = frozenset({"rate_limited", "server_error", "connection_error", "stalled", "timeout", "deadline_exceeded"})
+_BY_STATUS = {
+    400: "bad_request",
+    401: "authentication",
+    402: "insufficient_quota",
+    403: "permission_denied",
+    404: "model_not_found",
+    408: "timeout",
+    409: "server_error",
+    413: "context_too_long",
+    422: "bad_request",
+    429: "rate_limited",
+}
+_BY_TYPE = {
+    "ContextWindowExceededError": "context_too_long",
+    "ContentPolicyViolationError": "content_filter",
+    "LiteLLMUnknownProvider": "model_not_found",
+}
+_BY_BODY_CODE = {
+    "context_length_exceeded": "context_too_long",
+    "content_policy_violation": "content_filter",
+    "content_filter": "content_filter",
+    "insufficient_quota": "insufficient_quota",
+    "invalid_api_key": "authentication",
+    "model_not_found": "model_not_found",
+    "rate_limit_exceeded": "rate_limited",
+}
+_TIMEOUTS = frozenset({"APITimeoutError", "TimeoutException", "TimeoutError"})
+_TRANSPORT = frozenset(
+    {"APIConnectionError", "TransportError", "ClientError", "ConnectionError", "EndpointConnectionError"}
+)
+_SECRET = re.compile(
+    r"(?i)\b(?:sk|pk|rk|key|gsk|xai|AIza|ya29|hf)[-_][\w.*-]{6,}|\bAIza[\w-]{10,}|\bbearer\s+[\w.~+/-]+=*"
+)
+_SECRET_NAME = re.compile(r"(?:_API_KEY|_TOKEN|_SECRET|SECRET_ACCESS_KEY|_PASSWORD)$")
+_SAID = re.compile(r'"error": ?\{.*?"message": ?"((?:[^"\\]|\\.)*)"')
+_WRAPPING = re.compile(
+    r"^(?:(?:litellm\.)?\w*(?:Error|Exception|Timeout)(?: Error)?(?::\s*|\s+-\s+|\s+(?=\w+Error)))+"
+    r"|\.? Handle with `litellm\.\w+`\.?$"
+)
+_DETAIL = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed attempt."""
+
+    code: str
+    message: str
+    retry_after_s: float | None = None
+
+    @property
+    def retryable(self) -> bool:
+        return self.code in _RETRYABLE
+
+    def error(self) -> ModelError:
+        """For `on_error`; its `code` is this failure's."""
+        error = ModelError(self.message, retryable=self.retryable, retry_after_s=self.retry_after_s)
+        vars(error)["code"] = self.code  # the class's code names the family; this instance is more exact
+        return error
+
+
+def failure(
+    model: str, code: str, detail: str, retry_after_s: float | None = None, secrets: Iterable[str] = ()
+) -> Failure:
+    """A failure of `model` with the advice that belongs to `code`. `detail` is cut and cleared of secrets."""
+    cleaned = redact(" ".join(detail.split()), secrets)[:_DETAIL].rstrip(". ")
+    return Failure(
+        code, f"model {model!r}: {code}: {cleaned}; {_ADVICE.get(code, _ADVICE['model_error'])}", retry_after_s
+    )
+
+
+def classify(error: BaseException, model: str, *, now: float, secrets: Iterable[str] = ()) -> Failure:
+    """What `error`, raised by litellm or under it, means. `now` in Unix seconds reads a Retry-After date."""
+    chain = list(_chain(error))
+    code = _code(chain)
+    retry_after_s = _retry_after(chain, now) if code in _RETRYABLE else None
+    return failure(model, code, _detail(chain), retry_after_s, secrets)
+
+
+def redact(text: str, secrets: Iterable[str] = ()) -> str:
+    """`text` without `secrets`, the environment's keys, and anything else that looks like an API key."""
+    of_environment = (value for name, value in os.environ.items() if _SECRET_NAME.search(name))
+    for secret in (*secrets, *of_environment):
+        if len(secret) >= 8:
+            text = text.replace(secret, "***")
+    return _SECRET.sub("***", text)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and its causes, outermost first; litellm wraps up to four deep."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = getattr(current, "original_exception", None) or current.__cause__ or current.__context__
+
+
+def _code(chain: list[BaseException]) -> str:
+    foreign = [error for error in chain if not type(error).__module__.startswith("litellm")]
+    for error in chain:
+        known = _BY_TYPE.get(type(error).__name__) or _BY_BODY_CODE.get(str(getattr(error, "code", None)))
+        if known is not None:
+            return known
+    # The SDK's bare base class is what its constructor raises when there is no credential; litellm calls that a 500.
+    if any(type(error).__name__ == "OpenAIError" and type(error).__module__.startswith("openai") for error in chain):
+        return "authentication"
+    if not any(getattr(error, "response", None) is not None for error in foreign):  # litellm's own ones make one up
+        if any(getattr(error, "type", None) == "invalid_request_error" for error in foreign):
+            return "bad_request"  # told within a stream, where there is no status
+        if any(_named(error, _TIMEOUTS) for error in chain):
+            return "timeout"
+        if any(_named(error, _TRANSPORT) for error in foreign):
+            return "connection_error"
+    status = next((status for error in chain if (status := _status(error)) is not None), None)
+    if status is None:
+        return "model_error"
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    return "server_error" if status >= 500 else "bad_request"
+
+
+def _named(error: BaseException, names: frozenset[str]) -> bool:
+    return any(base.__name__ in names for base in type(error).__mro__)
+
+
+def _status(error: BaseException) -> int | None:
+    if type(error).__name__ == "MidStreamFallbackError":  # a wrapper that says 500 whatever happened
+        return None
+    status = getattr(error, "status_code", None)
+    return int(status) if isinstance(status, int) or (isinstance(status, str) and status.isdigit()) else None
+
+
+def _detail(chain: list[BaseException]) -> str:
+    """The provider's own words, out of the class names and raw bodies that litellm puts around them."""
+    text = str(getattr(chain[0], "message", None) or chain[0]) or type(chain[0]).__name__
+    if said := _SAID.search(text):
+        with contextlib.suppress(ValueError):
+            text = str(json.loads(f'"{said.group(1)}"'))
+    return _WRAPPING.sub("", text) or text
+
+
+def _retry_after(chain: list[BaseException], now: float) -> float | None:
+    for error in chain:
+        for headers in (_headers(error), _headers(getattr(error, "response", None))):
+            if headers is None:
+                continue
+            if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
+                return milliseconds / 1000
+            value = headers.get("retry-after")
+            if (seconds := _number(value)) is not None:
+                return seconds
+            if value:
+                try:
+                    return max(parsedate_to_datetime(str(value)).timestamp() - now, 0.0)
+                except ValueError:
+                    continue
+    return None
+
+
+def _headers(source: Any) -> Any:
+    headers = getattr(source, "headers", None) or getattr(source, "litellm_response_headers", None)
+    return headers if hasattr(headers, "get") else None
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if 0 <= number < float("inf") else None

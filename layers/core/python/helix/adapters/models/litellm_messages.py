@@ -1,0 +1,143 @@
+"""A Helix model call in litellm's words: messages, tools, and the arguments of `acompletion`.
+
+Law: nothing is sent that the provider does not take: reasoning and cache marks go only where they are understood, so
+the same history serves every model of a fallback list.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+from helix.adapters.models.strict_schema import strict_schema
+from helix.core.messages import (
+    AnyMessage,
+    AssistantMessage,
+    SystemMessage,
+    ThinkingContent,
+    ToolCallRequest,
+    ToolResultMessage,
+    UserMessage,
+)
+from helix.core.tools import FINISH_TOOL_NAME
+from helix.ports.model import LLMGenerateInput, ToolSpec
+
+_CACHE_MARK = {"type": "ephemeral"}
+# Providers that want a thinking model's plain reasoning back beside its tool calls.
+_WANT_REASONING_BACK = frozenset({"deepseek", "moonshot"})
+_STRICT_PROVIDERS = frozenset({"openai", "azure"})
+_CHOICES = frozenset({"auto", "required", "none"})
+
+
+def call_arguments(request: LLMGenerateInput, model: str, provider: str, *, strict_ok: bool) -> dict[str, Any]:
+    """Keyword arguments of `litellm.acompletion` for `model`. `provider_options` win over what they name, except over
+    what the adapter lives by (streaming, its own retries, the conversation)."""
+    config = request.config
+    claude = is_claude(model, provider)
+    tools = to_tools(request.tools, strict=strict_names(request, provider, strict_ok), cache=config.cache and claude)
+    arguments: dict[str, Any] = {"drop_params": True, "timeout": config.timeout_s}
+    if config.temperature is not None:
+        arguments["temperature"] = config.temperature
+    if config.max_output_tokens is not None:
+        arguments["max_tokens"] = config.max_output_tokens
+    if config.stop:
+        arguments["stop"] = config.stop
+    arguments |= config.provider_options
+    if tools:
+        arguments["tools"] = tools
+        arguments["tool_choice"] = to_tool_choice(request.tool_choice)
+    return arguments | {
+        "model": model,
+        "messages": to_messages(request.messages, model, provider, cache=config.cache),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "num_retries": 0,
+        "max_retries": 0,
+    }
+
+
+def is_claude(model: str, provider: str) -> bool:
+    """Anthropic's models, wherever they run: signed thinking and cache marks are theirs."""
+    return provider == "anthropic" or "claude" in model.lower()
+
+
+def strict_names(request: LLMGenerateInput, provider: str, strict_ok: bool) -> frozenset[str]:
+    """The tools whose arguments the provider constrains: `ToolSpec.strict`, and the output with `strict_output`."""
+    if not strict_ok or provider not in _STRICT_PROVIDERS:
+        return frozenset()
+    wanted = (t for t in request.tools if t.strict or (t.name == FINISH_TOOL_NAME and request.config.strict_output))
+    return frozenset(tool.name for tool in wanted if strict_schema(tool.parameters) is not None)
+
+
+def to_tools(tools: Sequence[ToolSpec], *, strict: frozenset[str], cache: bool) -> list[dict[str, Any]]:
+    made: list[dict[str, Any]] = []
+    for tool in tools:
+        function: dict[str, Any] = {"name": tool.name, "description": tool.description}
+        if tool.name in strict:
+            function |= {"parameters": strict_schema(tool.parameters), "strict": True}
+        else:
+            function["parameters"] = tool.parameters
+        made.append({"type": "function", "function": function})
+    if cache and made:
+        made[-1]["cache_control"] = _CACHE_MARK
+    return made
+
+
+def to_tool_choice(choice: str) -> str | dict[str, Any]:
+    return choice if choice in _CHOICES else {"type": "function", "function": {"name": choice}}
+
+
+def to_messages(messages: Sequence[AnyMessage], model: str, provider: str, *, cache: bool) -> list[dict[str, Any]]:
+    """litellm's messages. An assistant message that holds nothing to send is left out: providers refuse it."""
+    made: list[dict[str, Any]] = []
+    for message in messages:
+        match message:
+            case SystemMessage():
+                made.append({"role": "system", "content": message.content})
+            case UserMessage():
+                made.append({"role": "user", "content": message.content})
+            case AssistantMessage():
+                if message.content or message.tool_calls:
+                    made.append(_assistant(message, model, provider))
+            case ToolResultMessage():
+                made.append({"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content})
+            case _:
+                assert_never(message)
+    if cache and made and is_claude(model, provider):
+        # The head of the prompt never changes; the tail is the head of the next step's.
+        for message_ in {0: made[0], 1: made[-1]}.values():
+            _mark(message_)
+    return made
+
+
+def _assistant(message: AssistantMessage, model: str, provider: str) -> dict[str, Any]:
+    made: dict[str, Any] = {"role": "assistant", "content": message.content or None}
+    if message.tool_calls:
+        made["tool_calls"] = [_call(call) for call in message.tool_calls]
+    if is_claude(model, provider):
+        blocks = [_block(block) for block in message.thinking if block.signature or block.redacted]
+        if blocks:
+            made["thinking_blocks"] = blocks
+    elif provider in _WANT_REASONING_BACK and (text := "".join(block.text for block in message.thinking)):
+        made["reasoning_content"] = text
+    return made
+
+
+def _call(call: ToolCallRequest) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _block(block: ThinkingContent) -> dict[str, Any]:
+    if block.redacted:
+        return {"type": "redacted_thinking", "data": block.redacted}
+    return {"type": "thinking", "thinking": block.text, "signature": block.signature}
+
+
+def _mark(message: dict[str, Any]) -> None:
+    """Put a cache mark on a message, where litellm reads it for its role."""
+    if message["role"] == "tool":
+        message["cache_control"] = _CACHE_MARK
+    elif isinstance(message["content"], str) and message["content"]:
+        message["content"] = [{"type": "text", "text": message["content"], "cache_control": _CACHE_MARK}]

@@ -1,0 +1,206 @@
+"""A streamed answer, put together: text, reasoning blocks, tool calls from fragments, and the step result they make.
+
+Law: callbacks are called in the order of the stream and never break it; a call is announced only when the whole answer
+is known to be complete, so a half-written call is never announced and never returned. Sub-agent calls are announced
+under the tool name that the model used.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from helix.adapters.models.litellm_errors import Failure, failure
+from helix.adapters.models.strict_schema import drop_nulls
+from helix.core.json import JsonObject
+from helix.core.messages import ThinkingContent
+from helix.core.steps import (
+    AnyStepResult,
+    ErrorStepResult,
+    ParsedSubAgentCall,
+    ParsedToolCall,
+    StopReason,
+    TextStepResult,
+    ToolCallsStepResult,
+    is_error_stop_reason,
+)
+from helix.core.stop_reasons import map_anthropic_stop_reason, map_gemini_finish_reason, map_openai_finish_reason
+from helix.core.tools import SUBAGENT_TOOL_PREFIX, is_sub_agent_tool
+from helix.core.usage import Usage
+from helix.ports.model import LLMStreamCallbacks
+
+_log = logging.getLogger(__name__)
+
+
+async def notify(callback: Callable[..., Any] | None, *arguments: object) -> None:
+    """Call a callback and await what it returns. Its exceptions are dropped: a reader must not kill the call."""
+    if callback is None:
+        return
+    try:
+        returned = callback(*arguments)
+        if inspect.isawaitable(returned):
+            await returned
+    except Exception:
+        _log.debug("a stream callback raised; dropped", exc_info=True)
+
+
+@dataclass(slots=True)
+class _Fragments:
+    id: str
+    name: str
+    text: str = ""
+
+
+class Answer:
+    """Feed it the chunks of one attempt in order, then ask for the `result`."""
+
+    def __init__(self, callbacks: LLMStreamCallbacks, strict: Mapping[str, JsonObject]) -> None:
+        self._callbacks, self._strict = callbacks, strict
+        self._text: list[str] = []
+        self._blocks: list[ThinkingContent] = []
+        self._open = ""
+        self._calls: list[_Fragments] = []
+        self._at: dict[int, _Fragments] = {}
+
+    async def feed(self, delta: Any) -> None:
+        blocks = getattr(delta, "thinking_blocks", None) or []
+        for block in blocks:
+            await self._thinking_block(block)
+        if not blocks:
+            await self._thinking(_text(getattr(delta, "reasoning_content", None)))
+        if text := _text(getattr(delta, "content", None)):
+            await self._close_block()
+            self._text.append(text)
+            await notify(self._callbacks.on_text_delta, text)
+        for fragment in getattr(delta, "tool_calls", None) or []:
+            await self._close_block()
+            self._fragment(fragment)
+
+    async def result(self, model: str, finish_reason: str, refusal: str, usage: Usage) -> AnyStepResult:
+        """The step result of a stream that ended with `finish_reason`, announcing its calls."""
+        await self._close_block()
+        reason = stop_reason(finish_reason, refusal, has_calls=bool(self._calls))
+        content = "".join(self._text)
+        common: dict[str, Any] = {"thinking": self._blocks, "stop_reason": reason, "usage": usage, "model": model}
+        if is_error_stop_reason(reason):
+            failed = _stopped(model, reason, finish_reason, refusal or content)
+            return ErrorStepResult(error=failed.message, code=failed.code, retryable=failed.retryable, **common)
+        if not self._calls:
+            return TextStepResult(content=content, should_stop=finish_reason != "pause_turn", **common)
+        return await self._tool_calls(content or None, common)
+
+    async def _tool_calls(self, content: str | None, common: dict[str, Any]) -> ToolCallsStepResult:
+        calls = [self._parse(fragments, position) for position, fragments in enumerate(self._calls)]
+        for call in calls:
+            await notify(self._callbacks.on_tool_call, call)
+        own = [call for call in calls if not is_sub_agent_tool(call.name)]
+        sub_agents = [
+            ParsedSubAgentCall(
+                id=call.id,
+                agent_type=call.name.removeprefix(SUBAGENT_TOOL_PREFIX),
+                input=call.arguments,
+                malformed=call.malformed,
+            )
+            for call in calls
+            if is_sub_agent_tool(call.name)
+        ]
+        order = [call.id for call in calls]
+        return ToolCallsStepResult(content=content, tool_calls=own, sub_agent_calls=sub_agents, order=order, **common)
+
+    async def _thinking(self, text: str) -> None:
+        if text:
+            self._open += text
+            await notify(self._callbacks.on_thinking, text, False)
+
+    async def _thinking_block(self, block: Mapping[str, Any]) -> None:
+        if block.get("type") == "redacted_thinking":
+            await self._close_block()
+            self._blocks.append(ThinkingContent(redacted=_text(block.get("data"))))
+            return
+        await self._thinking(_text(block.get("thinking")))
+        if signature := block.get("signature"):
+            await self._close_block(_text(signature))
+
+    async def _close_block(self, signature: str | None = None) -> None:
+        if not self._open and signature is None:
+            return
+        text, self._open = self._open, ""
+        self._blocks.append(ThinkingContent(text=text, signature=signature))
+        if text:
+            await notify(self._callbacks.on_thinking, text, True)
+
+    def _fragment(self, fragment: Any) -> None:
+        index, call_id = getattr(fragment, "index", None) or 0, _text(getattr(fragment, "id", None))
+        function = getattr(fragment, "function", None)
+        name, text = _text(getattr(function, "name", None)), _text(getattr(function, "arguments", None))
+        current = self._at.get(index)
+        # Some servers give every call index 0: a new id together with a name starts a new call.
+        if current is None or (name and call_id and current.id and call_id != current.id):
+            current = self._at[index] = _Fragments(call_id, name)
+            self._calls.append(current)
+        current.id = current.id or call_id
+        current.name = current.name or name
+        current.text += text
+
+    def _parse(self, fragments: _Fragments, position: int) -> ParsedToolCall:
+        taken = [call.id for call in self._calls[:position]]
+        if not fragments.id or fragments.id in taken:
+            fragments.id = f"call_{position}"
+        arguments = parse_arguments(fragments.text)
+        if arguments is None:
+            return ParsedToolCall(id=fragments.id, name=fragments.name, malformed=fragments.text)
+        if schema := self._strict.get(fragments.name):
+            arguments = drop_nulls(schema, arguments)
+        return ParsedToolCall(id=fragments.id, name=fragments.name, arguments=arguments)
+
+
+def stop_reason(finish_reason: str, refusal: str, *, has_calls: bool) -> StopReason:
+    """The stop reason of a provider's word, whichever provider's it is: the three vocabularies do not overlap."""
+    mapped = map_openai_finish_reason(finish_reason, refusal=refusal)
+    if mapped is StopReason.UNKNOWN:
+        mapped = map_anthropic_stop_reason(finish_reason)
+    if mapped is StopReason.UNKNOWN:
+        mapped = map_gemini_finish_reason(finish_reason)
+    # A forced tool call ends with "stop" at OpenAI, every tool call does at Gemini.
+    return StopReason.TOOL_USE if has_calls and mapped in (StopReason.END_TURN, StopReason.STOP_SEQUENCE) else mapped
+
+
+def parse_arguments(text: str) -> JsonObject | None:
+    """The JSON object in `text` ("" is the empty one), or None where there is none."""
+    try:
+        value = json.loads(text, parse_constant=_no_constant) if text.strip() else {}
+        json.dumps(value, ensure_ascii=False).encode()  # an escaped half character parses, but can be stored nowhere
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _stopped(model: str, reason: StopReason, finish_reason: str, text: str) -> Failure:
+    match reason:
+        case StopReason.MAX_TOKENS:
+            return failure(model, "max_tokens", f"the answer was cut at its token limit ({finish_reason})")
+        case StopReason.REFUSAL:
+            return failure(model, "refusal", text or "the model refused")
+        case StopReason.CONTENT_FILTER:
+            return failure(model, "content_filter", f"the answer was filtered ({finish_reason})")
+        case _:
+            return failure(model, "server_error", f"the model stopped with {finish_reason!r}")
+
+
+def _text(value: Any) -> str:
+    """`value` if it is text, with halves of split characters (lone surrogates) replaced: nothing can store those."""
+    if not isinstance(value, str):
+        return ""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return value

@@ -1,0 +1,94 @@
+"""What litellm's stream leaves out: the provider's own stop reason, and OpenAI's refusal text.
+
+litellm translates every stop reason into OpenAI's five words ("model_context_window_exceeded" and
+"MALFORMED_FUNCTION_CALL" become "stop", as if the answer were whole), makes up "stop" for a stream that ended early,
+and drops refusal deltas. The tap reads the same events on their way in.
+Law: it only looks; whatever it cannot read it passes on, and a provider it does not know is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+
+class StreamTap:
+    """`native` is the provider's word if one was seen; `refusal` the refusal text so far."""
+
+    def __init__(self, stream: Any) -> None:
+        self.native: str | None = None
+        self.refusal = ""
+        self._stream = stream
+        self._tee: _Tee | None = None
+        source, connect = getattr(stream, "completion_stream", None), getattr(stream, "make_call", None)
+        if source is not None:
+            stream.completion_stream = self._sit_before(source)
+        elif connect is not None:  # litellm connects only when the first chunk is asked for
+
+            async def tapped(*arguments: Any, **named: Any) -> Any:
+                return self._sit_before(await connect(*arguments, **named))
+
+            stream.make_call = tapped
+
+    @property
+    def finish_reason(self) -> str | None:
+        """The reason that really came over the wire, or None: then the stream was cut, whatever litellm says."""
+        told = getattr(self._stream, "received_finish_reason", None)
+        return self.native or told or getattr(self._stream, "intermittent_finish_reason", None)
+
+    async def close(self) -> None:
+        """Close the connection. litellm's own `aclose` forgets the sources that have no such method themselves."""
+        await self._stream.aclose()
+        if self._tee is not None:
+            await self._tee.aclose()
+
+    def _sit_before(self, source: Any) -> Any:
+        """`source`, or what stands in for it: the tap reads lines where there are lines, else parsed chunks."""
+        lines = getattr(source, "streaming_response", None)
+        if hasattr(lines, "__anext__"):
+            source.streaming_response = self._tee = _Tee(lines, self._see_line)
+        elif hasattr(source, "__anext__"):
+            return _Tee(source, self._see_chunk)
+        return source
+
+    def _see_chunk(self, chunk: Any) -> None:
+        choices = getattr(chunk, "choices", None)
+        text = getattr(getattr(choices[0], "delta", None), "refusal", None) if choices else None
+        if isinstance(text, str):
+            self.refusal += text
+
+    def _see_line(self, line: Any) -> None:
+        text = line.decode("utf-8", "replace") if isinstance(line, bytes) else str(line)
+        if '"stop_reason"' not in text and '"finishReason"' not in text:
+            return
+        event = json.loads(text[text.find("{") :])
+        delta = event.get("delta") or {}
+        candidates = event.get("candidates") or [{}]
+        reason = delta.get("stop_reason") or candidates[0].get("finishReason")
+        self.native = reason if isinstance(reason, str) else self.native
+
+
+class _Tee:
+    """An async iterator that shows each item before it passes it on. Iterating it anew iterates its source anew."""
+
+    def __init__(self, source: Any, see: Callable[[Any], None]) -> None:
+        self._source, self._see = source, see
+        self._items = source
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        self._items = aiter(self._source)
+        return self
+
+    async def __anext__(self) -> Any:
+        item = await anext(self._items)
+        # Only a look: an event of another shape is the provider's business.
+        with contextlib.suppress(Exception):
+            self._see(item)
+        return item
+
+    async def aclose(self) -> None:
+        close = getattr(self._source, "aclose", None) or getattr(self._source, "close", None)
+        if close is not None:
+            await close()

@@ -1,0 +1,71 @@
+"""What a model call cost, in whole millionths of a US dollar.
+
+Law: a price given to the adapter wins over litellm's map; a model that neither knows is `priced=False` and never 0 by
+accident. Sums are exact because every call is rounded once, here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from helix.core.usage import Usage
+
+Prices = Mapping[str, tuple[float, float]]
+"""Model id -> (US dollars per input token, US dollars per output token)."""
+
+# They run on the user's own machine; litellm would ask their server for a price that does not exist.
+_FREE_PROVIDERS = frozenset({"ollama", "ollama_chat", "lm_studio", "llamafile"})
+
+
+def usage_of(litellm: ModuleType, model: str, provider: str, reported: Any, prices: Prices) -> Usage:
+    """One call's usage from litellm's usage object; None (nothing was told) gives an unpriced call of no tokens."""
+    if reported is None:
+        return Usage(calls=1, priced=False)
+    prompt, completion = _count(reported, "prompt_tokens"), _count(reported, "completion_tokens")
+    usage = Usage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        reasoning_tokens=min(
+            _count(getattr(reported, "completion_tokens_details", None), "reasoning_tokens"), completion
+        ),
+        cached_tokens=min(_count(getattr(reported, "prompt_tokens_details", None), "cached_tokens"), prompt),
+        calls=1,
+    )
+    dollars = _dollars(litellm, model, provider, reported, usage, prices)
+    return usage.model_copy(update={"cost_micros": round((dollars or 0) * 1_000_000), "priced": dollars is not None})
+
+
+def partial_usage(chunks: list[Any]) -> Any:
+    """The usage a provider told before its stream broke (Anthropic tells the prompt first), or None."""
+    told = [usage for chunk in chunks if (usage := getattr(chunk, "usage", None)) is not None]
+    return max(
+        told, key=lambda usage: _count(usage, "prompt_tokens") + _count(usage, "completion_tokens"), default=None
+    )
+
+
+def _dollars(
+    litellm: ModuleType, model: str, provider: str, reported: Any, usage: Usage, prices: Prices
+) -> float | None:
+    if price := prices.get(model):
+        return usage.prompt_tokens * price[0] + usage.completion_tokens * price[1]
+    if provider in _FREE_PROVIDERS:
+        return 0.0
+    try:
+        parts = litellm.cost_per_token(
+            model=model,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            usage_object=reported,
+        )
+    except Exception:  # litellm raises several types for "no price known"
+        return None
+    dollars = float(sum(parts))
+    known = model in litellm.model_cost or model.partition("/")[2] in litellm.model_cost
+    return dollars if dollars > 0 or known else None
+
+
+def _count(source: Any, name: str) -> int:
+    value = getattr(source, name, None)
+    return max(int(value), 0) if isinstance(value, int | float) else 0

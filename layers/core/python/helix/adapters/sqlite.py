@@ -1,0 +1,198 @@
+"""The state store in one SQLite file: durable, and safe for several processes at once.
+
+WAL mode with `synchronous=FULL`: a transaction that was answered survives power loss. One connection on one thread
+per store; other processes have their own. Rows are JSON text, so `sqlite3 helix.db` can look at everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from helix.adapters.watching import Watchers
+from helix.core.errors import ConditionFailedError, StoreError
+from helix.core.json import dumps
+from helix.ports.state_store import Check, Delete, Key, Operation, Put, Row, Table, Update, Value, Watch, check_operations, updated
+
+T = TypeVar("T")
+SCHEMA_VERSION = 1
+TABLES: tuple[Table, ...] = ("sessions", "streams", "control")
+
+
+class SQLiteStateStore:
+    """`path` is made if it does not exist. `busy_timeout_s` bounds the wait for another process's transaction.
+
+    `synchronous="NORMAL"` is faster on slow disks and may lose the last transactions at power loss, never at a crash of
+    the process. Raises `StoreError` if the file is no Helix store or cannot be opened.
+    """
+
+    def __init__(
+        self, path: str | Path, *, busy_timeout_s: float = 30, synchronous: Literal["FULL", "NORMAL"] = "FULL"
+    ) -> None:
+        self.path = Path(path)
+        self._busy_timeout_s, self._synchronous = busy_timeout_s, synchronous
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="helix-sqlite")
+        self._connection: sqlite3.Connection | None = None
+        self._foreign = 0
+        self._closed = False
+        self._watchers = Watchers(self._written_by_others)
+
+    # --- verbs ----------------------------------------------------------------------------------------------------
+
+    async def get(self, keys: Sequence[Key]) -> list[Value | None]:
+        return await self._run(lambda db: [_load(db, key) for key in keys])
+
+    async def query(
+        self,
+        table: Table,
+        partition: str,
+        *,
+        start: str = "",
+        end: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> list[Row]:
+        sql = f"SELECT sort, value FROM {table} WHERE partition = ? AND sort >= ?"
+        values: list[str | int] = [partition, start]
+        if end is not None:
+            sql += " AND sort < ?"
+            values.append(end)
+        sql += f" ORDER BY sort {'DESC' if reverse else 'ASC'} LIMIT ?"
+        values.append(-1 if limit is None else limit)
+        rows = await self._run(lambda db: db.execute(sql, values).fetchall())
+        return [Row(Key(table, partition, sort), json.loads(text)) for sort, text in rows]
+
+    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+        check_operations(name, operations)
+        await self._run(lambda db: _transact(db, name, operations))
+        self._watchers.wake((o.key.table, o.key.partition) for o in operations if not isinstance(o, Check))
+
+    def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
+        return self._watchers.watch((table, partition))
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
+            self._thread.shutdown(wait=False)
+
+    # --- the thread -----------------------------------------------------------------------------------------------
+
+    async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise StoreError(f"the store {str(self.path)!r} is closed")
+        loop = asyncio.get_running_loop()
+        # Shielded: a cancelled caller must not leave a transaction half known; the thread finishes it either way.
+        return await asyncio.shield(loop.run_in_executor(self._thread, self._guarded, work))
+
+    def _guarded(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            return work(self._connection)
+        except sqlite3.Error as error:
+            if self._connection is not None and self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise StoreError(f"SQLite store {str(self.path)!r}: {error}") from error
+
+    def _connect(self) -> sqlite3.Connection:
+        if self.path.parent and not self.path.parent.exists():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        db = sqlite3.connect(self.path, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False)
+        _patiently(db, "PRAGMA journal_mode = WAL", self._busy_timeout_s)
+        db.execute(f"PRAGMA synchronous = {self._synchronous}")
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0:
+            db.execute("BEGIN IMMEDIATE")
+            for table in TABLES:
+                db.execute(
+                    f"CREATE TABLE IF NOT EXISTS {table}"
+                    " (partition TEXT NOT NULL, sort TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (partition, sort))"
+                )
+            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            db.execute("COMMIT")
+        elif version != SCHEMA_VERSION:
+            db.close()
+            raise StoreError(
+                f"{str(self.path)!r} has schema version {version}, this Helix reads {SCHEMA_VERSION}: use another file"
+            )
+        return db
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _written_by_others(self) -> int:
+        """A number that changes when another connection commits. Asked on the store's thread, answered by the last ask:
+        a change is seen one poll later, and the event loop never waits for the file."""
+        if not self._closed:
+            self._thread.submit(self._ask_version)
+        return self._foreign
+
+    def _ask_version(self) -> None:
+        if self._connection is not None:
+            self._foreign = self._connection.execute("PRAGMA data_version").fetchone()[0]
+
+
+def _patiently(db: sqlite3.Connection, sql: str, timeout_s: float) -> None:
+    """Changing the journal mode ignores the busy timeout when several processes open a new file at once."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            db.execute(sql)
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _load(db: sqlite3.Connection, key: Key) -> Value | None:
+    sql = f"SELECT value FROM {key.table} WHERE partition = ? AND sort = ?"
+    row = db.execute(sql, (key.partition, key.sort)).fetchone()
+    return None if row is None else json.loads(row[0])
+
+
+def _transact(db: sqlite3.Connection, name: str, operations: Sequence[Operation]) -> None:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        for index, operation in enumerate(operations):
+            _apply(db, name, index, operation)
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+
+
+def _apply(db: sqlite3.Connection, name: str, index: int, operation: Operation) -> None:
+    key, value = operation.key, None
+    if operation.when is not None or isinstance(operation, Update):
+        value = _load(db, key)
+        refused = operation.when is not None and not operation.when.holds(value)
+        if refused or (isinstance(operation, Update) and value is None):
+            raise ConditionFailedError(name, index)
+    match operation:
+        case Put():
+            _store(db, key, operation.value)
+        case Update():
+            _store(db, key, updated(value or {}, operation))
+        case Delete():
+            db.execute(f"DELETE FROM {key.table} WHERE partition = ? AND sort = ?", (key.partition, key.sort))
+        case Check():
+            pass
+
+
+def _store(db: sqlite3.Connection, key: Key, value: Value) -> None:
+    sql = (
+        f"INSERT INTO {key.table} (partition, sort, value) VALUES (?, ?, ?)"
+        " ON CONFLICT (partition, sort) DO UPDATE SET value = excluded.value"
+    )
+    db.execute(sql, (key.partition, key.sort, dumps(value)))

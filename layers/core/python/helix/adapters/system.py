@@ -1,0 +1,25 @@
+"""The only place that asks the operating system for time, randomness and identity."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+class SystemClock:
+    def now(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class SystemIds:
+    """ULIDs: 48 bits of milliseconds, 80 random bits, Crockford base 32 (https://github.com/ulid/spec)."""
+
+    def new(self, prefix: str) -> str:
+        number = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
+        return prefix + "_" + "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))

@@ -1,0 +1,193 @@
+"""Agent definitions: just data. Nothing here runs; the same definition goes to every runtime."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any, Generic, Literal
+
+from pydantic import PydanticUserError, ValidationError
+from typing_extensions import TypeVar
+
+from helix.core.checks import is_int, is_model, is_plain_function, require
+from helix.core.config import LLMConfig
+from helix.core.errors import DefinitionError
+from helix.core.hooks import Hooks
+from helix.core.json import JsonObject, dumps
+from helix.core.resources import ResourceConfig
+from helix.core.signatures import parameters_of
+from helix.core.steps import AnyStepResult
+from helix.core.tools import NAME, AnyTool, Tool, create_finish_tool
+
+StateT = TypeVar("StateT", default=Any)
+OutputT = TypeVar("OutputT", default=Any)
+DEFAULT_MAX_STEPS = 50
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Agent(Generic[StateT, OutputT]):
+    """An agent: data plus tools.
+
+    name: unique agent type, `[A-Za-z0-9_-]{1,64}` without `__`.
+    system_prompt: text, or a pure function of the custom state, evaluated for every model call and never stored.
+    state_schema: pydantic model whose fields all have defaults; without it the custom state is a JSON object, `{}`.
+    output_schema: pydantic model; adds the tool `__finish__`, and the run completes only with a valid output.
+    llm_config: model settings, or a pure function of the custom state. Not needed by function agents.
+    max_steps: model calls of one run; None lifts the limit (budgets still hold).
+    stop_when: pure predicate on a step result, looked at after the step's tools ran; True completes the run.
+    max_completion_retries: how often an invalid or missing output goes back to the model.
+    on_budget: what a run does when a budget has no room for its next call.
+    array_delta_mode: how list changes become patches, see `core.tracker`.
+    function: the one tool of a function agent, see `core.functions`; such an agent needs no prompt and no model.
+    resources: replicas, CPU and memory that the agent asks for, see `core.resources`.
+    """
+
+    name: str
+    system_prompt: str | Callable[[Any], str] = ""
+    description: str = ""
+    tools: Sequence[AnyTool] = ()
+    state_schema: type[StateT] | None = None
+    output_schema: type[OutputT] | None = None
+    llm_config: LLMConfig | Callable[[Any], LLMConfig] | None = None
+    max_steps: int | None = DEFAULT_MAX_STEPS
+    stop_when: Callable[[AnyStepResult], bool] | None = None
+    hooks: Hooks | Mapping[str, Any] = field(default_factory=Hooks)
+    max_completion_retries: int = 2
+    on_budget: Literal["fail", "pause"] = "fail"
+    array_delta_mode: Literal["append_only", "full_replace"] = "append_only"
+    function: AnyTool | None = None
+    resources: JsonObject = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        owner = f"agent {self.name!r}"
+        valid = isinstance(self.name, str) and NAME.fullmatch(self.name) is not None and "__" not in self.name
+        require(valid, owner, "name", "must be 1 to 64 letters, digits, '_' or '-', without '__'")
+        require(isinstance(self.description, str), owner, "description", "must be a text")
+        prompt, config = self.system_prompt, self.llm_config
+        if self.function is None:
+            valid = bool(prompt.strip()) if isinstance(prompt, str) else is_plain_function(prompt)
+            problem = "must be a text that is not empty, or a plain function of the state"
+            require(valid, owner, "system_prompt", problem)
+            problem = "must be an LLMConfig, or a plain function of the state that returns one"
+            require(isinstance(config, LLMConfig) or is_plain_function(config), owner, "llm_config", problem)
+        else:
+            require(isinstance(self.function, Tool), owner, "function", "must be a tool: use AgentClient().agent(...)")
+        steps, retries = self.max_steps, self.max_completion_retries
+        valid = steps is None or (is_int(steps) and steps >= 1)
+        require(valid, owner, "max_steps", "must be at least 1, or None for no limit")
+        require(is_int(retries) and retries >= 0, owner, "max_completion_retries", "must be 0 or more")
+        require(self.on_budget in ("fail", "pause"), owner, "on_budget", "must be 'fail' or 'pause'")
+        valid = self.array_delta_mode in ("append_only", "full_replace")
+        require(valid, owner, "array_delta_mode", "must be 'append_only' or 'full_replace'")
+        valid = self.stop_when is None or is_plain_function(self.stop_when)
+        require(valid, owner, "stop_when", "must be a plain function of a step result")
+        for name in ("state_schema", "output_schema"):
+            schema = getattr(self, name)
+            require(schema is None or is_model(schema), owner, name, "must be a pydantic model class")
+        self._check_schemas(owner)
+        object.__setattr__(self, "hooks", Hooks.of(self.hooks, owner))
+        resources = ResourceConfig.of(self.resources, owner, "resources") if self.resources else None
+        object.__setattr__(self, "resources", resources.model_dump(mode="json") if resources else {})
+        self._check_tools(owner)
+
+    def _check_schemas(self, owner: str) -> None:
+        try:
+            self.initial_state()
+        except ValidationError as error:
+            missing = ", ".join(".".join(map(str, e["loc"])) or e["msg"] for e in error.errors())
+            problem = f"every field needs a default; without a valid one: {missing}"
+            raise DefinitionError(owner, "state_schema", problem) from error
+        except Exception as error:
+            problem = f"an instance without arguments must be possible, and be JSON: {error!r}"
+            raise DefinitionError(owner, "state_schema", problem) from error
+        try:
+            _ = self.finish_tool
+        except (DefinitionError, PydanticUserError, NameError) as error:
+            raise DefinitionError(owner, "output_schema", f"no JSON schema can be made of it: {error}") from error
+
+    def _check_tools(self, owner: str) -> None:
+        valid = isinstance(self.tools, Sequence) and not isinstance(self.tools, str)
+        require(valid, owner, "tools", "must be a list of tools")
+        object.__setattr__(self, "tools", tuple(self.tools))
+        seen: set[str] = set()
+        for index, item in enumerate(self.tools):
+            if not isinstance(item, Tool):
+                advice = "wrap it in create_sub_agent_tool" if isinstance(item, Agent) else "decorate it with @tool"
+                raise DefinitionError(owner, f"tools[{index}]", f"{item!r} is not a tool: {advice}")
+            problem = "the finish tool comes from output_schema; do not list it"
+            require(item.kind != "finish", owner, f"tools[{index}]", problem)
+            require(item.name not in seen, owner, f"tools[{index}]", f"two tools are named {item.name!r}")
+            seen.add(item.name)
+        below: dict[str, Agent[Any, Any]] = {self.name: self}
+        stack: list[Agent[Any, Any]] = [self]
+        while stack:
+            for child in (t.agent for t in stack.pop().tools if t.agent is not None):
+                known = below.setdefault(child.name, child)
+                problem = f"two agents in this tree are named {child.name!r}: a session finds its agent by name"
+                require(known is child, owner, "tools", problem)
+                stack.append(child)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function of a function agent directly: no session, no stream, nothing stored."""
+        if self.function is None:
+            raise TypeError(f"agent {self.name!r} is not a function agent: run it with an executor")
+        return self.function(*args, **kwargs)
+
+    @cached_property
+    def finish_tool(self) -> AnyTool | None:
+        """`__finish__` where there is an output schema; a function agent's output is its function's result instead."""
+        schema: Any = self.output_schema
+        return None if schema is None or self.function is not None else create_finish_tool(schema)
+
+    def find_tool(self, name: str) -> AnyTool | None:
+        """The tool the model calls `name`, the function of a function agent included; None if there is none."""
+        if self.function is not None and self.function.name == name:
+            return self.function
+        return next((t for t in self.tools if t.name == name), None)
+
+    def find_agent(self, agent_type: str) -> Agent[Any, Any] | None:
+        """This agent or the sub-agent of that name anywhere below it."""
+        stack: list[Agent[Any, Any]] = [self]
+        seen: set[str] = set()
+        while stack:
+            agent = stack.pop()
+            if agent.name == agent_type:
+                return agent
+            if agent.name not in seen:
+                seen.add(agent.name)
+                stack.extend(t.agent for t in agent.tools if t.agent is not None)
+        return None
+
+    def initial_state(self) -> JsonObject:
+        """Defaults of the state schema as JSON, in the form that `core.tracker` keeps."""
+        schema: Any = self.state_schema
+        state: JsonObject = {} if schema is None else schema().model_dump(mode="json", round_trip=True, by_alias=False)
+        return state
+
+    def fingerprint(self) -> str:
+        """Changes when what the model is told changes; a run records it, so that a deploy in mid-run can be seen."""
+        config = self.llm_config
+        tools = [*self.tools, self.function] if self.function is not None else self.tools
+        told = {
+            "prompt": self.system_prompt if isinstance(self.system_prompt, str) else "<function>",
+            "model": config.model_dump(mode="json") if isinstance(config, LLMConfig) else "<function>",
+            "tools": [[t.name, t.description, t.parameters] for t in tools],
+            "output": parameters_of(self.output_schema) if self.output_schema is not None else None,  # type: ignore[arg-type]
+        }
+        return hashlib.sha256(dumps(told).encode()).hexdigest()[:16]
+
+
+AnyAgent = Agent[Any, Any]
+AgentConfig = Agent
+
+
+def define_agent(**config: Any) -> Agent[Any, Any]:
+    """`Agent(**config)`, for those who prefer a factory; an unknown or missing field is a `DefinitionError` too."""
+    owner = f"agent {config.get('name')!r}"
+    known = [f.name for f in fields(Agent)]
+    for name in config:
+        require(name in known, owner, name, f"no such field; there are {', '.join(known)}")
+    require("name" in config, owner, "name", "is missing")
+    return Agent(**config)

@@ -1,0 +1,113 @@
+"""What a tool may ask of the run it is part of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol
+
+from typing_extensions import TypeVar
+
+from helix.core.errors import InvalidInputError
+from helix.core.json import JsonObject, JsonValue, size
+from helix.core.tracker import StateTracker
+from helix.core.usage import Usage
+
+StateT = TypeVar("StateT", default=Any)
+MAX_EVENT_BYTES = 100_000
+
+
+class Emit(Protocol):
+    def __call__(self, event_name: str, data: JsonValue) -> None: ...
+
+
+def _nobody(event_name: str, data: JsonValue) -> None:
+    return None
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(slots=True)
+class ToolContext(Generic[StateT]):
+    """Given to a tool's parameter annotated `ToolContext[State]`.
+
+    `idempotency_key` is the same in every execution of this call, in any process: hand it to systems that accept one.
+    `confirmation` is the data of the person who approved the call, if any. `agent_id` is the session id.
+    """
+
+    session_id: str
+    run_id: str
+    agent_type: str
+    step: int
+    tool_call_id: str
+    tool_name: str
+    idempotency_key: str
+    tracker: StateTracker[StateT]
+    confirmation: JsonObject | None = None
+    usage: list[Usage] = field(default_factory=list)
+    _emit: Emit = _nobody
+    _cancelled: Callable[[], bool] = _never
+
+    @property
+    def agent_id(self) -> str:
+        return self.session_id
+
+    def get_state(self) -> StateT:
+        """A copy of this tool's view: the step's base state plus this tool's own writes. Siblings are not visible."""
+        return self.tracker.get_state()
+
+    def update_state(self, change: Callable[[StateT], Any]) -> StateT:
+        """Change a draft; on an exception or a state that fails the schema, nothing changes and the error is raised."""
+        return self.tracker.update(change)
+
+    def draft(self) -> AbstractContextManager[StateT]:
+        """`with ctx.draft() as state:` validates and records the change on exit, rolls it back on an exception."""
+        return self.tracker.draft()
+
+    def emit(self, event_name: str, data: JsonValue = None) -> None:
+        """Put a `custom` chunk on the stream. `data` is JSON of at most 100,000 bytes, else `InvalidInputError`."""
+        if not event_name:
+            raise InvalidInputError("event_name is empty: name the event")
+        if (n := size(data)) > MAX_EVENT_BYTES:
+            raise InvalidInputError(f"event {event_name!r} has {n} bytes of data; the limit is {MAX_EVENT_BYTES}")
+        self._emit(event_name, data)
+
+    def cancelled(self) -> bool:
+        """True once the run was asked to stop, or its deadline is near (at most 1 s late). Long tools should look."""
+        return self._cancelled()
+
+    def record_usage(self, usage: Usage) -> None:
+        """Add what this tool itself used (an embedding, say) to the run's usage and cost."""
+        self.usage.append(usage)
+
+
+def create_tool_context(
+    *,
+    agent_id: str,
+    agent_type: str,
+    state_tracker: StateTracker[StateT] | None = None,
+    run_id: str = "run_test",
+    step: int = 1,
+    tool_call_id: str = "call_test",
+    tool_name: str = "tool",
+    emit: Emit = _nobody,
+    cancelled: Callable[[], bool] = _never,
+    confirmation: JsonObject | None = None,
+) -> ToolContext[StateT]:
+    """A context from its parts: what the engine makes for each call, and what a unit test of a tool needs."""
+    return ToolContext(
+        session_id=agent_id,
+        run_id=run_id,
+        agent_type=agent_type,
+        step=step,
+        tool_call_id=tool_call_id,
+        tool_name=tool_name,
+        idempotency_key=f"{agent_id}/{tool_call_id}",
+        tracker=state_tracker if state_tracker is not None else StateTracker({}),
+        confirmation=confirmation,
+        _emit=emit,
+        _cancelled=cancelled,
+    )

@@ -1,0 +1,206 @@
+"""Every error Helix raises, in one tree grouped by who must act.
+
+    HelixError
+    ├── CallerError      the call was wrong: change it
+    ├── DefinitionError  the agent or tool is wrong: change the code
+    ├── ModelError       the model provider failed: wait, or choose another model
+    └── OperatorError    storage or limits stand in the way: whoever runs the system acts
+
+`code` is stable and meant for programs; the message is meant for people. Nobody branches on message text.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HelixError(Exception):
+    """Base of all errors. `code` names the kind on the wire and in stored records."""
+
+    code: ClassVar[str] = "helix_error"
+
+
+# --- the caller must act ----------------------------------------------------------------------------------------
+
+
+class CallerError(HelixError):
+    """The call cannot be done as asked; nothing was changed."""
+
+    code = "invalid_request"
+
+
+class InvalidInputError(CallerError, ValueError):
+    """An argument is outside what is accepted; the message names it and its limit."""
+
+    code = "invalid_input"
+
+
+class AgentAlreadyRunningError(CallerError):
+    """The session has a running run, or another caller won the claim (HTTP 409)."""
+
+    code = "agent_already_running"
+
+    def __init__(self, session_id: str, run_id: str | None = None) -> None:
+        self.session_id, self.run_id = session_id, run_id
+        super().__init__(
+            f"session {session_id!r} is already running (run {run_id!r}): wait for it, interrupt it, or use another session"
+        )
+
+
+class AgentNotFoundError(CallerError, LookupError):
+    """No agent of that name is registered in this process."""
+
+    code = "agent_not_found"
+
+
+class SessionNotFoundError(CallerError, LookupError):
+    """No such session, or not the caller's."""
+
+    code = "session_not_found"
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(f"session {session_id!r} does not exist in this store: check the id, or start it with execute")
+
+
+class SessionExistsError(CallerError):
+    """The target of a clone or branch exists already."""
+
+    code = "session_exists"
+
+
+class RunNotFoundError(CallerError, LookupError):
+    """The session has no such run."""
+
+    code = "run_not_found"
+
+
+class CheckpointNotFoundError(CallerError, LookupError):
+    """The session has no such checkpoint; ids of other sessions are refused with the same words."""
+
+    code = "checkpoint_not_found"
+
+
+class CannotResumeError(CallerError):
+    """Resume, retry or answer does not fit the session's status. `reason` is one of `CanResumeReason`."""
+
+    code = "cannot_resume"
+
+    def __init__(self, message: str, reason: str) -> None:
+        self.reason = reason
+        super().__init__(message)
+
+
+class CallNotPendingError(CallerError, LookupError):
+    """No such call waits for an answer in this session."""
+
+    code = "call_not_pending"
+
+
+class StaleStateError(CallerError):
+    """The session changed since it was read: read it again and decide again."""
+
+    code = "stale_state"
+
+
+class StreamNotFoundError(CallerError, LookupError):
+    """The stream does not exist, or has expired."""
+
+    code = "stream_not_found"
+
+
+# --- the developer must act --------------------------------------------------------------------------------------
+
+
+class DefinitionError(HelixError, ValueError):
+    """A definition is wrong. `field` names what to change; raised when defined, never when run."""
+
+    code = "invalid_definition"
+
+    def __init__(self, owner: str, field: str, problem: str) -> None:
+        self.owner, self.field, self.problem = owner, field, problem
+        super().__init__(f"{owner}: {field}: {problem}")
+
+
+class ToolError(HelixError):
+    """Raise it in a tool to hand the model a failed result with this message."""
+
+    code = "tool_error"
+
+
+class FatalToolError(ToolError):
+    """Raise it in a tool to fail the whole run; other exceptions become failed results that the model sees."""
+
+    code = "fatal_tool_error"
+
+
+class IllegalTransitionError(HelixError):
+    """A status move that the table in `core.status` does not have: a defect in Helix or in a store."""
+
+    code = "illegal_transition"
+
+
+# --- the model provider must act ---------------------------------------------------------------------------------
+
+
+class ModelError(HelixError):
+    """A model call failed. `retryable` says whether the same call may succeed later; `retry_after_s` when."""
+
+    code = "model_error"
+
+    def __init__(self, message: str, *, retryable: bool = False, retry_after_s: float | None = None) -> None:
+        self.retryable, self.retry_after_s = retryable, retry_after_s
+        super().__init__(message)
+
+
+class ScriptExhaustedError(ModelError):
+    """A scripted model was asked for more answers than it was given."""
+
+    code = "script_exhausted"
+
+
+# --- the operator must act ---------------------------------------------------------------------------------------
+
+
+class OperatorError(HelixError):
+    """Storage or a limit stands in the way."""
+
+    code = "operator_error"
+
+
+class BudgetExceededError(OperatorError):
+    """The next call's worst case does not fit what is left of a budget."""
+
+    code = "budget_exceeded"
+
+
+class StoreError(OperatorError):
+    """A store could not answer; whether a write happened is unknown."""
+
+    code = "store_error"
+
+
+class ConditionFailedError(OperatorError):
+    """A transaction's condition did not hold and nothing was written: read again and decide again.
+
+    `index` is the position of the refused operation; never an error that a user sees.
+    """
+
+    code = "condition_failed"
+
+    def __init__(self, name: str, index: int) -> None:
+        self.name, self.index = name, index
+        super().__init__(f"transaction {name!r}: condition of operation {index} does not hold")
+
+
+class WorkInProgressError(OperatorError):
+    """A live delivery holds the step or call (`StepInProgress`, `CallInProgress` of the protocol): deliver again later.
+
+    `until` is the holder's deadline, in Unix seconds.
+    """
+
+    code = "work_in_progress"
+
+    def __init__(self, what: str, until: float) -> None:
+        self.until = until
+        super().__init__(f"{what} is held by another delivery")

@@ -1,0 +1,137 @@
+"""Plain async functions as agents: one step, no model, the same durability.
+
+Law: the function's parameters are its input and its result is the run's output. The user's message becomes the
+arguments by `plan_function_call`; `adapters.models.function.FunctionModel` turns that into the one call of the run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from helix.core.agents import Agent, AnyAgent
+from helix.core.errors import DefinitionError, InvalidInputError
+from helix.core.hooks import Hooks
+from helix.core.json import JsonObject
+from helix.core.registry import AgentRegistry, default_registry
+from helix.core.resources import ResourceConfig
+from helix.core.tools import DEFAULT_TOOL_TIMEOUT_S, AnyTool, OnUnknown, from_function
+
+AgentFunction = Callable[..., Awaitable[Any]]
+
+
+class AgentClient:
+    """Registers async functions as agents.
+
+    `api_key` is accepted so that code written for Teleon runs as it is; nothing is sent anywhere and it is not kept.
+    """
+
+    def __init__(self, api_key: str | None = None, registry: AgentRegistry | None = None) -> None:
+        self.registry = default_registry if registry is None else registry
+
+    def agent(
+        self,
+        name: str,
+        helix: Mapping[str, Any] | None = None,
+        *,
+        description: str | None = None,
+        state_schema: type[Any] | None = None,
+        hooks: Hooks | Mapping[str, Any] | None = None,
+        timeout_s: float = DEFAULT_TOOL_TIMEOUT_S,
+        on_unknown: OnUnknown = "retry",
+        retries: int = 0,
+    ) -> Callable[[AgentFunction], Agent[Any, Any]]:
+        """Decorate an async function: the result is an `Agent` that can still be called like the function.
+
+        `helix` are the settings of `core.resources`, long or short (`min, max, cpu, memory, health_interval`).
+        `timeout_s`, `on_unknown` and `retries` are those of a tool. A parameter annotated `ToolContext` receives the
+        context. Raises `DefinitionError` naming the field that is wrong, and if the name is registered already.
+        """
+        owner = f"agent {name!r}"
+        resources = ResourceConfig.of({} if helix is None else helix, owner)
+        localns = sys._getframe(1).f_locals
+
+        def decorate(function: AgentFunction) -> Agent[Any, Any]:
+            if not inspect.iscoroutinefunction(function):
+                raise DefinitionError(owner, "function", f"{function!r} must be an async function (async def)")
+            options = {
+                "name": name,
+                "description": description or inspect.getdoc(function) or f"Runs the function agent {name!r}.",
+                "finish_with": True,
+                "timeout_s": timeout_s,
+                "on_unknown": on_unknown,
+                "retries": retries,
+            }
+            tool = from_function(function, localns, options)
+            made = Agent[Any, Any](
+                name=name,
+                description=tool.description,
+                state_schema=state_schema,
+                output_schema=tool.output_schema,
+                hooks=Hooks() if hooks is None else hooks,
+                function=tool,
+                resources=resources.model_dump(mode="json"),
+            )
+            self.registry.register(made)
+            return made
+
+        return decorate
+
+
+TeleonClient = AgentClient
+
+
+def plan_function_call(agent: AnyAgent, message: str) -> JsonObject:
+    """The arguments of a function agent's call, from the user's message.
+
+    The text itself, if there is one parameter and it takes text. Else a JSON object of the parameters; text that is no
+    JSON object is taken as the only required parameter, where that takes text. Nothing, if there are no parameters.
+    Raises `InvalidInputError` naming the parameters that do not fit.
+    """
+    if agent.function is None:
+        raise InvalidInputError(f"agent {agent.name!r} is not a function agent")
+    arguments = _arguments(agent.function, message)
+    problems = [f"{', '.join(_named(agent.function))}: expected a JSON object"] if arguments is None else []
+    try:
+        agent.function.input_schema.model_validate({} if arguments is None else arguments)
+    except ValidationError as error:
+        problems = problems or [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+    if problems or arguments is None:
+        raise InvalidInputError(f"message does not fit the parameters of {agent.name!r}: {'; '.join(problems)}")
+    return arguments
+
+
+def _arguments(tool: AnyTool, message: str) -> JsonObject | None:
+    parameters = _named(tool)
+    if not parameters:
+        return {}
+    if len(parameters) == 1 and _takes_text(tool, parameters[0]):
+        return {parameters[0]: message}
+    try:
+        value = json.loads(message)
+    except ValueError:
+        value = None
+    if isinstance(value, dict):
+        return value
+    required: Any = tool.parameters.get("required", [])
+    return {required[0]: message} if len(required) == 1 and _takes_text(tool, required[0]) else None
+
+
+def _named(tool: AnyTool) -> list[str]:
+    properties: Any = tool.parameters.get("properties", {})
+    return list(properties)
+
+
+def _takes_text(tool: AnyTool, parameter: str) -> bool:
+    properties: Any = tool.parameters.get("properties", {})
+    schema = properties[parameter]
+    options = schema.get("anyOf", [schema])
+    return any(option.get("type") == "string" for option in options)
+
+
+__all__ = ["AgentClient", "TeleonClient", "plan_function_call"]

@@ -1,0 +1,55 @@
+"""Hooks: functions that watch a run. They never change its course; a veto is what approvals are for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from helix.core.checks import require
+
+Hook = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hooks:
+    """Each is `(payload, context) -> None`, sync or async, one function or a list of them.
+
+    A hook that raises or takes longer than 5 s is logged and otherwise ignored. `payload` is a mapping with the fields
+    named in docs/guide/hooks.md; `context` is a `HookContext`.
+    """
+
+    on_agent_start: Hook | tuple[Hook, ...] = ()
+    on_agent_complete: Hook | tuple[Hook, ...] = ()
+    on_agent_fail: Hook | tuple[Hook, ...] = ()
+    before_llm_call: Hook | tuple[Hook, ...] = ()
+    after_llm_call: Hook | tuple[Hook, ...] = ()
+    before_tool: Hook | tuple[Hook, ...] = ()
+    after_tool: Hook | tuple[Hook, ...] = ()
+    before_sub_agent: Hook | tuple[Hook, ...] = ()
+    after_sub_agent: Hook | tuple[Hook, ...] = ()
+    on_state_change: Hook | tuple[Hook, ...] = ()
+    on_message: Hook | tuple[Hook, ...] = ()
+
+    @classmethod
+    def of(cls, value: Hooks | Mapping[str, Any], owner: str) -> Hooks:
+        if isinstance(value, Hooks):
+            value = {f.name: getattr(value, f.name) for f in fields(value)}
+        require(isinstance(value, Mapping), owner, "hooks", "must be Hooks(...), or a mapping from name to function")
+        known = {f.name for f in fields(cls)}
+        clean: dict[str, tuple[Hook, ...]] = {}
+        for name, hook in value.items():
+            require(name in known, owner, f"hooks.{name}", f"no such hook; there are {', '.join(sorted(known))}")
+            chain = hook if isinstance(hook, (list, tuple)) else () if hook is None else (hook,)
+            problem = "must be a function of (payload, context), or a list of them"
+            require(all(callable(h) for h in chain), owner, f"hooks.{name}", problem)
+            clean[name] = tuple(chain)
+        return cls(**clean)
+
+    def named(self, name: str) -> tuple[Hook, ...]:
+        chain = getattr(self, name)
+        return (chain,) if callable(chain) else tuple(chain)
+
+    def __iter__(self) -> Iterator[tuple[str, tuple[Hook, ...]]]:
+        for f in fields(self):
+            yield f.name, self.named(f.name)

@@ -1,0 +1,27 @@
+"""JSON as types: what crosses every boundary of Helix."""
+
+from __future__ import annotations
+
+import json
+from typing import TypeAlias
+
+from pydantic import JsonValue
+
+from helix.core.errors import InvalidInputError
+
+__all__ = ["JsonObject", "JsonValue", "dumps", "size"]
+
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+
+def dumps(value: object) -> str:
+    """Compact JSON text of `value`. NaN, infinities and non-JSON types raise `InvalidInputError`: nothing is guessed."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"value is not JSON: {error}") from error
+
+
+def size(value: object) -> int:
+    """Bytes of `value` as compact UTF-8 JSON."""
+    return len(dumps(value).encode())

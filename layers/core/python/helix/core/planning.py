@@ -1,0 +1,317 @@
+"""From a step result to what is to be done with it: the plan that every runtime follows.
+
+Law: pure; every call the model made gets exactly one fate here: to be executed, or settled with a result at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from helix.core.errors import InvalidInputError
+from helix.core.json import JsonObject, JsonValue, dumps
+from helix.core.messages import AssistantMessage, ThinkingContent, ToolCallRequest, ToolResultMessage
+from helix.core.rows import ErrorInfo
+from helix.core.status import AgentStatus
+from helix.core.steps import (
+    AnyStepResult,
+    ErrorStepResult,
+    ParsedSubAgentCall,
+    ParsedToolCall,
+    StopReason,
+    StructuredOutputStepResult,
+    TextStepResult,
+    ToolCallsStepResult,
+    is_error_stop_reason,
+)
+from helix.core.tools import FINISH_TOOL_NAME, SUBAGENT_TOOL_PREFIX, AnyTool
+
+MAX_CALLS_PER_STEP = 64
+MAX_RESULT_BYTES = 100_000
+ACKNOWLEDGED = {"acknowledged": True}
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantMessagePlan:
+    content: str | None
+    tool_calls: list[ToolCallRequest] = field(default_factory=list)
+    thinking: list[ThinkingContent] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A result known without executing anything."""
+
+    content: str
+    success: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StatusUpdate:
+    status: AgentStatus
+    error: ErrorInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FinishPlan:
+    """A valid `__finish__`. The run completes with `output` once the step's other calls are done."""
+
+    call_id: str
+    output: JsonValue
+    superseded_calls: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class StepProcessingPlan:
+    """`assistant_message_plan` is None only where the step failed. `missed` says that an output was due and did not
+    come, or was not valid. `dropped_calls` counts calls beyond `MAX_CALLS_PER_STEP`."""
+
+    assistant_message_plan: AssistantMessagePlan | None
+    pending_tool_calls: list[ParsedToolCall] = field(default_factory=list)
+    pending_sub_agent_calls: list[ParsedSubAgentCall] = field(default_factory=list)
+    settled: dict[str, Settled] = field(default_factory=dict)
+    status_update: StatusUpdate | None = None
+    is_terminal: bool = False
+    output: JsonValue = None
+    finish: FinishPlan | None = None
+    missed: bool = False
+    dropped_calls: int = 0
+
+
+def plan_step_processing(
+    step_result: AnyStepResult,
+    *,
+    output_schema: type[BaseModel] | None = None,
+    tools: Callable[[str], AnyTool | None] = lambda name: None,
+    used_call_ids: Collection[str] = (),
+) -> StepProcessingPlan:
+    """Decide what becomes of a step result. `tools` finds a tool by name: with it, unknown tools and invalid arguments
+    are settled here. `used_call_ids` are those of the session's history: repeated ids get a suffix."""
+    if isinstance(step_result, ErrorStepResult):
+        return _failed(step_result.code, step_result.error, recoverable=True)
+    if is_error_stop_reason(step_result.stop_reason):
+        reason = str(step_result.stop_reason)
+        return _failed(reason, _STOP_MESSAGES.get(reason, f"the model stopped with {reason!r}"), recoverable=True)
+    if isinstance(step_result, TextStepResult):
+        message = AssistantMessagePlan(step_result.content, thinking=step_result.thinking)
+        if output_schema is not None:
+            return StepProcessingPlan(message, missed=True)
+        return StepProcessingPlan(message, status_update=StatusUpdate("completed"), is_terminal=True)
+    return _plan_calls(normalise(step_result), output_schema, tools, used_call_ids)
+
+
+def normalise(step_result: ToolCallsStepResult | StructuredOutputStepResult) -> ToolCallsStepResult:
+    """A structured output becomes the `__finish__` call it stands for, so that history records it."""
+    if isinstance(step_result, ToolCallsStepResult):
+        return step_result
+    arguments = step_result.output if isinstance(step_result.output, dict) else {"output": step_result.output}
+    shared = step_result.model_dump(include={"thinking", "stop_reason", "usage", "model"})
+    return ToolCallsStepResult(tool_calls=[ParsedToolCall(id="finish", name=FINISH_TOOL_NAME, arguments=arguments)], **shared)
+
+
+def _plan_calls(
+    result: ToolCallsStepResult,
+    output_schema: type[BaseModel] | None,
+    tools: Callable[[str], AnyTool | None],
+    used: Collection[str],
+) -> StepProcessingPlan:
+    requests, dropped = _requests(result, used)
+    settled: dict[str, Settled] = {}
+    pending: list[ParsedToolCall] = []
+    children: list[ParsedSubAgentCall] = []
+    finish: FinishPlan | None = None
+    finishes = 0
+    for request in requests:
+        if request.name == FINISH_TOOL_NAME and output_schema is not None:
+            finishes += 1
+            if finish is not None:
+                finish.superseded_calls.append(request.id)
+                settled[request.id] = Settled(dumps({"status": "superseded"}), False)
+                continue
+            checked = _validate(output_schema, request)
+            if isinstance(checked, Settled):
+                settled[request.id] = checked
+            else:
+                finish = FinishPlan(request.id, checked.model_dump(mode="json"))
+                settled[request.id] = Settled(dumps(ACKNOWLEDGED), True)
+            continue
+        refusal = refuse_call(request, tools)
+        if refusal is not None:
+            settled[request.id] = refusal
+        elif request.name.startswith(SUBAGENT_TOOL_PREFIX):
+            agent_type = request.name[len(SUBAGENT_TOOL_PREFIX) :]
+            children.append(ParsedSubAgentCall(id=request.id, agent_type=agent_type, input=request.arguments))
+        else:
+            pending.append(ParsedToolCall(id=request.id, name=request.name, arguments=request.arguments))
+    alone = finish is not None and not pending and not children
+    return StepProcessingPlan(
+        AssistantMessagePlan(result.content, requests, result.thinking),
+        pending_tool_calls=pending,
+        pending_sub_agent_calls=children,
+        settled=settled,
+        status_update=StatusUpdate("completed") if alone else None,
+        is_terminal=alone,
+        output=finish.output if finish is not None else None,
+        finish=finish,
+        missed=finishes > 0 and finish is None,
+        dropped_calls=dropped,
+    )
+
+
+def _requests(result: ToolCallsStepResult, used: Collection[str]) -> tuple[list[ToolCallRequest], int]:
+    """All calls in the model's order, with ids that are unique in the session."""
+    found: dict[str, list[ToolCallRequest]] = {}
+    ids: list[str] = []
+    for call in result.tool_calls:
+        request = ToolCallRequest(id=call.id, name=call.name, arguments=call.arguments, malformed=call.malformed)
+        found.setdefault(call.id, []).append(request)
+        ids.append(call.id)
+    for child in result.sub_agent_calls:
+        name = SUBAGENT_TOOL_PREFIX + child.agent_type
+        request = ToolCallRequest(id=child.id, name=name, arguments=child.input, malformed=child.malformed)
+        found.setdefault(child.id, []).append(request)
+        ids.append(child.id)
+    order = result.order if sorted(result.order) == sorted(ids) else ids
+    taken = set(used)
+    requests = []
+    for ident in order[:MAX_CALLS_PER_STEP]:
+        request = found[ident].pop(0)
+        fresh, n = request.id or "call", 1
+        while fresh in taken:
+            n += 1
+            fresh = f"{request.id or 'call'}_{n}"
+        taken.add(fresh)
+        requests.append(request.model_copy(update={"id": fresh}))
+    return requests, max(0, len(order) - MAX_CALLS_PER_STEP)
+
+
+def refuse_call(request: ToolCallRequest, tools: Callable[[str], AnyTool | None]) -> Settled | None:
+    """The failed result of a call that cannot be executed as asked, or None."""
+    tool = tools(request.name)
+    if tool is None:
+        return failure(f"there is no tool {request.name!r}: use only the tools you were given")
+    checked = _validate(tool.input_schema, request)
+    return checked if isinstance(checked, Settled) else None
+
+
+def _validate(schema: type[BaseModel], request: ToolCallRequest) -> BaseModel | Settled:
+    if request.malformed is not None:
+        return failure(f"the arguments of {request.name!r} are not a JSON object: {request.malformed[:200]!r}")
+    try:
+        return schema.model_validate(request.arguments)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors())
+        return failure(f"invalid arguments for {request.name!r}: {problems}")
+
+
+def failure(message: str) -> Settled:
+    return Settled(dumps({"error": message}), False)
+
+
+def _failed(code: str, message: str, *, recoverable: bool) -> StepProcessingPlan:
+    update = StatusUpdate("failed", ErrorInfo(code=code, message=message, recoverable=recoverable))
+    return StepProcessingPlan(None, status_update=update, is_terminal=True)
+
+
+_STOP_MESSAGES = {
+    StopReason.MAX_TOKENS: "the model ran into its output limit: raise max_output_tokens or ask for less",
+    StopReason.CONTENT_FILTER: "the provider's content filter stopped the answer",
+    StopReason.REFUSAL: "the model refused to answer",
+    StopReason.ERROR: "the provider ended the answer with an error",
+}
+
+
+# --- message builders ---------------------------------------------------------------------------------------------
+
+
+def create_assistant_message(plan: AssistantMessagePlan, **fields: Any) -> AssistantMessage:
+    return AssistantMessage(content=plan.content, tool_calls=plan.tool_calls, thinking=plan.thinking, **fields)
+
+
+def result_content(result: object, success: bool) -> str:
+    """A string verbatim, anything else as JSON; a failure as `{"error": message}`. Over 100,000 bytes the text is cut,
+    with a marker that says so. Raises `InvalidInputError` for values that are not JSON: nothing is guessed."""
+    if not success:
+        text = dumps({"error": str(result)})
+    elif isinstance(result, str):
+        text = result
+    elif isinstance(result, BaseModel):
+        text = result.model_dump_json()
+    else:
+        text = dumps(to_json(result))
+    encoded = text.encode()
+    if len(encoded) <= MAX_RESULT_BYTES:
+        return text
+    return encoded[:MAX_RESULT_BYTES].decode(errors="ignore") + f"\n[truncated: {len(encoded)} bytes in all]"
+
+
+def to_json(value: object) -> JsonValue:
+    """Models anywhere inside become JSON objects; what else is not JSON raises `InvalidInputError`."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, dict):
+        return {str(k): to_json(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(v) for v in value]
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    raise InvalidInputError(f"a tool result of type {type(value).__name__!r} is not JSON: return str, JSON or a pydantic model")
+
+
+def parsed_content(content: str | None) -> JsonValue:
+    """The JSON value of a result's content, or the text itself."""
+    try:
+        return json.loads(content or "")
+    except ValueError:
+        return content
+
+
+def create_tool_result_message(
+    *, tool_call_id: str, tool_name: str, result: object, success: bool = True, **fields: Any
+) -> ToolResultMessage:
+    return ToolResultMessage(
+        tool_call_id=tool_call_id, tool_name=tool_name, content=result_content(result, success), success=success, **fields
+    )
+
+
+def create_sub_agent_result_message(
+    *, tool_call_id: str, agent_type: str, output: JsonValue = None, error: str | None = None, success: bool = True
+) -> ToolResultMessage:
+    return create_tool_result_message(
+        tool_call_id=tool_call_id,
+        tool_name=SUBAGENT_TOOL_PREFIX + agent_type,
+        result=output if success else (error or "the sub-agent failed"),
+        success=success,
+    )
+
+
+def child_message(tool: AnyTool, arguments: JsonObject) -> str:
+    """A sub-agent's user message: the `message` field where it is the only one, else the JSON of the validated input."""
+    value = tool.input_schema.model_validate(arguments).model_dump(mode="json")
+    message = value.get("message")
+    return message if list(value) == ["message"] and isinstance(message, str) else dumps(value)
+
+
+def step_result_of(
+    content: str | None, calls: Sequence[ToolCallRequest], stop_reason: str | None, **fields: Any
+) -> AnyStepResult:
+    """The step result that a stored answer was, for `stop_when` after a fold by another process."""
+    reason = StopReason(stop_reason) if stop_reason else None
+    if not calls:
+        return TextStepResult(content=content or "", stop_reason=reason, **fields)
+    tools = [c for c in calls if not c.name.startswith(SUBAGENT_TOOL_PREFIX)]
+    children = [c for c in calls if c.name.startswith(SUBAGENT_TOOL_PREFIX)]
+    return ToolCallsStepResult(
+        content=content,
+        tool_calls=[ParsedToolCall(id=c.id, name=c.name, arguments=c.arguments) for c in tools],
+        sub_agent_calls=[
+            ParsedSubAgentCall(id=c.id, agent_type=c.name[len(SUBAGENT_TOOL_PREFIX) :], input=c.arguments) for c in children
+        ],
+        order=[c.id for c in calls],
+        stop_reason=reason,
+        **fields,
+    )

@@ -1,0 +1,80 @@
+"""What the model is sent: the system prompt, history, and nothing that breaks a provider's pairing rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from helix.core.agents import AnyAgent
+from helix.core.json import dumps
+from helix.core.messages import AnyMessage, AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
+from helix.core.tools import AnyTool
+
+FINISH_NUDGE = "Give your final answer now by calling the tool __finish__ with all required fields."
+NOT_EXECUTED = {"status": "not_executed", "reason": "the run ended before this call was started"}
+UNKNOWN = {"status": "unknown", "reason": "the call was started, but its outcome was lost; it may have taken effect"}
+
+
+def build_effective_tools(agent: AnyAgent) -> list[AnyTool]:
+    """The agent's tools in their order, then `__finish__`: a stable order keeps the provider's prompt cache warm."""
+    finish = agent.finish_tool
+    return [*agent.tools, finish] if finish is not None else list(agent.tools)
+
+
+def resolve_system_prompt(system_prompt: str | Callable[[Any], str], state: Any) -> str:
+    return system_prompt if isinstance(system_prompt, str) else system_prompt(state)
+
+
+def build_messages_for_llm(
+    messages: Sequence[AnyMessage],
+    system_prompt: str | Callable[[Any], str],
+    custom_state: Any = None,
+    *,
+    force_finish: bool = False,
+) -> list[AnyMessage]:
+    """System message first, then history with its pairs repaired. `force_finish` adds a closing request that is not
+    stored, where the last word was the assistant's. The arguments are not changed."""
+    prompt = resolve_system_prompt(system_prompt, custom_state)
+    built: list[AnyMessage] = [SystemMessage(content=prompt)] if prompt else []
+    built.extend(repair_pairs(messages))
+    if force_finish and built and built[-1].role in ("assistant", "tool"):
+        built.append(UserMessage(content=FINISH_NUDGE))
+    return built
+
+
+def repair_pairs(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
+    """Every call gets exactly one result, right behind its assistant message and in call order.
+
+    A missing result becomes `not_executed`; a result without its call, or a second one, is left out.
+    """
+    if _paired(messages):
+        return list(messages)
+    results = {}
+    for message in messages:
+        if isinstance(message, ToolResultMessage):
+            results.setdefault(message.tool_call_id, message)
+    repaired: list[AnyMessage] = []
+    for message in messages:
+        if isinstance(message, ToolResultMessage):
+            continue
+        repaired.append(message)
+        if isinstance(message, AssistantMessage):
+            for call in message.tool_calls:
+                missing = ToolResultMessage(
+                    tool_call_id=call.id, tool_name=call.name, content=dumps(NOT_EXECUTED), success=False
+                )
+                repaired.append(results.pop(call.id, missing))
+    return repaired
+
+
+def _paired(messages: Sequence[AnyMessage]) -> bool:
+    expected: list[str] = []
+    for message in messages:
+        if isinstance(message, ToolResultMessage):
+            if not expected or message.tool_call_id != expected.pop(0):
+                return False
+        elif expected:
+            return False
+        elif isinstance(message, AssistantMessage):
+            expected = [call.id for call in message.tool_calls]
+    return not expected

@@ -1,0 +1,101 @@
+"""Agents by name: how a process that only knows a stored agent type finds the definition again.
+
+Law: a name is given once; an unknown name is an `AgentNotFoundError` that lists the known ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from helix.core.agents import Agent, AnyAgent
+from helix.core.errors import AgentNotFoundError, DefinitionError
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFactoryContext:
+    """What a factory may look at: settings of the process, and for whom the agent is made. All of it is optional."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    session_id: str | None = None
+    run_id: str | None = None
+    user_id: str | None = None
+
+
+AgentFactory = Callable[[AgentFactoryContext], AnyAgent]
+
+
+class AgentRegistry:
+    """A mapping from name to agent, or to a function that makes the agent for one run.
+
+    A factory must give the same definition for the same context: a resumed run resolves its agent again.
+    """
+
+    def __init__(self) -> None:
+        self._agents: dict[str, AnyAgent] = {}
+        self._factories: dict[str, AgentFactory] = {}
+
+    def register(self, agent: AnyAgent) -> None:
+        """Raises `DefinitionError` if the name is taken, even by the same agent: register once, or `replace`."""
+        self._refuse_taken(_checked(agent).name)
+        self._agents[agent.name] = agent
+
+    def register_factory(self, name: str, factory: AgentFactory) -> None:
+        """`factory` is called by each `resolve`. Raises `DefinitionError` if the name is taken."""
+        if not callable(factory):
+            raise DefinitionError(f"agent {name!r}", "factory", "must be a function of an AgentFactoryContext")
+        self._refuse_taken(name)
+        self._factories[name] = factory
+
+    def replace(self, agent: AnyAgent) -> None:
+        """Register `agent` in place of whatever has its name now, if anything."""
+        self._factories.pop(_checked(agent).name, None)
+        self._agents[agent.name] = agent
+
+    def resolve(self, name: str, context: AgentFactoryContext | None = None) -> AnyAgent:
+        """The agent of that name, made by its factory if it has one. Raises `AgentNotFoundError`."""
+        if (agent := self._agents.get(name)) is not None:
+            return agent
+        factory = self._factories.get(name)
+        if factory is None:
+            known = ", ".join(self.registered_types()) or "none"
+            raise AgentNotFoundError(f"no agent {name!r} is registered in this process; registered: {known}")
+        made = factory(context or AgentFactoryContext())
+        if not isinstance(made, Agent) or made.name != name:
+            raise DefinitionError(f"agent {name!r}", "factory", f"must return an agent of that name, not {made!r}")
+        return made
+
+    def get(self, name: str) -> AnyAgent | None:
+        """The agent registered under `name`; None if there is none, or only a factory (see `resolve`)."""
+        return self._agents.get(name)
+
+    def has(self, name: str) -> bool:
+        return name in self._agents or name in self._factories
+
+    def unregister(self, name: str) -> bool:
+        """Forget an agent or a factory; False if there was none."""
+        agent, factory = self._agents.pop(name, None), self._factories.pop(name, None)
+        return agent is not None or factory is not None
+
+    def registered_types(self) -> list[str]:
+        """Names of agents and factories, sorted."""
+        return sorted({*self._agents, *self._factories})
+
+    def clear(self) -> None:
+        self._agents.clear()
+        self._factories.clear()
+
+    def _refuse_taken(self, name: str) -> None:
+        if self.has(name):
+            raise DefinitionError(f"agent {name!r}", "name", "is registered already: choose another, or use replace")
+
+
+def _checked(agent: Any) -> AnyAgent:
+    if not isinstance(agent, Agent):
+        raise DefinitionError("registry", "agent", f"{agent!r} is not an Agent")
+    return agent
+
+
+default_registry = AgentRegistry()
+"""Where `@client.agent` registers, and where the command line and deployments look names up."""

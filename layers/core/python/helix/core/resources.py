@@ -1,0 +1,67 @@
+"""What an agent asks of the machines it runs on: replicas, CPU, memory, health checks.
+
+Law: every key has one long name; a shorthand and its long name together are an error, and so is an unknown key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from helix.core.errors import DefinitionError
+
+SHORTHAND = {
+    "min": "min_instances",
+    "max": "max_instances",
+    "cpu": "cpu_limit",
+    "memory": "memory_limit_mb",
+    "health_interval": "health_check_interval",
+}
+
+
+class ResourceConfig(BaseModel):
+    """Units: `cpu_limit` in cores, `memory_limit_mb` in MiB, timeouts and the interval in seconds; None is no limit.
+
+    `auto_start` starts an instance as soon as the agent is registered, instead of with its first run.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    min_instances: int = Field(default=1, ge=0)
+    max_instances: int = Field(default=1, ge=1)
+    cpu_limit: float | None = Field(default=None, ge=0.1, le=32)
+    memory_limit_mb: int | None = Field(default=None, ge=64)
+    startup_timeout: float = Field(default=30, ge=5)
+    shutdown_timeout: float = Field(default=30, ge=5)
+    health_check_enabled: bool = True
+    health_check_interval: float = Field(default=30, ge=5)
+    auto_start: bool = False
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], owner: str, field: str = "helix") -> ResourceConfig:
+        """Read long and short keys. Raises `DefinitionError` naming `<field>.<key>` as the caller spelled it."""
+        if not isinstance(given, Mapping):
+            raise DefinitionError(owner, field, f"must be a mapping of settings, not {given!r}")
+        spelled: dict[str, str] = {}
+        for key in given:
+            name = SHORTHAND.get(key, key)
+            if name not in cls.model_fields:
+                known = ", ".join([*cls.model_fields, *SHORTHAND])
+                raise DefinitionError(owner, f"{field}.{key}", f"no such setting; there are {known}")
+            if name in spelled:
+                raise DefinitionError(owner, f"{field}.{key}", f"is the same as {spelled[name]!r}: give one of the two")
+            spelled[name] = key
+        try:
+            config = cls(**{name: given[key] for name, key in spelled.items()})
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = str(first["loc"][0])
+            problem = f"{first['msg']}, not {first['input']!r}"
+            raise DefinitionError(owner, f"{field}.{spelled[name]}", problem) from error
+        if config.min_instances > config.max_instances:
+            key = spelled.get("min_instances", "max_instances")
+            problem = f"min_instances {config.min_instances} is more than max_instances {config.max_instances}"
+            raise DefinitionError(owner, f"{field}.{key}", problem)
+        return config

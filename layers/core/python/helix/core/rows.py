@@ -1,0 +1,380 @@
+"""The stored rows of a session, and their keys (PROTOCOL 1).
+
+    session            session            who runs, where history ends, what is open
+    r#<run id>         run                one per execute, resume, retry
+    m#<lineage>#<i>    user | assistant | call   written once at its final place; history ends at the session's count
+    l#<lineage>        lineage            how a lineage's beginning is made of older ones
+    c#<version>        checkpoint         count + lineage + custom state
+    x#<run id>         stop               interrupt or abort of one run
+    h#<run id>#<hook>  guard              a run-level hook that was delivered
+
+Law: the step row of the protocol is the assistant message beyond the count, its call rows are the messages behind it:
+folding a step only moves the count. The step's claim lives in the session row, which the claim writes anyway.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from helix.core.errors import CheckpointNotFoundError
+from helix.core.json import JsonObject, JsonValue
+from helix.core.messages import (
+    AssistantMessage,
+    Record,
+    ThinkingContent,
+    ToolCallRequest,
+    ToolResultMessage,
+    UserMessage,
+)
+from helix.core.usage import Usage
+
+SESSION = "session"
+
+
+class Stored(Record):
+    """Rows leave out what equals its default: bytes are billed, and a newer version's fields are ignored by an older."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    def dump(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+class ErrorInfo(Record):
+    """Why a run failed. `recoverable` says whether `retry` makes sense."""
+
+    code: str
+    message: str
+    recoverable: bool = True
+
+
+class Pending(Record):
+    """A call that waits for people. `kind`: `approval`, `client` (its result), `unknown` (a ruling), or `child`: a
+    sub-agent waits; then `child_session_id` is where."""
+
+    call_id: str
+    tool_name: str
+    kind: Literal["approval", "client", "unknown", "child"] = "approval"
+    child_session_id: str | None = None
+
+
+class OpenStep(Record):
+    """A staged answer that is not yet history: the rows from `base` on. `calls` counts its call rows."""
+
+    step: int
+    attempt: int
+    run_id: str
+    base: int
+    calls: int
+
+
+class StepClaim(Record):
+    """Who is buying a step. `deadline` is the latest moment (Unix seconds) at which the holder can still act."""
+
+    step: int
+    attempt: int
+    attempt_id: str
+    run_id: str
+    deadline: float
+    micros: int = 0
+    tokens: int = 0
+
+
+class Block(Record):
+    """What the current run has drawn from one budget, in the budget's unit: `spent + reserved + assumed <= drawn`."""
+
+    budget: str
+    unit: Literal["micros", "tokens"]
+    drawn: int = 0
+    spent: int = 0
+    assumed: int = 0
+    draws: int = 0
+
+
+class Parent(Record):
+    session_id: str
+    run_id: str
+    call_id: str
+
+
+class SessionRow(Stored):
+    kind: Literal["session"] = "session"
+    session_id: str
+    agent_type: str
+    stream_id: str
+    status: str
+    version: int
+    run_id: str
+    turn: int
+    lineage: int = 0
+    lineages: int = 0
+    count: int = 0
+    step: int = 0
+    checkpoint: str = ""
+    state_at: str = ""
+    open: OpenStep | None = None
+    claim: StepClaim | None = None
+    last: tuple[int, int] | None = None
+    pending: list[Pending] = Field(default_factory=list)
+    lease_owner: str | None = None
+    lease_expires: float = 0
+    run_steps: int = 0
+    misses: int = 0
+    forced: bool = False
+    run_usage: Usage = Field(default_factory=Usage)
+    usage: Usage = Field(default_factory=Usage)
+    blocks: list[Block] = Field(default_factory=list)
+    output: JsonValue = None
+    error: ErrorInfo | None = None
+    aborted: bool = False
+    abort_reason: str | None = None
+    parent: Parent | None = None
+    ancestors: list[str] = Field(default_factory=list)
+    forked_from: JsonObject | None = None
+    user_id: str | None = None
+    tags: list[str] = Field(default_factory=list)
+    metadata: JsonObject = Field(default_factory=dict)
+    created_at: float = 0
+    updated_at: float = 0
+
+
+class RunRow(Stored):
+    """`start_*` is where the run began: what `retry from_start` goes back to. `effects` follow PROTOCOL 7."""
+
+    kind: Literal["run"] = "run"
+    run_id: str
+    session_id: str
+    turn: int
+    status: str
+    mode: str
+    agent_type: str
+    first_step: int
+    part: int = 1
+    fingerprint: str = ""
+    previous_run_id: str | None = None
+    input: JsonObject | None = None
+    start_lineage: int = 0
+    start_count: int = 0
+    start_state_at: str = ""
+    start_step: int = 0
+    steps: int = 0
+    usage: Usage = Field(default_factory=Usage)
+    blocks: list[Block] = Field(default_factory=list)
+    claim: StepClaim | None = None
+    last: tuple[int, int] | None = None
+    output: JsonValue = None
+    error: ErrorInfo | None = None
+    reason: str | None = None
+    completion_reason: str | None = None
+    pending: list[Pending] = Field(default_factory=list)
+    checkpoint: str | None = None
+    tokens: list[str] = Field(default_factory=list)
+    start_sequence: int = 0
+    effects: Literal["open", "done"] = "open"
+    started_at: float = 0
+    ended_at: float | None = None
+
+
+class CheckpointRow(Stored):
+    """A moment to go back to: whole steps only. The custom state is on the checkpoint named by `state_at`, which is
+    this one when the state changed here."""
+
+    kind: Literal["checkpoint"] = "checkpoint"
+    id: str
+    run_id: str
+    turn: int
+    lineage: int
+    count: int
+    step: int
+    status: str
+    state_at: str
+    state: JsonObject | None = None
+    patches: list[JsonObject] = Field(default_factory=list)
+    warnings: list[str] = Field(default_factory=list)
+    pending: list[Pending] = Field(default_factory=list)
+    usage: Usage = Field(default_factory=Usage)
+    created_at: float = 0
+
+
+class LineageRow(Stored):
+    """Messages below `start` come from `chain`: (lineage, count) pairs, counts ascending, resolved to the bottom."""
+
+    kind: Literal["lineage"] = "lineage"
+    lineage: int
+    start: int
+    chain: list[tuple[int, int]]
+
+
+class UserRow(Stored):
+    kind: Literal["user"] = "user"
+    content: str
+    run_id: str
+    created_at: float
+    metadata: JsonObject = Field(default_factory=dict)
+
+
+class ChildRef(Record):
+    """Ids of a sub-agent's session and first run, minted when the parent's answer was staged."""
+
+    session_id: str
+    run_id: str
+    agent_type: str
+
+
+class AssistantRow(Stored):
+    """A staged or folded answer. `output` is set where a valid `__finish__` came with it."""
+
+    kind: Literal["assistant"] = "assistant"
+    run_id: str
+    step: int
+    attempt: int
+    attempt_id: str
+    content: str | None = None
+    tool_calls: list[ToolCallRequest] = Field(default_factory=list)
+    thinking: list[ThinkingContent] = Field(default_factory=list)
+    children: dict[str, ChildRef] = Field(default_factory=dict)
+    finish: JsonObject | None = None
+    stop_reason: str | None = None
+    model: str | None = None
+    usage: Usage = Field(default_factory=Usage)
+    created_at: float = 0
+
+
+class CallRow(Stored):
+    """A tool call's ledger row, and once `done` its result message.
+
+    state: `asked` (waits for a person), `approved`, `claimed`, `done`; no row means that nobody took the call yet.
+    leased: claimed by an in-process worker: the claim is dead once its run is no longer the session's. Otherwise it is
+        dead after `deadline` (Unix seconds).
+    by: who gave the result: `tool`, `answer`, `plan` (refused when the answer was staged), `policy` (unknown outcome),
+        `close` (the run ended before it ran), `child`.
+    """
+
+    kind: Literal["call"] = "call"
+    call_id: str
+    tool_name: str
+    step: int
+    state: Literal["asked", "approved", "claimed", "done"]
+    leased: bool = False
+    ask: Literal["approval", "client", "unknown"] | None = None
+    owner: str | None = None
+    claim: int = 0
+    run_id: str | None = None
+    deadline: float | None = None
+    confirmation: JsonObject | None = None
+    content: str | None = None
+    success: bool | None = None
+    fatal: bool = False
+    by: str | None = None
+    patches: list[JsonObject] = Field(default_factory=list)
+    usage: Usage | None = None
+    child: ChildRef | None = None
+    ended_at: float | None = None
+
+
+class StopRow(Stored):
+    kind: Literal["stop"] = "stop"
+    run_id: str
+    stop: Literal["interrupt", "abort"]
+    reason: str | None = None
+    created_at: float = 0
+
+
+EntryRow = Annotated[UserRow | AssistantRow | CallRow, Field(discriminator="kind")]
+AnyEntry = UserRow | AssistantRow | CallRow
+_KINDS: dict[str, type[BaseModel]] = {"user": UserRow, "assistant": AssistantRow, "call": CallRow}
+
+
+def parse_entry(value: dict[str, Any]) -> AnyEntry:
+    return _KINDS[value.get("kind", "call")].model_validate(value)  # type: ignore[return-value]
+
+
+def entry_value(entry: AnyEntry) -> dict[str, Any]:
+    """The stored form; `kind` is kept although it is a default, because readers choose the model by it."""
+    return {"kind": entry.kind, **entry.dump()}
+
+
+def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | AssistantMessage | ToolResultMessage:
+    """The message that a row is. Ids name the place: unique in the session, and the same in every read."""
+    ident = f"msg_{lineage}_{index}"
+    match entry:
+        case UserRow():
+            return UserMessage(
+                id=ident, run_id=entry.run_id, content=entry.content, created_at=entry.created_at, metadata=entry.metadata
+            )
+        case AssistantRow():
+            return AssistantMessage(
+                id=ident,
+                run_id=entry.run_id,
+                step=entry.step,
+                created_at=entry.created_at,
+                content=entry.content,
+                tool_calls=entry.tool_calls,
+                thinking=entry.thinking,
+                metadata={"model": entry.model, "stop_reason": entry.stop_reason},
+            )
+        case CallRow():
+            return ToolResultMessage(
+                id=ident,
+                run_id=entry.run_id,
+                step=entry.step,
+                created_at=entry.ended_at,
+                tool_call_id=entry.call_id,
+                tool_name=entry.tool_name,
+                content=entry.content or "",
+                success=bool(entry.success),
+            )
+
+
+# --- keys: the sort part within a session's partition -------------------------------------------------------------
+
+
+def run_sort(run_id: str) -> str:
+    return f"r#{run_id}"
+
+
+def message_sort(lineage: int, index: int) -> str:
+    return f"m#{lineage:06d}#{index:08d}"
+
+
+def lineage_sort(lineage: int) -> str:
+    return f"l#{lineage:06d}"
+
+
+def stop_sort(run_id: str) -> str:
+    return f"x#{run_id}"
+
+
+def guard_sort(run_id: str, hook: str) -> str:
+    return f"h#{run_id}#{hook}"
+
+
+def checkpoint_id(session_id: str, step: int, now: float, version: int) -> str:
+    """`cpv1-<session>-s<step>-t<ms>-<6 hex>`; the hex is the session version, so an id finds its row without an index."""
+    return f"cpv1-{session_id}-s{step}-t{int(now * 1000)}-{version:06x}"
+
+
+def checkpoint_version(session_id: str, checkpoint: str) -> int:
+    """The version in the id. Raises `CheckpointNotFoundError` for ids of other sessions and for what is no id."""
+    head, _, tail = checkpoint.rpartition("-")
+    try:
+        if not head.startswith(f"cpv1-{session_id}-s"):
+            raise ValueError(head)
+        return int(tail, 16)
+    except ValueError:
+        raise CheckpointNotFoundError(
+            f"session {session_id!r} has no checkpoint {checkpoint!r}: list its checkpoints to see which there are"
+        ) from None
+
+
+def checkpoint_sort(version: int) -> str:
+    return f"c#{version:010d}"
+
+
+def make_run_id(turn: int, fresh: str) -> str:
+    """Run ids sort by turn within their session; `fresh` (from the Ids port) makes them unique in the world."""
+    return f"run_{turn:06d}_{fresh.rpartition('_')[2]}"
+
+

@@ -1,0 +1,237 @@
+"""The sequencer: at-least-once records of many writers become one dense, truthful stream (PROTOCOL 11).
+
+Law: `admit` is a pure function of (head, records). Sequences are 1, 2, 3, ...; each chunk of a committed attempt is
+admitted once and in order; nothing of a superseded run or a dead attempt is admitted after its successor began; no
+reader of turn t is ended by turn t-1. The head travels with the last segment, so one conditional put moves both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from helix.core.json import JsonObject
+from helix.core.messages import Record
+from helix.core.wire import Kind, StreamMessage
+
+Mark = Literal["started", "committed", "end", "fail", "paused"]
+MAX_ENDED_CHILDREN = 64
+
+
+class StreamRecord(Record):
+    """What a writer hands to the log.
+
+    kind: `run` (its first and last record), `attempt` (a try at a step), `call` (a claim of a tool call), `fold` (what a
+        commit made of a step).
+    attempt: the try's number within the step; for `call`, the number of the claim.
+    n: 0, 1, 2, ... per writer; a resend keeps its number. Not used by `run` and `fold`.
+    version: for `fold`, the session version that the commit made; it is admitted if newer than the last one.
+    last: for `started` and the ends, (step, attempt) staged or committed last: it settles an attempt left open.
+    chunks: JSON of chunks, envelope filled in but for `sequence`.
+    """
+
+    session_id: str
+    run_id: str
+    turn: int
+    agent_type: str = ""
+    kind: Literal["run", "attempt", "call", "fold"]
+    step: int = 0
+    attempt: int = 0
+    call_id: str | None = None
+    n: int = 0
+    version: int = 0
+    mark: Mark | None = None
+    last: tuple[int, int] | None = None
+    status: str | None = None
+    error: str | None = None
+    chunks: list[JsonObject] = Field(default_factory=list)
+    time: float = 0.0
+
+
+class SessionHead(Record):
+    """Where one session stands on the stream. `calls` maps a call id of the current step to (claim, last n, ended)."""
+
+    turn: int = 0
+    over: bool = True
+    status: str = "running"
+    step: int = 0
+    attempt: int = 0
+    open: bool = False
+    n: int = -1
+    version: int = 0
+    run_id: str = ""
+    agent_type: str = ""
+    calls: dict[str, tuple[int, int, bool]] = Field(default_factory=dict)
+
+
+class Head(Record):
+    """Everything the next admission needs to know of the past. `root` is the first session seen: the stream's own."""
+
+    sequence: int = 0
+    root: str = ""
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    sessions: dict[str, SessionHead] = Field(default_factory=dict)
+
+
+def admit(stream_id: str, head: Head, records: Sequence[StreamRecord]) -> tuple[Head, list[StreamMessage]]:
+    """The head after `records`, and the messages they add. The arguments are not changed."""
+    admission = _Admission(stream_id, head.model_copy(deep=True))
+    for record in records:
+        admission.take(record)
+    return admission.head, admission.out
+
+
+class _Admission:
+    def __init__(self, stream_id: str, head: Head) -> None:
+        self.stream_id, self.head = stream_id, head
+        self.out: list[StreamMessage] = []
+
+    def take(self, record: StreamRecord) -> None:
+        if not self.head.root:
+            self.head.created_at, self.head.root = record.time, record.session_id
+        session = self.head.sessions.setdefault(record.session_id, SessionHead())
+        if record.turn < session.turn:
+            return
+        if record.kind == "run":
+            self._run(session, record)
+            return
+        if record.turn > session.turn:
+            self._begin(session, record)
+        if session.over:
+            return
+        if record.kind == "fold":
+            self._fold(session, record)
+        elif record.kind == "call":
+            self._call(session, record)
+        else:
+            self._attempt(session, record)
+
+    # --- one kind each --------------------------------------------------------------------------------------------
+
+    def _run(self, session: SessionHead, record: StreamRecord) -> None:
+        if record.mark == "started":
+            if record.turn > session.turn:
+                self._begin(session, record)
+                self._emit(record, record.chunks)
+            return
+        if record.turn > session.turn:
+            self._begin(session, record)
+        if session.over:
+            return
+        self._settle(session, record)
+        self._emit(record, record.chunks)
+        session.over, session.status = True, record.status or "completed"
+        kind: Kind = "fail" if record.mark == "fail" else "paused" if record.mark == "paused" else "end"
+        self._message(record, kind, status=record.status, error=record.error)
+        self._forget_children()
+
+    def _fold(self, session: SessionHead, record: StreamRecord) -> None:
+        if record.version > session.version:
+            session.version = record.version
+            self._emit(record, record.chunks)
+
+    def _call(self, session: SessionHead, record: StreamRecord) -> None:
+        if record.step < session.step:
+            return  # its step is over, and `calls` has forgotten how far it came
+        call_id = record.call_id or ""
+        claim, n, ended = session.calls.get(call_id, (-1, -1, False))
+        if ended or record.attempt < claim or (record.attempt == claim and record.n <= n):
+            return
+        self._gap(record, -1 if record.attempt > claim else n)
+        session.calls[call_id] = (record.attempt, record.n, record.mark == "committed")
+        self._emit(record, record.chunks)
+
+    def _attempt(self, session: SessionHead, record: StreamRecord) -> None:
+        mine, current = (record.step, record.attempt), (session.step, session.attempt)
+        if mine < current or (mine == current and not session.open):
+            return
+        if mine > current:
+            if session.open:
+                self._mark(session, "step_discarded", reason="another attempt took over")
+            if record.step != session.step:
+                session.calls = {}
+            session.step, session.attempt, session.open, session.n = *mine, True, -1
+        if record.mark == "committed":
+            self._gap(record, session.n)  # another worker's mark has n = 0 and proves nothing
+            session.open = False
+            self._emit(record, record.chunks)
+            return
+        if record.n <= session.n:
+            return
+        self._gap(record, session.n)
+        session.n = record.n
+        self._emit(record, record.chunks)
+
+    # --- shared ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, session: SessionHead, record: StreamRecord) -> None:
+        """A new turn: what the last one left open is committed if the record says so, else discarded."""
+        self._settle(session, record)
+        kept = record.last is not None and record.last[0] == session.step
+        session.turn, session.over, session.status = record.turn, False, "running"
+        session.run_id, session.agent_type = record.run_id, record.agent_type
+        session.open, session.n = False, -1
+        if not kept:
+            session.step, session.attempt, session.calls = 0, 0, {}
+
+    def _settle(self, session: SessionHead, record: StreamRecord) -> None:
+        if not session.open:
+            return
+        committed = record.last == (session.step, session.attempt)
+        reason = None if committed else "the run ended before this step was committed"
+        self._mark(session, "step_committed" if committed else "step_discarded", time=record.time, reason=reason)
+        session.open = False
+
+    def _mark(self, session: SessionHead, kind: str, *, time: float = 0.0, reason: str | None = None) -> None:
+        session_id = next(key for key, value in self.head.sessions.items() if value is session)
+        chunk: JsonObject = {
+            "type": kind,
+            "session_id": session_id,
+            "agent_id": session_id,
+            "agent_type": session.agent_type,
+            "run_id": session.run_id,
+            "step": session.step,
+            "attempt": session.attempt,
+            "timestamp": time or self.head.updated_at,
+        }
+        if reason is not None:
+            chunk["reason"] = reason
+        about = StreamRecord(
+            session_id=session_id, run_id=session.run_id, turn=session.turn, kind="attempt", time=time or self.head.updated_at
+        )
+        self._emit(about, [chunk])
+
+    def _gap(self, record: StreamRecord, last: int) -> None:
+        """A hole in a writer's numbers: its chunks are lost for good, and readers are told to start from the checkpoint."""
+        if record.n > last + 1:
+            chunk: dict[str, Any] = {"type": "stream_resync", "reason": "chunks were lost", "from_sequence": self.head.sequence}
+            chunk |= {"session_id": record.session_id, "agent_id": record.session_id, "run_id": record.run_id}
+            self._emit(record, [chunk | {"step": record.step, "attempt": record.attempt, "timestamp": record.time}])
+
+    def _emit(self, record: StreamRecord, chunks: Sequence[JsonObject]) -> None:
+        for chunk in chunks:
+            self._message(record, "chunk", chunk=chunk)
+
+    def _message(self, record: StreamRecord, kind: Kind, **fields: Any) -> None:
+        self.head.sequence += 1
+        self.head.updated_at = max(self.head.updated_at, record.time)
+        self.out.append(
+            StreamMessage(
+                stream_id=self.stream_id,
+                session_id=record.session_id,
+                run_id=record.run_id,
+                turn=record.turn,
+                sequence=self.head.sequence,
+                kind=kind,
+                **fields,
+            )
+        )
+
+    def _forget_children(self) -> None:
+        """Ended children leave the head after a while: it travels with every segment and must not grow for ever."""
+        ended = [key for key, value in self.head.sessions.items() if value.over and key != self.head.root]
+        for key in ended[: max(0, len(ended) - MAX_ENDED_CHILDREN)]:
+            del self.head.sessions[key]

@@ -1,0 +1,131 @@
+"""A tool's input schema from its function's signature: parameters become fields, `Field` and defaults are kept."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, create_model
+
+from helix.core.errors import DefinitionError
+
+_VERBATIM = frozenset({"default", "const", "enum", "examples"})
+
+
+class Signature(typing.NamedTuple):
+    """`attributes` maps each parameter to its attribute in `schema` (they differ where pydantic reserves the name).
+
+    `context` is the name of the parameter that receives the `ToolContext`, or None.
+    """
+
+    schema: type[BaseModel]
+    attributes: dict[str, str]
+    context: str | None
+    returns: Any
+
+
+def read_signature(function: Callable[..., Any], owner: str, context_type: type, localns: dict[str, Any]) -> Signature:
+    """Inspect `function`. `localns` helps resolve postponed annotations of types defined inside another function.
+
+    What `functools.partial` has bound is hidden from the model. Raises `DefinitionError` naming the parameter that has
+    no annotation, a kind that JSON cannot fill, or a type without a JSON schema.
+    """
+    bound = function.keywords if isinstance(function, functools.partial) else {}
+    hints = _hints(function, owner, localns)
+    context: str | None = None
+    fields: dict[str, Any] = {}
+    attributes: dict[str, str] = {}
+    parameters = inspect.signature(function).parameters
+    taken = set(parameters)
+    for name, parameter in parameters.items():
+        if name in bound:
+            continue
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            problem = "a tool takes named parameters only: no *args, **kwargs or positional-only"
+            raise DefinitionError(owner, name, problem)
+        if name not in hints:
+            hint = "decorate the bound method, tool(thing.method)" if name in ("self", "cls") else "annotate it"
+            raise DefinitionError(owner, name, f"needs a type, since the model's schema is made from it: {hint}")
+        hint = hints[name]
+        if _is_context(hint, context_type):
+            if context is not None:
+                raise DefinitionError(owner, name, f"a second {context_type.__name__}: one is enough")
+            context = name
+            continue
+        attribute = _attribute(name, taken)
+        if attribute != name:
+            hint = typing.cast(Any, Annotated[hint, Field(alias=name)])
+        attributes[name] = attribute
+        fields[attribute] = (hint, ... if parameter.default is parameter.empty else parameter.default)
+    try:
+        schema = _model(getattr(function, "__name__", "tool"), fields)
+    except (PydanticUserError, NameError, TypeError, ValueError) as error:
+        raise DefinitionError(
+            owner, _culprit(attributes, fields), f"no JSON schema can be made of it: {error}"
+        ) from error
+    return Signature(schema, attributes, context, hints.get("return"))
+
+
+def parameters_of(schema: type[BaseModel]) -> dict[str, Any]:
+    """JSON Schema of the model without the noise of generated titles."""
+    return typing.cast("dict[str, Any]", _untitled(schema.model_json_schema()))
+
+
+def _hints(function: Callable[..., Any], owner: str, localns: dict[str, Any]) -> dict[str, Any]:
+    target: Any = function.func if isinstance(function, functools.partial) else function
+    if not inspect.isroutine(target):
+        target = type(target).__call__
+    try:
+        return get_type_hints(target, localns=localns, include_extras=True)
+    except (NameError, TypeError) as error:
+        raise DefinitionError(owner, "signature", f"annotation cannot be resolved: {error}") from error
+
+
+def _is_context(hint: Any, context_type: type) -> bool:
+    """`ToolContext`, `ToolContext[State]`, and either inside `Annotated` or `| None`."""
+    if get_origin(hint) is Annotated:
+        return _is_context(get_args(hint)[0], context_type)
+    if get_origin(hint) in (typing.Union, types.UnionType):
+        return any(_is_context(part, context_type) for part in get_args(hint))
+    return (get_origin(hint) or hint) is context_type
+
+
+def _attribute(name: str, taken: set[str]) -> str:
+    """pydantic reserves leading underscores and what `BaseModel` itself has (`json`, `copy`, `model_dump`)."""
+    if not (name.startswith(("_", "model_dump", "model_validate")) or hasattr(BaseModel, name)):
+        return name
+    attribute = f"field_{name.strip('_')}"
+    while attribute in taken:
+        attribute += "_"
+    taken.add(attribute)
+    return attribute
+
+
+def _model(name: str, fields: dict[str, Any]) -> type[BaseModel]:
+    schema: type[BaseModel] = create_model(f"{name}_input", __config__=ConfigDict(extra="forbid"), **fields)
+    schema.model_json_schema()
+    return schema
+
+
+def _culprit(attributes: dict[str, str], fields: dict[str, Any]) -> str:
+    for name, attribute in attributes.items():
+        try:
+            _model("probe", {attribute: fields[attribute]})
+        except (PydanticUserError, NameError, TypeError, ValueError):
+            return name
+    return "signature"
+
+
+def _untitled(node: Any) -> Any:
+    """Without `title` texts; a property named `title` is an object and stays, and so do values given as data."""
+    if isinstance(node, dict):
+        return {
+            key: value if key in _VERBATIM else _untitled(value)
+            for key, value in node.items()
+            if not (key == "title" and isinstance(value, str))
+        }
+    return [_untitled(item) for item in node] if isinstance(node, list) else node

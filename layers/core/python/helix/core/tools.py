@@ -1,0 +1,274 @@
+"""Tools: what a model can call. A definition is data plus one function.
+
+Law: a tool's identity is its name; whether a call may run again after a crash is declared here (`on_unknown`), not
+guessed by the engine.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from math import inf
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, get_args, overload
+
+from pydantic import BaseModel, PydanticUserError
+
+from helix.core.checks import is_int, is_model, is_number, is_plain_function, require
+from helix.core.context import ToolContext
+from helix.core.errors import DefinitionError
+from helix.core.json import JsonObject
+from helix.core.signatures import parameters_of, read_signature
+
+if TYPE_CHECKING:
+    from helix.core.agents import Agent
+
+SUBAGENT_TOOL_PREFIX = "subagent__"
+FINISH_TOOL_NAME = "__finish__"
+NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+DEFAULT_TOOL_TIMEOUT_S = 60.0
+
+In = TypeVar("In", bound=BaseModel)
+Kind = Literal["tool", "client", "subagent", "finish"]
+OnUnknown = Literal["retry", "skip", "ask"]
+Approval = bool | Callable[[Any], bool]
+Execute = Callable[[Any, ToolContext[Any]], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Tool(Generic[In]):
+    """A tool definition. Make one with `@tool`, `define_tool` or `create_sub_agent_tool`.
+
+    name: what the model calls, `[A-Za-z0-9_-]{1,64}`.
+    input_schema: pydantic model; arguments are validated before `execute`, and a mismatch is a failed result.
+    output_schema: if given, results are validated too.
+    execute: `(input, context) -> result`, sync (run in a thread) or async. None for client and sub-agent tools.
+    finish_with: success makes the result the run's output.
+    require_approval: True, or a function of the validated input; the run pauses until someone answers.
+    timeout_s: bound of one execution, in seconds.
+    on_unknown: what to do with a call that was started and has no result after its deadline (its process died):
+        `retry` runs it again (it is idempotent, or uses `ctx.idempotency_key`), `skip` tells the model that the outcome
+        is unknown, `ask` pauses for a person.
+    retries: how often an execution that raises is repeated within the same claim, after 0.5, 1, 2, ... seconds.
+    inline: quick and trusted: may run beside the model call instead of in a worker of its own.
+    """
+
+    name: str
+    description: str
+    input_schema: type[In]
+    execute: Execute | None = None
+    output_schema: type[BaseModel] | None = None
+    kind: Kind = "tool"
+    agent: Agent[Any, Any] | None = None
+    finish_with: bool = False
+    require_approval: Approval = False
+    timeout_s: float = DEFAULT_TOOL_TIMEOUT_S
+    on_unknown: OnUnknown = "retry"
+    retries: int = 0
+    strict: bool = False
+    inline: bool = False
+    function: Callable[..., Any] | None = None
+    parameters: JsonObject = field(init=False)
+
+    def __post_init__(self) -> None:
+        owner = f"tool {self.name!r}"
+        valid_name = isinstance(self.name, str) and NAME.fullmatch(self.name) is not None
+        require(valid_name, owner, "name", "must be 1 to 64 letters, digits, '_' or '-'")
+        require(self.kind in get_args(Kind), owner, "kind", f"must be one of {get_args(Kind)}")
+        reserved = self.name == FINISH_TOOL_NAME or self.name.startswith(SUBAGENT_TOOL_PREFIX)
+        problem = f"{FINISH_TOOL_NAME!r} and the prefix {SUBAGENT_TOOL_PREFIX!r} are reserved"
+        require(self.kind in ("subagent", "finish") or not reserved, owner, "name", problem)
+        require(isinstance(self.description, str), owner, "description", "must be a text")
+        problem = "is empty: give a docstring or description, the model chooses by it"
+        require(bool(self.description.strip()) or self.kind == "finish", owner, "description", problem)
+        require(is_model(self.input_schema), owner, "input_schema", "must be a pydantic model class")
+        require(
+            self.output_schema is None or is_model(self.output_schema),
+            owner,
+            "output_schema",
+            "must be a pydantic model class",
+        )
+        problem = "must be a function, or 'client' for a tool that the client executes"
+        require(self.kind != "tool" or callable(self.execute), owner, "execute", problem)
+        problem = "must be True, False, or a plain function of the validated input"
+        approval = self.require_approval
+        require(isinstance(approval, bool) or is_plain_function(approval), owner, "require_approval", problem)
+        problem = "a client tool waits for the client already; drop one of the two"
+        require(self.kind != "client" or not approval, owner, "require_approval", problem)
+        valid = is_number(self.timeout_s) and 0 < self.timeout_s < inf
+        require(valid, owner, "timeout_s", "must be a number of seconds, more than 0")
+        require(self.on_unknown in get_args(OnUnknown), owner, "on_unknown", "must be 'retry', 'skip' or 'ask'")
+        require(is_int(self.retries) and 0 <= self.retries <= 10, owner, "retries", "must be between 0 and 10")
+        for flag in ("finish_with", "strict", "inline"):
+            require(isinstance(getattr(self, flag), bool), owner, flag, "must be True or False")
+        try:
+            object.__setattr__(self, "parameters", parameters_of(self.input_schema))
+        except (PydanticUserError, NameError) as error:
+            raise DefinitionError(owner, "input_schema", f"no JSON schema can be made of it: {error}") from error
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the decorated function itself, as a unit test of a tool does."""
+        if self.function is None:
+            raise TypeError(f"tool {self.name!r} was not made from a function")
+        return self.function(*args, **kwargs)
+
+
+AnyTool = Tool[Any]
+_NOT_OPTIONS = {"input_schema", "execute", "kind", "agent", "function", "parameters"}
+_OPTIONS = [f.name for f in fields(Tool) if f.name not in _NOT_OPTIONS]
+
+
+def is_sub_agent_tool(name: str) -> bool:
+    return name.startswith(SUBAGENT_TOOL_PREFIX)
+
+
+def is_finish_tool(name: str) -> bool:
+    return name == FINISH_TOOL_NAME
+
+
+def define_tool(
+    *,
+    name: str,
+    description: str,
+    input_schema: type[In],
+    execute: Callable[[In, ToolContext[Any]], Any] | Literal["client"],
+    output_schema: type[BaseModel] | None = None,
+    finish_with: bool = False,
+    require_approval: Approval = False,
+    timeout_s: float = DEFAULT_TOOL_TIMEOUT_S,
+    on_unknown: OnUnknown = "retry",
+    retries: int = 0,
+    strict: bool = False,
+    inline: bool = False,
+) -> Tool[In]:
+    """A tool from its parts; fields as in `Tool`. Raises `DefinitionError` naming the field that is wrong."""
+    client = isinstance(execute, str) and execute == "client"
+    return Tool(
+        name=name,
+        description=description,
+        input_schema=input_schema,
+        execute=None if client else cast(Execute, execute),
+        output_schema=output_schema,
+        kind="client" if client else "tool",
+        finish_with=finish_with,
+        require_approval=require_approval,
+        timeout_s=timeout_s,
+        on_unknown=on_unknown,
+        retries=retries,
+        strict=strict,
+        inline=inline,
+    )
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool[BaseModel]: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    output_schema: type[BaseModel] | None = None,
+    finish_with: bool = False,
+    require_approval: Approval = False,
+    timeout_s: float = DEFAULT_TOOL_TIMEOUT_S,
+    on_unknown: OnUnknown = "retry",
+    retries: int = 0,
+    strict: bool = False,
+    inline: bool = False,
+) -> Callable[[Callable[..., Any]], Tool[BaseModel]]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a tool of a function: schema from the signature, description from the docstring.
+
+    A parameter annotated `ToolContext` (or `ToolContext[State]`) receives the context and is hidden from the model.
+    Options are the fields of `Tool`. Raises `DefinitionError` when the function cannot be a tool.
+    """
+    localns = sys._getframe(1).f_locals
+    if function is not None:
+        return from_function(function, localns, options)
+    return lambda decorated: from_function(decorated, localns, options)
+
+
+def from_function(function: Callable[..., Any], localns: dict[str, Any], options: Mapping[str, Any]) -> Tool[BaseModel]:
+    """`tool(**options)(function)`; `localns` resolves annotations that name types of an enclosing function."""
+    if not callable(function) or isinstance(function, (Tool, type)):
+        raise DefinitionError("tool", "function", f"{function!r} is not a function that could become a tool")
+    given = dict(options)
+    name = given.pop("name", None) or getattr(function, "__name__", "")
+    owner = f"tool {name!r}"
+    for key in given:
+        require(key in _OPTIONS, owner, key, f"no such option; there are {', '.join(_OPTIONS)}")
+    plain = inspect.unwrap(function)
+    generator = inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)
+    require(not generator, owner, "function", "must return its result, not yield it: report progress with ctx.emit")
+    signature = read_signature(function, owner, ToolContext, localns)
+    description = given.pop("description", None) or (inspect.getdoc(function) if hasattr(function, "__name__") else "")
+    if is_model(signature.returns) and signature.returns is not BaseModel:
+        given["output_schema"] = given.get("output_schema") or signature.returns
+
+    def execute(arguments: BaseModel, context: ToolContext[Any]) -> Any:
+        values = {key: getattr(arguments, attribute) for key, attribute in signature.attributes.items()}
+        if signature.context is not None:
+            values[signature.context] = context
+        return function(**values)
+
+    async def execute_async(arguments: BaseModel, context: ToolContext[Any]) -> Any:
+        result = execute(arguments, context)
+        return await result if inspect.isawaitable(result) else result
+
+    asynchronous = any(map(inspect.iscoroutinefunction, (function, plain, getattr(function, "__call__", None))))  # noqa: B004
+    return Tool(
+        name=name,
+        description=description or "",
+        input_schema=signature.schema,
+        execute=execute_async if asynchronous else execute,
+        function=function,
+        **given,
+    )
+
+
+def create_finish_tool(schema: type[BaseModel]) -> Tool[BaseModel]:
+    """The tool `__finish__`: its input is the agent's output; it never executes."""
+    return Tool(
+        name=FINISH_TOOL_NAME,
+        description="Call this once, when the task is done, with the final answer.",
+        input_schema=schema,
+        kind="finish",
+    )
+
+
+def create_sub_agent_tool(
+    agent: Agent[Any, Any],
+    input_schema: type[BaseModel] | None = None,
+    *,
+    description: str | None = None,
+    timeout_s: float = 3600,
+) -> Tool[Any]:
+    """A tool that runs `agent` in a session of its own, on this run's stream, and returns its output.
+
+    The model calls it `subagent__<agent name>`. The child's user message is the `message` field where that is the only
+    one, else the JSON of the validated input. Without `input_schema` the input is one string, `message`.
+    Raises `DefinitionError` if the agent has no `output_schema` or the prefixed name exceeds 64 characters.
+    """
+    from helix.core.agents import Agent as AgentType
+
+    if not isinstance(agent, AgentType):
+        raise DefinitionError("sub-agent tool", "agent", f"{agent!r} is not an Agent")
+    owner = f"sub-agent tool for {agent.name!r}"
+    problem = "a sub-agent must have one: its output is the tool's result"
+    require(agent.output_schema is not None, owner, "output_schema", problem)
+    return Tool(
+        name=SUBAGENT_TOOL_PREFIX + agent.name,
+        description=description or agent.description or f"Delegate a task to the agent {agent.name!r}.",
+        input_schema=input_schema or SubAgentInput,
+        kind="subagent",
+        agent=agent,
+        timeout_s=timeout_s,
+    )
+
+
+class SubAgentInput(BaseModel):
+    """What a sub-agent gets when its tool names no schema of its own."""
+
+    message: str

@@ -1,0 +1,145 @@
+"""The state tracker: custom state that changes only as a whole, and remembers its changes as patches.
+
+Law: `apply(base, get_patches())` equals `to_json()`, where base is the state at creation or at the last reset. A change
+that raises, or whose result the schema refuses, changes and records nothing. Nothing handed out or in is shared.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar, cast, overload
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from helix.core.errors import InvalidInputError
+from helix.core.json import JsonObject, JsonValue, dumps
+from helix.core.patches import ArrayDeltaMode, diff, json_copy
+
+StateT = TypeVar("StateT")
+ModelT = TypeVar("ModelT", bound=BaseModel)
+Draft: TypeAlias = Annotated[StateT, "a copy of the state that may be changed freely"]
+
+
+class StateTracker(Generic[StateT]):
+    """`initial` is a JSON object or an instance of `schema`; without a schema the state is any JSON object.
+
+    Fields that a newer schema added get their defaults with the first change. Sets are stored as lists: prefer lists.
+    """
+
+    def __init__(
+        self,
+        initial: StateT | Mapping[str, JsonValue],
+        *,
+        schema: type[StateT] | None = None,
+        array_delta_mode: ArrayDeltaMode = "append_only",
+    ) -> None:
+        if array_delta_mode not in ("append_only", "full_replace"):
+            raise InvalidInputError(f"array_delta_mode is {array_delta_mode!r}: use 'append_only' or 'full_replace'")
+        if schema is None and isinstance(initial, BaseModel):
+            schema = cast("type[StateT]", type(initial))
+        self._schema = cast("type[BaseModel] | None", schema)
+        self.array_delta_mode: ArrayDeltaMode = array_delta_mode
+        self._state = _dump(initial) if isinstance(initial, BaseModel) else _object(initial)
+        self._base = self._state
+        self._open(self._state)
+
+    def update(self, change: Callable[[StateT], Any]) -> StateT:
+        """Let `change` alter a draft in place, and return the new state. What `change` itself returns is ignored.
+
+        Its exception is raised as it is; a result the schema refuses raises `InvalidInputError` naming the fields.
+        """
+        before = self._state
+        draft = self._open(before)
+        returned = change(draft)
+        if inspect.iscoroutine(returned):
+            returned.close()
+            raise InvalidInputError("update takes a plain function, not an async one: use draft() around an await")
+        self._commit(before, draft)
+        return self.get_state()
+
+    @contextmanager
+    def draft(self) -> Generator[StateT, None, None]:
+        """`with tracker.draft() as state:` checks and records on leaving; an exception drops the changes."""
+        before = self._state
+        draft = self._open(before)
+        yield draft
+        self._commit(before, draft)
+
+    def get_state(self) -> StateT:
+        """A copy: changing it changes nothing here."""
+        return self._open(self._state)
+
+    def get_patches(self) -> list[JsonObject]:
+        """RFC 6902 operations from the base to now; a state changed and changed back gives none."""
+        return diff(self._base, self._state, self.array_delta_mode)
+
+    def reset_patches(self) -> None:
+        """The present state becomes the base."""
+        self._base = self._state
+
+    def to_json(self) -> JsonObject:
+        return cast(JsonObject, json_copy(self._state))
+
+    def _open(self, state: JsonObject) -> StateT:
+        return cast(StateT, json_copy(state) if self._schema is None else _load(self._schema, state))
+
+    def _commit(self, before: JsonObject, draft: StateT) -> None:
+        after = _dump(draft) if isinstance(draft, BaseModel) else _object(draft)
+        if self._schema is not None:
+            after = _dump(_load(self._schema, after))
+        if self._state is not before:
+            raise InvalidInputError("the state changed while this draft was open: use one draft at a time")
+        self._state = after
+
+
+@overload
+def create_state_tracker(
+    initial: ModelT, *, schema: None = None, array_delta_mode: ArrayDeltaMode = "append_only"
+) -> StateTracker[ModelT]: ...
+@overload
+def create_state_tracker(
+    initial: ModelT | Mapping[str, JsonValue],
+    *,
+    schema: type[ModelT],
+    array_delta_mode: ArrayDeltaMode = "append_only",
+) -> StateTracker[ModelT]: ...
+@overload
+def create_state_tracker(
+    initial: Mapping[str, JsonValue], *, schema: None = None, array_delta_mode: ArrayDeltaMode = "append_only"
+) -> StateTracker[JsonObject]: ...
+def create_state_tracker(
+    initial: Any, *, schema: Any = None, array_delta_mode: ArrayDeltaMode = "append_only"
+) -> StateTracker[Any]:
+    """`StateTracker(...)`, typed after the schema, or as a JSON object without one."""
+    return StateTracker(initial, schema=schema, array_delta_mode=array_delta_mode)
+
+
+def _object(value: Any) -> JsonObject:
+    if not isinstance(value, Mapping):
+        raise InvalidInputError(f"state is a JSON object or an instance of its schema, not {type(value).__name__}")
+    return cast(JsonObject, json_copy(value))
+
+
+def _load(schema: type[BaseModel], state: JsonObject) -> BaseModel:
+    try:
+        return schema.model_validate_json(dumps(state), by_alias=True, by_name=True)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'state'}: {e['msg']}" for e in error.errors())
+        raise InvalidInputError(f"state is no valid {schema.__name__}: {problems}") from error
+
+
+def _dump(model: BaseModel) -> JsonObject:
+    """By field name and without computed fields: what `_load` takes back."""
+    options: dict[str, Any] = {"mode": "json", "round_trip": True, "by_alias": False, "warnings": False}
+    try:
+        return _object(model.model_dump(**options))
+    except PydanticSerializationError as error:
+        for name in type(model).model_fields:
+            try:
+                model.model_dump(include={name}, **options)
+            except PydanticSerializationError:
+                raise InvalidInputError(f"state is no valid {type(model).__name__}: {name}: {error}") from error
+        raise InvalidInputError(f"state is no valid {type(model).__name__}: {error}") from error

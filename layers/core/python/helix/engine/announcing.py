@@ -1,0 +1,85 @@
+"""What the stream is told of claims, folds and ends: the same chunks in every runtime."""
+
+from __future__ import annotations
+
+from helix.core.chunks import (
+    AnyChunk,
+    CheckpointCreatedChunk,
+    ErrorChunk,
+    OutputChunk,
+    RunInterruptedChunk,
+    RunPausedChunk,
+    RunResumedChunk,
+    RunSupersededChunk,
+    StatePatchChunk,
+    StreamResyncChunk,
+    ToolEndChunk,
+)
+from helix.core.planning import parsed_content
+from helix.core.rows import CallRow, CheckpointRow, RunRow
+from helix.core.sequencer import Mark
+from helix.engine.claims import Claimed
+from helix.engine.run_stream import RunStream
+
+
+def announce_claim(stream: RunStream, claimed: Claimed) -> None:
+    """The first record of a run, and what its claim changed."""
+    run, plan, first = claimed.run, claimed.plan, claimed.checkpoint
+    chunks: list[AnyChunk] = []
+    if run.previous_run_id is not None and run.mode not in ("execute", "with_message"):
+        chunks.append(RunResumedChunk(previous_run_id=run.previous_run_id, mode=run.mode, checkpoint_id=first.id))
+    elif run.mode == "with_message" and run.previous_run_id is not None:
+        chunks.append(RunResumedChunk(previous_run_id=run.previous_run_id, mode=run.mode, checkpoint_id=first.id))
+        chunks.append(RunSupersededChunk(superseded_run_id=run.previous_run_id, by_run_id=run.run_id))
+    if plan.new_lineage:
+        chunks.append(StreamResyncChunk(reason=run.mode, checkpoint_id=first.id, from_sequence=run.start_sequence))
+    stream.put("run", chunks, mark="started", last=claimed.session.last)
+    if claimed.missed is not None:
+        announce_fold(stream, claimed.missed)
+    for row in plan.closed:
+        announce_result(stream, row)
+    announce_fold(stream, first)
+
+
+def announce_fold(stream: RunStream, row: CheckpointRow) -> None:
+    """What a commit made of the session. Admitted once, by the version in the checkpoint's id."""
+    chunks: list[AnyChunk] = []
+    if row.patches:
+        chunks.append(StatePatchChunk(patches=row.patches, warnings=row.warnings))
+    chunks.append(CheckpointCreatedChunk(checkpoint_id=row.id, step_count=row.step, message_count=row.count))
+    stream.put("fold", chunks, step=row.step, version=int(row.id.rpartition("-")[2], 16))
+
+
+def announce_result(stream: RunStream, row: CallRow) -> None:
+    """The `tool_end` of a call that is done. Kept once per call, whoever tells it again."""
+    result = parsed_content(row.content)
+    error = None
+    if not row.success:
+        error = str(result.get("error") or result.get("reason")) if isinstance(result, dict) else row.content
+    chunk = ToolEndChunk(
+        tool_call_id=row.call_id, tool_name=row.tool_name, result=result, success=bool(row.success), error=error
+    )
+    stream.put("call", [chunk], step=row.step, attempt=row.claim, call_id=row.call_id, mark="committed")
+
+
+def announce_end(stream: RunStream, run: RunRow) -> None:
+    """The last record of a run, from its row: told again by whoever completes its effects."""
+    chunks: list[AnyChunk] = []
+    mark: Mark = "end"
+    message = run.error.message if run.error is not None else None
+    match run.status:
+        case "completed":
+            if run.output is not None:
+                chunks.append(OutputChunk(output=run.output))
+        case "paused":
+            pending = [p.model_dump(mode="json") for p in run.pending]
+            chunks.append(RunPausedChunk(reason=run.reason or "pending", pending=pending, checkpoint_id=run.checkpoint))
+            mark = "paused"
+        case "interrupted" | "superseded":
+            chunks.append(RunInterruptedChunk(reason=run.reason, checkpoint_id=run.checkpoint))
+        case "failed":
+            code = run.error.code if run.error is not None else "error"
+            chunks.append(ErrorChunk(error=message or "the run failed", code=code, recoverable=False))
+            mark = "fail"
+    status = "interrupted" if run.status == "superseded" else run.status
+    stream.put("run", chunks, mark=mark, last=run.last, status=status, error=message)

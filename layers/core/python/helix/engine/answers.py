@@ -1,0 +1,131 @@
+"""answer: a person's word on a call that waits (PROTOCOL 4).
+
+Law: first answer wins, a later one is a no-op; the answer and the claim of the run that acts on it are one transaction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from helix.core.agents import AnyAgent
+from helix.core.errors import AgentAlreadyRunningError, CallNotPendingError, InvalidInputError
+from helix.core.json import JsonObject, JsonValue, dumps
+from helix.core.planning import result_content
+from helix.core.prompt import UNKNOWN
+from helix.core.rows import CallRow, SessionRow
+from helix.engine.children import call_place
+from helix.engine.claims import Claimed, ClaimInput, claim
+from helix.engine.engine import Delivery, Engine
+from helix.engine.history import session_key
+from helix.engine.writing import commit, entry_put
+from helix.ports.state_store import Check, Key, When
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """An answer: `approved`, or denied with a `reason`. `data` goes to the tool as `ctx.confirmation`; for a client tool
+    it is the result, for an unknown outcome (denied, with data) what really happened."""
+
+    tool_call_id: str
+    approved: bool = True
+    data: JsonValue = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """`claimed` is the new run to be started, if the session was paused; `session_id` is where the call lives."""
+
+    session_id: str
+    claimed: Claimed | None
+
+
+async def answer(
+    engine: Engine, agent: AnyAgent, session_id: str, confirmation: Confirmation, delivery: Delivery
+) -> Answered:
+    """Answer the call in this session or in a sub-agent below it.
+
+    Raises `CallNotPendingError` where no such call waits (answered before, or its step is past).
+    """
+    session, own = await _find(engine, session_id, confirmation.tool_call_id)
+    target = agent.find_agent(session.agent_type) or engine.agents(session.agent_type)
+    while True:
+        place = await call_place(engine, session, confirmation.tool_call_id)
+        if place is None or place[1] is None or place[1].state != "asked":
+            raise _not_pending(session_id, confirmation.tool_call_id)
+        key, row = place
+        new = _answered(row, confirmation, engine.clock.now())
+        put = entry_put(session.session_id, session.lineage, int(key.sort.rpartition("#")[2]), new, ASKED)
+        if session.status == "paused":
+            try:
+                claimed = await claim(
+                    engine, target, session.session_id, ClaimInput("with_confirmation", extra=[put]), delivery
+                )
+                return Answered(session.session_id, claimed)
+            except AgentAlreadyRunningError:
+                pass
+        elif session.status != "completed":  # the run picks it up, or cannot pause; resume or retry finds it
+            seen = When(equal={"version": session.version, "status": session.status})
+            check = Check(session_key(session.session_id), seen)
+            if await commit(engine, "answer", [check, put], lambda: _same(engine, key, new)):
+                return Answered(session.session_id, None)
+        else:
+            raise _not_pending(session_id, confirmation.tool_call_id)
+        session = await engine.history.existing(own)
+
+
+ASKED = When(equal={"state": "asked"})
+
+
+async def _same(engine: Engine, key: Key, wanted: CallRow) -> bool:
+    (value,) = await engine.store.get([key])
+    return value is not None and CallRow.model_validate(value) == wanted
+
+
+def _not_pending(session_id: str, call_id: str) -> CallNotPendingError:
+    return CallNotPendingError(
+        f"call {call_id!r} of session {session_id!r} waits for no answer: it was answered, or its step is past"
+    )
+
+
+async def _find(engine: Engine, session_id: str, call_id: str) -> tuple[SessionRow, str]:
+    """The session whose open step has the call: this one, or a sub-agent's, depth first."""
+    session = await engine.history.existing(session_id)
+    stack = [session]
+    while stack:
+        current = stack.pop()
+        rows = await engine.history.open_rows(current)
+        for request, row in zip(rows.answer.tool_calls, rows.calls, strict=True) if rows is not None else ():
+            if request.id == call_id and (row is None or row.child is None):
+                return current, current.session_id
+            if row is not None and row.child is not None and row.state != "done":
+                child = await engine.history.session(row.child.session_id)
+                if child is not None:
+                    stack.append(child)
+    raise _not_pending(session_id, call_id)
+
+
+def _answered(row: CallRow, confirmation: Confirmation, now: float) -> CallRow:
+    """The call row after the answer, by what was asked."""
+    if row.ask == "client":
+        if not confirmation.approved:
+            return _done(row, result_content(f"denied: {confirmation.reason or 'no reason given'}", False), False, now)
+        return _done(row, result_content(confirmation.data, True), True, now)
+    if confirmation.approved:
+        data: JsonObject | None = None
+        if confirmation.data is not None:
+            if not isinstance(confirmation.data, dict):
+                raise InvalidInputError("data of an approval must be a JSON object: the tool reads it as ctx.confirmation")
+            data = confirmation.data
+        return row.model_copy(update={"state": "approved", "ask": None, "confirmation": data})
+    if row.ask == "unknown":
+        if confirmation.data is not None:
+            return _done(row, result_content(confirmation.data, True), True, now)
+        return _done(row, dumps(UNKNOWN), False, now)
+    return _done(row, result_content(f"denied: {confirmation.reason or 'no reason given'}", False), False, now)
+
+
+def _done(row: CallRow, content: str, success: bool, now: float) -> CallRow:
+    return row.model_copy(
+        update={"state": "done", "ask": None, "content": content, "success": success, "by": "answer", "ended_at": now}
+    )

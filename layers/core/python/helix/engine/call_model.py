@@ -1,0 +1,344 @@
+"""call_model: fold the step before, claim this one, ask the model, stage its answer (PROTOCOL 5).
+
+Law: no answer is bought twice for the same messages; a crash at any line leads back here, and the rows say where to go
+on. The numbered comments are the protocol's points.
+"""
+
+from __future__ import annotations
+
+from helix.core.agents import AnyAgent
+from helix.core.claiming import OpenRows
+from helix.core.errors import WorkInProgressError
+from helix.core.folding import Fold, Next, fold_step
+from helix.core.rows import AnyEntry, CheckpointRow, ErrorInfo, Pending, SessionRow, StepClaim, StopRow
+from helix.engine.announcing import announce_fold, announce_result
+from helix.engine.buying import Answer, ask_model, prepare
+from helix.engine.engine import Delivery, Engine, Outcome, Over, Tools
+from helix.engine.history import row_key
+from helix.engine.hooking import tell_history
+from helix.engine.money import Reserved, assume_dead, reserve
+from helix.engine.run_stream import RunStream
+from helix.engine.staging import stage
+from helix.engine.stops import StopWatch, read_stop
+from helix.engine.waiting import waiting_calls
+from helix.engine.writing import advance, at, checkpoint, commit, end, session_put
+from helix.core.chunks import StepCommittedChunk
+from helix.core.rows import message_sort
+from helix.ports.state_store import Check, Operation, Put, When
+
+
+async def call_model(
+    engine: Engine,
+    agent: AnyAgent,
+    session_id: str,
+    run_id: str,
+    step: int,
+    delivery: Delivery,
+    stream: RunStream,
+    watch: StopWatch,
+) -> Outcome:
+    """Buy step `step` for this run, unless the rows say that there is something else to do first."""
+    while True:
+        session = await engine.history.existing(session_id)
+        if session.run_id != run_id or session.status != "running":  # 1
+            run = await engine.history.run(session_id, run_id)
+            return Over(run.status)
+        if session.step >= step:  # 1: in history already: its calls are done
+            return Tools(step, ())
+        stop = watch.stop or await read_stop(engine, session, run_id)
+        rows = await engine.history.open_rows(session)
+        if rows is not None and session.step == step - 2:
+            outcome = await _finish_step(engine, agent, session, rows, step, stop, delivery, stream, watch)
+        elif stop is not None:  # 3
+            outcome = await _stopped(engine, agent, session, stop, None, stream)
+        elif rows is not None:  # 5
+            outcome = _adopted(session, rows, stream)
+        else:
+            outcome = await _buy(engine, agent, session, None, delivery, stream, watch)
+        if outcome is not None:
+            return outcome
+
+
+async def _finish_step(
+    engine: Engine,
+    agent: AnyAgent,
+    session: SessionRow,
+    rows: OpenRows,
+    step: int,
+    stop: StopRow | None,
+    delivery: Delivery,
+    stream: RunStream,
+    watch: StopWatch,
+) -> Outcome | None:
+    """2 to 4: step - 1 is staged. Fold it if all its calls are done, else say what is missing."""
+    done = [row for row in rows.calls if row is not None and row.state == "done"]
+    assert session.open is not None
+    if len(done) < len(rows.calls):
+        if stop is not None:
+            return await _stopped(engine, agent, session, stop, None, stream)
+        waiting = await waiting_calls(engine, rows)
+        todo = [
+            request.id
+            for request, row in zip(rows.answer.tool_calls, rows.calls, strict=True)
+            if request.id not in waiting and (row is None or row.state != "done")
+        ]
+        if todo:
+            return Tools(step - 1, todo)
+        return await _paused(engine, agent, session, rows, list(waiting.values()), stream)
+    state = await engine.history.state(session)
+    fold = fold_step(
+        agent, session.open.base, rows.answer, done, state, run_steps=session.run_steps, misses=session.misses
+    )
+    if fold.next.move != "continue":
+        return await _ended(engine, agent, session, rows, fold, fold.next, stream)
+    if stop is not None:
+        return await _stopped(engine, agent, session, stop, (rows, fold), stream)
+    return await _buy(engine, agent, session, (rows, fold), delivery, stream, watch)
+
+
+def _adopted(session: SessionRow, rows: OpenRows, stream: RunStream) -> Tools:
+    """5: the step is staged already, by this run or the one before: tell its marks again, hand out what is left."""
+    assert session.open is not None
+    stream.put("attempt", [StepCommittedChunk()], step=session.open.step, attempt=session.open.attempt, mark="committed")
+    left = []
+    for request, row in zip(rows.answer.tool_calls, rows.calls, strict=True):
+        if row is not None and row.state == "done":
+            if row.by != "plan":
+                announce_result(stream, row)
+        elif row is None or row.state != "asked":
+            left.append(request.id)
+    return Tools(session.open.step, left)
+
+
+# --- folding into a session row -----------------------------------------------------------------------------------
+
+Folding = tuple[OpenRows, Fold]
+
+
+def _folded(session: SessionRow, folding: Folding | None, now: float) -> SessionRow:
+    """The session one version on, with the fold's count, step and usage."""
+    if folding is None:
+        return advance(session, now)
+    _, fold = folding
+    return advance(
+        session,
+        now,
+        count=fold.count,
+        step=fold.step,
+        open=None,
+        forced=fold.next.forced,
+        usage=session.usage + fold.usage,
+        run_usage=session.run_usage + fold.usage,
+    )
+
+
+async def _after_fold(
+    engine: Engine,
+    agent: AnyAgent,
+    before: SessionRow,
+    new: SessionRow,
+    folding: Folding | None,
+    stream: RunStream,
+    row: CheckpointRow,
+) -> None:
+    entries: list[AnyEntry] = []
+    if folding is not None:
+        rows, fold = folding
+        entries = [rows.answer, *fold.calls]
+        engine.history.remember(before, fold.count - len(entries), entries)
+        if fold.state is not None:
+            engine.history.remember_state(new.session_id, new.created_at, row.id, fold.state)
+    announce_fold(stream, row)
+    await tell_history(engine, agent, new, entries, row.patches, stream)
+
+
+async def _close(
+    engine: Engine,
+    agent: AnyAgent,
+    session: SessionRow,
+    status: str,
+    folding: Folding | None,
+    stream: RunStream,
+    *,
+    next_: Next | None = None,
+    error: ErrorInfo | None = None,
+    reason: str | None = None,
+    pending: list[Pending] | None = None,
+    checks: list[Operation] | None = None,
+    settle: bool = False,
+) -> Outcome | None:
+    """One transaction AT(v) that ends the run with `status`. None: refused, read again."""
+    now = engine.clock.now()
+    new = _folded(session, folding, now)
+    new.status = status
+    new.pending = pending or []
+    if settle:
+        assume_dead(new)
+    if error is not None and error.code == "aborted":
+        new.aborted, new.abort_reason = True, reason
+    ops: list[Operation] = []
+    row: CheckpointRow | None = None
+    if status != "failed" or folding is not None:  # not on failure: retry goes on from the last good one
+        row, put = _checkpoint(new, folding, now)
+        ops.append(put)
+    ended = end(
+        new,
+        status,
+        now,
+        output=next_.output if next_ else None,
+        error=error or (next_.error if next_ else None),
+        reason=reason,
+        completion_reason=next_.reason if next_ else None,
+    )
+    ops = [session_put(new, at(session)), ended, *ops, *(checks or [])]
+    if not await commit(engine, f"end_{status}", ops, lambda: _ended_by(engine, session, status)):
+        return None
+    if row is not None:
+        await _after_fold(engine, agent, session, new, folding, stream, row)
+    return Over(status)
+
+
+def _checkpoint(new: SessionRow, folding: Folding | None, now: float) -> tuple[CheckpointRow, Put]:
+    if folding is None:
+        return checkpoint(new, now, state=None)
+    fold = folding[1]
+    return checkpoint(new, now, state=fold.state, patches=fold.patches, warnings=fold.warnings)
+
+
+async def _ended_by(engine: Engine, session: SessionRow, status: str) -> bool:
+    run = await engine.history.run(session.session_id, session.run_id)
+    return run.status == status
+
+
+async def _stopped(
+    engine: Engine, agent: AnyAgent, session: SessionRow, stop: StopRow, folding: Folding | None, stream: RunStream
+) -> Outcome | None:
+    """3: a stop comes before anything else that goes on."""
+    if stop.stop == "abort":
+        error = ErrorInfo(code="aborted", message=stop.reason or "aborted", recoverable=False)
+        return await _close(engine, agent, session, "failed", folding, stream, error=error, reason=stop.reason)
+    return await _close(engine, agent, session, "interrupted", folding, stream, reason=stop.reason, settle=True)
+
+
+async def _paused(
+    engine: Engine, agent: AnyAgent, session: SessionRow, rows: OpenRows, pending: list[Pending], stream: RunStream
+) -> Outcome | None:
+    """4b: all that is missing waits for people; each of those calls must still wait when the pause is written."""
+    assert session.open is not None
+    checks: list[Operation] = []
+    waiting = {p.call_id for p in pending}
+    for place, row in enumerate(rows.calls):
+        if row is not None and row.call_id in waiting:
+            key = row_key(session.session_id, message_sort(session.lineage, session.open.base + 1 + place))
+            checks.append(Check(key, When(equal={"state": row.state})))
+    return await _close(engine, agent, session, "paused", None, stream, pending=pending, checks=checks, reason="pending")
+
+
+async def _ended(
+    engine: Engine, agent: AnyAgent, session: SessionRow, rows: OpenRows, fold: Fold, next_: Next, stream: RunStream
+) -> Outcome | None:
+    status = "completed" if next_.move == "completed" else "failed"
+    return await _close(engine, agent, session, status, (rows, fold), stream, next_=next_)
+
+
+# --- buying -------------------------------------------------------------------------------------------------------
+
+
+async def _buy(
+    engine: Engine,
+    agent: AnyAgent,
+    session: SessionRow,
+    folding: Folding | None,
+    delivery: Delivery,
+    stream: RunStream,
+    watch: StopWatch,
+) -> Outcome | None:
+    """6 to 9."""
+    now = engine.clock.now()
+    held = session.claim
+    number = 1
+    new = _folded(session, folding, now)
+    if held is not None and held.step == new.step + 1:
+        if held.run_id == session.run_id and held.deadline >= now and held.attempt_id != delivery.owner:
+            raise WorkInProgressError(f"step {held.step} of session {session.session_id!r}", held.deadline)
+        number = held.attempt + 1
+        assume_dead(new)
+    state = await engine.history.state(session)
+    if folding is not None and folding[1].state is not None:
+        state = folding[1].state
+    prepared = await prepare(engine, agent, session, folding, new, state)
+    if isinstance(prepared, ErrorInfo):
+        return await _close(engine, agent, session, "failed", folding, stream, error=prepared)
+    reserved = await reserve(engine, new, prepared.request)
+    if reserved is None:  # no block to be had
+        if agent.on_budget == "pause":
+            return await _close(engine, agent, session, "paused", folding, stream, reason="budget_exceeded")
+        error = ErrorInfo(code="budget_exceeded", message="a budget has no room for the next model call's worst case")
+        return await _close(engine, agent, session, "failed", folding, stream, error=error)
+    claimed = await _claim_step(engine, agent, session, new, folding, number, reserved, delivery, stream)
+    if claimed is None:
+        return None
+    answer = await ask_model(engine, agent, claimed, prepared, stream, watch)  # 7
+    return await _settle(engine, agent, claimed, prepared.used_ids, answer, delivery, stream)
+
+
+async def _claim_step(
+    engine: Engine,
+    agent: AnyAgent,
+    session: SessionRow,
+    new: SessionRow,
+    folding: Folding | None,
+    number: int,
+    reserved: Reserved,
+    delivery: Delivery,
+    stream: RunStream,
+) -> SessionRow | None:
+    """6: one transaction that folds what is due, claims the step and reserves its worst case."""
+    now = engine.clock.now()
+    attempt_id = f"{delivery.owner}.{session.version}"
+    new.claim = StepClaim(
+        step=new.step + 1,
+        attempt=number,
+        attempt_id=attempt_id,
+        run_id=new.run_id,
+        deadline=delivery.deadline,
+        micros=reserved.micros,
+        tokens=reserved.tokens,
+    )
+    if delivery.leased:
+        new.lease_owner, new.lease_expires = delivery.owner, now + engine.settings.lease_s
+    ops: list[Operation] = []
+    row: CheckpointRow | None = None
+    if folding is not None:
+        row, put = _checkpoint(new, folding, now)
+        ops.append(put)
+    ops.insert(0, session_put(new, at(session)))
+    if not await commit(engine, "claim_step", ops, lambda: _claimed_by(engine, session.session_id, attempt_id)):
+        return None
+    if row is not None:
+        await _after_fold(engine, agent, session, new, folding, stream, row)
+    return new
+
+
+async def _claimed_by(engine: Engine, session_id: str, attempt_id: str) -> bool:
+    session = await engine.history.session(session_id)
+    return session is not None and session.claim is not None and session.claim.attempt_id == attempt_id
+
+
+async def _settle(
+    engine: Engine,
+    agent: AnyAgent,
+    session: SessionRow,
+    used_ids: set[str],
+    answer: Answer,
+    delivery: Delivery,
+    stream: RunStream,
+) -> Outcome | None:
+    """8 and 9, or the end that the stop or the model's failure asks for."""
+    if answer.stop is not None:
+        await stream.flush()
+        return await _stopped(engine, agent, session, answer.stop, None, stream)
+    await stream.flush()  # all chunks acknowledged by the log before the answer is staged
+    return await stage(engine, agent, session, used_ids, answer, delivery, stream)
+
+

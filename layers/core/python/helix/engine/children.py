@@ -1,0 +1,164 @@
+"""Sub-agents: one child session per call, and the one telling of its result (PROTOCOL 9).
+
+Law: the child's ids were minted with the parent's answer, so a repeated start attaches to the same child; the parent's
+call row is the telling, and it is put at most once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from helix.core.agents import AnyAgent
+from helix.core.chunks import SubAgentEndChunk, SubAgentStartChunk
+from helix.core.errors import AgentAlreadyRunningError, WorkInProgressError
+from helix.core.messages import ToolCallRequest
+from helix.core.planning import child_message, parsed_content, result_content
+from helix.core.rows import CallRow, ChildRef, Parent, Pending, RunRow, SessionRow, message_sort
+from helix.engine.announcing import announce_result
+from helix.engine.call_tool import StepView
+from helix.engine.claims import Claimed, ClaimInput, Opening, claim
+from helix.engine.engine import ChildWaits, Delivery, Engine, Lease
+from helix.engine.history import row_key, session_key
+from helix.engine.run_stream import RunStream
+from helix.engine.writing import commit, entry_put
+from helix.ports.state_store import Check, Key, When
+
+
+async def start_child(
+    engine: Engine, agent: AnyAgent, view: StepView, request: ToolCallRequest, ref: ChildRef, delivery: Delivery
+) -> Claimed | ChildWaits | SessionRow:
+    """Attach to the child of this call, making or resuming it: a claimed run to execute, what it waits for, or its
+    session where it has ended. Raises `WorkInProgressError` while another live worker runs it."""
+    tool = agent.find_tool(request.name)
+    assert tool is not None and tool.agent is not None
+    child_agent = tool.agent
+    while True:
+        child = await engine.history.session(ref.session_id)
+        parent = view.session
+        try:
+            if child is None:
+                opening = Opening(
+                    user_id=parent.user_id,
+                    tags=parent.tags,
+                    metadata=parent.metadata,
+                    parent=Parent(session_id=parent.session_id, run_id=parent.run_id, call_id=request.id),
+                    ancestors=[*parent.ancestors, parent.agent_type],
+                    stream_id=parent.stream_id,
+                )
+                message = child_message(tool, request.arguments)
+                ask = ClaimInput("execute", message, run_id=ref.run_id, opening=opening)
+                return await claim(engine, child_agent, ref.session_id, ask, delivery)
+            match child.status:
+                case "running":
+                    if child.lease_expires >= engine.clock.now():
+                        raise WorkInProgressError(f"sub-agent session {child.session_id!r}", child.lease_expires)
+                    return await claim(engine, child_agent, child.session_id, ClaimInput("takeover"), delivery)
+                case "interrupted":
+                    return await claim(engine, child_agent, child.session_id, ClaimInput("continue"), delivery)
+                case "paused":
+                    return ChildWaits(
+                        Pending(
+                            call_id=request.id, tool_name=request.name, kind="child", child_session_id=child.session_id
+                        )
+                    )
+                case _:
+                    return child
+        except AgentAlreadyRunningError:
+            continue
+
+
+def refusal(engine: Engine, session: SessionRow, child_type: str) -> str | None:
+    """Why this child must not be started: too deep, or an agent that is its own ancestor."""
+    line = [*session.ancestors, session.agent_type]
+    if child_type in line:
+        return f"agent {child_type!r} is already at work above this call: {' > '.join(line)}"
+    if len(line) > engine.settings.max_depth:
+        return f"sub-agents are {len(line)} deep already; the limit is {engine.settings.max_depth}"
+    return None
+
+
+def announce_child(stream: RunStream, row: CallRow, ref: ChildRef) -> None:
+    chunk = SubAgentStartChunk(
+        parent_tool_call_id=row.call_id, sub_agent_id=ref.session_id, sub_agent_type=ref.agent_type
+    )
+    stream.put("call", [chunk], step=row.step, attempt=row.claim, call_id=row.call_id)
+
+
+def announce_child_end(stream: RunStream, row: CallRow, status: str) -> None:
+    """`subagent_end`, then the `tool_end` of its call."""
+    ref, result = row.child, parsed_content(row.content)
+    if ref is not None:
+        error = str(result.get("error")) if isinstance(result, dict) and not row.success else None
+        chunk = SubAgentEndChunk(
+            parent_tool_call_id=row.call_id,
+            sub_agent_id=ref.session_id,
+            sub_agent_type=ref.agent_type,
+            status=status,
+            result=result if row.success else None,
+            error=error,
+        )
+        stream.put("call", [chunk], step=row.step, attempt=row.claim, call_id=row.call_id)
+    announce_result(stream, row)
+
+
+async def tell(
+    engine: Engine, child: SessionRow, run: RunRow, delivery: Delivery
+) -> Claimed | None:
+    """Put the ended child's outcome on its parent's call row, if it has none. A parent that is paused on it is claimed in
+    the same transaction; the claim is returned, to be started."""
+    if child.parent is None or run.status not in ("completed", "failed"):
+        return None
+    while True:
+        parent = await engine.history.session(child.parent.session_id)
+        place = None if parent is None else await call_place(engine, parent, child.parent.call_id)
+        if parent is None or place is None:
+            return None
+        key, row = place
+        if row is None or row.state == "done" or row.child is None or row.child.session_id != child.session_id:
+            return None
+        done = outcome_row(row, run, engine.clock.now())
+        owned = When(equal={"state": row.state, "owner": row.owner})
+        put = entry_put(parent.session_id, parent.lineage, int(key.sort.rpartition("#")[2]), done, owned)
+        if parent.status == "paused":
+            ask = ClaimInput("with_confirmation", extra=[put])
+            try:
+                return await claim(engine, engine.agents(parent.agent_type), parent.session_id, ask, lease_for(engine, delivery))
+            except AgentAlreadyRunningError:
+                continue
+        seen = When(equal={"version": parent.version, "status": parent.status})
+        check = Check(session_key(parent.session_id), seen)
+        if await commit(engine, "tell_parent", [check, put], lambda: is_done(engine, key)):
+            return None
+
+
+def lease_for(engine: Engine, delivery: Delivery) -> Delivery:
+    """The same worker with a lease of its own for another session."""
+    if delivery.lease is None:
+        return delivery
+    return replace(delivery, lease=Lease(engine.clock.now() + engine.settings.lease_s))
+
+
+async def call_place(engine: Engine, session: SessionRow, call_id: str) -> tuple[Key, CallRow | None] | None:
+    """Where the call's row stands, if its step is the session's open step."""
+    rows = await engine.history.open_rows(session)
+    if rows is None or session.open is None:
+        return None
+    for index, (request, row) in enumerate(zip(rows.answer.tool_calls, rows.calls, strict=True)):
+        if request.id == call_id:
+            sort = message_sort(session.lineage, session.open.base + 1 + index)
+            return row_key(session.session_id, sort), row
+    return None
+
+
+async def is_done(engine: Engine, key: Key) -> bool:
+    (value,) = await engine.store.get([key])
+    return value is not None and value.get("state") == "done"
+
+
+def outcome_row(row: CallRow, run: RunRow, now: float) -> CallRow:
+    """The parent's call row with the child's outcome. A failed or aborted child is a failed result."""
+    success = run.status == "completed"
+    message = run.error.message if run.error is not None else "the sub-agent failed"
+    content = result_content(run.output if success else message, success)
+    changes = {"state": "done", "content": content, "success": success, "by": "child", "ended_at": now, "usage": run.usage}
+    return row.model_copy(update=changes)

@@ -1,0 +1,366 @@
+"""Claiming a session for a new run: execute, resume, retry, takeover (PROTOCOL 4).
+
+Law: one transaction on (status, version, run id) as read; the loser writes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from helix.core.agents import AnyAgent
+from helix.core.claiming import ClaimPlan, OpenRows, Request, check_status, plan_claim
+from helix.core.errors import (
+    AgentAlreadyRunningError,
+    CannotResumeError,
+    CheckpointNotFoundError,
+    InvalidInputError,
+    SessionNotFoundError,
+)
+from helix.core.json import JsonObject
+from helix.core.lineage import ROOT
+from helix.core.merge import merge_patches
+from helix.core.patches import diff
+from helix.core.rows import (
+    AnyEntry,
+    CheckpointRow,
+    ErrorInfo,
+    LineageRow,
+    Parent,
+    RunRow,
+    SessionRow,
+    lineage_sort,
+    make_run_id,
+    run_sort,
+)
+from helix.core.states import check_state
+from helix.core.usage import Usage
+from helix.engine.engine import Delivery, Engine
+from helix.engine.history import row_key, session_key
+from helix.engine.writing import advance, checkpoint, commit, end, entry_put
+from helix.ports.state_store import ABSENT, Key, Operation, Put, Update, When
+
+SESSION_ID = re.compile(r"[A-Za-z0-9_.:@+=-]{1,256}")
+MAX_MESSAGE_BYTES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a session is given when it is made; ignored for one that exists."""
+
+    user_id: str | None = None
+    tags: list[str] = field(default_factory=list)
+    metadata: JsonObject = field(default_factory=dict)
+    parent: Parent | None = None
+    ancestors: list[str] = field(default_factory=list)
+    stream_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A won claim. `missed` is the checkpoint that a dead worker may not have announced on the stream; `ended` the run
+    that a takeover ended, whose effects are due."""
+
+    session: SessionRow
+    run: RunRow
+    checkpoint: CheckpointRow
+    plan: ClaimPlan
+    patches: list[JsonObject]
+    missed: CheckpointRow | None = None
+    ended: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimInput:
+    """A claim as a caller asks for it."""
+
+    mode: str
+    message: str | None = None
+    state: JsonObject | None = None
+    checkpoint_id: str | None = None
+    metadata: JsonObject = field(default_factory=dict)
+    run_id: str | None = None
+    opening: Opening = field(default_factory=Opening)
+    extra: list[Operation] = field(default_factory=list)
+
+
+async def claim(engine: Engine, agent: AnyAgent, session_id: str, ask: ClaimInput, delivery: Delivery) -> Claimed:
+    """Claim, or raise: `AgentAlreadyRunningError` for the loser, `CannotResumeError` where the status does not fit."""
+    check_input(session_id, ask)
+    while True:
+        session = await engine.history.session(session_id)
+        if session is None and ask.mode != "execute":
+            raise SessionNotFoundError(session_id)
+        if session is not None and ask.run_id is not None and session.run_id == ask.run_id:
+            raise AgentAlreadyRunningError(session_id, session.run_id)
+        claimed = await _try(engine, agent, session_id, session, ask, delivery)
+        if claimed is not None:
+            return claimed
+        again = await engine.history.session(session_id)
+        if again is not None and again.status == "running":
+            raise AgentAlreadyRunningError(session_id, again.run_id)
+
+
+def check_session_id(session_id: str) -> None:
+    if not isinstance(session_id, str) or not SESSION_ID.fullmatch(session_id):
+        raise InvalidInputError(f"session_id {session_id!r} must have 1 to 256 letters, digits, or any of '_-.:@+='")
+
+
+def check_input(session_id: str, ask: ClaimInput) -> None:
+    check_session_id(session_id)
+    if ask.message is not None:
+        if not isinstance(ask.message, str) or not ask.message.strip():
+            raise InvalidInputError("message is empty: say what the agent should do")
+        if (n := len(ask.message.encode())) > MAX_MESSAGE_BYTES:
+            raise InvalidInputError(f"message has {n} bytes; the limit is {MAX_MESSAGE_BYTES}")
+    elif ask.mode in ("execute", "with_message"):
+        raise InvalidInputError(f"{ask.mode!r} needs a message")
+
+
+async def _try(
+    engine: Engine, agent: AnyAgent, session_id: str, session: SessionRow | None, ask: ClaimInput, delivery: Delivery
+) -> Claimed | None:
+    """One attempt on the session as read; None if somebody wrote it meanwhile."""
+    now = engine.clock.now()
+    if session is not None:
+        if session.status == "deleting":
+            raise SessionNotFoundError(session_id)
+        if ask.mode == "takeover":
+            if session.status != "running" or session.lease_expires >= now:
+                raise AgentAlreadyRunningError(session_id, session.run_id)
+        else:
+            check_status(session, ask.mode, ask.message)
+            if ask.mode == "continue" and session.status == "paused" and await _unanswered(engine, session):
+                raise CannotResumeError(
+                    f"session {session_id!r} waits for an answer to {', '.join(p.call_id for p in session.pending)}: "
+                    "answer it, or resume with a message",
+                    "pending_confirmation",
+                )
+        if session.agent_type != agent.name:
+            raise InvalidInputError(f"session {session_id!r} belongs to agent {session.agent_type!r}, not {agent.name!r}")
+    turn = 1 if session is None else session.turn + 1
+    run_id = ask.run_id or make_run_id(turn, engine.ids.new("run"))
+    request, source = await _request(engine, session, ask)
+    lineage = ROOT if session is None else await engine.history.lineage(session_id, session.lineage)
+    open_rows = None if session is None else await engine.history.open_rows(session)
+    trailing: AnyEntry | None = None
+    if session is not None and ask.mode == "retry" and ask.message is not None and session.count:
+        (trailing,) = await engine.history.entries(session_id, lineage, session.count - 1, session.count)
+    plan = plan_claim(
+        session,
+        request,
+        lineage=lineage,
+        source=source,
+        open_rows=open_rows,
+        trailing=trailing,
+        run_id=run_id,
+        now=now,
+    )
+    base, state, patches = await _state(engine, agent, session, plan, open_rows, ask)
+    new = _session(agent, session_id, session, ask, plan, run_id, turn, now, delivery, engine.settings.lease_s)
+    row, checkpoint_put = checkpoint(new, now, state=state, patches=patches)
+    info = await engine.streams.info(new.stream_id)
+    run = _run(agent, session, new, ask, plan, request, now, info.latest_sequence if info else 0)
+    ops = _operations(session, new, run, plan, ask, now)
+    ops.append(checkpoint_put)
+    won = await commit(engine, f"claim_{ask.mode}", ops, lambda: _is_mine(engine, session_id, run_id))
+    if not won:
+        return None
+    if state is not None:
+        engine.history.remember_state(session_id, new.created_at, row.id, state)
+    missed = await _missed(engine, session, ask)
+    return Claimed(new, run, row, plan, patches, missed, session.run_id if session and ask.mode == "takeover" else None)
+
+
+async def _request(engine: Engine, session: SessionRow | None, ask: ClaimInput) -> tuple[Request, LineageRow]:
+    """The request with the rows it goes back to, and their lineage."""
+    row, failed, source = None, None, ROOT
+    if session is not None and ask.mode == "from_checkpoint":
+        if ask.checkpoint_id is None:
+            raise InvalidInputError("from_checkpoint needs a checkpoint_id")
+        row = await engine.history.checkpoint(session.session_id, ask.checkpoint_id)
+        if row is None:
+            raise CheckpointNotFoundError(f"session {session.session_id!r} has no checkpoint {ask.checkpoint_id!r}")
+        source = await engine.history.lineage(session.session_id, row.lineage)
+    elif session is not None and ask.mode == "from_start":
+        failed = await engine.history.run(session.session_id, session.run_id)
+        source = await engine.history.lineage(session.session_id, failed.start_lineage)
+    return Request(ask.mode, ask.message, ask.state, ask.metadata, row, failed), source
+
+
+async def _state(
+    engine: Engine, agent: AnyAgent, session: SessionRow | None, plan: ClaimPlan, open_rows: OpenRows | None, ask: ClaimInput
+) -> tuple[JsonObject, JsonObject | None, list[JsonObject]]:
+    """(state before, new state or None, patches): what a closed step's tools did and what the input asks is merged in."""
+    if session is None or not plan.state_at:
+        before: JsonObject = {}
+        after = agent.initial_state()
+    else:
+        before = await engine.history.state_at(session.session_id, session.created_at, plan.state_at)
+        after = before
+    if open_rows is not None and not plan.keeps_open and not plan.new_lineage:
+        changes = [row.patches for row in open_rows.calls if row is not None and row.state == "done"]
+        if any(changes):
+            after = merge_patches(after, changes, array_delta_mode=agent.array_delta_mode).state
+    if ask.state:
+        after = check_state(agent, {**after, **ask.state})
+    if session is None:
+        return before, after, diff({}, after, agent.array_delta_mode) if after else []
+    if after == before:
+        return before, None, []
+    return before, after, diff(before, after, agent.array_delta_mode)
+
+
+def _session(
+    agent: AnyAgent,
+    session_id: str,
+    old: SessionRow | None,
+    ask: ClaimInput,
+    plan: ClaimPlan,
+    run_id: str,
+    turn: int,
+    now: float,
+    delivery: Delivery,
+    lease_s: float,
+) -> SessionRow:
+    opening = ask.opening
+    if old is None:
+        old = SessionRow(
+            session_id=session_id,
+            agent_type=agent.name,
+            stream_id=opening.stream_id or session_id,
+            status="running",
+            version=0,
+            run_id=run_id,
+            turn=0,
+            parent=opening.parent,
+            ancestors=opening.ancestors,
+            user_id=opening.user_id,
+            tags=opening.tags,
+            metadata=opening.metadata,
+            created_at=now,
+        )
+    return advance(
+        old,
+        now,
+        status="running",
+        run_id=run_id,
+        turn=turn,
+        lineage=plan.lineage.lineage,
+        lineages=max(old.lineages, plan.lineage.lineage),
+        count=plan.count,
+        step=plan.step,
+        state_at=plan.state_at,
+        open=old.open if plan.keeps_open else None,
+        claim=None,
+        last=None if plan.new_lineage else old.last,
+        pending=[],
+        lease_owner=delivery.owner if delivery.leased else None,
+        lease_expires=now + lease_s if delivery.leased else 0,
+        run_steps=0,
+        misses=0,
+        forced=False,
+        run_usage=Usage(),
+        blocks=[],
+        output=None,
+        error=None,
+        aborted=False,
+        abort_reason=None,
+    )
+
+
+def _run(
+    agent: AnyAgent,
+    old: SessionRow | None,
+    new: SessionRow,
+    ask: ClaimInput,
+    plan: ClaimPlan,
+    request: Request,
+    now: float,
+    sequence: int,
+) -> RunRow:
+    """`start_*` is the boundary before this run's own message, with the state it started from: where `from_start` of this
+    run goes back to."""
+    start = plan.count - len([1 for _, row in plan.writes if row.kind == "user"])
+    closing = not plan.new_lineage and not plan.keeps_open
+    given = {"message": plan.input_message} | ({"state": ask.state} if ask.state else {})
+    return RunRow(
+        run_id=new.run_id,
+        session_id=new.session_id,
+        turn=new.turn,
+        status="running",
+        mode=ask.mode,
+        agent_type=agent.name,
+        first_step=new.step + 1,
+        fingerprint=agent.fingerprint(),
+        previous_run_id=old.run_id if old is not None else None,
+        input=given if plan.input_message is not None else None,
+        start_lineage=new.lineage,
+        start_count=start,
+        start_state_at=new.state_at if closing or old is None else plan.state_at,
+        start_step=plan.step,
+        start_sequence=sequence,
+        started_at=now,
+    )
+
+
+def _operations(
+    old: SessionRow | None, new: SessionRow, run: RunRow, plan: ClaimPlan, ask: ClaimInput, now: float
+) -> list[Operation]:
+    key = session_key(new.session_id)
+    if old is None:
+        ops: list[Operation] = [Put(key, new.dump(), ABSENT)]
+        if new.parent is None:
+            ops.append(Put(index_key(new), {"agent_type": new.agent_type, "created_at": now}))
+    else:
+        bounds = {"lease_expires": now} if ask.mode == "takeover" and old.lease_expires else {}
+        seen = When(equal={"status": old.status, "version": old.version, "run_id": old.run_id}, below=bounds)
+        ops = [Put(key, new.dump(), seen)]
+        if ask.mode == "takeover":
+            ended = old.model_copy(deep=True)
+            ops.append(end(ended, "failed", now, error=CRASHED))
+        elif old.status in ("interrupted", "paused"):
+            ops.append(Update(row_key(new.session_id, run_sort(old.run_id)), set={"status": "superseded"}))
+    ops.append(Put(row_key(new.session_id, run_sort(run.run_id)), run.dump(), ABSENT))
+    if plan.new_lineage:
+        ops.append(Put(row_key(new.session_id, lineage_sort(plan.lineage.lineage)), plan.lineage.dump(), ABSENT))
+    ops.extend(entry_put(new.session_id, plan.lineage.lineage, index, entry) for index, entry in plan.writes)
+    return [*ops, *ask.extra]
+
+
+CRASHED = ErrorInfo(code="runtime_crash", message="the process that ran it died, or was silent for too long")
+
+
+def index_key(session: SessionRow) -> Key:
+    """Where root sessions are listed, by user."""
+    return Key("sessions", f"index#{session.user_id or ''}", session.session_id)
+
+
+async def _is_mine(engine: Engine, session_id: str, run_id: str) -> bool:
+    session = await engine.history.session(session_id)
+    return session is not None and session.run_id == run_id
+
+
+async def _missed(engine: Engine, old: SessionRow | None, ask: ClaimInput) -> CheckpointRow | None:
+    """After a crash the last commit may never have reached the stream: the new run announces it again."""
+    crashed = old is not None and (ask.mode == "takeover" or (old.error is not None and old.error.code == "runtime_crash"))
+    if old is None or not crashed or not old.checkpoint:
+        return None
+    return await engine.history.checkpoint(old.session_id, old.checkpoint)
+
+
+async def _unanswered(engine: Engine, session: SessionRow) -> bool:
+    """True while a call still waits: asked and not answered, or a sub-agent that is itself paused."""
+    rows = await engine.history.open_rows(session)
+    if rows is None:
+        return False
+    if any(row is not None and row.state == "asked" for row in rows.calls):
+        return True
+    children = [row.child.session_id for row in rows.calls if row is not None and row.child and row.state != "done"]
+    for child_id in children:
+        child = await engine.history.session(child_id)
+        if child is not None and child.status == "paused" and await _unanswered(engine, child):
+            return True
+    return False
+
+

@@ -1,0 +1,173 @@
+"""Ends: effects, abort, interrupt, and runs whose process died (PROTOCOL 7).
+
+Law: `finish_run` depends on the run row, not on who set it; repeating any part of it changes nothing.
+"""
+
+from __future__ import annotations
+
+from helix.core.agents import AnyAgent
+from helix.core.rows import RunRow, SessionRow, StopRow, guard_sort, run_sort, stop_sort
+from helix.core.rows import ErrorInfo
+from helix.engine.announcing import announce_end
+from helix.engine.children import tell
+from helix.engine.claims import CRASHED, Claimed
+from helix.engine.engine import Delivery, Engine, logger
+from helix.engine.history import row_key, session_key
+from helix.engine.hooking import call_hook
+from helix.engine.money import assume_dead_run
+from helix.engine.run_stream import RunStream
+from helix.engine.writing import advance, commit, end, session_put
+from helix.ports.state_store import ABSENT, Check, Operation, Put, Update, When
+
+SWEPT_RUNS = 5
+
+
+async def finish_run(
+    engine: Engine,
+    agent: AnyAgent,
+    session_id: str,
+    run_id: str,
+    delivery: Delivery,
+    stream: RunStream | None = None,
+) -> list[Claimed]:
+    """The effects of an ended run, each at most once. Returns the runs that were claimed by telling a parent."""
+    run = await engine.history.run(session_id, run_id)
+    session = await engine.history.session(session_id)
+    if run.status == "running" or run.effects == "done" or session is None:
+        return []
+    unspent = {b.budget: b.drawn - b.spent - b.assumed for b in assume_dead_run(run)}
+    if unspent:
+        await engine.budgets.give_back(run_id, unspent)
+    claimed = await tell(engine, session, run, delivery)
+    out = stream or RunStream(engine.streams, engine.clock, session, run_id, run.turn)
+    announce_end(out, run)
+    await out.close()
+    await _end_hook(engine, agent, session, run)
+    done = Update(row_key(session_id, run_sort(run_id)), set={"effects": "done"})
+    await commit(engine, "effects_done", [done], _no)
+    return [claimed] if claimed is not None else []
+
+
+async def _end_hook(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow) -> None:
+    name = {"completed": "on_agent_complete", "failed": "on_agent_fail"}.get(run.status)
+    if name is None or not engine.hooks.wanted(name, agent.hooks):
+        return
+    payload = {
+        "output": run.output,
+        "error": run.error,
+        "step_count": run.steps,
+        "duration_ms": ((run.ended_at or run.started_at) - run.started_at) * 1000,
+        "step": 0,
+    }
+    await guarded_hook(engine, agent, session.model_copy(update={"run_id": run.run_id}), run.run_id, name, payload)
+
+
+async def guarded_hook(
+    engine: Engine,
+    agent: AnyAgent,
+    session: SessionRow,
+    run_id: str,
+    name: str,
+    payload: dict[str, object],
+    stream: RunStream | None = None,
+) -> None:
+    """A run-level hook: called until its guard row is written, so at least once; its event id lets it be dropped twice."""
+    key = row_key(session.session_id, guard_sort(run_id, name))
+    (seen,) = await engine.store.get([key])
+    if seen is not None:
+        return
+    state = await engine.history.state(session) if session.state_at else {}
+    await call_hook(engine, agent, session, name, payload, stream, state=state)
+    await commit(engine, "hook_guard", [Put(key, {"at": engine.clock.now()}, ABSENT)], _no)
+
+
+async def _no() -> bool:
+    return False
+
+
+async def interrupt(engine: Engine, session_id: str, run_id: str | None, reason: str | None) -> bool:
+    """Ask the run (default: the current one) to stop at the next point. False if it is not running; never hits the next."""
+    session = await engine.history.existing(session_id)
+    target = run_id or session.run_id
+    return await _put_stop(engine, session_id, StopRow(run_id=target, stop="interrupt", reason=reason, created_at=engine.clock.now()))
+
+
+async def _put_stop(engine: Engine, session_id: str, stop: StopRow) -> bool:
+    key = row_key(session_id, stop_sort(stop.run_id))
+    running = Check(session_key(session_id), When(equal={"run_id": stop.run_id, "status": "running"}))
+    value = {"kind": "stop", **stop.dump()}
+    when = ABSENT if stop.stop == "interrupt" else None
+
+    async def written() -> bool:
+        (row,) = await engine.store.get([key])
+        return row is not None
+
+    if await commit(engine, f"stop_{stop.stop}", [running, Put(key, value, when)], written):
+        return True
+    session = await engine.history.existing(session_id)
+    return session.run_id == stop.run_id and session.status == "running" and await written()
+
+
+async def abort(engine: Engine, agent: AnyAgent, session_id: str, reason: str | None, delivery: Delivery) -> list[Claimed]:
+    """Fail the running session for good, its running sub-agents too. Idempotent; a session that does not run stays as it is."""
+    while True:
+        session = await engine.history.existing(session_id)
+        if session.status != "running":
+            return []
+        now = engine.clock.now()
+        stop = StopRow(run_id=session.run_id, stop="abort", reason=reason, created_at=now)
+        if not await _put_stop(engine, session_id, stop):
+            continue
+        new = advance(session, now, aborted=True, abort_reason=reason)
+        error = ErrorInfo(code="aborted", message=reason or "aborted", recoverable=False)
+        ended = end(new, "failed", now, error=error, reason=reason)
+        seen = When(equal={"status": "running", "version": session.version, "run_id": session.run_id})
+        if await commit(engine, "abort", [session_put(new, seen), ended], lambda: _aborted(engine, session_id)):
+            break
+    rows = await engine.history.open_rows(session)
+    for row in rows.calls if rows is not None else ():
+        if row is not None and row.child is not None and row.state != "done":
+            child_agent = agent.find_agent(row.child.agent_type)
+            if child_agent is not None and await engine.history.session(row.child.session_id) is not None:
+                await abort(engine, child_agent, row.child.session_id, reason, delivery)
+    return await finish_run(engine, agent, session_id, session.run_id, delivery)
+
+
+async def _aborted(engine: Engine, session_id: str) -> bool:
+    session = await engine.history.session(session_id)
+    return session is not None and session.aborted
+
+
+async def fail_lapsed(engine: Engine, agent: AnyAgent, session_id: str, delivery: Delivery) -> bool:
+    """Fail a run whose worker's lease has lapsed, so that the session can be claimed in any mode. False if it is alive."""
+    session = await engine.history.existing(session_id)
+    now = engine.clock.now()
+    if session.status != "running" or session.lease_expires >= now:
+        return False
+    new = advance(session, now)
+    ended = end(new, "failed", now, error=CRASHED)
+    bounds = {"lease_expires": now} if session.lease_expires else {}
+    seen = When(equal={"status": "running", "version": session.version, "run_id": session.run_id}, below=bounds)
+    if not await commit(engine, "fail_run", [session_put(new, seen), ended], lambda: _crashed(engine, session_id, session.run_id)):
+        return False
+    await finish_run(engine, agent, session_id, session.run_id, delivery)
+    return True
+
+
+async def _crashed(engine: Engine, session_id: str, run_id: str) -> bool:
+    run = await engine.history.run(session_id, run_id)
+    return run.status == "failed"
+
+
+async def sweep_session(engine: Engine, agent: AnyAgent, session_id: str, delivery: Delivery) -> list[Claimed]:
+    """Complete the effects of ended runs whose finisher died (PROTOCOL 8; in process: whoever opens the session)."""
+    claimed: list[Claimed] = []
+    rows = await engine.store.query("sessions", session_id, start="r#", end="r$", limit=SWEPT_RUNS, reverse=True)
+    for row in rows:
+        run = RunRow.model_validate(row.value)
+        if run.status != "running" and run.effects == "open":
+            logger.info("completing the effects of run %s", run.run_id)
+            claimed.extend(await finish_run(engine, agent, session_id, run.run_id, delivery))
+    return claimed
+
+

@@ -1,0 +1,135 @@
+"""What every verb is given: the ports, the agents, and who is acting."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from helix.core.agents import AnyAgent
+from helix.core.rows import Pending, SessionRow
+from helix.engine.history import History
+from helix.engine.hooks import HookManager
+from helix.ports.budgets import Budgets, Unit
+from helix.ports.clock import Clock
+from helix.ports.ids import Ids
+from helix.ports.model import LLMAdapter, LLMGenerateInput
+from helix.ports.state_store import StateStore
+from helix.ports.streams import StreamManager
+
+logger = logging.getLogger("helix")
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedBudget:
+    """A budget that bounds a session, by the name the Budgets port knows it under."""
+
+    budget: str
+    unit: Unit
+
+
+def no_budgets(session: SessionRow) -> Sequence[AppliedBudget]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Times in seconds. `lease_s`: how long a silent worker keeps its run. `stop_poll_s`: how late an interrupt is seen
+    during a model call. `margin_s`: added to a tool's timeout for its claim's deadline."""
+
+    lease_s: float = 15
+    stop_poll_s: float = 0.5
+    margin_s: float = 5
+    max_depth: int = 5
+    worst_case_micros_per_token: int = 100
+    default_output_tokens: int = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """The most a model call can use."""
+
+    tokens: int
+    micros: int
+
+
+@dataclass(slots=True)
+class Engine:
+    """One per process (or Lambda). `models` chooses the adapter of an agent; `agents` resolves a name."""
+
+    store: StateStore
+    streams: StreamManager
+    clock: Clock
+    ids: Ids
+    models: Callable[[AnyAgent], LLMAdapter]
+    agents: Callable[[str], AnyAgent]
+    hooks: HookManager
+    budgets: Budgets
+    applied_budgets: Callable[[SessionRow], Sequence[AppliedBudget]] = no_budgets
+    worst_case: Callable[[LLMGenerateInput], Worst] | None = None
+    settings: Settings = field(default_factory=Settings)
+    history: History = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.history = History(self.store)
+
+
+@dataclass(slots=True)
+class Lease:
+    """What a worker knows of its lease on a session: until when it may act. Heartbeats move it."""
+
+    expires: float
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """Who executes a verb. `owner` is unique to this delivery (Lambda) or worker (in process). A leased worker acts while
+    its session's lease is its own; any other until `deadline` (Unix seconds)."""
+
+    owner: str
+    deadline: float
+    lease: Lease | None = None
+
+    @property
+    def leased(self) -> bool:
+        return self.lease is not None
+
+    def may_act(self, now: float) -> bool:
+        """Looked at by the holder's own clock before it starts anything that others might start too."""
+        return now < (self.deadline if self.lease is None else self.lease.expires)
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The run goes no further. `status` is the run's."""
+
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """Execute these calls of step `step` (possibly none), then call the model for step + 1."""
+
+    step: int
+    calls: Sequence[str]
+    kind: Literal["tools"] = "tools"
+
+
+Outcome = Over | Tools
+
+
+@dataclass(frozen=True, slots=True)
+class RunRef:
+    """A claimed run to be started: ids only, as they travel to any process."""
+
+    session_id: str
+    run_id: str
+    agent_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChildWaits:
+    """A sub-agent is paused or interrupted: its parent cannot go on."""
+
+    pending: Pending

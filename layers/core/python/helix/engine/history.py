@@ -1,0 +1,170 @@
+"""Reading sessions: rows as stored, and a cache of what can no longer change.
+
+Law: messages of (lineage, count) never change, so what was read below the count is read once per worker.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from helix.core.claiming import OpenRows
+from helix.core.errors import RunNotFoundError, SessionNotFoundError, StoreError
+from helix.core.json import JsonObject
+from helix.core.lineage import ROOT, spans
+from helix.core.messages import AnyMessage, AssistantMessage
+from helix.core.rows import (
+    SESSION,
+    AnyEntry,
+    AssistantRow,
+    CallRow,
+    CheckpointRow,
+    LineageRow,
+    RunRow,
+    SessionRow,
+    checkpoint_sort,
+    checkpoint_version,
+    lineage_sort,
+    message_of,
+    message_sort,
+    parse_entry,
+    run_sort,
+)
+from helix.ports.state_store import Key, StateStore
+
+CACHED_SESSIONS = 64
+
+
+def session_key(session_id: str) -> Key:
+    return Key("sessions", session_id, SESSION)
+
+
+def row_key(session_id: str, sort: str) -> Key:
+    return Key("sessions", session_id, sort)
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is cached of one (session, lineage): the first messages, their call ids, and the last state read."""
+
+    messages: list[AnyMessage] = field(default_factory=list)
+    call_ids: set[str] = field(default_factory=set)
+
+
+class History:
+    def __init__(self, store: StateStore) -> None:
+        self.store = store
+        self._known: OrderedDict[tuple[str, float, int], _Known] = OrderedDict()
+        self._states: OrderedDict[tuple[str, float, str], JsonObject] = OrderedDict()
+
+    # --- single rows ----------------------------------------------------------------------------------------------
+
+    async def session(self, session_id: str) -> SessionRow | None:
+        (value,) = await self.store.get([session_key(session_id)])
+        return None if value is None else SessionRow.model_validate(value)
+
+    async def existing(self, session_id: str) -> SessionRow:
+        session = await self.session(session_id)
+        if session is None:
+            raise SessionNotFoundError(session_id)
+        return session
+
+    async def run(self, session_id: str, run_id: str) -> RunRow:
+        (value,) = await self.store.get([row_key(session_id, run_sort(run_id))])
+        if value is None:
+            raise RunNotFoundError(f"session {session_id!r} has no run {run_id!r}")
+        return RunRow.model_validate(value)
+
+    async def checkpoint(self, session_id: str, checkpoint_id: str) -> CheckpointRow | None:
+        version = checkpoint_version(session_id, checkpoint_id)
+        (value,) = await self.store.get([row_key(session_id, checkpoint_sort(version))])
+        row = None if value is None else CheckpointRow.model_validate(value)
+        return row if row is not None and row.id == checkpoint_id else None
+
+    async def lineage(self, session_id: str, lineage: int) -> LineageRow:
+        if lineage == 0:
+            return ROOT
+        (value,) = await self.store.get([row_key(session_id, lineage_sort(lineage))])
+        if value is None:
+            raise StoreError(f"session {session_id!r}: lineage {lineage} is missing from the store")
+        return LineageRow.model_validate(value)
+
+    # --- messages -------------------------------------------------------------------------------------------------
+
+    async def entries(self, session_id: str, row: LineageRow, start: int, count: int) -> list[AnyEntry]:
+        """Rows `start` to `count` of the lineage, all of which exist."""
+        found: list[AnyEntry] = []
+        for owner, first, end in spans(row, start, count):
+            rows = await self.store.query(
+                "sessions", session_id, start=message_sort(owner, first), end=message_sort(owner, end)
+            )
+            if len(rows) != end - first:
+                raise StoreError(f"session {session_id!r}: {end - first - len(rows)} messages of lineage {owner} are missing")
+            found.extend(parse_entry(r.value) for r in rows)
+        return found
+
+    async def open_rows(self, session: SessionRow) -> OpenRows | None:
+        """The session's open step as stored, or None if there is none."""
+        if session.open is None:
+            return None
+        step = session.open
+        base = message_sort(session.lineage, step.base)
+        end = message_sort(session.lineage, step.base + 1 + step.calls)
+        rows = {r.key.sort: parse_entry(r.value) for r in await self.store.query("sessions", session.session_id, start=base, end=end)}
+        answer = rows.get(base)
+        if not isinstance(answer, AssistantRow):
+            raise StoreError(f"session {session.session_id!r}: the staged answer of step {step.step} is missing")
+        calls = [rows.get(message_sort(session.lineage, step.base + 1 + i)) for i in range(step.calls)]
+        return OpenRows(answer, [row if isinstance(row, CallRow) else None for row in calls])
+
+    async def messages(self, session: SessionRow) -> tuple[Sequence[AnyMessage], set[str]]:
+        """The session's history and the call ids in it. Both are the cache's own: read only."""
+        key = (session.session_id, session.created_at, session.lineage)
+        known = self._known.setdefault(key, _Known())
+        self._known.move_to_end(key)
+        while len(self._known) > CACHED_SESSIONS:
+            self._known.popitem(last=False)
+        have = len(known.messages)
+        if have < session.count:
+            row = await self.lineage(session.session_id, session.lineage)
+            entries = await self.entries(session.session_id, row, have, session.count)
+            if have == len(known.messages):
+                self._extend(known, session.lineage, entries)
+        if len(known.messages) > session.count:
+            return known.messages[: session.count], known.call_ids
+        return known.messages, known.call_ids
+
+    def remember(self, session: SessionRow, base: int, entries: Sequence[AnyEntry]) -> None:
+        """Rows that a commit just made history, at `base`: saves the next call from reading them back."""
+        known = self._known.get((session.session_id, session.created_at, session.lineage))
+        if known is not None and len(known.messages) == base:
+            self._extend(known, session.lineage, entries)
+
+    def _extend(self, known: _Known, lineage: int, entries: Sequence[AnyEntry]) -> None:
+        for entry in entries:
+            message = message_of(entry, lineage, len(known.messages))
+            known.messages.append(message)
+            if isinstance(message, AssistantMessage):
+                known.call_ids.update(call.id for call in message.tool_calls)
+
+    # --- custom state ---------------------------------------------------------------------------------------------
+
+    async def state(self, session: SessionRow) -> JsonObject:
+        """The committed custom state. The caller must not change it."""
+        return await self.state_at(session.session_id, session.created_at, session.state_at)
+
+    async def state_at(self, session_id: str, created_at: float, checkpoint_id: str) -> JsonObject:
+        key = (session_id, created_at, checkpoint_id)
+        if key not in self._states:
+            row = await self.checkpoint(session_id, checkpoint_id)
+            if row is None or row.state is None:
+                raise StoreError(f"session {session_id!r}: the state of checkpoint {checkpoint_id!r} is missing")
+            self.remember_state(session_id, created_at, checkpoint_id, row.state)
+        self._states.move_to_end(key)
+        return self._states[key]
+
+    def remember_state(self, session_id: str, created_at: float, checkpoint_id: str, state: JsonObject) -> None:
+        self._states[session_id, created_at, checkpoint_id] = state
+        while len(self._states) > CACHED_SESSIONS:
+            self._states.popitem(last=False)

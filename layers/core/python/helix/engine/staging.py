@@ -1,0 +1,249 @@
+"""Staging: the model's answer becomes durable, before any of its tools runs (PROTOCOL 5, points 8 and 9).
+
+Law: one transaction on AT(v). With calls to execute, the answer is staged beyond the count and its step is open;
+without, message, status, output and checkpoint are written at once.
+"""
+
+from __future__ import annotations
+
+from helix.core.agents import AnyAgent
+from helix.core.chunks import StepCommittedChunk, ToolApprovalRequestChunk
+from helix.core.folding import Next, decide_next, missing
+from helix.core.planning import StepProcessingPlan, plan_step_processing
+from helix.core.rows import (
+    AssistantRow,
+    CallRow,
+    ChildRef,
+    ErrorInfo,
+    OpenStep,
+    SessionRow,
+    make_run_id,
+    message_sort,
+    run_sort,
+)
+from helix.core.messages import ToolCallRequest
+from helix.core.steps import AnyStepResult
+from helix.core.usage import Usage
+from helix.engine.announcing import announce_fold
+from helix.engine.buying import Answer
+from helix.engine.claiming_calls import first_claim
+from helix.engine.engine import Delivery, Engine, Outcome, Over, Tools
+from helix.engine.history import row_key
+from helix.engine.hooking import tell_history
+from helix.engine.money import settle
+from helix.engine.run_stream import RunStream
+from helix.engine.writing import advance, at, checkpoint, commit, end, entry_put, session_put
+from helix.ports.state_store import Operation, Update, When
+
+RIDING_CLAIMS = 64
+
+
+async def stage(
+    engine: Engine,
+    agent: AnyAgent,
+    session: SessionRow,
+    used_ids: set[str],
+    answer: Answer,
+    delivery: Delivery,
+    stream: RunStream,
+) -> Outcome | None:
+    """Write the answer. None: refused; what it cost is recorded for the run's end, and the rows say how to go on."""
+    result = answer.result
+    assert result is not None
+    schema = None if agent.function is not None else agent.output_schema
+    plan = plan_step_processing(result, output_schema=schema, tools=agent.find_tool, used_call_ids=used_ids)
+    if plan.assistant_message_plan is None:
+        assert plan.status_update is not None
+        return await _fail(engine, session, plan.status_update.error, result.usage)
+    row = _answer_row(engine, agent, session, plan, result)
+    if row.tool_calls and not plan.is_terminal:
+        return await _open(engine, agent, session, plan, row, delivery, stream)
+    return await _commit(engine, agent, session, plan, row, stream)
+
+
+def _answer_row(
+    engine: Engine, agent: AnyAgent, session: SessionRow, plan: StepProcessingPlan, result: AnyStepResult
+) -> AssistantRow:
+    message, claim = plan.assistant_message_plan, session.claim
+    assert message is not None and claim is not None
+    children = {}
+    for call in plan.pending_sub_agent_calls:  # minted here, so that no delivery can start a second child
+        ref = ChildRef(
+            session_id=engine.ids.new("ses"), run_id=make_run_id(1, engine.ids.new("run")), agent_type=call.agent_type
+        )
+        children[call.id] = ref
+    return AssistantRow(
+        run_id=session.run_id,
+        step=claim.step,
+        attempt=claim.attempt,
+        attempt_id=claim.attempt_id,
+        content=message.content,
+        tool_calls=message.tool_calls,
+        thinking=message.thinking,
+        children=children,
+        finish={"output": plan.finish.output} if plan.finish is not None else None,
+        stop_reason=result.stop_reason,
+        model=result.model,
+        usage=result.usage,
+        created_at=engine.clock.now(),
+    )
+
+
+def _settled_rows(session: SessionRow, plan: StepProcessingPlan, row: AssistantRow, now: float) -> dict[str, CallRow]:
+    return {
+        request.id: CallRow(
+            call_id=request.id,
+            tool_name=request.name,
+            step=row.step,
+            state="done",
+            run_id=session.run_id,
+            content=plan.settled[request.id].content,
+            success=plan.settled[request.id].success,
+            by="plan",
+            ended_at=now,
+        )
+        for request in row.tool_calls
+        if request.id in plan.settled
+    }
+
+
+async def _open(
+    engine: Engine,
+    agent: AnyAgent,
+    session: SessionRow,
+    plan: StepProcessingPlan,
+    row: AssistantRow,
+    delivery: Delivery,
+    stream: RunStream,
+) -> Outcome | None:
+    """With calls to execute: the step stays open until they are done."""
+    now = engine.clock.now()
+    base = session.count
+    new = advance(
+        session,
+        now,
+        open=OpenStep(step=row.step, attempt=row.attempt, run_id=row.run_id, base=base, calls=len(row.tool_calls)),
+        last=(row.step, row.attempt),
+        run_steps=session.run_steps + 1,
+        misses=session.misses + (1 if plan.missed else 0),
+    )
+    settle(new, row.usage)
+    written = _settled_rows(session, plan, row, now)
+    if delivery.leased:  # the worker that stages also runs the tools: its claims ride along
+        new.lease_owner, new.lease_expires = delivery.owner, now + engine.settings.lease_s
+        for request in row.tool_calls[:RIDING_CLAIMS]:
+            if request.id not in written:
+                written[request.id] = first_claim(agent, request, row, session.run_id, delivery, now)
+    ops: list[Operation] = [session_put(new, at(session)), entry_put(session.session_id, session.lineage, base, row)]
+    for place, request in enumerate(row.tool_calls):
+        if request.id in written:
+            ops.append(entry_put(session.session_id, session.lineage, base + 1 + place, written[request.id]))
+    if not await commit(engine, "stage", ops, lambda: _staged_by(engine, session, base, row.attempt_id)):
+        return await _lost(engine, session, row.usage)
+    _announce_commit(stream, row)
+    for place_row in written.values():
+        if place_row.state == "asked":
+            announce_ask(stream, place_row, row)
+    waiting = {c.call_id for c in written.values() if c.state in ("done", "asked")}
+    return Tools(row.step, [request.id for request in row.tool_calls if request.id not in waiting])
+
+
+async def _commit(
+    engine: Engine, agent: AnyAgent, session: SessionRow, plan: StepProcessingPlan, row: AssistantRow, stream: RunStream
+) -> Outcome | None:
+    """Without calls to execute: history grows by the whole step at once, and the run usually ends."""
+    now = engine.clock.now()
+    misses = session.misses + (1 if plan.missed else 0)
+    calls = list(_settled_rows(session, plan, row, now).values())
+    next_ = _next(agent, plan, row, calls, session.run_steps + 1, misses)
+    new = advance(
+        session,
+        now,
+        count=session.count + 1 + len(calls),
+        step=row.step,
+        open=None,
+        last=(row.step, row.attempt),
+        run_steps=session.run_steps + 1,
+        misses=misses,
+        forced=next_.forced,
+    )
+    settle(new, row.usage)
+    status = "running" if next_.move == "continue" else next_.move
+    new.status = status
+    point, put = checkpoint(new, now, state=None)
+    ops: list[Operation] = []
+    if status != "running":
+        ops.append(end(new, status, now, output=next_.output, error=next_.error, completion_reason=next_.reason))
+    ops = [session_put(new, at(session)), put, *ops]
+    for place, entry in enumerate([row, *calls]):
+        ops.append(entry_put(session.session_id, session.lineage, session.count + place, entry))
+    won = await commit(engine, "commit", ops, lambda: _staged_by(engine, session, session.count, row.attempt_id))
+    if not won:
+        return await _lost(engine, session, row.usage)
+    engine.history.remember(session, session.count, [row, *calls])
+    _announce_commit(stream, row)
+    announce_fold(stream, point)
+    await tell_history(engine, agent, new, [row, *calls], [], stream)
+    return Over(status) if status != "running" else Tools(row.step, ())
+
+
+def _next(
+    agent: AnyAgent, plan: StepProcessingPlan, row: AssistantRow, calls: list[CallRow], run_steps: int, misses: int
+) -> Next:
+    if plan.is_terminal and plan.finish is None:
+        return Next("completed", reason="text")
+    if plan.missed and not row.tool_calls:
+        return missing(agent, misses, "output_missing", "the model ended without its structured output")
+    return decide_next(agent, row, calls, run_steps=run_steps, misses=misses)
+
+
+async def _fail(engine: Engine, session: SessionRow, error: ErrorInfo | None, usage: Usage) -> Outcome | None:
+    """A final model error: failed, settled, nothing added to history."""
+    now = engine.clock.now()
+    new = advance(session, now, run_steps=session.run_steps + 1)
+    settle(new, usage)
+    ended = end(new, "failed", now, error=error)
+    ops: list[Operation] = [session_put(new, at(session)), ended]
+    if not await commit(engine, "end_failed", ops, lambda: _failed_by(engine, session)):
+        return await _lost(engine, session, usage)
+    return Over("failed")
+
+
+async def _lost(engine: Engine, session: SessionRow, usage: Usage) -> None:
+    """Refused: the run is no longer this delivery's. The money was spent all the same, and the run's end must know."""
+    key = row_key(session.session_id, run_sort(session.run_id))
+    add = {"late_micros": usage.cost_micros, "late_tokens": usage.total_tokens}
+    update = Update(key, add=add, when=When(equal={"effects": None}))
+    await commit(engine, "late_usage", [update], _no)
+
+
+async def _no() -> bool:
+    return False
+
+
+async def _staged_by(engine: Engine, session: SessionRow, index: int, attempt_id: str) -> bool:
+    (value,) = await engine.store.get([row_key(session.session_id, message_sort(session.lineage, index))])
+    return value is not None and value.get("attempt_id") == attempt_id
+
+
+async def _failed_by(engine: Engine, session: SessionRow) -> bool:
+    run = await engine.history.run(session.session_id, session.run_id)
+    return run.status == "failed"
+
+
+def _announce_commit(stream: RunStream, row: AssistantRow) -> None:
+    chunk = StepCommittedChunk(model=row.model, usage=row.usage, stop_reason=row.stop_reason)
+    stream.put("attempt", [chunk], step=row.step, attempt=row.attempt, mark="committed")
+
+
+def announce_ask(stream: RunStream, row: CallRow, answer: AssistantRow) -> None:
+    """Someone is asked: for an approval, for the client's result, or what became of an unknown outcome."""
+    arguments = next((c.arguments for c in answer.tool_calls if c.id == row.call_id), {})
+    chunk = ToolApprovalRequestChunk(
+        tool_call_id=row.call_id, tool_name=row.tool_name, input=arguments, kind=row.ask or "approval"
+    )
+    stream.put("call", [chunk], step=row.step, attempt=row.claim, call_id=row.call_id)
+
+
+def request_of(answer: AssistantRow, call_id: str) -> ToolCallRequest:
+    return next(call for call in answer.tool_calls if call.id == call_id)

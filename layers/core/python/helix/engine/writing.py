@@ -1,0 +1,148 @@
+"""Building the writes that several verbs share, and committing them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from helix.core.errors import ConditionFailedError, StoreError
+from helix.core.json import JsonObject
+from helix.core.rows import (
+    AnyEntry,
+    CheckpointRow,
+    ErrorInfo,
+    RunRow,
+    SessionRow,
+    checkpoint_id,
+    checkpoint_sort,
+    entry_value,
+    message_sort,
+    run_sort,
+)
+from helix.core.status import check_move
+from helix.engine.engine import Engine
+from helix.engine.history import row_key, session_key
+from helix.ports.state_store import Operation, Put, Update, When
+
+TRIES = 5
+
+
+async def commit(
+    engine: Engine, name: str, operations: Sequence[Operation], won: Callable[[], Awaitable[bool]]
+) -> bool:
+    """Commit the transaction; False if a condition refused it. A lost answer is looked up with `won`, not assumed lost."""
+    unsure = False
+    for attempt in range(TRIES):
+        try:
+            await engine.store.transact(name, operations)
+            return True
+        except ConditionFailedError:
+            return unsure and await won()
+        except StoreError:
+            if attempt + 1 == TRIES:
+                raise
+            unsure = True
+            await engine.clock.sleep(0.05 * 2**attempt)
+    raise AssertionError("unreachable")
+
+
+def at(session: SessionRow) -> When:
+    """AT(v): the session is still this run's, and nobody wrote it since it was read."""
+    return When(equal={"version": session.version, "run_id": session.run_id, "status": "running"})
+
+
+def mine(run_id: str) -> When:
+    """MINE: the session is running this run."""
+    return When(equal={"run_id": run_id, "status": "running"})
+
+
+def session_put(session: SessionRow, when: When) -> Put:
+    return Put(session_key(session.session_id), session.dump(), when)
+
+
+def entry_put(session_id: str, lineage: int, index: int, entry: AnyEntry, when: When | None = None) -> Put:
+    return Put(row_key(session_id, message_sort(lineage, index)), entry_value(entry), when)
+
+
+def checkpoint(
+    session: SessionRow,
+    now: float,
+    *,
+    state: JsonObject | None,
+    patches: Sequence[JsonObject] = (),
+    warnings: Sequence[str] = (),
+) -> tuple[CheckpointRow, Put]:
+    """The checkpoint of `session` as it will be written: sets `session.checkpoint`, and `state_at` if there is a new state."""
+    ident = checkpoint_id(session.session_id, session.step, now, session.version)
+    session.checkpoint = ident
+    if state is not None:
+        session.state_at = ident
+    row = CheckpointRow(
+        id=ident,
+        run_id=session.run_id,
+        turn=session.turn,
+        lineage=session.lineage,
+        count=session.count,
+        step=session.step,
+        status=session.status,
+        state_at=session.state_at,
+        state=state,
+        patches=list(patches),
+        warnings=list(warnings),
+        pending=session.pending,
+        usage=session.usage,
+        created_at=now,
+    )
+    return row, Put(row_key(session.session_id, checkpoint_sort(session.version)), row.dump())
+
+
+def advance(session: SessionRow, now: float, **changes: Any) -> SessionRow:
+    """A copy with `changes`, one version on."""
+    return session.model_copy(update={**changes, "version": session.version + 1, "updated_at": now}, deep=True)
+
+
+def end(
+    session: SessionRow,
+    status: str,
+    now: float,
+    *,
+    output: Any = None,
+    error: ErrorInfo | None = None,
+    reason: str | None = None,
+    completion_reason: str | None = None,
+) -> Update:
+    """End `session`'s run: sets the session's fields (on the already advanced copy) and returns the run row's update.
+
+    The money of the run (`blocks`, an open `claim`) moves to the run row, where its effects settle it.
+    """
+    check_move("running", status)
+    session.status = status
+    session.output, session.error = output, error
+    session.lease_owner, session.lease_expires = None, 0
+    row = RunRow(
+        run_id=session.run_id,
+        session_id=session.session_id,
+        turn=session.turn,
+        status=status,
+        mode="",
+        agent_type="",
+        first_step=0,
+        steps=session.run_steps,
+        usage=session.run_usage,
+        blocks=session.blocks,
+        claim=session.claim,
+        last=session.last,
+        output=output,
+        error=error,
+        reason=reason,
+        completion_reason=completion_reason,
+        pending=session.pending,
+        checkpoint=session.checkpoint or None,
+        ended_at=now,
+    )
+    fields = (
+        "status steps usage blocks claim last output error reason completion_reason pending checkpoint ended_at".split()
+    )
+    session.blocks, session.claim = [], None
+    changes = row.model_dump(mode="json", include=set(fields))
+    return Update(row_key(session.session_id, run_sort(session.run_id)), set=changes)

@@ -1,0 +1,161 @@
+"""The state store: rows, and transactions on them. The step protocol lives in `engine`, once, on these few verbs.
+
+Every adapter (memory, SQLite, DynamoDB, Redis) therefore obeys the same protocol by construction, and the contract in
+`helix.testing.contracts` has only atomicity, conditions and order to prove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+
+from helix.core.errors import InvalidInputError
+
+Table = Literal["sessions", "streams", "control"]
+Scalar = str | int | float | bool | None
+Value = dict[str, Any]
+MAX_OPERATIONS = 100
+
+
+class Key(NamedTuple):
+    """Rows of one (table, partition) are ordered by `sort`, byte-wise."""
+
+    table: Table
+    partition: str
+    sort: str
+
+
+class Row(NamedTuple):
+    key: Key
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A condition on the stored row; all parts must hold. `absent` stands alone: no such row.
+
+    `equal` compares top-level fields with scalars (None also matches a missing field); `at_least` and `below` compare
+    one stored number with a value (a missing field fails both).
+    """
+
+    absent: bool = False
+    equal: Mapping[str, Scalar] = field(default_factory=dict)
+    at_least: Mapping[str, int | float] = field(default_factory=dict)
+    below: Mapping[str, int | float] = field(default_factory=dict)
+
+    def holds(self, value: Value | None) -> bool:
+        """The meaning of the condition, for adapters that read before they write."""
+        if self.absent:
+            return value is None
+        if value is None:
+            return False
+        return (
+            all(value.get(name) == wanted for name, wanted in self.equal.items())
+            and all(value.get(name) is not None and value[name] >= bound for name, bound in self.at_least.items())
+            and all(value.get(name) is not None and value[name] < bound for name, bound in self.below.items())
+        )
+
+
+ABSENT = When(absent=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write the whole row."""
+
+    key: Key
+    value: Value
+    when: When | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Change fields of a row that exists (a missing row refuses the transaction): `set` replaces, `add` adds integers."""
+
+    key: Key
+    set: Mapping[str, Any] = field(default_factory=dict)
+    add: Mapping[str, int] = field(default_factory=dict)
+    when: When | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove the row, if it is there."""
+
+    key: Key
+    when: When | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Only the condition."""
+
+    key: Key
+    when: When
+
+
+Operation = Put | Update | Delete | Check
+
+
+class Watch(Protocol):
+    async def changed(self, timeout_s: float) -> None:
+        """Return when the partition may have changed since `watch` or the last call, or after `timeout_s`."""
+        ...
+
+
+class StateStore(Protocol):
+    """Rows of three tables. All verbs may be called from several tasks and processes at once."""
+
+    async def get(self, keys: Sequence[Key]) -> list[Value | None]:
+        """The rows, in the order of `keys`, None for what is not there. Sees every transaction that was answered before
+        the call began. The values are the caller's own copies."""
+        ...
+
+    async def query(
+        self,
+        table: Table,
+        partition: str,
+        *,
+        start: str = "",
+        end: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> list[Row]:
+        """Rows with `start <= sort < end` in order (or reversed), at most `limit`. As fresh as `get`; pages inside."""
+        ...
+
+    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+        """Apply all operations or none, at one moment: conditions are judged on the rows as they are at that moment.
+
+        At most 100 operations, each on another row. Raises `ConditionFailedError` with the index of the first refused
+        operation (nothing written: read again and decide again); `StoreError` when it is unknown whether it was
+        written (look it up). Conflicts with other writers are repeated inside. `name` says what the transaction is for:
+        it labels traces and crash points.
+        """
+        ...
+
+    def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
+        """Changes after this call are not missed: watch first, then read, then `changed`."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of files and threads; idempotent."""
+        ...
+
+
+def check_operations(name: str, operations: Sequence[Operation]) -> None:
+    """The limits of `transact`, the same for every adapter."""
+    if not 1 <= len(operations) <= MAX_OPERATIONS:
+        raise InvalidInputError(f"transaction {name!r} has {len(operations)} operations; it takes 1 to {MAX_OPERATIONS}")
+    if len({operation.key for operation in operations}) != len(operations):
+        raise InvalidInputError(f"transaction {name!r} names a row twice")
+
+
+def updated(value: Value, update: Update) -> Value:
+    """The row after `update`, for adapters that read before they write."""
+    after = {**value, **update.set}
+    for name, amount in update.add.items():
+        after[name] = (after.get(name) or 0) + amount
+    return after

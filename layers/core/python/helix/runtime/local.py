@@ -1,0 +1,420 @@
+"""LocalExecutor: agents in this process, durable in one SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from helix.adapters.models.function import FunctionModel
+from helix.adapters.row_budgets import RowBudgets
+from helix.adapters.segments import SegmentStreams
+from helix.adapters.system import SystemClock, SystemIds
+from helix.core.agents import Agent, AnyAgent
+from helix.core.chunks import StreamChunk
+from helix.core.errors import AgentAlreadyRunningError, AgentNotFoundError, CannotResumeError, InvalidInputError, SessionNotFoundError
+from helix.core.hooks import Hooks
+from helix.core.json import JsonObject, dumps
+from helix.core.messages import AssistantMessage
+from helix.core.registry import AgentRegistry, default_registry
+from helix.core.rows import RunRow, SessionRow
+from helix.core.wire import StreamMessage
+from helix.engine.answers import Answered, Confirmation, answer
+from helix.engine.claims import Claimed, ClaimInput, Opening, claim
+from helix.engine.copies import clone_session, delete_session
+from helix.engine.ends import abort, fail_lapsed, interrupt, sweep_session
+from helix.engine.engine import AppliedBudget, Delivery, Engine, Lease, Settings, logger, no_budgets
+from helix.engine.hooks import HookManager
+from helix.engine.loop import LostLeaseError, run_loop
+from helix.engine.sessions import Sessions, SessionState
+from helix.ports.clock import Clock
+from helix.ports.ids import Ids
+from helix.ports.model import LLMAdapter
+from helix.ports.state_store import StateStore
+from helix.ports.streams import StreamManager
+from helix.runtime.handle import AgentExecutionHandle, AgentInput, AgentResult, CanResumeResult, ResumeMode, RetryMode
+
+StateT = TypeVar("StateT")
+OutputT = TypeVar("OutputT")
+Input = str | AgentInput | Mapping[str, Any]
+
+
+class LocalExecutor:
+    """Runs agents as tasks of this event loop; any other process with the same file can watch, answer and resume them.
+
+    store: path of a SQLite file (default `helix.db`), `":memory:"`, or a `StateStore`.
+    model: the `LLMAdapter` for all agents, or a function agent -> adapter; default litellm.
+    hooks: called before the agents' own. registry: where sub-agents and names are resolved, besides the agents given.
+    budgets: which budgets bound a session, see `helix.ports.budgets`.
+    """
+
+    def __init__(
+        self,
+        store: str | Path | StateStore = "helix.db",
+        *,
+        model: LLMAdapter | Callable[[AnyAgent], LLMAdapter] | None = None,
+        streams: StreamManager | None = None,
+        registry: AgentRegistry | None = None,
+        hooks: Hooks | Mapping[str, Any] | None = None,
+        budgets: Callable[[SessionRow], list[AppliedBudget]] | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self.store = open_store(store)
+        self.registry = registry if registry is not None else default_registry
+        self._agents: dict[str, AnyAgent] = {}
+        self._model = model
+        self.engine = Engine(
+            store=self.store,
+            streams=streams or SegmentStreams(self.store),
+            clock=clock or SystemClock(),
+            ids=ids or SystemIds(),
+            models=self._model_of,
+            agents=self._agent_named,
+            hooks=HookManager(hooks),
+            budgets=RowBudgets(self.store),
+            applied_budgets=budgets or no_budgets,
+            settings=settings or Settings(),
+        )
+        self.sessions = Sessions(self.store)
+        self.streams = self.engine.streams
+        self._owner = self.engine.ids.new("worker")
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def __aenter__(self) -> LocalExecutor:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop this process's runs where they are (their leases are given back, so `resume` works at once), close the store."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.store.close()
+
+    # --- starting runs --------------------------------------------------------------------------------------------
+
+    async def execute(
+        self,
+        agent: Agent[StateT, OutputT],
+        input: Input,
+        *,
+        session_id: str | None = None,
+        branch: Mapping[str, str] | None = None,
+        user_id: str | None = None,
+        tags: list[str] | None = None,
+        metadata: JsonObject | None = None,
+    ) -> AgentExecutionHandle[OutputT]:
+        """Start a run: a new session, or the next message of one that is not running.
+
+        input: a message, or `{"message": ..., "state": {...}}`. branch: `{"from_session_id": ..., "checkpoint_id": ...}`
+        makes a new session from another's checkpoint (default its latest) first.
+        Raises `AgentAlreadyRunningError` if the session is running: exactly one of several callers wins.
+        """
+        asked = parse_input(agent, input)
+        self._know(agent)
+        if branch is not None:
+            if session_id is not None and await self.sessions.exists(session_id):
+                raise InvalidInputError(f"branch makes a new session, and {session_id!r} exists: leave session_id out")
+            copied = await self.branch(branch["from_session_id"], branch.get("checkpoint_id"), session_id=session_id)
+            session_id = copied.session_id
+        session_id = session_id or self.engine.ids.new("ses")
+        opening = Opening(user_id=user_id, tags=tags or [], metadata=metadata or {})
+        ask = ClaimInput("execute", asked.message, asked.state or None, metadata=asked.metadata, opening=opening)
+        return await self._claim(agent, session_id, ask)
+
+    async def resume(
+        self,
+        agent: Agent[StateT, OutputT],
+        session_id: str,
+        *,
+        mode: ResumeMode = "continue",
+        message: str | None = None,
+        checkpoint_id: str | None = None,
+        confirmation: Confirmation | None = None,
+    ) -> AgentExecutionHandle[OutputT]:
+        """Go on with an interrupted or paused session as a new run, or rewind to a checkpoint.
+
+        continue: execute what is pending, then loop. with_message: close what is pending, then a new message.
+        with_confirmation: answer a pending call (here or in a sub-agent). from_checkpoint: time travel, also from
+        completed and failed sessions; later messages stay reachable by their own checkpoints.
+        A session whose process died goes on here once its lease has lapsed.
+        """
+        self._know(agent)
+        if message is not None and mode == "continue":
+            mode = "with_message"
+        if checkpoint_id is not None and mode in ("continue", "with_message"):
+            mode = "from_checkpoint"
+        if confirmation is not None or mode == "with_confirmation":
+            if confirmation is None:
+                raise InvalidInputError("with_confirmation needs a confirmation: which call, approved or not")
+            await self.answer(agent, session_id, confirmation)
+            return await self.get_handle(agent, session_id)
+        session = await self.engine.history.existing(session_id)
+        if session.status == "running" and session.lease_expires < self.engine.clock.now():
+            if mode == "continue":
+                return await self._claim(agent, session_id, ClaimInput("takeover"))
+            await fail_lapsed(self.engine, agent, session_id, self._delivery())
+            mode_after = "execute" if mode == "with_message" else mode
+            return await self._claim(agent, session_id, ClaimInput(mode_after, message, checkpoint_id=checkpoint_id))
+        return await self._claim(agent, session_id, ClaimInput(mode, message, checkpoint_id=checkpoint_id))
+
+    async def retry(
+        self,
+        agent: Agent[StateT, OutputT],
+        session_id: str,
+        *,
+        mode: RetryMode = "from_checkpoint",
+        message: str | None = None,
+    ) -> AgentExecutionHandle[OutputT]:
+        """Try a failed session again with a fresh step budget: from its last checkpoint, or from the failed run's start.
+
+        With a message, the failed run's unanswered message is replaced; without, nothing is repeated that was bought.
+        """
+        self._know(agent)
+        await fail_lapsed(self.engine, agent, session_id, self._delivery())
+        claim_mode = "retry" if mode == "from_checkpoint" else "from_start"
+        return await self._claim(agent, session_id, ClaimInput(claim_mode, message))
+
+    async def answer(self, agent: AnyAgent, session_id: str, confirmation: Confirmation) -> Answered:
+        """Answer a call that waits. If that claims a run, it is started here. First answer wins; later ones raise
+        `CallNotPendingError`."""
+        self._know(agent)
+        delivery = self._delivery()
+        answered = await answer(self.engine, agent, session_id, confirmation, delivery)
+        if answered.claimed is not None:
+            target = agent.find_agent(answered.claimed.session.agent_type) or agent
+            self._start(target, answered.claimed, delivery)
+        return answered
+
+    async def _claim(self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput) -> AgentExecutionHandle[OutputT]:
+        delivery = self._delivery()
+        if ask.mode == "execute":
+            await self._revive(agent, session_id)
+        for other in await sweep_session(self.engine, agent, session_id, delivery):
+            self._start(self._agent_named(other.session.agent_type), other, self._delivery())
+        claimed = await claim(self.engine, agent, session_id, ask, delivery)
+        self._start(agent, claimed, delivery)
+        return AgentExecutionHandle(self, agent, session_id, claimed.run.run_id)
+
+    async def _revive(self, agent: AnyAgent, session_id: str) -> None:
+        """A new message to a session whose process died: its run failed, and the message follows."""
+        session = await self.engine.history.session(session_id)
+        if session is not None and session.status == "running":
+            await fail_lapsed(self.engine, agent, session_id, self._delivery())
+
+    def _start(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
+        run_id = claimed.run.run_id
+        task = asyncio.get_running_loop().create_task(self._run(agent, claimed, delivery), name=f"helix:{run_id}")
+        self._tasks[run_id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(run_id, None))
+
+    async def _run(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
+        try:
+            for other in await run_loop(self.engine, agent, claimed, delivery):
+                self._start(self._agent_named(other.session.agent_type), other, self._delivery())
+        except LostLeaseError as error:
+            logger.warning("%s", error)
+        except Exception:
+            logger.exception("run %s stopped; it can be resumed once its lease has lapsed", claimed.run.run_id)
+
+    # --- controlling and watching ---------------------------------------------------------------------------------
+
+    async def get_handle(self, agent: Agent[Any, OutputT], session_id: str, run_id: str | None = None) -> AgentExecutionHandle[OutputT]:
+        """A handle of a run by ids (default: the session's current run)."""
+        self._know(agent)
+        session = await self.sessions.get(session_id)
+        if run_id is not None:
+            await self.sessions.get_run(session_id, run_id)
+        return AgentExecutionHandle(self, agent, session_id, run_id or session.current_run_id)
+
+    async def interrupt(self, session_id: str, reason: str | None = None, *, run_id: str | None = None) -> bool:
+        """Ask the run to stop; from any process. False if it does not run."""
+        return await interrupt(self.engine, session_id, run_id, reason)
+
+    async def abort(self, agent: AnyAgent, session_id: str, reason: str | None = None) -> None:
+        """Fail the session for good, its sub-agents too."""
+        self._know(agent)
+        for other in await abort(self.engine, agent, session_id, reason, self._delivery()):
+            self._start(self._agent_named(other.session.agent_type), other, self._delivery())
+
+    async def can_resume(self, session_id: str) -> CanResumeResult:
+        try:
+            state = await self.sessions.get(session_id)
+        except SessionNotFoundError:
+            return CanResumeResult(can_resume=False, reason="not_found")
+        match state.status:
+            case "running":
+                lapsed = state.lease_expires < self.engine.clock.now()
+                return CanResumeResult(can_resume=lapsed, reason=None if lapsed else "running")
+            case "completed":
+                return CanResumeResult(can_resume=False, reason="completed")
+            case "failed":
+                return CanResumeResult(can_resume=False, reason="aborted" if state.aborted else "failed_use_retry")
+            case "paused" if any(p.kind != "child" for p in state.pending):
+                return CanResumeResult(can_resume=True, reason="pending_confirmation")
+            case _:
+                return CanResumeResult(can_resume=True)
+
+    async def branch(
+        self, from_session_id: str, checkpoint_id: str | None = None, *, session_id: str | None = None
+    ) -> SessionState:
+        """A new session with another's messages and state up to a checkpoint (default its latest)."""
+        target = session_id or self.engine.ids.new("ses")
+        await clone_session(self.engine, from_session_id, target, from_checkpoint_id=checkpoint_id)
+        return await self.sessions.get(target)
+
+    async def clone_session(
+        self,
+        source: str,
+        target: str,
+        *,
+        from_checkpoint_id: str | None = None,
+        from_message_index: int | None = None,
+    ) -> SessionState:
+        """Copy a session, or its first messages, to a new id. See `helix.engine.copies.clone_session`."""
+        await clone_session(
+            self.engine, source, target, from_checkpoint_id=from_checkpoint_id, from_message_index=from_message_index
+        )
+        return await self.sessions.get(target)
+
+    async def delete(self, session_id: str) -> bool:
+        """Delete the session, its sub-agents' sessions and its stream. Raises `AgentAlreadyRunningError` while it runs."""
+        return await delete_session(self.engine, session_id)
+
+    async def wait_result(
+        self, agent: Agent[Any, OutputT], session_id: str, run_id: str, timeout_s: float | None
+    ) -> AgentResult[OutputT]:
+        """The result of the run once it no longer runs; a superseded run reports how it stopped."""
+        async with asyncio.timeout(timeout_s):
+            with self.store.watch("sessions", session_id) as watch:
+                run = await self.sessions.get_run(session_id, run_id)
+                while run.status == "running":
+                    await watch.changed(1.0)
+                    run = await self.sessions.get_run(session_id, run_id)
+        task = self._tasks.get(run_id)
+        if task is not None and task is not asyncio.current_task():
+            await asyncio.wait({task})  # its effects: the stream's end, hooks, the parent
+        return await self._result(agent, run)
+
+    async def _result(self, agent: Agent[Any, OutputT], run: RunRow) -> AgentResult[OutputT]:
+        output: Any = run.output
+        schema: Any = agent.output_schema
+        if run.status == "completed" and schema is not None and output is not None:
+            output = schema.model_validate(output)
+        text = await self._last_text(run) if run.status == "completed" else None
+        return AgentResult[Any](
+            session_id=run.session_id,
+            run_id=run.run_id,
+            status="interrupted" if run.status == "superseded" else run.status,
+            output=output if output is not None or schema is not None else text,
+            text=text,
+            error=run.error.message if run.error else None,
+            error_code=run.error.code if run.error else None,
+            recoverable=run.error.recoverable if run.error else True,
+            pending=run.pending,
+            completion_reason=run.completion_reason,
+            usage=run.usage,
+            steps=run.steps,
+        )
+
+    async def _last_text(self, run: RunRow) -> str | None:
+        """The text of the run's last answer, at its own checkpoint: later runs do not change it."""
+        if run.checkpoint is None:
+            return None
+        messages = await self.sessions.get_checkpoint_messages(run.session_id, run.checkpoint)
+        for message in reversed(messages):
+            if isinstance(message, AssistantMessage):
+                return message.content
+        return None
+
+    async def stream_run(self, session_id: str, run_id: str, *, after: int | None = None) -> AsyncIterator[StreamChunk]:
+        async for message in self.stream_messages(session_id, run_id, after=after):
+            if message.kind == "chunk":
+                yield message.parsed()
+
+    async def stream_messages(self, session_id: str, run_id: str, *, after: int | None = None) -> AsyncIterator[StreamMessage]:
+        """Messages of the run and of the sub-agents under it, gapless from its beginning to its end."""
+        run = await self.sessions.get_run(session_id, run_id)
+        state = await self.sessions.get(session_id)
+        sequence = run.start_sequence if after is None else after
+        while True:
+            messages = await self.streams.read(state.stream_id, sequence)
+            for message in messages:
+                sequence = message.sequence
+                own = message.session_id == session_id
+                if own and message.turn < run.turn:
+                    continue
+                if own and message.turn > run.turn:
+                    return  # taken over: the run has no end of its own on the stream
+                yield message
+                if own and message.kind != "chunk":
+                    return
+            if not messages:
+                await self.streams.wait(state.stream_id, sequence, 5.0)
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _delivery(self) -> Delivery:
+        lease = Lease(self.engine.clock.now() + self.engine.settings.lease_s)
+        return Delivery(self._owner, self.engine.clock.now() + 24 * 3600, lease)
+
+    def _know(self, agent: AnyAgent) -> None:
+        if not isinstance(agent, Agent):
+            raise InvalidInputError(f"{agent!r} is not an Agent")
+        self._agents[agent.name] = agent
+
+    def _agent_named(self, name: str) -> AnyAgent:
+        for known in self._agents.values():
+            found = known.find_agent(name)
+            if found is not None:
+                return found
+        agent = self.registry.get(name)
+        if agent is None:
+            raise AgentNotFoundError(f"agent {name!r} is not known here: pass it, or register it before resuming")
+        return agent
+
+    def _model_of(self, agent: AnyAgent) -> LLMAdapter:
+        if agent.function is not None:
+            return FunctionModel(agent)
+        model = self._model
+        if model is None:
+            from helix.adapters.models.litellm import LiteLLMAdapter
+
+            self._model = model = LiteLLMAdapter()
+        return model if hasattr(model, "generate_step") else model(agent)
+
+
+def open_store(store: str | Path | StateStore) -> StateStore:
+    if isinstance(store, (str, Path)):
+        if str(store) == ":memory:":
+            from helix.adapters.memory import MemoryStateStore
+
+            return MemoryStateStore()
+        from helix.adapters.sqlite import SQLiteStateStore
+
+        return SQLiteStateStore(store)
+    return store
+
+
+def parse_input(agent: AnyAgent, given: Input) -> AgentInput:
+    """The input as a message and state. A function agent also takes a mapping of its parameters."""
+    if isinstance(given, str):
+        return AgentInput(message=given)
+    if isinstance(given, AgentInput):
+        return given
+    if isinstance(given, Mapping):
+        if agent.function is not None and "message" not in given:
+            return AgentInput(message=dumps(dict(given)))
+        try:
+            return AgentInput.model_validate(dict(given))
+        except ValueError as error:
+            raise InvalidInputError(f"input must be a message or {{'message': ..., 'state': ...}}: {error}") from error
+    raise InvalidInputError(f"input must be a str or a mapping with a 'message', not {type(given).__name__}")
+
+

@@ -1,0 +1,1 @@
+"""Reading streams: filters, projections, and the resumable HTTP handler."""

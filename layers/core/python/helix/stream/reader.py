@@ -1,0 +1,185 @@
+"""Reading a stream: what is stored, then what comes, as one sequence without a gap or a repeat.
+
+Law: sequences strictly ascend. Where the log has lost messages (its beginning expires), a `stream_resync` stands in the
+gap instead of silence. A reader that is not told otherwise stops at the end of the root session's last run; an end with
+later messages behind it is history, and is passed on like any other message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import TypeAlias
+
+from helix.core.chunks import StreamChunk
+from helix.core.errors import StreamNotFoundError
+from helix.core.json import JsonObject
+from helix.core.wire import StreamInfo, StreamMessage
+from helix.ports.streams import StreamManager
+from helix.stream.filters import closing_source
+
+WAIT_S = 15.0
+Until: TypeAlias = Callable[[StreamMessage], bool]
+
+
+async def read_stream(
+    manager: StreamManager,
+    stream_id: str,
+    *,
+    from_sequence: int = 0,
+    until: Until | None = None,
+    follow: bool = False,
+) -> AsyncGenerator[StreamMessage, None]:
+    """Messages after `from_sequence`, stored ones first, then live.
+
+    until: the first message for which it is true is the last one yielded; nothing else ends the reading, so the run
+        waited for need not have begun. follow: nothing ends the reading but the reader.
+    Raises `StreamNotFoundError` if there is no stream (with `until` or `follow` it may yet come: then they wait).
+    """
+    messages = read_with_idle(
+        manager, stream_id, from_sequence=from_sequence, until=until, follow=follow, idle_s=WAIT_S
+    )
+    async with aclosing(messages):
+        async for message in messages:
+            if message is not None:
+                yield message
+
+
+async def read_with_idle(
+    manager: StreamManager,
+    stream_id: str,
+    *,
+    from_sequence: int = 0,
+    until: Until | None = None,
+    follow: bool = False,
+    idle_s: float,
+) -> AsyncGenerator[StreamMessage | None, None]:
+    """`read_stream` that gives None whenever a wait of at most `idle_s` is over: a time to send a heartbeat."""
+    position, patient = from_sequence, until is not None or follow
+    suspect = -1  # the position after which messages were found missing once: looked at again before it is said
+    while True:
+        page = await manager.read(stream_id, position)
+        for message in page:
+            if message.sequence <= position:
+                continue
+            if message.sequence > position + 1:
+                if suspect != position:
+                    suspect = position
+                    break
+                yield _resync(stream_id, message.session_id, message.sequence - 1)
+            position = message.sequence
+            yield message
+            if until is not None and until(message):
+                return
+        if page:
+            continue
+        info = await manager.info(stream_id)
+        if info is None:
+            if not patient or position:
+                raise StreamNotFoundError(f"stream {stream_id!r} does not exist or has expired: start from the session")
+        elif info.latest_sequence > position:
+            if suspect == position:
+                position = info.latest_sequence
+                yield _resync(stream_id, stream_id, position)
+                continue
+            suspect = position
+        elif not patient and info.status != "active":
+            return
+        await manager.wait(stream_id, position, idle_s)
+        yield None
+
+
+async def chunks_of(messages: AsyncIterable[StreamMessage]) -> AsyncGenerator[StreamChunk, None]:
+    """The chunks among `messages`, parsed: what the filters take. Types of a later version come as `UnknownChunk`."""
+    async with closing_source(messages):
+        async for message in messages:
+            if message.kind == "chunk":
+                yield message.parsed()
+
+
+class StreamReader:
+    """One reading of a stream. `async for message in reader`; `close()` ends it, from another task too."""
+
+    def __init__(self, info: StreamInfo, messages: AsyncGenerator[StreamMessage, None], from_sequence: int) -> None:
+        self._info, self._messages = info, messages
+        self._current, self._chunks = from_sequence, info.total_chunks
+        self._pending: asyncio.Future[StreamMessage] | None = None
+        self._closed = False
+
+    @property
+    def current_sequence(self) -> int:
+        """Of the last message read: hand it to the next reader as `from_sequence`."""
+        return self._current
+
+    @property
+    def latest_sequence(self) -> int:
+        """The end of the stream as far as this reader has seen it."""
+        return max(self._info.latest_sequence, self._current)
+
+    @property
+    def total_chunks(self) -> int:
+        """Chunks on the stream, those before the reader's start included, as far as it has seen."""
+        return self._chunks
+
+    def chunks(self) -> AsyncGenerator[StreamChunk, None]:
+        """The rest as parsed chunks."""
+        return chunks_of(self)
+
+    def __aiter__(self) -> AsyncIterator[StreamMessage]:
+        return self
+
+    async def __anext__(self) -> StreamMessage:
+        if self._closed:
+            raise StopAsyncIteration
+        self._pending = asyncio.ensure_future(anext(self._messages))
+        try:
+            message = await self._pending
+        except asyncio.CancelledError:
+            if self._closed:
+                raise StopAsyncIteration from None
+            raise
+        finally:
+            self._pending = None
+        self._current = message.sequence
+        if message.kind == "chunk" and message.sequence > self._info.latest_sequence:
+            self._chunks += 1
+        return message
+
+    async def close(self) -> None:
+        """Idempotent."""
+        self._closed = True
+        if self._pending is not None:
+            self._pending.cancel()
+            await asyncio.gather(self._pending, return_exceptions=True)
+        await self._messages.aclose()
+
+    aclose = close
+
+
+ResumableStreamReader: TypeAlias = StreamReader
+
+
+async def create_reader(
+    manager: StreamManager,
+    stream_id: str,
+    *,
+    from_sequence: int = 0,
+    until: Until | None = None,
+    follow: bool = False,
+) -> StreamReader | None:
+    """A reader from after `from_sequence`, see `read_stream`; None if the stream does not exist."""
+    info = await manager.info(stream_id)
+    if info is None:
+        return None
+    messages = read_stream(manager, stream_id, from_sequence=from_sequence, until=until, follow=follow)
+    return StreamReader(info, messages, from_sequence)
+
+
+def _resync(stream_id: str, session_id: str, sequence: int) -> StreamMessage:
+    """Stands for all that is missing up to `sequence`, and has that number: it is part of the gap."""
+    chunk: JsonObject = {"type": "stream_resync", "reason": "messages have expired", "from_sequence": sequence}
+    chunk |= {"session_id": session_id, "agent_id": session_id}
+    return StreamMessage(
+        stream_id=stream_id, session_id=session_id, run_id="", sequence=sequence, kind="chunk", chunk=chunk
+    )

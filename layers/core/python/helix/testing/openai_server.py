@@ -1,0 +1,253 @@
+"""An OpenAI-compatible server that plays a script: agents and adapters tested over real HTTP, without a network.
+
+    with OpenAIServer([ModelAnswer(tool_calls=[ModelToolCall("add", {"a": 1, "b": 2})]), "the sum is 3"]) as server:
+        os.environ.update(server.environment())
+
+Law: each request takes the next entry of the script; an exhausted script answers HTTP 500 and says so. Every request
+is kept in `server.requests`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, TypeAlias, assert_never
+
+from helix.testing.loopback_server import LoopbackServer, RecordedRequest, Responder
+
+__all__ = [
+    "CutAfter",
+    "HttpFailure",
+    "ModelAnswer",
+    "ModelToolCall",
+    "ModelUsage",
+    "OpenAIServer",
+    "RecordedRequest",
+    "ScriptedResponse",
+    "StallAfter",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelToolCall:
+    """`arguments` given as text is sent as it is, so it may be malformed. `id` None means `call_<n>`, "" sends none."""
+
+    name: str
+    arguments: Mapping[str, Any] | str = field(default_factory=dict)
+    id: str | None = None
+
+    @property
+    def text(self) -> str:
+        return self.arguments if isinstance(self.arguments, str) else json.dumps(dict(self.arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUsage:
+    prompt_tokens: int = 10
+    completion_tokens: int = 5
+    reasoning_tokens: int = 0
+    cached_tokens: int = 0
+
+    def wire(self) -> dict[str, Any]:
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": self.prompt_tokens + self.completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": self.reasoning_tokens},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class StallAfter:
+    """Go silent for `seconds` after `deltas` deltas, then go on."""
+
+    deltas: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CutAfter:
+    """Drop the connection after `deltas` deltas. `clean` ends the HTTP answer properly instead, without a finish."""
+
+    deltas: int
+    clean: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAnswer:
+    """What the model says: reasoning, then text, then tool calls, whose argument fragments interleave when streamed.
+
+    Text is streamed in deltas of `delta_length` characters, each after `delay_s` seconds. `finish_reason` None means
+    `tool_calls` or `stop`, whichever fits; `usage` None leaves the usage out.
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: Sequence[ModelToolCall] = ()
+    refusal: str = ""
+    finish_reason: str | None = None
+    usage: ModelUsage | None = field(default_factory=ModelUsage)
+    delta_length: int = 8
+    delay_s: float = 0.0
+    fault: StallAfter | CutAfter | None = None
+
+    @property
+    def finish(self) -> str:
+        return self.finish_reason or ("tool_calls" if self.tool_calls else "stop")
+
+    def deltas(self) -> Iterator[dict[str, Any]]:
+        for name, text in (("reasoning_content", self.reasoning), ("content", self.text), ("refusal", self.refusal)):
+            for piece in self._pieces(text):
+                yield {name: piece}
+        for index, call in enumerate(self.tool_calls):
+            function = {"name": call.name, "arguments": ""}
+            yield {"tool_calls": [{"index": index, **_call_id(call, index), "type": "function", "function": function}]}
+        for row in zip_longest(*(self._pieces(call.text) for call in self.tool_calls)):
+            for index, piece in enumerate(row):
+                if piece is not None:
+                    yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+
+    def message(self) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": self.text or None}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        if self.refusal:
+            message["refusal"] = self.refusal
+        if self.tool_calls:
+            message["tool_calls"] = [
+                {**_call_id(call, i), "type": "function", "function": {"name": call.name, "arguments": call.text}}
+                for i, call in enumerate(self.tool_calls)
+            ]
+        return message
+
+    def _pieces(self, text: str) -> list[str]:
+        return [text[at : at + self.delta_length] for at in range(0, len(text), self.delta_length)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpFailure:
+    """An HTTP error in OpenAI's form. `code` is the body's `error.code`, e.g. `context_length_exceeded`."""
+
+    status: int
+    message: str = "scripted failure"
+    code: str | None = None
+    retry_after_s: float | None = None
+
+
+ScriptedResponse: TypeAlias = ModelAnswer | HttpFailure | str
+ReactiveModel: TypeAlias = Callable[[dict[str, Any]], ScriptedResponse | Awaitable[ScriptedResponse]]
+
+
+class OpenAIServer(LoopbackServer):
+    """`POST /v1/chat/completions`, streamed or not. Use it with `with` or `async with`.
+
+    `script` is a list of responses (a `str` is an answer of that text; an entry may also be a callable), or one
+    callable `(request_json) -> response` that answers every request.
+    """
+
+    def __init__(self, script: Iterable[ScriptedResponse | ReactiveModel] | ReactiveModel = ()) -> None:
+        super().__init__(self._answer)
+        self._model = script if callable(script) else None
+        self._script = deque(() if callable(script) else script)
+        self._answered = 0
+
+    def add(self, *responses: ScriptedResponse | ReactiveModel) -> None:
+        """Append to the script, also while running."""
+        self._script.extend(responses)
+
+    @property
+    def base_url(self) -> str:
+        return f"{self.origin}/v1"
+
+    def environment(self) -> dict[str, str]:
+        """The variables that point OpenAI clients at this server."""
+        return {"OPENAI_BASE_URL": self.base_url, "OPENAI_API_BASE": self.base_url, "OPENAI_API_KEY": "test"}
+
+    async def _answer(self, request: RecordedRequest, responder: Responder) -> None:
+        path = request.path.partition("?")[0]
+        response: ScriptedResponse
+        if (request.method, path) != ("POST", "/v1/chat/completions"):
+            response = HttpFailure(status=404, message=f"{request.method} {path!r}: use POST /v1/chat/completions")
+        elif not isinstance(request.json, dict):
+            response = HttpFailure(status=400, message="the body is not a JSON object")
+        else:
+            response = await self._next(request.json)
+        match response:
+            case HttpFailure():
+                await _fail(response, responder)
+            case ModelAnswer() | str():
+                answer = ModelAnswer(text=response) if isinstance(response, str) else response
+                head = {"id": f"chatcmpl-{self._answered}", "created": 0, "model": str(request.json.get("model"))}
+                say = _stream if request.json.get("stream") else _say_at_once
+                await say(answer, head, request.json, responder)
+            case _:
+                assert_never(response)
+
+    async def _next(self, body: dict[str, Any]) -> ScriptedResponse:
+        self._answered += 1
+        entry = self._model or (self._script.popleft() if self._script else None)
+        if entry is None:
+            played = self._answered - 1
+            return HttpFailure(status=500, message=f"script exhausted after {played} responses: add one, or ask less")
+        if not callable(entry):
+            return entry
+        try:
+            given = entry(body)
+            return await given if inspect.isawaitable(given) else given
+        except Exception as error:  # the tester's own code: show it where the tester looks, in the client's error
+            return HttpFailure(status=500, message=f"the scripted callable failed: {error!r}")
+
+
+async def _fail(failure: HttpFailure, responder: Responder) -> None:
+    headers = {} if failure.retry_after_s is None else {"retry-after": f"{failure.retry_after_s:g}"}
+    error = {"message": failure.message, "type": "scripted", "param": None, "code": failure.code}
+    await responder.send_json(failure.status, {"error": error}, headers)
+
+
+async def _say_at_once(answer: ModelAnswer, head: dict[str, Any], body: dict[str, Any], responder: Responder) -> None:
+    match answer.fault:
+        case CutAfter():
+            return responder.abort()
+        case StallAfter(seconds=seconds):
+            await asyncio.sleep(seconds)
+    choice = {"index": 0, "message": answer.message(), "finish_reason": answer.finish}
+    usage = answer.usage.wire() if answer.usage else None
+    await responder.send_json(200, {**head, "object": "chat.completion", "choices": [choice], "usage": usage})
+    return None
+
+
+async def _stream(answer: ModelAnswer, head: dict[str, Any], body: dict[str, Any], responder: Responder) -> None:
+    async def event(delta: dict[str, Any], finish: str | None = None) -> None:
+        await send([{"index": 0, "delta": delta, "finish_reason": finish}])
+
+    async def send(choices: list[dict[str, Any]], **extra: Any) -> None:
+        chunk = {**head, "object": "chat.completion.chunk", "choices": choices, **extra}
+        await responder.send(f"data: {json.dumps(chunk)}\n\n".encode())
+
+    await responder.start(200, {"content-type": "text/event-stream"})
+    await event({"role": "assistant", "content": ""})
+    deltas = list(answer.deltas())
+    for position, delta in enumerate([*deltas, None]):
+        if answer.fault is not None and position == min(answer.fault.deltas, len(deltas)):
+            if isinstance(answer.fault, CutAfter):
+                return await responder.end() if answer.fault.clean else responder.abort()
+            await asyncio.sleep(answer.fault.seconds)
+        if delta is not None:
+            await asyncio.sleep(answer.delay_s)
+            await event(delta)
+    await event({}, answer.finish)
+    if answer.usage and (body.get("stream_options") or {}).get("include_usage"):
+        await send([], usage=answer.usage.wire())
+    await responder.send(b"data: [DONE]\n\n")
+    await responder.end()
+    return None
+
+
+def _call_id(call: ModelToolCall, index: int) -> dict[str, str]:
+    return {"id": f"call_{index + 1}" if call.id is None else call.id}
