@@ -58,7 +58,7 @@ class MemoryStreams:
         ended = {"failed": "failed", "paused": "paused"}.get(root.status, "ended")
         return StreamInfo(
             stream_id=stream_id,
-            status=ended if root.over else "active",  # type: ignore[arg-type]
+            status=ended if root.over else "active",
             latest_sequence=head.sequence,
             total_chunks=sum(message.kind == "chunk" for message in self.logs[stream_id]),
             created_at=head.created_at,
@@ -123,7 +123,7 @@ class Run:
             session_id=self.session,
             run_id=f"run_{self.turn}",
             turn=self.turn,
-            kind=kind,  # type: ignore[arg-type]
+            kind=kind,
             step=step,
             attempt=attempt,
             n=n,

@@ -1,6 +1,6 @@
 """A librarian that answers questions about this project from the project's own documents.
 
-    helix run examples/docs_agent/agent.py:librarian "What happens to a run whose process dies?"
+helix run examples/docs_agent/agent.py:librarian "What happens to a run whose process dies?"
 """
 
 import math
@@ -55,10 +55,11 @@ class Answer(BaseModel):
 
 
 def library() -> tuple[Path, list[Path]]:
-    """The nearest folder above this file that has documents, and those; else the `helix` package, read as text."""
+    """The project this file is part of, and its documents. If it has none: the `helix` package, for its docstrings."""
     for root in Path(__file__).resolve().parents:
         if (root / "README.md").is_file() and (root / "pyproject.toml").is_file():
-            return root, sorted({path for pattern in DOCUMENTS for path in root.glob(pattern) if path.is_file()})
+            found = {path for pattern in DOCUMENTS for path in root.glob(pattern) if path.is_file()}
+            return root, sorted(path for path in found if path.resolve() == path)
     package = Path(helix.__file__).resolve().parent
     return package.parent, sorted(package.rglob("*.py"))
 

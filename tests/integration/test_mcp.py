@@ -219,7 +219,9 @@ async def test_a_server_that_cannot_be_started_says_so() -> None:
     with pytest.raises(ToolError, match="'server' cannot be reached: FileNotFoundError"):
         await server.tools()
     with pytest.raises(ToolError, match="cannot be reached: TimeoutError"):
-        await MCPServer(command=sys.executable, args=["-c", "import sys; sys.stdin.read()"], connect_timeout_s=0.5).tools()
+        await MCPServer(
+            command=sys.executable, args=["-c", "import sys; sys.stdin.read()"], connect_timeout_s=0.5
+        ).tools()
 
 
 async def test_environment_is_given_and_not_inherited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -429,7 +429,7 @@ async def async_prompt(state: Any) -> str:
         ({"hooks": 3}, "hooks"),
         ({"hooks": {"on_start": plain}}, "hooks.on_start"),
         ({"hooks": {"on_message": 3}}, "hooks.on_message"),
-        ({"hooks": Hooks(on_message=[plain, None])}, "hooks.on_message"),  # type: ignore[arg-type, list-item]
+        ({"hooks": Hooks(on_message=[plain, None])}, "hooks.on_message"),  # type: ignore[arg-type]
         ({"function": plain}, "function"),
         ({"resources": {"cpus": 1}}, "resources.cpus"),
         ({"resources": 3}, "resources"),
@@ -508,10 +508,11 @@ def test_the_fingerprint_follows_what_the_model_is_told() -> None:
 def test_hooks_become_chains() -> None:
     made = agent(hooks={"on_message": plain, "before_tool": [plain, plain_async], "after_tool": None})
     assert isinstance(made.hooks, Hooks)
-    assert made.hooks.named("on_message") == (plain,)
-    assert made.hooks.named("before_tool") == (plain, plain_async)
-    assert made.hooks.named("after_tool") == ()
-    assert dict(made.hooks)["on_message"] == (plain,)
+    chains: dict[str, Any] = dict(made.hooks)
+    assert chains["on_message"] == (plain,)
+    assert made.hooks.named("on_message") == chains["on_message"]
+    assert chains["before_tool"] == (plain, plain_async)
+    assert chains["after_tool"] == chains["on_agent_start"] == ()
 
 
 def test_context_refuses_what_a_stream_cannot_carry() -> None:
@@ -582,12 +583,10 @@ def test_registry_resolves_by_name() -> None:
 def test_registry_names_are_given_once() -> None:
     registry = AgentRegistry()
     registry.register(agent())
-    for again in (
-        lambda: registry.register(agent()),
-        lambda: registry.register_factory("researcher", lambda _: agent()),
-    ):
-        with pytest.raises(DefinitionError, match="name: is registered already"):
-            again()
+    with pytest.raises(DefinitionError, match="name: is registered already"):
+        registry.register(agent())
+    with pytest.raises(DefinitionError, match="name: is registered already"):
+        registry.register_factory("researcher", lambda _: agent())
     other = agent(description="other")
     registry.replace(other)
     assert registry.resolve("researcher") is other
@@ -601,9 +600,10 @@ def test_registry_names_are_given_once() -> None:
 
 def test_registry_refuses_what_is_no_agent() -> None:
     registry = AgentRegistry()
-    for wrong in (lambda: registry.register(lookup), lambda: registry.register_factory("f", 3)):  # type: ignore[arg-type]
-        with pytest.raises(DefinitionError):
-            wrong()
+    with pytest.raises(DefinitionError, match=r"agent: .* is not an Agent"):
+        registry.register(lookup)  # type: ignore[arg-type]
+    with pytest.raises(DefinitionError, match="factory: must be a function"):
+        registry.register_factory("f", 3)  # type: ignore[arg-type]
     registry.register_factory("f", lambda _: agent(name="other"))
     with pytest.raises(DefinitionError, match="factory: must return an agent of that name"):
         registry.resolve("f")

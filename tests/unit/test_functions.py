@@ -124,7 +124,9 @@ def agents(client: AgentClient) -> dict[str, Agent[Any, Any]]:
     ("name", "message", "expected"),
     [
         ("one", "hello", {"question": "hello"}),
-        ("one", '{"question": "x"}', {"question": '{"question": "x"}'}),
+        ("one", '{"question": "x"}', {"question": "x"}),
+        ("one", '{"other": "x"}', {"question": '{"other": "x"}'}),
+        ("one", "7", {"question": "7"}),
         ("optional", "hello", {"question": "hello"}),
         ("main", "hello", {"question": "hello"}),
         ("main", '{"question": "x", "limit": 1}', {"question": "x", "limit": 1}),

@@ -96,6 +96,15 @@ def test_a_hole_in_a_call_is_said() -> None:
     assert got == ["tool_start", "stream_resync", "tool_end"]
 
 
+def test_the_end_of_a_call_may_be_told_by_another_worker() -> None:
+    call: dict[str, Any] = {"step": 1, "attempt": 1, "call_id": "c"}
+    start = [record("call", "tool_start", n=0, **call), record("call", "custom", n=1, **call)]
+    end, own = (record("call", "tool_end", n=n, mark="committed", **call) for n in (0, 2))
+    assert stream(START, *start, end, own, start[1]) == ["tool_start", "custom", "tool_end"]
+    assert stream(START, *start, own, end) == ["tool_start", "custom", "tool_end"]
+    assert stream(START, end) == ["tool_end"]
+
+
 def test_a_late_record_of_a_call_whose_step_is_over_is_dropped() -> None:
     start = record("call", "tool_start", n=0, step=1, attempt=1, call_id="c")
     end = record("call", "tool_end", n=1, step=1, attempt=1, call_id="c", mark="committed")

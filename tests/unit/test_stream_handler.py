@@ -38,7 +38,7 @@ def events(text: str) -> list[dict[str, str]]:
     """As a browser reads them; Python's line ends are more than SSE's, so none may be in the data."""
     assert text.splitlines() == text.split("\n")[:-1]
     blocks = [block for block in text.split("\n\n") if block and not block.startswith(":")]
-    return [dict(line.split(": ", 1) for line in block.split("\n")) for block in blocks]  # type: ignore[misc]
+    return [dict(line.split(": ", 1) for line in block.split("\n")) for block in blocks]
 
 
 async def test_events() -> None:

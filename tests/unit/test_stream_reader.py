@@ -114,7 +114,7 @@ async def test_follow_goes_on_after_the_end() -> None:
     reader = await create_reader(streams, STREAM, from_sequence=4, follow=True)
     assert reader is not None
     assert (await anext(reader)).kind == "end"
-    more = asyncio.create_task(anext(reader))  # type: ignore[arg-type]
+    more = asyncio.create_task(anext(reader))
     await streams.idle()
     second = Run(streams, turn=2)
     await second.start()

@@ -11,7 +11,20 @@ from contextlib import AbstractContextManager
 from helix.adapters.watching import Watchers
 from helix.core.errors import ConditionFailedError
 from helix.core.json import dumps
-from helix.ports.state_store import Check, Delete, Key, Operation, Put, Row, Table, Update, Value, Watch, check_operations, updated
+from helix.ports.state_store import (
+    Check,
+    Delete,
+    Key,
+    Operation,
+    Put,
+    Row,
+    Table,
+    Update,
+    Value,
+    Watch,
+    check_operations,
+    updated,
+)
 
 
 class MemoryStateStore:

@@ -26,7 +26,7 @@ class RowSlots:
             if run_id in slots.values():
                 return True
             mine = next((t for t in tickets if t.value["run_id"] == run_id), None)
-            if mine is None and not tickets or mine is not None and tickets[0].key == mine.key:
+            if (mine is None and not tickets) or (mine is not None and tickets[0].key == mine.key):
                 free = next((n for n in range(limit) if slots.get(n) is None), None)
                 if free is not None:
                     if await self._grab(agent_type, free, free in slots, run_id, mine):
@@ -34,7 +34,9 @@ class RowSlots:
                     continue
             if mine is not None:
                 return False
-            if await self._queue(agent_type, limit, slots, tickets, run_id, f"t#{priority + 1000:04d}#{order}#{run_id}"):
+            if await self._queue(
+                agent_type, limit, slots, tickets, run_id, f"t#{priority + 1000:04d}#{order}#{run_id}"
+            ):
                 return False
 
     async def _grab(self, agent_type: str, number: int, exists: bool, run_id: str, ticket: Row | None) -> bool:
@@ -68,7 +70,9 @@ class RowSlots:
                 return await self._pass_on(agent_type, limit, slots, tickets)
             heir = tickets[0] if tickets and number < limit else None
             owner = heir.value["run_id"] if heir is not None else None
-            ops: list[Operation] = [Update(_slot(agent_type, number), set={"owner": owner}, when=When(equal={"owner": run_id}))]
+            ops: list[Operation] = [
+                Update(_slot(agent_type, number), set={"owner": owner}, when=When(equal={"owner": run_id}))
+            ]
             if heir is not None:
                 ops.append(Delete(heir.key, When(equal={"run_id": owner})))
             if await self._commit("release_slot", ops):
@@ -76,7 +80,9 @@ class RowSlots:
                     return await self._pass_on(agent_type, limit, *again)
                 return owner
 
-    async def _pass_on(self, agent_type: str, limit: int, slots: dict[int, str | None], tickets: list[Row]) -> str | None:
+    async def _pass_on(
+        self, agent_type: str, limit: int, slots: dict[int, str | None], tickets: list[Row]
+    ) -> str | None:
         """A free slot and a first ticket belong together: whoever sees both joins them."""
         free = next((n for n in range(limit) if slots.get(n) is None), None)
         if free is None or not tickets:

@@ -1,7 +1,8 @@
 """The state store in one SQLite file: durable, and safe for several processes at once.
 
-WAL mode with `synchronous=FULL`: a transaction that was answered survives power loss. One connection on one thread
-per store; other processes have their own. Rows are JSON text, so `sqlite3 helix.db` can look at everything.
+WAL mode with `synchronous=FULL`: a transaction that was answered survives power loss. Each store writes on one thread,
+because a write waits for the disk and for other processes; it reads where it is called, because a read waits for
+nobody and takes less time than handing it over. Rows are JSON text, so `sqlite3 helix.db` can look at everything.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +21,20 @@ from typing import Literal, TypeVar
 from helix.adapters.watching import Watchers
 from helix.core.errors import ConditionFailedError, StoreError
 from helix.core.json import dumps
-from helix.ports.state_store import Check, Delete, Key, Operation, Put, Row, Table, Update, Value, Watch, check_operations, updated
+from helix.ports.state_store import (
+    Check,
+    Delete,
+    Key,
+    Operation,
+    Put,
+    Row,
+    Table,
+    Update,
+    Value,
+    Watch,
+    check_operations,
+    updated,
+)
 
 T = TypeVar("T")
 SCHEMA_VERSION = 1
@@ -40,6 +55,8 @@ class SQLiteStateStore:
         self._busy_timeout_s, self._synchronous = busy_timeout_s, synchronous
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="helix-sqlite")
         self._connection: sqlite3.Connection | None = None
+        self._reader: sqlite3.Connection | None = None
+        self._reading = threading.Lock()
         self._foreign = 0
         self._closed = False
         self._watchers = Watchers(self._written_by_others)
@@ -47,7 +64,7 @@ class SQLiteStateStore:
     # --- verbs ----------------------------------------------------------------------------------------------------
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
-        return await self._run(lambda db: [_load(db, key) for key in keys])
+        return await self._read(lambda db: [_load(db, key) for key in keys])
 
     async def query(
         self,
@@ -66,7 +83,7 @@ class SQLiteStateStore:
             values.append(end)
         sql += f" ORDER BY sort {'DESC' if reverse else 'ASC'} LIMIT ?"
         values.append(-1 if limit is None else limit)
-        rows = await self._run(lambda db: db.execute(sql, values).fetchall())
+        rows = await self._read(lambda db: db.execute(sql, values).fetchall())
         return [Row(Key(table, partition, sort), json.loads(text)) for sort, text in rows]
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
@@ -82,6 +99,28 @@ class SQLiteStateStore:
             self._closed = True
             await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
             self._thread.shutdown(wait=False)
+            with self._reading:
+                if self._reader is not None:
+                    self._reader.close()
+                    self._reader = None
+
+    # --- reading, in place ----------------------------------------------------------------------------------------
+
+    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._closed:
+            raise StoreError(f"the store {str(self.path)!r} is closed")
+        if self._reader is None:
+            await self._run(lambda _: None)  # makes the file and its tables
+            with self._reading:
+                if self._reader is None:
+                    self._reader = sqlite3.connect(
+                        self.path, timeout=0.05, isolation_level=None, check_same_thread=False
+                    )
+        try:
+            with self._reading:
+                return work(self._reader)
+        except sqlite3.Error:  # recovery or a checkpoint holds the file for a moment: wait for it off the event loop
+            return await self._run(work)
 
     # --- the thread -----------------------------------------------------------------------------------------------
 

@@ -20,7 +20,11 @@ class LocalWatch:
         self._poll, self._poll_s = poll, poll_s
         self._seen = poll() if poll else None
 
-    def wake(self) -> None:
+    def wake(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """`loop` is the caller's own: in the same loop no other thread need be woken."""
+        if loop is self._loop:
+            self._event.set()
+            return
         with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits there any more
             self._loop.call_soon_threadsafe(self._event.set)
 
@@ -60,7 +64,11 @@ class Watchers:
                     del self._watches[place]
 
     def wake(self, places: Iterable[Place]) -> None:
+        if not self._watches:
+            return
         with self._lock:
             woken = [watch for place in set(places) for watch in self._watches.get(place, ())]
-        for watch in woken:
-            watch.wake()
+        if woken:
+            loop = asyncio._get_running_loop()
+            for watch in woken:
+                watch.wake(loop)

@@ -6,7 +6,7 @@ The envelope is filled in by the stream writer and the sequencer, never by whoev
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias, TypeGuard, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 

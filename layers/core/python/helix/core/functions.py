@@ -89,8 +89,9 @@ TeleonClient = AgentClient
 def plan_function_call(agent: AnyAgent, message: str) -> JsonObject:
     """The arguments of a function agent's call, from the user's message.
 
-    The text itself, if there is one parameter and it takes text. Else a JSON object of the parameters; text that is no
-    JSON object is taken as the only required parameter, where that takes text. Nothing, if there are no parameters.
+    A JSON object of the parameters, or the text itself where there is only one parameter that must be given, and it
+    takes text. A lone text parameter takes a JSON object too, unless that object has exactly its name as key. Nothing,
+    if there are no parameters.
     Raises `InvalidInputError` naming the parameters that do not fit.
     """
     if agent.function is None:
@@ -110,12 +111,13 @@ def _arguments(tool: AnyTool, message: str) -> JsonObject | None:
     parameters = _named(tool)
     if not parameters:
         return {}
-    if len(parameters) == 1 and _takes_text(tool, parameters[0]):
-        return {parameters[0]: message}
     try:
         value = json.loads(message)
     except ValueError:
         value = None
+    if len(parameters) == 1 and _takes_text(tool, parameters[0]):
+        named = isinstance(value, dict) and list(value) == parameters
+        return value if named else {parameters[0]: message}
     if isinstance(value, dict):
         return value
     required: Any = tool.parameters.get("required", [])

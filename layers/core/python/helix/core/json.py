@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TypeAlias
-
-from pydantic import JsonValue
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from helix.core.errors import InvalidInputError
 
 __all__ = ["JsonObject", "JsonValue", "dumps", "size"]
 
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+else:
+    # Checked by `dumps` where a value leaves the process: pydantic's own check walks every value in Python, at every hop.
+    JsonValue = Any
 JsonObject: TypeAlias = dict[str, JsonValue]
 
 

@@ -31,12 +31,14 @@ def build_messages_for_llm(
     custom_state: Any = None,
     *,
     force_finish: bool = False,
+    paired: bool = False,
 ) -> list[AnyMessage]:
-    """System message first, then history with its pairs repaired. `force_finish` adds a closing request that is not
-    stored, where the last word was the assistant's. The arguments are not changed."""
+    """System message first, then history with its pairs repaired (`paired`: they are known to be whole, as stored
+    history is). `force_finish` adds a closing request that is not stored, where the last word was not the user's. The
+    arguments are not changed."""
     prompt = resolve_system_prompt(system_prompt, custom_state)
     built: list[AnyMessage] = [SystemMessage(content=prompt)] if prompt else []
-    built.extend(repair_pairs(messages))
+    built.extend(messages if paired else repair_pairs(messages))
     if force_finish and built and built[-1].role in ("assistant", "tool"):
         built.append(UserMessage(content=FINISH_NUDGE))
     return built

@@ -75,10 +75,17 @@ class Head(Record):
     updated_at: float = 0.0
     sessions: dict[str, SessionHead] = Field(default_factory=dict)
 
+    def copied(self) -> Head:
+        """A copy that shares nothing that admission changes."""
+        sessions = {
+            key: value.model_copy(update={"calls": dict(value.calls)}) for key, value in self.sessions.items()
+        }
+        return self.model_copy(update={"sessions": sessions})
+
 
 def admit(stream_id: str, head: Head, records: Sequence[StreamRecord]) -> tuple[Head, list[StreamMessage]]:
     """The head after `records`, and the messages they add. The arguments are not changed."""
-    admission = _Admission(stream_id, head.model_copy(deep=True))
+    admission = _Admission(stream_id, head.copied())
     for record in records:
         admission.take(record)
     return admission.head, admission.out
@@ -138,9 +145,13 @@ class _Admission:
             return  # its step is over, and `calls` has forgotten how far it came
         call_id = record.call_id or ""
         claim, n, ended = session.calls.get(call_id, (-1, -1, False))
-        if ended or record.attempt < claim or (record.attempt == claim and record.n <= n):
+        if ended or record.attempt < claim:
             return
-        self._gap(record, -1 if record.attempt > claim else n)
+        if record.attempt > claim:
+            n = -1
+        if record.mark != "committed" and record.n <= n:
+            return
+        self._gap(record, n)  # the end may be told by another worker, whose n = 0 proves nothing
         session.calls[call_id] = (record.attempt, record.n, record.mark == "committed")
         self._emit(record, record.chunks)
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from helix.core.steps import AnyStepResult, ErrorStepResult, StructuredOutputStepResult, TextStepResult, is_error_stop_reason
 from helix.core.status import AgentStatus
+from helix.core.steps import (
+    AnyStepResult,
+    ErrorStepResult,
+    StructuredOutputStepResult,
+    TextStepResult,
+    is_error_stop_reason,
+)
 
 
 def should_stop_execution(

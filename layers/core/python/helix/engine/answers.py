@@ -115,7 +115,9 @@ def _answered(row: CallRow, confirmation: Confirmation, now: float) -> CallRow:
         data: JsonObject | None = None
         if confirmation.data is not None:
             if not isinstance(confirmation.data, dict):
-                raise InvalidInputError("data of an approval must be a JSON object: the tool reads it as ctx.confirmation")
+                raise InvalidInputError(
+                    "data of an approval must be a JSON object: the tool reads it as ctx.confirmation"
+                )
             data = confirmation.data
         return row.model_copy(update={"state": "approved", "ask": None, "confirmation": data})
     if row.ask == "unknown":

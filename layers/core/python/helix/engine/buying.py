@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from helix.core.agents import AnyAgent
 from helix.core.chunks import ErrorChunk, StepDiscardedChunk, TextDeltaChunk, ThinkingChunk
 from helix.core.claiming import OpenRows
 from helix.core.config import LLMConfig
-from helix.core.folding import Fold
 from helix.core.errors import HelixError, ModelError
+from helix.core.folding import Fold
 from helix.core.json import JsonObject
 from helix.core.messages import AnyMessage
-from helix.core.states import typed_state
 from helix.core.prompt import build_effective_tools, build_messages_for_llm
 from helix.core.rows import ErrorInfo, SessionRow, StopRow, message_of
+from helix.core.states import typed_state
 from helix.core.steps import AnyStepResult, ErrorStepResult
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.engine.engine import Engine
@@ -25,14 +25,7 @@ from helix.engine.run_stream import RunStream
 from helix.engine.stops import StopWatch
 from helix.ports.model import LLMAdapter, LLMGenerateInput, LLMStreamCallbacks, ToolSpec
 
-
 FUNCTION = LLMConfig(model="function")
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    request: LLMGenerateInput
-    used_ids: set[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,40 +43,42 @@ async def prepare(
     folding: tuple[OpenRows, Fold] | None,
     new: SessionRow,
     state: JsonObject,
-) -> Prepared | ErrorInfo:
+) -> LLMGenerateInput | ErrorInfo:
     """The request for the next step, from history plus what the fold adds. An agent function that raises is a failure."""
-    messages, used = await engine.history.messages(session)
+    messages = await engine.history.messages(session)
     history: list[AnyMessage] = list(messages)
-    ids = set(used)
     if folding is not None:
         rows, fold = folding
         for entry in (rows.answer, *fold.calls):
             history.append(message_of(entry, session.lineage, len(history)))
-        ids.update(call.id for call in rows.answer.tool_calls)
     try:
         typed = typed_state(agent, state)
         config = agent.llm_config(typed) if callable(agent.llm_config) else agent.llm_config
-        sent = build_messages_for_llm(history, agent.system_prompt, typed, force_finish=new.forced)
+        sent = build_messages_for_llm(history, agent.system_prompt, typed, force_finish=new.forced, paired=True)
     except Exception as error:
-        return ErrorInfo(code="invalid_agent", message=f"a function of agent {agent.name!r} raised {type(error).__name__}: {error}")
+        return ErrorInfo(
+            code="invalid_agent", message=f"a function of agent {agent.name!r} raised {type(error).__name__}: {error}"
+        )
     tools = build_effective_tools(agent)
     finish = agent.finish_tool
-    return Prepared(
-        LLMGenerateInput(
-            messages=sent,
-            tools=[ToolSpec(t.name, t.description, t.parameters, t.strict) for t in tools],
-            config=config or FUNCTION,
-            agent_id=session.session_id,
-            agent_type=agent.name,
-            tool_choice=FINISH_TOOL_NAME if new.forced and finish is not None else "auto",
-            output_schema=finish.parameters if finish is not None else None,
-        ),
-        ids,
+    return LLMGenerateInput(
+        messages=sent,
+        tools=[ToolSpec(t.name, t.description, t.parameters, t.strict) for t in tools],
+        config=config or FUNCTION,
+        agent_id=session.session_id,
+        agent_type=agent.name,
+        tool_choice=FINISH_TOOL_NAME if new.forced and finish is not None else "auto",
+        output_schema=finish.parameters if finish is not None else None,
     )
 
 
 async def ask_model(
-    engine: Engine, agent: AnyAgent, session: SessionRow, prepared: Prepared, stream: RunStream, watch: StopWatch
+    engine: Engine,
+    agent: AnyAgent,
+    session: SessionRow,
+    prepared: LLMGenerateInput,
+    stream: RunStream,
+    watch: StopWatch,
 ) -> Answer:
     """7: call the model and stream what it says; a stop ends the call at once."""
     claim = session.claim
@@ -107,23 +102,19 @@ async def ask_model(
         on_thinking=lambda content, done: show(ThinkingChunk(content=content, is_complete=done)),
         on_error=failed_try,
     )
-    base = prepared.request
-    request = LLMGenerateInput(
-        messages=base.messages,
-        tools=base.tools,
-        config=base.config,
-        agent_id=base.agent_id,
-        agent_type=base.agent_type,
-        tool_choice=base.tool_choice,
-        output_schema=base.output_schema,
-        callbacks=callbacks,
-    )
-    told = {"step": claim.step, "attempt": claim.attempt, "model": base.config.model, "messages": base.messages}
+    request = replace(prepared, callbacks=callbacks)
+    told = {"step": claim.step, "attempt": claim.attempt, "model": request.config.model, "messages": request.messages}
     await call_hook(engine, agent, session, "before_llm_call", told, stream)
     result = await _race(engine.models(agent), request, watch)
     if result is None:
         return Answer(None, watch.stop)
-    after = {"step": claim.step, "attempt": claim.attempt, "result": result, "usage": result.usage, "model": result.model}
+    after = {
+        "step": claim.step,
+        "attempt": claim.attempt,
+        "result": result,
+        "usage": result.usage,
+        "model": result.model,
+    }
     await call_hook(engine, agent, session, "after_llm_call", after, stream)
     return Answer(result)
 

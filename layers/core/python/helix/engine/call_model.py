@@ -7,10 +7,11 @@ on. The numbered comments are the protocol's points.
 from __future__ import annotations
 
 from helix.core.agents import AnyAgent
+from helix.core.chunks import StepCommittedChunk
 from helix.core.claiming import OpenRows
 from helix.core.errors import WorkInProgressError
 from helix.core.folding import Fold, Next, fold_step
-from helix.core.rows import AnyEntry, CheckpointRow, ErrorInfo, Pending, SessionRow, StepClaim, StopRow
+from helix.core.rows import AnyEntry, CheckpointRow, ErrorInfo, Pending, SessionRow, StepClaim, StopRow, message_sort
 from helix.engine.announcing import announce_fold, announce_result
 from helix.engine.buying import Answer, ask_model, prepare
 from helix.engine.engine import Delivery, Engine, Outcome, Over, Tools
@@ -19,11 +20,9 @@ from helix.engine.hooking import tell_history
 from helix.engine.money import Reserved, assume_dead, reserve
 from helix.engine.run_stream import RunStream
 from helix.engine.staging import stage
-from helix.engine.stops import StopWatch, read_stop
+from helix.engine.stops import StopWatch, judge_stop
 from helix.engine.waiting import waiting_calls
 from helix.engine.writing import advance, at, checkpoint, commit, end, session_put
-from helix.core.chunks import StepCommittedChunk
-from helix.core.rows import message_sort
 from helix.ports.state_store import Check, Operation, Put, When
 
 
@@ -39,13 +38,13 @@ async def call_model(
 ) -> Outcome:
     """Buy step `step` for this run, unless the rows say that there is something else to do first."""
     while True:
-        session = await engine.history.existing(session_id)
+        session, stop_value = await engine.history.session_and_stop(session_id, run_id)
         if session.run_id != run_id or session.status != "running":  # 1
             run = await engine.history.run(session_id, run_id)
             return Over(run.status)
         if session.step >= step:  # 1: in history already: its calls are done
             return Tools(step, ())
-        stop = watch.stop or await read_stop(engine, session, run_id)
+        stop = watch.stop or await judge_stop(engine, session, run_id, stop_value)
         rows = await engine.history.open_rows(session)
         if rows is not None and session.step == step - 2:
             outcome = await _finish_step(engine, agent, session, rows, step, stop, delivery, stream, watch)
@@ -99,7 +98,9 @@ async def _finish_step(
 def _adopted(session: SessionRow, rows: OpenRows, stream: RunStream) -> Tools:
     """5: the step is staged already, by this run or the one before: tell its marks again, hand out what is left."""
     assert session.open is not None
-    stream.put("attempt", [StepCommittedChunk()], step=session.open.step, attempt=session.open.attempt, mark="committed")
+    stream.put(
+        "attempt", [StepCommittedChunk()], step=session.open.step, attempt=session.open.attempt, mark="committed"
+    )
     left = []
     for request, row in zip(rows.answer.tool_calls, rows.calls, strict=True):
         if row is not None and row.state == "done":
@@ -231,7 +232,9 @@ async def _paused(
         if row is not None and row.call_id in waiting:
             key = row_key(session.session_id, message_sort(session.lineage, session.open.base + 1 + place))
             checks.append(Check(key, When(equal={"state": row.state})))
-    return await _close(engine, agent, session, "paused", None, stream, pending=pending, checks=checks, reason="pending")
+    return await _close(
+        engine, agent, session, "paused", None, stream, pending=pending, checks=checks, reason="pending"
+    )
 
 
 async def _ended(
@@ -269,7 +272,7 @@ async def _buy(
     prepared = await prepare(engine, agent, session, folding, new, state)
     if isinstance(prepared, ErrorInfo):
         return await _close(engine, agent, session, "failed", folding, stream, error=prepared)
-    reserved = await reserve(engine, new, prepared.request)
+    reserved = await reserve(engine, new, prepared)
     if reserved is None:  # no block to be had
         if agent.on_budget == "pause":
             return await _close(engine, agent, session, "paused", folding, stream, reason="budget_exceeded")
@@ -279,7 +282,7 @@ async def _buy(
     if claimed is None:
         return None
     answer = await ask_model(engine, agent, claimed, prepared, stream, watch)  # 7
-    return await _settle(engine, agent, claimed, prepared.used_ids, answer, delivery, stream)
+    return await _settle(engine, agent, claimed, answer, delivery, stream)
 
 
 async def _claim_step(
@@ -329,7 +332,6 @@ async def _settle(
     engine: Engine,
     agent: AnyAgent,
     session: SessionRow,
-    used_ids: set[str],
     answer: Answer,
     delivery: Delivery,
     stream: RunStream,
@@ -339,6 +341,4 @@ async def _settle(
         await stream.flush()
         return await _stopped(engine, agent, session, answer.stop, None, stream)
     await stream.flush()  # all chunks acknowledged by the log before the answer is staged
-    return await stage(engine, agent, session, used_ids, answer, delivery, stream)
-
-
+    return await stage(engine, agent, session, answer, delivery, stream)

@@ -5,26 +5,25 @@ Law: no claim is granted once a result exists; the first recorded result stands;
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from helix.core.agents import AnyAgent
 from helix.core.chunks import ToolStartChunk
-from helix.core.claiming import OpenRows
 from helix.core.errors import WorkInProgressError
 from helix.core.json import dumps
 from helix.core.messages import ToolCallRequest
 from helix.core.prompt import UNKNOWN
-from helix.core.rows import CallRow, SessionRow, StopRow, message_sort
+from helix.core.rows import CallRow, SessionRow
 from helix.core.tools import AnyTool
 from helix.engine.announcing import announce_result
 from helix.engine.claiming_calls import claimed, first_claim
 from helix.engine.engine import Delivery, Engine
-from helix.engine.history import row_key, session_key
+from helix.engine.history import session_key
 from helix.engine.hooking import call_hook
 from helix.engine.run_stream import RunStream
 from helix.engine.staging import announce_ask
-from helix.engine.stops import StopWatch, read_stop
+from helix.engine.step_view import StepView
+from helix.engine.stops import StopWatch, judge_stop
 from helix.engine.tool_runner import run_tool
 from helix.engine.writing import commit, entry_put, mine
 from helix.ports.state_store import ABSENT, Check, Key, When
@@ -32,35 +31,24 @@ from helix.ports.state_store import ABSENT, Check, Key, When
 Told = Literal["done", "asked", "skipped", "over", "again"]
 
 
-@dataclass(frozen=True, slots=True)
-class StepView:
-    """An open step as read: what all its calls need. Conditions on what was read keep a stale view harmless."""
-
-    session: SessionRow
-    rows: OpenRows
-    stop: StopRow | None
-
-    def place(self, call_id: str) -> int:
-        return next(i for i, call in enumerate(self.rows.answer.tool_calls) if call.id == call_id)
-
-    def key(self, call_id: str) -> Key:
-        assert self.session.open is not None
-        index = self.session.open.base + 1 + self.place(call_id)
-        return row_key(self.session.session_id, message_sort(self.session.lineage, index))
-
-
 async def view_step(engine: Engine, session_id: str, run_id: str, step: int) -> StepView | None:
     """The open step, or None where it is no longer this run's or no longer open."""
-    session = await engine.history.existing(session_id)
+    session, stop = await engine.history.session_and_stop(session_id, run_id)
     if session.run_id != run_id or session.status != "running" or session.open is None or session.open.step != step:
         return None
     rows = await engine.history.open_rows(session)
     assert rows is not None
-    return StepView(session, rows, await read_stop(engine, session, run_id))
+    return StepView(session, rows, await judge_stop(engine, session, run_id, stop))
 
 
 async def call_tool(
-    engine: Engine, agent: AnyAgent, view: StepView, call_id: str, delivery: Delivery, stream: RunStream, watch: StopWatch
+    engine: Engine,
+    agent: AnyAgent,
+    view: StepView,
+    call_id: str,
+    delivery: Delivery,
+    stream: RunStream,
+    watch: StopWatch,
 ) -> Told:
     """Bring the call one delivery further. `again`: the row changed under the view; read it anew."""
     session = view.session
@@ -74,7 +62,9 @@ async def call_tool(
         return "asked"
     if view.stop is not None or watch.stop is not None:
         return "skipped"
-    mine_already = row is not None and row.state == "claimed" and row.owner == delivery.owner and row.run_id == session.run_id
+    mine_already = (
+        row is not None and row.state == "claimed" and row.owner == delivery.owner and row.run_id == session.run_id
+    )
     if not mine_already:  # 2
         taken = await _take(engine, agent, view, request, row, tool, delivery, stream)
         if not isinstance(taken, CallRow):
@@ -109,13 +99,17 @@ async def _take(
         new, when = claimed(row, tool, delivery, session.run_id, now), When(equal={"state": "approved"})
     else:
         if not dead(row, session, now):
-            raise WorkInProgressError(f"call {row.call_id!r} of session {session.session_id!r}", row.deadline or now + 1)
+            raise WorkInProgressError(
+                f"call {row.call_id!r} of session {session.session_id!r}", row.deadline or now + 1
+            )
         policy = tool.on_unknown if tool is not None else "skip"
         when = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
         if policy == "retry":
             new = claimed(row, tool, delivery, session.run_id, now)
         elif policy == "skip":
-            new = row.model_copy(update={"state": "done", "content": dumps(UNKNOWN), "success": False, "by": "policy", "ended_at": now})
+            new = row.model_copy(
+                update={"state": "done", "content": dumps(UNKNOWN), "success": False, "by": "policy", "ended_at": now}
+            )
         else:
             new = row.model_copy(update={"state": "asked", "ask": "unknown", "owner": None})
     put = entry_put(session.session_id, session.lineage, _index(view, request.id), new, when)
@@ -172,7 +166,13 @@ async def _run(
     started = engine.clock.now()
     chunk = ToolStartChunk(tool_call_id=row.call_id, tool_name=row.tool_name, arguments=request.arguments)
     stream.put("call", [chunk], step=row.step, attempt=row.claim, call_id=row.call_id)
-    told = {"step": row.step, "tool": tool, "tool_name": tool.name, "tool_call_id": row.call_id, "arguments": request.arguments}
+    told = {
+        "step": row.step,
+        "tool": tool,
+        "tool_name": tool.name,
+        "tool_call_id": row.call_id,
+        "arguments": request.arguments,
+    }
     await call_hook(engine, agent, session, "before_tool", told, stream, call_id=row.call_id)
     state = await engine.history.state(session)
     outcome = await run_tool(engine, agent, tool, request, row, session, state, stream, watch)

@@ -15,11 +15,11 @@ from helix.core.messages import ToolCallRequest
 from helix.core.planning import child_message, parsed_content, result_content
 from helix.core.rows import CallRow, ChildRef, Parent, Pending, RunRow, SessionRow, message_sort
 from helix.engine.announcing import announce_result
-from helix.engine.call_tool import StepView
 from helix.engine.claims import Claimed, ClaimInput, Opening, claim
 from helix.engine.engine import ChildWaits, Delivery, Engine, Lease
 from helix.engine.history import row_key, session_key
 from helix.engine.run_stream import RunStream
+from helix.engine.step_view import StepView
 from helix.engine.writing import commit, entry_put
 from helix.ports.state_store import Check, Key, When
 
@@ -101,9 +101,7 @@ def announce_child_end(stream: RunStream, row: CallRow, status: str) -> None:
     announce_result(stream, row)
 
 
-async def tell(
-    engine: Engine, child: SessionRow, run: RunRow, delivery: Delivery
-) -> Claimed | None:
+async def tell(engine: Engine, child: SessionRow, run: RunRow, delivery: Delivery) -> Claimed | None:
     """Put the ended child's outcome on its parent's call row, if it has none. A parent that is paused on it is claimed in
     the same transaction; the claim is returned, to be started."""
     if child.parent is None or run.status not in ("completed", "failed"):
@@ -122,7 +120,9 @@ async def tell(
         if parent.status == "paused":
             ask = ClaimInput("with_confirmation", extra=[put])
             try:
-                return await claim(engine, engine.agents(parent.agent_type), parent.session_id, ask, lease_for(engine, delivery))
+                return await claim(
+                    engine, engine.agents(parent.agent_type), parent.session_id, ask, lease_for(engine, delivery)
+                )
             except AgentAlreadyRunningError:
                 continue
         seen = When(equal={"version": parent.version, "status": parent.status})
@@ -160,5 +160,12 @@ def outcome_row(row: CallRow, run: RunRow, now: float) -> CallRow:
     success = run.status == "completed"
     message = run.error.message if run.error is not None else "the sub-agent failed"
     content = result_content(run.output if success else message, success)
-    changes = {"state": "done", "content": content, "success": success, "by": "child", "ended_at": now, "usage": run.usage}
+    changes = {
+        "state": "done",
+        "content": content,
+        "success": success,
+        "by": "child",
+        "ended_at": now,
+        "usage": run.usage,
+    }
     return row.model_copy(update=changes)

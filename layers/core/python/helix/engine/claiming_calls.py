@@ -15,7 +15,12 @@ def first_claim(
     """The row for a call that has none: asked, claimed by its sub-agent, or claimed by this delivery."""
     tool = agent.find_tool(request.name)
     row = CallRow(
-        call_id=request.id, tool_name=request.name, step=answer.step, state="claimed", run_id=run_id, owner=delivery.owner
+        call_id=request.id,
+        tool_name=request.name,
+        step=answer.step,
+        state="claimed",
+        run_id=run_id,
+        owner=delivery.owner,
     )
     if tool is not None and (tool.kind == "client" or needs_approval(tool, request)):
         ask = "client" if tool.kind == "client" else "approval"

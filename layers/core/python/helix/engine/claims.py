@@ -137,7 +137,9 @@ async def _try(
                     "pending_confirmation",
                 )
         if session.agent_type != agent.name:
-            raise InvalidInputError(f"session {session_id!r} belongs to agent {session.agent_type!r}, not {agent.name!r}")
+            raise InvalidInputError(
+                f"session {session_id!r} belongs to agent {session.agent_type!r}, not {agent.name!r}"
+            )
     turn = 1 if session is None else session.turn + 1
     run_id = ask.run_id or make_run_id(turn, engine.ids.new("run"))
     request, source = await _request(engine, session, ask)
@@ -189,7 +191,12 @@ async def _request(engine: Engine, session: SessionRow | None, ask: ClaimInput) 
 
 
 async def _state(
-    engine: Engine, agent: AnyAgent, session: SessionRow | None, plan: ClaimPlan, open_rows: OpenRows | None, ask: ClaimInput
+    engine: Engine,
+    agent: AnyAgent,
+    session: SessionRow | None,
+    plan: ClaimPlan,
+    open_rows: OpenRows | None,
+    ask: ClaimInput,
 ) -> tuple[JsonObject, JsonObject | None, list[JsonObject]]:
     """(state before, new state or None, patches): what a closed step's tools did and what the input asks is merged in."""
     if session is None or not plan.state_at:
@@ -343,7 +350,9 @@ async def _is_mine(engine: Engine, session_id: str, run_id: str) -> bool:
 
 async def _missed(engine: Engine, old: SessionRow | None, ask: ClaimInput) -> CheckpointRow | None:
     """After a crash the last commit may never have reached the stream: the new run announces it again."""
-    crashed = old is not None and (ask.mode == "takeover" or (old.error is not None and old.error.code == "runtime_crash"))
+    crashed = old is not None and (
+        ask.mode == "takeover" or (old.error is not None and old.error.code == "runtime_crash")
+    )
     if old is None or not crashed or not old.checkpoint:
         return None
     return await engine.history.checkpoint(old.session_id, old.checkpoint)
@@ -362,5 +371,3 @@ async def _unanswered(engine: Engine, session: SessionRow) -> bool:
         if child is not None and child.status == "paused" and await _unanswered(engine, child):
             return True
     return False
-
-

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from helix.core.errors import AgentAlreadyRunningError, CheckpointNotFoundError, ConditionFailedError, InvalidInputError, SessionExistsError
+from helix.core.errors import (
+    AgentAlreadyRunningError,
+    CheckpointNotFoundError,
+    ConditionFailedError,
+    InvalidInputError,
+    SessionExistsError,
+)
 from helix.core.rows import (
     AnyEntry,
     AssistantRow,
@@ -80,7 +86,9 @@ async def clone_session(
     return target
 
 
-async def _copy(engine: Engine, target: SessionRow, entries: Sequence[AnyEntry], state: dict[str, object], now: float) -> None:
+async def _copy(
+    engine: Engine, target: SessionRow, entries: Sequence[AnyEntry], state: dict[str, object], now: float
+) -> None:
     """Messages first, invisible; then the session, which shows them. A marker keeps two copies to one target apart."""
     owner = engine.ids.new("copy")
     marker = row_key(target.session_id, "copying")
@@ -153,7 +161,12 @@ async def delete_session(engine: Engine, session_id: str) -> bool:
             break
         hidden = session.model_copy(update={"status": DELETING, "version": session.version + 1})
         seen = When(equal={"version": session.version, "run_id": session.run_id, "status": session.status})
-        if await commit(engine, "begin_delete", [Put(session_key(session_id), hidden.dump(), seen)], lambda: _hidden(engine, session_id)):
+        if await commit(
+            engine,
+            "begin_delete",
+            [Put(session_key(session_id), hidden.dump(), seen)],
+            lambda: _hidden(engine, session_id),
+        ):
             break
     await _delete_rows(engine, session_id)
     if session.parent is None:
@@ -187,5 +200,3 @@ async def _delete_child(engine: Engine, child_id: str) -> None:
     await _delete_rows(engine, child_id)
     if child is not None:
         await engine.store.transact("finish_delete", [Delete(session_key(child_id))])
-
-

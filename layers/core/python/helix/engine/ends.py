@@ -6,8 +6,7 @@ Law: `finish_run` depends on the run row, not on who set it; repeating any part 
 from __future__ import annotations
 
 from helix.core.agents import AnyAgent
-from helix.core.rows import RunRow, SessionRow, StopRow, guard_sort, run_sort, stop_sort
-from helix.core.rows import ErrorInfo
+from helix.core.rows import ErrorInfo, RunRow, SessionRow, StopRow, guard_sort, run_sort, stop_sort
 from helix.engine.announcing import announce_end
 from helix.engine.children import tell
 from helix.engine.claims import CRASHED, Claimed
@@ -17,7 +16,7 @@ from helix.engine.hooking import call_hook
 from helix.engine.money import assume_dead_run
 from helix.engine.run_stream import RunStream
 from helix.engine.writing import advance, commit, end, session_put
-from helix.ports.state_store import ABSENT, Check, Operation, Put, Update, When
+from helix.ports.state_store import ABSENT, Check, Put, Update, When
 
 SWEPT_RUNS = 5
 
@@ -89,7 +88,9 @@ async def interrupt(engine: Engine, session_id: str, run_id: str | None, reason:
     """Ask the run (default: the current one) to stop at the next point. False if it is not running; never hits the next."""
     session = await engine.history.existing(session_id)
     target = run_id or session.run_id
-    return await _put_stop(engine, session_id, StopRow(run_id=target, stop="interrupt", reason=reason, created_at=engine.clock.now()))
+    return await _put_stop(
+        engine, session_id, StopRow(run_id=target, stop="interrupt", reason=reason, created_at=engine.clock.now())
+    )
 
 
 async def _put_stop(engine: Engine, session_id: str, stop: StopRow) -> bool:
@@ -108,7 +109,9 @@ async def _put_stop(engine: Engine, session_id: str, stop: StopRow) -> bool:
     return session.run_id == stop.run_id and session.status == "running" and await written()
 
 
-async def abort(engine: Engine, agent: AnyAgent, session_id: str, reason: str | None, delivery: Delivery) -> list[Claimed]:
+async def abort(
+    engine: Engine, agent: AnyAgent, session_id: str, reason: str | None, delivery: Delivery
+) -> list[Claimed]:
     """Fail the running session for good, its running sub-agents too. Idempotent; a session that does not run stays as it is."""
     while True:
         session = await engine.history.existing(session_id)
@@ -148,7 +151,9 @@ async def fail_lapsed(engine: Engine, agent: AnyAgent, session_id: str, delivery
     ended = end(new, "failed", now, error=CRASHED)
     bounds = {"lease_expires": now} if session.lease_expires else {}
     seen = When(equal={"status": "running", "version": session.version, "run_id": session.run_id}, below=bounds)
-    if not await commit(engine, "fail_run", [session_put(new, seen), ended], lambda: _crashed(engine, session_id, session.run_id)):
+    if not await commit(
+        engine, "fail_run", [session_put(new, seen), ended], lambda: _crashed(engine, session_id, session.run_id)
+    ):
         return False
     await finish_run(engine, agent, session_id, session.run_id, delivery)
     return True
@@ -169,5 +174,3 @@ async def sweep_session(engine: Engine, agent: AnyAgent, session_id: str, delive
             logger.info("completing the effects of run %s", run.run_id)
             claimed.extend(await finish_run(engine, agent, session_id, run.run_id, delivery))
     return claimed
-
-

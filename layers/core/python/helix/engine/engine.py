@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from helix.core.agents import AnyAgent
 from helix.core.rows import Pending, SessionRow
 from helix.engine.history import History
 from helix.engine.hooks import HookManager
+from helix.engine.step_view import StepView
 from helix.ports.budgets import Budgets, Unit
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
@@ -109,11 +109,12 @@ class Over:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """Execute these calls of step `step` (possibly none), then call the model for step + 1."""
+    """Execute these calls of step `step` (possibly none), then call the model for step + 1. `view` is the step as it was
+    just written, for a worker that goes on at once."""
 
     step: int
     calls: Sequence[str]
-    kind: Literal["tools"] = "tools"
+    view: StepView | None = None
 
 
 Outcome = Over | Tools

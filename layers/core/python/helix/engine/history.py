@@ -6,7 +6,7 @@ Law: messages of (lineage, count) never change, so what was read below the count
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 from helix.core.claiming import OpenRows
@@ -30,8 +30,9 @@ from helix.core.rows import (
     message_sort,
     parse_entry,
     run_sort,
+    stop_sort,
 )
-from helix.ports.state_store import Key, StateStore
+from helix.ports.state_store import Key, StateStore, Value
 
 CACHED_SESSIONS = 64
 
@@ -63,6 +64,13 @@ class History:
     async def session(self, session_id: str) -> SessionRow | None:
         (value,) = await self.store.get([session_key(session_id)])
         return None if value is None else SessionRow.model_validate(value)
+
+    async def session_and_stop(self, session_id: str, run_id: str) -> tuple[SessionRow, Value | None]:
+        """The session, and the stop row of this run, in one read."""
+        value, stop = await self.store.get([session_key(session_id), row_key(session_id, stop_sort(run_id))])
+        if value is None:
+            raise SessionNotFoundError(session_id)
+        return SessionRow.model_validate(value), stop
 
     async def existing(self, session_id: str) -> SessionRow:
         session = await self.session(session_id)
@@ -100,7 +108,9 @@ class History:
                 "sessions", session_id, start=message_sort(owner, first), end=message_sort(owner, end)
             )
             if len(rows) != end - first:
-                raise StoreError(f"session {session_id!r}: {end - first - len(rows)} messages of lineage {owner} are missing")
+                raise StoreError(
+                    f"session {session_id!r}: {end - first - len(rows)} messages of lineage {owner} are missing"
+                )
             found.extend(parse_entry(r.value) for r in rows)
         return found
 
@@ -111,15 +121,18 @@ class History:
         step = session.open
         base = message_sort(session.lineage, step.base)
         end = message_sort(session.lineage, step.base + 1 + step.calls)
-        rows = {r.key.sort: parse_entry(r.value) for r in await self.store.query("sessions", session.session_id, start=base, end=end)}
+        rows = {
+            r.key.sort: parse_entry(r.value)
+            for r in await self.store.query("sessions", session.session_id, start=base, end=end)
+        }
         answer = rows.get(base)
         if not isinstance(answer, AssistantRow):
             raise StoreError(f"session {session.session_id!r}: the staged answer of step {step.step} is missing")
         calls = [rows.get(message_sort(session.lineage, step.base + 1 + i)) for i in range(step.calls)]
         return OpenRows(answer, [row if isinstance(row, CallRow) else None for row in calls])
 
-    async def messages(self, session: SessionRow) -> tuple[Sequence[AnyMessage], set[str]]:
-        """The session's history and the call ids in it. Both are the cache's own: read only."""
+    async def messages(self, session: SessionRow) -> Sequence[AnyMessage]:
+        """The session's history. It is the cache's own: read only."""
         key = (session.session_id, session.created_at, session.lineage)
         known = self._known.setdefault(key, _Known())
         self._known.move_to_end(key)
@@ -132,8 +145,13 @@ class History:
             if have == len(known.messages):
                 self._extend(known, session.lineage, entries)
         if len(known.messages) > session.count:
-            return known.messages[: session.count], known.call_ids
-        return known.messages, known.call_ids
+            return known.messages[: session.count]
+        return known.messages
+
+    async def call_ids(self, session: SessionRow) -> Set[str]:
+        """The ids of all calls in the session's history: new ones must differ."""
+        await self.messages(session)
+        return self._known[session.session_id, session.created_at, session.lineage].call_ids
 
     def remember(self, session: SessionRow, base: int, entries: Sequence[AnyEntry]) -> None:
         """Rows that a commit just made history, at `base`: saves the next call from reading them back."""

@@ -32,7 +32,9 @@ async def call_hook(
 
     def emit(event: str, data: JsonValue) -> None:
         if stream is not None:
-            stream.put("call", [CustomEventChunk(event_name=event, data=data)], step=step, call_id=f"hook:{name}:{call_id}")
+            stream.put(
+                "call", [CustomEventChunk(event_name=event, data=data)], step=step, call_id=f"hook:{name}:{call_id}"
+            )
 
     context = HookContext(
         session_id=session.session_id,

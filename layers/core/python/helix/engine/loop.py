@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from helix.core.agents import AnyAgent
 from helix.core.errors import ConditionFailedError, StoreError, WorkInProgressError
@@ -16,7 +17,7 @@ from helix.core.messages import ToolCallRequest
 from helix.core.rows import ChildRef, SessionRow
 from helix.engine.announcing import announce_claim
 from helix.engine.call_model import call_model
-from helix.engine.call_tool import StepView, call_tool, view_step
+from helix.engine.call_tool import call_tool, view_step
 from helix.engine.children import announce_child, announce_child_end, lease_for, refusal, start_child
 from helix.engine.claims import Claimed
 from helix.engine.ends import finish_run, guarded_hook
@@ -25,7 +26,8 @@ from helix.engine.history import session_key
 from helix.engine.hooking import call_hook, tell_history
 from helix.engine.run_stream import RunStream
 from helix.engine.settling import refuse_child
-from helix.engine.stops import StopWatch, watch_stops
+from helix.engine.step_view import StepView
+from helix.engine.stops import StopWatch, read_stop, watch_stops
 from helix.ports.state_store import Update, When
 
 
@@ -80,7 +82,11 @@ async def _tools(
     watch: StopWatch,
 ) -> None:
     """All calls of the step at once; the first failure of the store ends them all."""
-    view = await view_step(engine, session.session_id, session.run_id, outcome.step)
+    view = outcome.view
+    if view is None:
+        view = await view_step(engine, session.session_id, session.run_id, outcome.step)
+    elif (stop := await read_stop(engine, view.session, session.run_id)) is not None:
+        view = replace(view, stop=stop)
     if view is None:
         return
     if len(outcome.calls) == 1:
@@ -144,7 +150,12 @@ async def _child(
     reason = refusal(engine, view.session, ref.agent_type)
     if reason is not None:
         return await refuse_child(engine, view, row, reason, stream)
-    payload = {"step": row.step, "tool_call_id": row.call_id, "agent_type": ref.agent_type, "sub_agent_id": ref.session_id}
+    payload = {
+        "step": row.step,
+        "tool_call_id": row.call_id,
+        "agent_type": ref.agent_type,
+        "sub_agent_id": ref.session_id,
+    }
     await call_hook(engine, agent, view.session, "before_sub_agent", payload, stream, call_id=row.call_id)
     announce_child(stream, row, ref)
     await stream.flush()

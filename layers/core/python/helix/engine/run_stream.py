@@ -72,7 +72,12 @@ class RunStream:
         writer: Writer = (kind, step, attempt, call_id)
         tail = self._pending[-1] if self._pending else None
         plain = mark is None and kind in ("attempt", "call")
-        if plain and tail is not None and tail.mark is None and (tail.kind, tail.step, tail.attempt, tail.call_id) == writer:
+        if (
+            plain
+            and tail is not None
+            and tail.mark is None
+            and (tail.kind, tail.step, tail.attempt, tail.call_id) == writer
+        ):
             tail.chunks.extend(bodies)
         else:
             n = self._next.get(writer, 0)

@@ -114,7 +114,9 @@ class Sessions:
     async def exists(self, session_id: str) -> bool:
         return (await self._store.get([session_key(session_id)]))[0] is not None
 
-    async def list_sessions(self, *, user_id: str | None = None, limit: int = 50, after: str | None = None) -> SessionPage:
+    async def list_sessions(
+        self, *, user_id: str | None = None, limit: int = 50, after: str | None = None
+    ) -> SessionPage:
         """Root sessions of a user, newest id first. `after` is the last page's cursor."""
         rows = await self._store.query(
             "sessions", f"index#{user_id or ''}", end=after, limit=_limit(limit) + 1, reverse=True
@@ -142,7 +144,7 @@ class Sessions:
 
     async def load_conversation_messages(self, session_id: str) -> list[AnyMessage]:
         """All messages of the current lineage, pairs repaired."""
-        messages, _ = await self._history.messages(await self._history.existing(session_id))
+        messages = await self._history.messages(await self._history.existing(session_id))
         return repair_pairs(messages)
 
     async def get_message_count(self, session_id: str) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from helix.core.planning import result_content
 from helix.core.rows import CallRow
 from helix.engine.announcing import announce_result
-from helix.engine.call_tool import StepView
 from helix.engine.children import is_done
 from helix.engine.engine import Engine
 from helix.engine.run_stream import RunStream
+from helix.engine.step_view import StepView
 from helix.engine.writing import commit, entry_put
 from helix.ports.state_store import When
 

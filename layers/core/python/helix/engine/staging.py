@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from helix.core.agents import AnyAgent
 from helix.core.chunks import StepCommittedChunk, ToolApprovalRequestChunk
+from helix.core.claiming import OpenRows
 from helix.core.folding import Next, decide_next, missing
+from helix.core.messages import ToolCallRequest
 from helix.core.planning import StepProcessingPlan, plan_step_processing
 from helix.core.rows import (
     AssistantRow,
@@ -21,7 +23,6 @@ from helix.core.rows import (
     message_sort,
     run_sort,
 )
-from helix.core.messages import ToolCallRequest
 from helix.core.steps import AnyStepResult
 from helix.core.usage import Usage
 from helix.engine.announcing import announce_fold
@@ -32,6 +33,7 @@ from helix.engine.history import row_key
 from helix.engine.hooking import tell_history
 from helix.engine.money import settle
 from helix.engine.run_stream import RunStream
+from helix.engine.step_view import StepView
 from helix.engine.writing import advance, at, checkpoint, commit, end, entry_put, session_put
 from helix.ports.state_store import Operation, Update, When
 
@@ -42,7 +44,6 @@ async def stage(
     engine: Engine,
     agent: AnyAgent,
     session: SessionRow,
-    used_ids: set[str],
     answer: Answer,
     delivery: Delivery,
     stream: RunStream,
@@ -51,7 +52,8 @@ async def stage(
     result = answer.result
     assert result is not None
     schema = None if agent.function is not None else agent.output_schema
-    plan = plan_step_processing(result, output_schema=schema, tools=agent.find_tool, used_call_ids=used_ids)
+    used = await engine.history.call_ids(session)
+    plan = plan_step_processing(result, output_schema=schema, tools=agent.find_tool, used_call_ids=used)
     if plan.assistant_message_plan is None:
         assert plan.status_update is not None
         return await _fail(engine, session, plan.status_update.error, result.usage)
@@ -145,7 +147,8 @@ async def _open(
         if place_row.state == "asked":
             announce_ask(stream, place_row, row)
     waiting = {c.call_id for c in written.values() if c.state in ("done", "asked")}
-    return Tools(row.step, [request.id for request in row.tool_calls if request.id not in waiting])
+    view = StepView(new, OpenRows(row, [written.get(request.id) for request in row.tool_calls]), None)
+    return Tools(row.step, [request.id for request in row.tool_calls if request.id not in waiting], view)
 
 
 async def _commit(

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from helix.core.errors import StoreError
 from helix.core.rows import SessionRow, StopRow, stop_sort
@@ -16,6 +17,11 @@ from helix.engine.history import row_key, session_key
 async def read_stop(engine: Engine, session: SessionRow, run_id: str) -> StopRow | None:
     """The stop record of this run, or of the current run of one of its ancestors."""
     (value,) = await engine.store.get([row_key(session.session_id, stop_sort(run_id))])
+    return await judge_stop(engine, session, run_id, value)
+
+
+async def judge_stop(engine: Engine, session: SessionRow, run_id: str, value: dict[str, Any] | None) -> StopRow | None:
+    """The same, from the run's own stop row as already read."""
     if value is not None:
         return StopRow.model_validate(value)
     if session.parent is None:

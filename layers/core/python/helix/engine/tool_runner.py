@@ -73,7 +73,9 @@ async def run_tool(
             text = f"tool {tool.name!r} took longer than {tool.timeout_s:g} s and was stopped; its outcome is unknown"
             return ToolOutcome(result_content(text, False), False, usage=_sum(context.usage))
         except FatalToolError as error:
-            return ToolOutcome(result_content(str(error) or "fatal", False), False, fatal=True, usage=_sum(context.usage))
+            return ToolOutcome(
+                result_content(str(error) or "fatal", False), False, fatal=True, usage=_sum(context.usage)
+            )
         except Exception as error:
             logger.info("tool %r failed in session %s", tool.name, session.session_id, exc_info=True)
             if attempt < tool.retries and not isinstance(error, _ResultError) and not watch.cancelled():
@@ -118,7 +120,9 @@ def _checked(agent: AnyAgent, tool: AnyTool, result: object) -> str:
                 result = schema.model_validate(result.model_dump() if isinstance(result, BaseModel) else result)
             except ValidationError as error:
                 problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'result'}: {e['msg']}" for e in error.errors())
-                raise _ResultError(f"result of tool {tool.name!r} does not fit its output schema: {problems}") from error
+                raise _ResultError(
+                    f"result of tool {tool.name!r} does not fit its output schema: {problems}"
+                ) from error
     try:
         content = result_content(result, True)
     except InvalidInputError as error:

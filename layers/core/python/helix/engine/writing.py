@@ -97,8 +97,9 @@ def checkpoint(
 
 
 def advance(session: SessionRow, now: float, **changes: Any) -> SessionRow:
-    """A copy with `changes`, one version on."""
-    return session.model_copy(update={**changes, "version": session.version + 1, "updated_at": now}, deep=True)
+    """A copy with `changes`, one version on. Its blocks are its own: settling changes them in place."""
+    blocks = [block.model_copy() for block in session.blocks]
+    return session.model_copy(update={"blocks": blocks, **changes, "version": session.version + 1, "updated_at": now})
 
 
 def end(
@@ -140,9 +141,21 @@ def end(
         checkpoint=session.checkpoint or None,
         ended_at=now,
     )
-    fields = (
-        "status steps usage blocks claim last output error reason completion_reason pending checkpoint ended_at".split()
-    )
+    fields = [
+        "status",
+        "steps",
+        "usage",
+        "blocks",
+        "claim",
+        "last",
+        "output",
+        "error",
+        "reason",
+        "completion_reason",
+        "pending",
+        "checkpoint",
+        "ended_at",
+    ]
     session.blocks, session.claim = [], None
     changes = row.model_dump(mode="json", include=set(fields))
     return Update(row_key(session.session_id, run_sort(session.run_id)), set=changes)

@@ -148,7 +148,9 @@ class StateStore(Protocol):
 def check_operations(name: str, operations: Sequence[Operation]) -> None:
     """The limits of `transact`, the same for every adapter."""
     if not 1 <= len(operations) <= MAX_OPERATIONS:
-        raise InvalidInputError(f"transaction {name!r} has {len(operations)} operations; it takes 1 to {MAX_OPERATIONS}")
+        raise InvalidInputError(
+            f"transaction {name!r} has {len(operations)} operations; it takes 1 to {MAX_OPERATIONS}"
+        )
     if len({operation.key for operation in operations}) != len(operations):
         raise InvalidInputError(f"transaction {name!r} names a row twice")
 

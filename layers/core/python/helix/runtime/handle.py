@@ -127,5 +127,3 @@ class AgentInput(BaseModel):
     message: str
     state: JsonObject = Field(default_factory=dict)
     metadata: JsonObject = Field(default_factory=dict)
-
-

@@ -13,7 +13,11 @@ from helix.adapters.segments import SegmentStreams
 from helix.adapters.system import SystemClock, SystemIds
 from helix.core.agents import Agent, AnyAgent
 from helix.core.chunks import StreamChunk
-from helix.core.errors import AgentAlreadyRunningError, AgentNotFoundError, CannotResumeError, InvalidInputError, SessionNotFoundError
+from helix.core.errors import (
+    AgentNotFoundError,
+    InvalidInputError,
+    SessionNotFoundError,
+)
 from helix.core.hooks import Hooks
 from helix.core.json import JsonObject, dumps
 from helix.core.messages import AssistantMessage
@@ -192,7 +196,9 @@ class LocalExecutor:
             self._start(target, answered.claimed, delivery)
         return answered
 
-    async def _claim(self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput) -> AgentExecutionHandle[OutputT]:
+    async def _claim(
+        self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
+    ) -> AgentExecutionHandle[OutputT]:
         delivery = self._delivery()
         if ask.mode == "execute":
             await self._revive(agent, session_id)
@@ -225,7 +231,9 @@ class LocalExecutor:
 
     # --- controlling and watching ---------------------------------------------------------------------------------
 
-    async def get_handle(self, agent: Agent[Any, OutputT], session_id: str, run_id: str | None = None) -> AgentExecutionHandle[OutputT]:
+    async def get_handle(
+        self, agent: Agent[Any, OutputT], session_id: str, run_id: str | None = None
+    ) -> AgentExecutionHandle[OutputT]:
         """A handle of a run by ids (default: the session's current run)."""
         self._know(agent)
         session = await self.sessions.get(session_id)
@@ -292,14 +300,14 @@ class LocalExecutor:
     ) -> AgentResult[OutputT]:
         """The result of the run once it no longer runs; a superseded run reports how it stopped."""
         async with asyncio.timeout(timeout_s):
+            task = self._tasks.get(run_id)
+            if task is not None and task is not asyncio.current_task():
+                await asyncio.wait({task})  # this process's own run, its effects included
             with self.store.watch("sessions", session_id) as watch:
                 run = await self.sessions.get_run(session_id, run_id)
                 while run.status == "running":
                     await watch.changed(1.0)
                     run = await self.sessions.get_run(session_id, run_id)
-        task = self._tasks.get(run_id)
-        if task is not None and task is not asyncio.current_task():
-            await asyncio.wait({task})  # its effects: the stream's end, hooks, the parent
         return await self._result(agent, run)
 
     async def _result(self, agent: Agent[Any, OutputT], run: RunRow) -> AgentResult[OutputT]:
@@ -338,7 +346,9 @@ class LocalExecutor:
             if message.kind == "chunk":
                 yield message.parsed()
 
-    async def stream_messages(self, session_id: str, run_id: str, *, after: int | None = None) -> AsyncIterator[StreamMessage]:
+    async def stream_messages(
+        self, session_id: str, run_id: str, *, after: int | None = None
+    ) -> AsyncIterator[StreamMessage]:
         """Messages of the run and of the sub-agents under it, gapless from its beginning to its end."""
         run = await self.sessions.get_run(session_id, run_id)
         state = await self.sessions.get(session_id)
@@ -416,5 +426,3 @@ def parse_input(agent: AnyAgent, given: Input) -> AgentInput:
         except ValueError as error:
             raise InvalidInputError(f"input must be a message or {{'message': ..., 'state': ...}}: {error}") from error
     raise InvalidInputError(f"input must be a str or a mapping with a 'message', not {type(given).__name__}")
-
-

@@ -4,7 +4,7 @@ It is a deterministic program. It picks the words that carry the question, calls
 them, and answers with sentences that the tools returned. It understands nothing, and says so at the start of each run.
 
 Law: the answer depends on the request alone, so a resumed run goes on where it stopped; a run ends within `MAX_ANSWERS`
-answers; a tool whose name says that it changes the world is called only if the question uses that word.
+answers; a tool whose name says that it changes the world is called only if the question uses the same words.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class _Turn:
         for tool in self._offered(None):
             verbs = set(_words_of(tool.name))
             risky = verbs & _RISKY
-            if verbs & known or self._times(tool) or (risky and not {stem(w) for w in risky} & asked):
+            if verbs & known or self._times(tool) or not {stem(w) for w in risky} <= asked:
                 continue
             if verbs & _READ and self._offered(_SEARCH):
                 continue

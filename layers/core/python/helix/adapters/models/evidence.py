@@ -6,6 +6,7 @@ Law: pure and deterministic. Used by the demonstration model only.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ _SUFFIXES = ("ations", "ation", "ings", "ing", "ies", "ied", "ed", "es", "s", "e
 _REFERENCE = re.compile(r"https?://[^\s\"'<>)\]]+|\b[\w-]+(?:/[\w.-]+)*\.(?:md|txt|rst|py|ts|js|json|yaml|toml|html)\b")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(`*_])")
 _BREAK = re.compile(r"\n\s*\n|\n(?=\s*(?:[-*+>|#]|\d+[.)]\s))")
-_CODE = re.compile(r"[{}=;]|->|\"\"\"|\b(?:def|class|import) \w+")
+_CODE = re.compile(r"[{}=;]|\w\(|->|\"\"\"|\b(?:def|class|import) \w+")
 _MARKUP = re.compile(r"^[\s>#*+|-]+|^\d+[.)]\s+|[*`|]{1,3}|(?<!\w)_+|_+(?!\w)|\[(?=[^\]]*\]\()|\]\([^)]*\)")
 
 
@@ -94,13 +95,12 @@ class Evidence:
         return [fields for _, fields in sorted(chosen.values(), key=lambda pair: -pair[0])]
 
     def sentences(self, limit: int = 3) -> list[str]:
-        """The sentences with most keywords, best first, each once."""
-        scored: dict[str, int] = {}
-        for passage in self.passages:
-            for sentence in sentences_of(passage.text):
-                scored.setdefault(sentence, self.score(sentence))
-        kept = sorted((s for s, score in scored.items() if score), key=lambda s: -scored[s])
-        return kept[:limit]
+        """The sentences with most keywords, rare ones weighing more, best first, each once."""
+        stems = {s: {stem(w) for w in words(s)} for p in self.passages for s in sentences_of(p.text)}
+        spread = {k: sum(stem(k) in found for found in stems.values()) for k in self.keywords}
+        weights = {k: 1 + math.log(len(stems) / count) for k, count in spread.items() if count}
+        scored = {s: sum(weights[k] for k in weights if stem(k) in found) for s, found in stems.items()}
+        return sorted((s for s, score in scored.items() if score), key=lambda s: -scored[s])[:limit]
 
     def coverage(self) -> float:
         """Share of the keywords that the best sentences mention."""
