@@ -242,3 +242,28 @@ async def test_plain_reasoning_goes_back_to_a_provider_that_wants_it(
         request(history, model="deepseek/deepseek-reasoner", tools=[tool()], provider_options=options)
     )
     assert server.requests[0].json["messages"][2]["reasoning_content"] == "because"
+
+
+async def test_calls_that_all_claim_index_zero_are_told_apart_by_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some OpenAI-compatible servers number every call 0 and send each whole."""
+
+    async def answer(request: RecordedRequest, responder: Responder) -> None:
+        await responder.start(200, {"content-type": "text/event-stream"})
+        for number in (1, 2):
+            function = {"name": "add", "arguments": json.dumps({"n": number})}
+            delta = {"tool_calls": [{"index": 0, "id": f"id-{number}", "type": "function", "function": function}]}
+            await responder.send(_event(delta, None))
+        await responder.send(_event({}, "tool_calls"))
+        await responder.end()
+
+    with LoopbackServer(answer) as server:
+        options = {"api_base": server.origin, "api_key": "test"}
+        result = await LiteLLMAdapter().generate_step(request(tools=[tool()], provider_options=options))
+    assert isinstance(result, ToolCallsStepResult)
+    assert [(call.id, call.arguments) for call in result.tool_calls] == [("id-1", {"n": 1}), ("id-2", {"n": 2})]
+
+
+def _event(delta: dict[str, Any], finish: str | None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    return f"data: {json.dumps(chunk)}\n\n".encode()

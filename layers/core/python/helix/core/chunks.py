@@ -207,7 +207,7 @@ CHUNK_TYPES = frozenset(CHUNK_CLASSES)
 
 
 def parse_chunk(data: Any) -> StreamChunk:
-    """A chunk from its JSON object; an unknown `type` gives an `UnknownChunk`, anything else wrong raises ValidationError."""
+    """A chunk from its JSON object; unknown types give an `UnknownChunk`, anything else wrong raises ValidationError."""
     kind = data.get("type") if isinstance(data, dict) else None
     if not isinstance(kind, str):
         raise InvalidInputError("a chunk is a JSON object with a 'type'")
@@ -221,7 +221,6 @@ def chunk_json_schema() -> dict[str, Any]:
     if _adapter is None:
         _adapter = TypeAdapter(KnownChunk)
     return _adapter.json_schema()
-
 
 
 def is_text_delta_chunk(chunk: ChunkBase) -> TypeGuard[TextDeltaChunk]:

@@ -100,18 +100,24 @@ def plan_claim(
             return _keep(session, lineage)
         case "retry" if open_rows is None and isinstance(trailing, UserRow):
             row = fork(lineage, session.count - 1, session.lineages + 1)
-            return _append(row, session.count - 1, session.step, session.state_at, message, request, run_id, now, new=True)
+            return _append(
+                row, session.count - 1, session.step, session.state_at, message, request, run_id, now, new=True
+            )
         case "from_start":
             run = request.failed_run
             assert run is not None
             row = fork(source, run.start_count, session.lineages + 1)
             message = message if message is not None else (run.input or {}).get("message")  # type: ignore[assignment]
-            return _append(row, run.start_count, run.start_step, run.start_state_at, message, request, run_id, now, new=True)
+            return _append(
+                row, run.start_count, run.start_step, run.start_state_at, message, request, run_id, now, new=True
+            )
         case "from_checkpoint":
             checkpoint = request.checkpoint
             assert checkpoint is not None
             row = fork(source, checkpoint.count, session.lineages + 1)
-            return _append(row, checkpoint.count, checkpoint.step, checkpoint.state_at, message, request, run_id, now, new=True)
+            return _append(
+                row, checkpoint.count, checkpoint.step, checkpoint.state_at, message, request, run_id, now, new=True
+            )
     closing = close(open_rows, now) if open_rows is not None else []
     writes: list[tuple[int, AnyEntry]] = []
     count, step = session.count, session.step
@@ -122,9 +128,7 @@ def plan_claim(
     if user is not None:
         writes.append((count, user))
         count += 1
-    return ClaimPlan(
-        lineage, False, count, step, session.state_at, writes, [row for _, row in closing], False, message
-    )
+    return ClaimPlan(lineage, False, count, step, session.state_at, writes, [row for _, row in closing], False, message)
 
 
 def close(rows: OpenRows, now: float) -> list[tuple[int, CallRow]]:

@@ -43,7 +43,14 @@ class Fold:
 
 
 def fold_step(
-    agent: AnyAgent, base: int, answer: AssistantRow, calls: Sequence[CallRow], state: JsonObject, *, run_steps: int, misses: int
+    agent: AnyAgent,
+    base: int,
+    answer: AssistantRow,
+    calls: Sequence[CallRow],
+    state: JsonObject,
+    *,
+    run_steps: int,
+    misses: int,
 ) -> Fold:
     """Fold `answer` and its done `calls`, which stand at `base`, onto `state`."""
     changes = [row.patches for row in calls]
@@ -70,12 +77,16 @@ def fold_step(
     )
 
 
-def decide_next(agent: AnyAgent, answer: AssistantRow, calls: Sequence[CallRow], *, run_steps: int, misses: int) -> Next:
+def decide_next(
+    agent: AnyAgent, answer: AssistantRow, calls: Sequence[CallRow], *, run_steps: int, misses: int
+) -> Next:
     """Fatal tools first, then outputs, then missed outputs, then `stop_when`, then `max_steps`."""
     for row in calls:
         if row.fatal:
             message = str((parsed_content(row.content) or {}).get("error", row.content))  # type: ignore[union-attr]
-            return Next("failed", error=ErrorInfo(code="fatal_tool_error", message=f"tool {row.tool_name!r}: {message}"))
+            return Next(
+                "failed", error=ErrorInfo(code="fatal_tool_error", message=f"tool {row.tool_name!r}: {message}")
+            )
     if answer.finish is not None:
         return Next("completed", output=answer.finish.get("output"), reason="output")
     for row in calls:
@@ -108,16 +119,23 @@ def limit(agent: AnyAgent, run_steps: int, misses: int) -> Next:
         return Next("continue")
     if agent.output_schema is not None and run_steps <= agent.max_steps + misses:
         return Next("continue", forced=True)
-    error = ErrorInfo(code="max_steps", message=f"the run reached max_steps ({agent.max_steps}) without an end: retry goes on")
+    error = ErrorInfo(
+        code="max_steps", message=f"the run reached max_steps ({agent.max_steps}) without an end: retry goes on"
+    )
     return Next("failed", error=error, reason="max_steps")
 
 
 def _stop_when(agent: AnyAgent, answer: AssistantRow) -> Next | None:
     if agent.stop_when is None:
         return None
-    result = step_result_of(answer.content, answer.tool_calls, answer.stop_reason, usage=answer.usage, model=answer.model)
+    result = step_result_of(
+        answer.content, answer.tool_calls, answer.stop_reason, usage=answer.usage, model=answer.model
+    )
     try:
         stop = agent.stop_when(result)
     except Exception as error:
-        return Next("failed", error=ErrorInfo(code="stop_when_failed", message=f"stop_when raised {type(error).__name__}: {error}"))
+        return Next(
+            "failed",
+            error=ErrorInfo(code="stop_when_failed", message=f"stop_when raised {type(error).__name__}: {error}"),
+        )
     return Next("completed", reason="stop_when") if stop else None

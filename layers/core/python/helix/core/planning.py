@@ -110,7 +110,9 @@ def normalise(step_result: ToolCallsStepResult | StructuredOutputStepResult) -> 
         return step_result
     arguments = step_result.output if isinstance(step_result.output, dict) else {"output": step_result.output}
     shared = step_result.model_dump(include={"thinking", "stop_reason", "usage", "model"})
-    return ToolCallsStepResult(tool_calls=[ParsedToolCall(id="finish", name=FINISH_TOOL_NAME, arguments=arguments)], **shared)
+    return ToolCallsStepResult(
+        tool_calls=[ParsedToolCall(id="finish", name=FINISH_TOOL_NAME, arguments=arguments)], **shared
+    )
 
 
 def _plan_calls(
@@ -217,7 +219,7 @@ def _failed(code: str, message: str, *, recoverable: bool) -> StepProcessingPlan
     return StepProcessingPlan(None, status_update=update, is_terminal=True)
 
 
-_STOP_MESSAGES = {
+_STOP_MESSAGES: dict[str, str] = {
     StopReason.MAX_TOKENS: "the model ran into its output limit: raise max_output_tokens or ask for less",
     StopReason.CONTENT_FILTER: "the provider's content filter stopped the answer",
     StopReason.REFUSAL: "the model refused to answer",
@@ -259,13 +261,16 @@ def to_json(value: object) -> JsonValue:
         return [to_json(v) for v in value]
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
-    raise InvalidInputError(f"a tool result of type {type(value).__name__!r} is not JSON: return str, JSON or a pydantic model")
+    raise InvalidInputError(
+        f"a tool result of type {type(value).__name__!r} is not JSON: return str, JSON or a pydantic model"
+    )
 
 
 def parsed_content(content: str | None) -> JsonValue:
     """The JSON value of a result's content, or the text itself."""
     try:
-        return json.loads(content or "")
+        value: JsonValue = json.loads(content or "")
+        return value
     except ValueError:
         return content
 
@@ -274,7 +279,11 @@ def create_tool_result_message(
     *, tool_call_id: str, tool_name: str, result: object, success: bool = True, **fields: Any
 ) -> ToolResultMessage:
     return ToolResultMessage(
-        tool_call_id=tool_call_id, tool_name=tool_name, content=result_content(result, success), success=success, **fields
+        tool_call_id=tool_call_id,
+        tool_name=tool_name,
+        content=result_content(result, success),
+        success=success,
+        **fields,
     )
 
 
@@ -309,7 +318,8 @@ def step_result_of(
         content=content,
         tool_calls=[ParsedToolCall(id=c.id, name=c.name, arguments=c.arguments) for c in tools],
         sub_agent_calls=[
-            ParsedSubAgentCall(id=c.id, agent_type=c.name[len(SUBAGENT_TOOL_PREFIX) :], input=c.arguments) for c in children
+            ParsedSubAgentCall(id=c.id, agent_type=c.name[len(SUBAGENT_TOOL_PREFIX) :], input=c.arguments)
+            for c in children
         ],
         order=[c.id for c in calls],
         stop_reason=reason,

@@ -51,7 +51,7 @@ def repair_pairs(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
     """
     if _paired(messages):
         return list(messages)
-    results = {}
+    results: dict[str, ToolResultMessage] = {}
     for message in messages:
         if isinstance(message, ToolResultMessage):
             results.setdefault(message.tool_call_id, message)

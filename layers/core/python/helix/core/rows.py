@@ -123,8 +123,8 @@ class SessionRow(Stored):
     run_steps: int = 0
     misses: int = 0
     forced: bool = False
-    run_usage: Usage = Field(default_factory=Usage)
-    usage: Usage = Field(default_factory=Usage)
+    run_usage: Usage = Usage()
+    usage: Usage = Usage()
     blocks: list[Block] = Field(default_factory=list)
     output: JsonValue = None
     error: ErrorInfo | None = None
@@ -160,7 +160,7 @@ class RunRow(Stored):
     start_state_at: str = ""
     start_step: int = 0
     steps: int = 0
-    usage: Usage = Field(default_factory=Usage)
+    usage: Usage = Usage()
     blocks: list[Block] = Field(default_factory=list)
     claim: StepClaim | None = None
     last: tuple[int, int] | None = None
@@ -194,7 +194,7 @@ class CheckpointRow(Stored):
     patches: list[JsonObject] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
     pending: list[Pending] = Field(default_factory=list)
-    usage: Usage = Field(default_factory=Usage)
+    usage: Usage = Usage()
     created_at: float = 0
 
 
@@ -238,7 +238,7 @@ class AssistantRow(Stored):
     finish: JsonObject | None = None
     stop_reason: str | None = None
     model: str | None = None
-    usage: Usage = Field(default_factory=Usage)
+    usage: Usage = Usage()
     created_at: float = 0
 
 
@@ -302,7 +302,11 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
     match entry:
         case UserRow():
             return UserMessage(
-                id=ident, run_id=entry.run_id, content=entry.content, created_at=entry.created_at, metadata=entry.metadata
+                id=ident,
+                run_id=entry.run_id,
+                content=entry.content,
+                created_at=entry.created_at,
+                metadata=entry.metadata,
             )
         case AssistantRow():
             return AssistantMessage(
@@ -376,5 +380,3 @@ def checkpoint_sort(version: int) -> str:
 def make_run_id(turn: int, fresh: str) -> str:
     """Run ids sort by turn within their session; `fresh` (from the Ids port) makes them unique in the world."""
     return f"run_{turn:06d}_{fresh.rpartition('_')[2]}"
-
-

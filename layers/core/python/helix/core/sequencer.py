@@ -77,9 +77,7 @@ class Head(Record):
 
     def copied(self) -> Head:
         """A copy that shares nothing that admission changes."""
-        sessions = {
-            key: value.model_copy(update={"calls": dict(value.calls)}) for key, value in self.sessions.items()
-        }
+        sessions = {key: value.model_copy(update={"calls": dict(value.calls)}) for key, value in self.sessions.items()}
         return self.model_copy(update={"sessions": sessions})
 
 
@@ -211,14 +209,22 @@ class _Admission:
         if reason is not None:
             chunk["reason"] = reason
         about = StreamRecord(
-            session_id=session_id, run_id=session.run_id, turn=session.turn, kind="attempt", time=time or self.head.updated_at
+            session_id=session_id,
+            run_id=session.run_id,
+            turn=session.turn,
+            kind="attempt",
+            time=time or self.head.updated_at,
         )
         self._emit(about, [chunk])
 
     def _gap(self, record: StreamRecord, last: int) -> None:
         """A hole in a writer's numbers: its chunks are lost for good, and readers are told to start from the checkpoint."""
         if record.n > last + 1:
-            chunk: dict[str, Any] = {"type": "stream_resync", "reason": "chunks were lost", "from_sequence": self.head.sequence}
+            chunk: dict[str, Any] = {
+                "type": "stream_resync",
+                "reason": "chunks were lost",
+                "from_sequence": self.head.sequence,
+            }
             chunk |= {"session_id": record.session_id, "agent_id": record.session_id, "run_id": record.run_id}
             self._emit(record, [chunk | {"step": record.step, "attempt": record.attempt, "timestamp": record.time}])
 

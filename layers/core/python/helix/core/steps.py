@@ -50,7 +50,7 @@ class ParsedSubAgentCall(Record):
 class _Result(Record):
     thinking: list[ThinkingContent] = Field(default_factory=list)
     stop_reason: StopReason | None = None
-    usage: Usage = Field(default_factory=Usage)
+    usage: Usage = Usage()
     model: str | None = None
 
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from helix.core.messages import Record
 
 
-class Usage(Record):
+class Usage(Record, frozen=True):
     """Tokens of one call or a sum of calls. `prompt_tokens` includes `cached_tokens`; `completion_tokens` includes
     `reasoning_tokens`. `cost_micros` is in millionths of a US dollar; `priced` is false where no price was known."""
 

@@ -6,9 +6,10 @@ Law: first answer wins, a later one is a no-op; the answer and the claim of the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from helix.core.agents import AnyAgent
-from helix.core.errors import AgentAlreadyRunningError, CallNotPendingError, InvalidInputError
+from helix.core.errors import AgentAlreadyRunningError, CallNotPendingError, InvalidInputError, StaleStateError
 from helix.core.json import JsonObject, JsonValue, dumps
 from helix.core.planning import result_content
 from helix.core.prompt import UNKNOWN
@@ -51,23 +52,27 @@ async def answer(
     target = agent.find_agent(session.agent_type) or engine.agents(session.agent_type)
     while True:
         place = await call_place(engine, session, confirmation.tool_call_id)
-        if place is None or place[1] is None or place[1].state != "asked":
+        key, row = place if place is not None else (None, None)
+        if key is None or row is None or row.state != "asked":
             raise _not_pending(session_id, confirmation.tool_call_id)
-        key, row = place
         new = _answered(row, confirmation, engine.clock.now())
         put = entry_put(session.session_id, session.lineage, int(key.sort.rpartition("#")[2]), new, ASKED)
         if session.status == "paused":
             try:
                 claimed = await claim(
-                    engine, target, session.session_id, ClaimInput("with_confirmation", extra=[put]), delivery
+                    engine,
+                    target,
+                    session.session_id,
+                    ClaimInput("with_confirmation", extra=[put], version=session.version),
+                    delivery,
                 )
                 return Answered(session.session_id, claimed)
-            except AgentAlreadyRunningError:
+            except (AgentAlreadyRunningError, StaleStateError):
                 pass
         elif session.status != "completed":  # the run picks it up, or cannot pause; resume or retry finds it
             seen = When(equal={"version": session.version, "status": session.status})
             check = Check(session_key(session.session_id), seen)
-            if await commit(engine, "answer", [check, put], lambda: _same(engine, key, new)):
+            if await commit(engine, "answer", [check, put], partial(_same, engine, key, new)):
                 return Answered(session.session_id, None)
         else:
             raise _not_pending(session_id, confirmation.tool_call_id)

@@ -15,7 +15,7 @@ from helix.core.folding import Fold
 from helix.core.json import JsonObject
 from helix.core.messages import AnyMessage
 from helix.core.prompt import build_effective_tools, build_messages_for_llm
-from helix.core.rows import ErrorInfo, SessionRow, StopRow, message_of
+from helix.core.rows import AnyEntry, ErrorInfo, SessionRow, StopRow, message_of
 from helix.core.states import typed_state
 from helix.core.steps import AnyStepResult, ErrorStepResult
 from helix.core.tools import FINISH_TOOL_NAME
@@ -49,7 +49,8 @@ async def prepare(
     history: list[AnyMessage] = list(messages)
     if folding is not None:
         rows, fold = folding
-        for entry in (rows.answer, *fold.calls):
+        added: list[AnyEntry] = [rows.answer, *fold.calls]
+        for entry in added:
             history.append(message_of(entry, session.lineage, len(history)))
     try:
         typed = typed_state(agent, state)

@@ -7,10 +7,11 @@ call row is the telling, and it is put at most once.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from helix.core.agents import AnyAgent
 from helix.core.chunks import SubAgentEndChunk, SubAgentStartChunk
-from helix.core.errors import AgentAlreadyRunningError, WorkInProgressError
+from helix.core.errors import AgentAlreadyRunningError, StaleStateError, WorkInProgressError
 from helix.core.messages import ToolCallRequest
 from helix.core.planning import child_message, parsed_content, result_content
 from helix.core.rows import CallRow, ChildRef, Parent, Pending, RunRow, SessionRow, message_sort
@@ -118,16 +119,16 @@ async def tell(engine: Engine, child: SessionRow, run: RunRow, delivery: Deliver
         owned = When(equal={"state": row.state, "owner": row.owner})
         put = entry_put(parent.session_id, parent.lineage, int(key.sort.rpartition("#")[2]), done, owned)
         if parent.status == "paused":
-            ask = ClaimInput("with_confirmation", extra=[put])
+            ask = ClaimInput("with_confirmation", extra=[put], version=parent.version)
             try:
                 return await claim(
                     engine, engine.agents(parent.agent_type), parent.session_id, ask, lease_for(engine, delivery)
                 )
-            except AgentAlreadyRunningError:
+            except (AgentAlreadyRunningError, StaleStateError):
                 continue
         seen = When(equal={"version": parent.version, "status": parent.status})
         check = Check(session_key(parent.session_id), seen)
-        if await commit(engine, "tell_parent", [check, put], lambda: is_done(engine, key)):
+        if await commit(engine, "tell_parent", [check, put], partial(is_done, engine, key)):
             return None
 
 

@@ -16,6 +16,7 @@ from helix.core.errors import (
     CheckpointNotFoundError,
     InvalidInputError,
     SessionNotFoundError,
+    StaleStateError,
 )
 from helix.core.json import JsonObject
 from helix.core.lineage import ROOT
@@ -72,7 +73,8 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class ClaimInput:
-    """A claim as a caller asks for it."""
+    """A claim as a caller asks for it. `extra` joins the transaction; it was made from the session at `version`, so the
+    claim is refused with `StaleStateError` once the session has moved on."""
 
     mode: str
     message: str | None = None
@@ -82,6 +84,7 @@ class ClaimInput:
     run_id: str | None = None
     opening: Opening = field(default_factory=Opening)
     extra: list[Operation] = field(default_factory=list)
+    version: int | None = None
 
 
 async def claim(engine: Engine, agent: AnyAgent, session_id: str, ask: ClaimInput, delivery: Delivery) -> Claimed:
@@ -93,6 +96,8 @@ async def claim(engine: Engine, agent: AnyAgent, session_id: str, ask: ClaimInpu
             raise SessionNotFoundError(session_id)
         if session is not None and ask.run_id is not None and session.run_id == ask.run_id:
             raise AgentAlreadyRunningError(session_id, session.run_id)
+        if ask.version is not None and (session is None or session.version != ask.version):
+            raise StaleStateError(f"session {session_id!r} changed since it was read")
         claimed = await _try(engine, agent, session_id, session, ask, delivery)
         if claimed is not None:
             return claimed
@@ -158,7 +163,7 @@ async def _try(
         run_id=run_id,
         now=now,
     )
-    base, state, patches = await _state(engine, agent, session, plan, open_rows, ask)
+    state, patches = await _state(engine, agent, session, plan, open_rows, ask)
     new = _session(agent, session_id, session, ask, plan, run_id, turn, now, delivery, engine.settings.lease_s)
     row, checkpoint_put = checkpoint(new, now, state=state, patches=patches)
     info = await engine.streams.info(new.stream_id)
@@ -197,8 +202,8 @@ async def _state(
     plan: ClaimPlan,
     open_rows: OpenRows | None,
     ask: ClaimInput,
-) -> tuple[JsonObject, JsonObject | None, list[JsonObject]]:
-    """(state before, new state or None, patches): what a closed step's tools did and what the input asks is merged in."""
+) -> tuple[JsonObject | None, list[JsonObject]]:
+    """(new state or None, patches): what a closed step's tools did and what the input asks is merged in."""
     if session is None or not plan.state_at:
         before: JsonObject = {}
         after = agent.initial_state()
@@ -212,10 +217,10 @@ async def _state(
     if ask.state:
         after = check_state(agent, {**after, **ask.state})
     if session is None:
-        return before, after, diff({}, after, agent.array_delta_mode) if after else []
+        return after, diff({}, after, agent.array_delta_mode) if after else []
     if after == before:
-        return before, None, []
-    return before, after, diff(before, after, agent.array_delta_mode)
+        return None, []
+    return after, diff(before, after, agent.array_delta_mode)
 
 
 def _session(

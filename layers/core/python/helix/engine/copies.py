@@ -14,6 +14,7 @@ from helix.core.errors import (
     InvalidInputError,
     SessionExistsError,
 )
+from helix.core.json import JsonObject
 from helix.core.rows import (
     AnyEntry,
     AssistantRow,
@@ -57,9 +58,10 @@ async def clone_session(
         count = await _boundary(engine, source, lineage, from_message_index)
         point = await _nearest(engine, source, lineage, count)
     else:
-        point = await engine.history.checkpoint(source_id, from_checkpoint_id or source.checkpoint)
-        if point is None:
+        found = await engine.history.checkpoint(source_id, from_checkpoint_id or source.checkpoint)
+        if found is None:
             raise CheckpointNotFoundError(f"session {source_id!r} has no checkpoint {from_checkpoint_id!r}")
+        point = found
         lineage = await engine.history.lineage(source_id, point.lineage)
         count = point.count
     state = await engine.history.state_at(source_id, source.created_at, point.state_at)
@@ -86,9 +88,7 @@ async def clone_session(
     return target
 
 
-async def _copy(
-    engine: Engine, target: SessionRow, entries: Sequence[AnyEntry], state: dict[str, object], now: float
-) -> None:
+async def _copy(engine: Engine, target: SessionRow, entries: Sequence[AnyEntry], state: JsonObject, now: float) -> None:
     """Messages first, invisible; then the session, which shows them. A marker keeps two copies to one target apart."""
     owner = engine.ids.new("copy")
     marker = row_key(target.session_id, "copying")
@@ -108,7 +108,7 @@ async def _copy(
                     copied = copied.model_copy(update={"children": {}})
                 puts.append(entry_put(target.session_id, 0, index, copied))
             await engine.store.transact("copy_messages", puts)
-        _, put = checkpoint(target, now, state=state)  # type: ignore[arg-type]
+        _, put = checkpoint(target, now, state=state)
         listed = Put(index_key(target), {"agent_type": target.agent_type, "created_at": now})
         show = Put(session_key(target.session_id), target.dump(), ABSENT)
         finish: list[Operation] = [show, Delete(marker, When(equal={"owner": owner})), put, listed]
@@ -131,7 +131,7 @@ async def _boundary(engine: Engine, source: SessionRow, lineage: LineageRow, wan
 
 async def _nearest(engine: Engine, source: SessionRow, lineage: LineageRow, count: int) -> CheckpointRow:
     """The newest checkpoint of this history with at most `count` messages; the first one if none is that early."""
-    reach = {**{owner: upto for owner, upto in lineage.chain}, lineage.lineage: source.count}
+    reach = {**dict(lineage.chain), lineage.lineage: source.count}
     end: str | None = "c$"
     oldest: CheckpointRow | None = None
     while True:

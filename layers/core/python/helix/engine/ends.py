@@ -5,6 +5,9 @@ Law: `finish_run` depends on the run row, not on who set it; repeating any part 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from helix.core.agents import AnyAgent
 from helix.core.rows import ErrorInfo, RunRow, SessionRow, StopRow, guard_sort, run_sort, stop_sort
 from helix.engine.announcing import announce_end
@@ -67,7 +70,7 @@ async def guarded_hook(
     session: SessionRow,
     run_id: str,
     name: str,
-    payload: dict[str, object],
+    payload: Mapping[str, Any],
     stream: RunStream | None = None,
 ) -> None:
     """A run-level hook: called until its guard row is written, so at least once; its event id lets it be dropped twice."""
@@ -112,7 +115,7 @@ async def _put_stop(engine: Engine, session_id: str, stop: StopRow) -> bool:
 async def abort(
     engine: Engine, agent: AnyAgent, session_id: str, reason: str | None, delivery: Delivery
 ) -> list[Claimed]:
-    """Fail the running session for good, its running sub-agents too. Idempotent; a session that does not run stays as it is."""
+    """Fail the running session for good, its sub-agents too. Idempotent; one that does not run stays as it is."""
     while True:
         session = await engine.history.existing(session_id)
         if session.status != "running":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -49,7 +49,7 @@ class SessionState(Record):
     output: JsonValue = None
     error: ErrorInfo | None = None
     pending: list[Pending] = Field(default_factory=list)
-    usage: Usage = Field(default_factory=Usage)
+    usage: Usage = Usage()
     aborted: bool = False
     abort_reason: str | None = None
     parent_session_id: str | None = None
@@ -254,9 +254,16 @@ def _limit(limit: int) -> int:
     return limit
 
 
-async def recover_conversation(store: StateStore, session_id: str) -> tuple[list[AnyMessage], bool]:
-    """(messages, can_resume): the conversation with its pairs repaired, and whether resume or retry would work. Reads only."""
+class RecoveredConversation(NamedTuple):
+    """The conversation with its pairs repaired, and whether `resume` or `retry` would go on with it."""
+
+    messages: list[AnyMessage]
+    can_resume: bool
+
+
+async def recover_conversation(store: StateStore, session_id: str) -> RecoveredConversation:
+    """What is left of a session, for whoever shows it or goes on with it. Reads only."""
     sessions = Sessions(store)
     state = await sessions.get(session_id)
     resumable = state.status in ("interrupted", "paused") or (state.status == "failed" and not state.aborted)
-    return await sessions.load_conversation_messages(session_id), resumable
+    return RecoveredConversation(await sessions.load_conversation_messages(session_id), resumable)

@@ -13,6 +13,7 @@ from helix.core.folding import Next, decide_next, missing
 from helix.core.messages import ToolCallRequest
 from helix.core.planning import StepProcessingPlan, plan_step_processing
 from helix.core.rows import (
+    AnyEntry,
     AssistantRow,
     CallRow,
     ChildRef,
@@ -141,7 +142,8 @@ async def _open(
         if request.id in written:
             ops.append(entry_put(session.session_id, session.lineage, base + 1 + place, written[request.id]))
     if not await commit(engine, "stage", ops, lambda: _staged_by(engine, session, base, row.attempt_id)):
-        return await _lost(engine, session, row.usage)
+        await _lost(engine, session, row.usage)
+        return None
     _announce_commit(stream, row)
     for place_row in written.values():
         if place_row.state == "asked":
@@ -178,15 +180,17 @@ async def _commit(
     if status != "running":
         ops.append(end(new, status, now, output=next_.output, error=next_.error, completion_reason=next_.reason))
     ops = [session_put(new, at(session)), put, *ops]
-    for place, entry in enumerate([row, *calls]):
+    entries: list[AnyEntry] = [row, *calls]
+    for place, entry in enumerate(entries):
         ops.append(entry_put(session.session_id, session.lineage, session.count + place, entry))
     won = await commit(engine, "commit", ops, lambda: _staged_by(engine, session, session.count, row.attempt_id))
     if not won:
-        return await _lost(engine, session, row.usage)
-    engine.history.remember(session, session.count, [row, *calls])
+        await _lost(engine, session, row.usage)
+        return None
+    engine.history.remember(session, session.count, entries)
     _announce_commit(stream, row)
     announce_fold(stream, point)
-    await tell_history(engine, agent, new, [row, *calls], [], stream)
+    await tell_history(engine, agent, new, entries, [], stream)
     return Over(status) if status != "running" else Tools(row.step, ())
 
 
@@ -208,7 +212,8 @@ async def _fail(engine: Engine, session: SessionRow, error: ErrorInfo | None, us
     ended = end(new, "failed", now, error=error)
     ops: list[Operation] = [session_put(new, at(session)), ended]
     if not await commit(engine, "end_failed", ops, lambda: _failed_by(engine, session)):
-        return await _lost(engine, session, usage)
+        await _lost(engine, session, usage)
+        return None
     return Over("failed")
 
 

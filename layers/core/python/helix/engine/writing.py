@@ -72,7 +72,7 @@ def checkpoint(
     patches: Sequence[JsonObject] = (),
     warnings: Sequence[str] = (),
 ) -> tuple[CheckpointRow, Put]:
-    """The checkpoint of `session` as it will be written: sets `session.checkpoint`, and `state_at` if there is a new state."""
+    """The checkpoint of `session` as it will be written: sets its `checkpoint`, and `state_at` if there is a new state."""
     ident = checkpoint_id(session.session_id, session.step, now, session.version)
     session.checkpoint = ident
     if state is not None:

@@ -14,7 +14,6 @@ from helix.adapters.system import SystemClock, SystemIds
 from helix.core.agents import Agent, AnyAgent
 from helix.core.chunks import StreamChunk
 from helix.core.errors import (
-    AgentNotFoundError,
     InvalidInputError,
     SessionNotFoundError,
 )
@@ -94,7 +93,7 @@ class LocalExecutor:
         await self.close()
 
     async def close(self) -> None:
-        """Stop this process's runs where they are (their leases are given back, so `resume` works at once), close the store."""
+        """Stop this process's runs where they are, giving back their leases (so `resume` works at once); close the store."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -384,10 +383,7 @@ class LocalExecutor:
             found = known.find_agent(name)
             if found is not None:
                 return found
-        agent = self.registry.get(name)
-        if agent is None:
-            raise AgentNotFoundError(f"agent {name!r} is not known here: pass it, or register it before resuming")
-        return agent
+        return self.registry.resolve(name)
 
     def _model_of(self, agent: AnyAgent) -> LLMAdapter:
         if agent.function is not None:
