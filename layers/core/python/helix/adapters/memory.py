@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+
+from pydantic_core import from_json
 
 from helix.adapters.watching import Watchers
 from helix.core.errors import ConditionFailedError
@@ -39,7 +40,7 @@ class MemoryStateStore:
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
         with self._lock:
             texts = [self._rows.get(key) for key in keys]
-        return [None if text is None else json.loads(text) for text in texts]
+        return [None if text is None else from_json(text) for text in texts]
 
     async def query(
         self,
@@ -58,7 +59,7 @@ class MemoryStateStore:
                 chosen.reverse()
             keys = [Key(table, partition, sort) for sort in chosen[:limit]]
             texts = [self._rows[key] for key in keys]
-        return [Row(key, json.loads(text)) for key, text in zip(keys, texts, strict=True)]
+        return [Row(key, from_json(text)) for key, text in zip(keys, texts, strict=True)]
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         check_operations(name, operations)
@@ -68,7 +69,7 @@ class MemoryStateStore:
                 text = self._rows.get(operation.key)
                 value: Value | None = None
                 if operation.when is not None or isinstance(operation, Update):
-                    value = None if text is None else json.loads(text)
+                    value = None if text is None else from_json(text)
                     refused = operation.when is not None and not operation.when.holds(value)
                     if refused or (isinstance(operation, Update) and value is None):
                         raise ConditionFailedError(name, index)

@@ -8,7 +8,6 @@ nobody and takes less time than handing it over. Rows are JSON text, so `sqlite3
 from __future__ import annotations
 
 import asyncio
-import json
 import sqlite3
 import threading
 import time
@@ -17,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal, TypeVar
+
+from pydantic_core import from_json
 
 from helix.adapters.watching import Watchers
 from helix.core.errors import ConditionFailedError, StoreError
@@ -84,11 +85,14 @@ class SQLiteStateStore:
         sql += f" ORDER BY sort {'DESC' if reverse else 'ASC'} LIMIT ?"
         values.append(-1 if limit is None else limit)
         rows = await self._read(lambda db: db.execute(sql, values).fetchall())
-        return [Row(Key(table, partition, sort), json.loads(text)) for sort, text in rows]
+        return [Row(Key(table, partition, sort), from_json(text)) for sort, text in rows]
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         check_operations(name, operations)
-        await self._run(lambda db: _transact(db, name, operations))
+        # Segments alone need no sync of their own: the commit that makes their text final comes later in the same
+        # write-ahead log, and syncs them with it.
+        relaxed = self._synchronous == "FULL" and all(o.key.table == "streams" for o in operations)
+        await self._run(lambda db: _transact(db, name, operations, relaxed))
         self._watchers.wake((o.key.table, o.key.partition) for o in operations if not isinstance(o, Check))
 
     def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
@@ -197,10 +201,12 @@ def _patiently(db: sqlite3.Connection, sql: str, timeout_s: float) -> None:
 def _load(db: sqlite3.Connection, key: Key) -> Value | None:
     sql = f"SELECT value FROM {key.table} WHERE partition = ? AND sort = ?"
     row = db.execute(sql, (key.partition, key.sort)).fetchone()
-    return None if row is None else json.loads(row[0])
+    return None if row is None else from_json(row[0])
 
 
-def _transact(db: sqlite3.Connection, name: str, operations: Sequence[Operation]) -> None:
+def _transact(db: sqlite3.Connection, name: str, operations: Sequence[Operation], relaxed: bool) -> None:
+    if relaxed:
+        db.execute("PRAGMA synchronous = NORMAL")
     db.execute("BEGIN IMMEDIATE")
     try:
         for index, operation in enumerate(operations):
@@ -208,7 +214,11 @@ def _transact(db: sqlite3.Connection, name: str, operations: Sequence[Operation]
     except BaseException:
         db.execute("ROLLBACK")
         raise
-    db.execute("COMMIT")
+    else:
+        db.execute("COMMIT")
+    finally:
+        if relaxed:
+            db.execute("PRAGMA synchronous = FULL")
 
 
 def _apply(db: sqlite3.Connection, name: str, index: int, operation: Operation) -> None:

@@ -201,8 +201,8 @@ StreamChunk: TypeAlias = AnyChunk | UnknownChunk
 
 _adapter: TypeAdapter[AnyChunk] | None = None
 CHUNK_CLASSES: dict[str, type[ChunkBase]] = {
-    cls.model_fields["type"].default: cls for cls in ChunkBase.__subclasses__() if "type" in cls.model_fields and cls is not UnknownChunk
-}  # fmt: skip
+    cls.model_fields["type"].default: cls for cls in ChunkBase.__subclasses__() if cls is not UnknownChunk
+}
 CHUNK_TYPES = frozenset(CHUNK_CLASSES)
 
 

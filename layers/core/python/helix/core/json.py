@@ -16,11 +16,13 @@ else:
     JsonValue = Any
 JsonObject: TypeAlias = dict[str, JsonValue]
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
 
 def dumps(value: object) -> str:
     """Compact JSON text of `value`. NaN, infinities and non-JSON types raise `InvalidInputError`: nothing is guessed."""
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return _encode(value)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(f"value is not JSON: {error}") from error
 

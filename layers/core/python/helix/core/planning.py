@@ -178,12 +178,12 @@ def _requests(result: ToolCallsStepResult, used: Collection[str]) -> tuple[list[
         found.setdefault(child.id, []).append(request)
         ids.append(child.id)
     order = result.order if sorted(result.order) == sorted(ids) else ids
-    taken = set(used)
+    taken: set[str] = set()
     requests = []
     for ident in order[:MAX_CALLS_PER_STEP]:
         request = found[ident].pop(0)
         fresh, n = request.id or "call", 1
-        while fresh in taken:
+        while fresh in taken or fresh in used:
             n += 1
             fresh = f"{request.id or 'call'}_{n}"
         taken.add(fresh)

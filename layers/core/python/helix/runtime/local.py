@@ -93,7 +93,7 @@ class LocalExecutor:
         await self.close()
 
     async def close(self) -> None:
-        """Stop this process's runs where they are, giving back their leases (so `resume` works at once); close the store."""
+        """Stop this process's runs where they are, giving back their leases: `resume` works at once. Close the store."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

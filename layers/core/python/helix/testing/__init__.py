@@ -1,0 +1,8 @@
+"""Helpers for people who test agents and who write adapters. Import the module you need; nothing is loaded here.
+
+contracts        pytest classes that every adapter of a port must pass, races included
+crash            crash points: end the process at any call to a store or stream
+invariants       what must hold of a session's rows and stream at every moment
+broken           stores that break one law each: proof that the contracts bite
+openai_server    an OpenAI-compatible server on loopback
+"""

@@ -1,0 +1,152 @@
+"""What must hold of a session's messages, lineages and checkpoints at every moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from helix.core.patches import apply, same
+from helix.core.rows import AnyEntry, AssistantRow, CallRow, CheckpointRow, SessionRow, UserRow, checkpoint_version
+from helix.core.status import ENDS
+from helix.testing.session_rows import SessionRows
+
+GIVERS = frozenset({"tool", "answer", "plan", "policy", "close", "child"})
+
+
+def check_history(rows: SessionRows, session: SessionRow) -> list[str]:
+    return [
+        *_lineages(rows, session),
+        *check_messages("history", rows.history(session.lineage, session.count), session.step),
+        *_open_step(rows, session),
+        *_checkpoints(rows, session),
+        *_states(rows),
+        *_authors(rows, session),
+    ]
+
+
+def check_messages(name: str, entries: Sequence[AnyEntry | None], step: int) -> Iterator[str]:
+    """pairs_whole and one_answer_per_step: calls have their one result right behind them, steps are 1, 2, 3, ..."""
+    expected: list[str] = []
+    seen: set[str] = set()
+    answers = 0
+    for index, entry in enumerate(entries):
+        if entry is None:
+            yield f"checkpoint_forever: message {index} of {name} is missing"
+            return
+        if expected:
+            if not isinstance(entry, CallRow) or entry.call_id != expected[0] or entry.state != "done":
+                yield f"pairs_whole: message {index} of {name} is no result of {expected[0]!r}: {entry!r}"
+                return
+            expected.pop(0)
+            yield from _done(name, entry)
+        elif isinstance(entry, CallRow):
+            yield f"pairs_whole: message {index} of {name} is a result without its call: {entry!r}"
+            return
+        elif isinstance(entry, AssistantRow):
+            answers += 1
+            if entry.step != answers:
+                yield f"one_answer_per_step: answer {answers} of {name} is of step {entry.step}"
+            expected = [call.id for call in entry.tool_calls]
+            if len(set(expected)) != len(expected) or seen & set(expected):
+                yield f"pairs_whole: {name} has a call id twice: {expected}"
+            seen.update(expected)
+    if expected:
+        yield f"pairs_whole: {name} ends before the results of {expected}"
+    if answers != step:
+        yield f"one_answer_per_step: {name} has {answers} answers and stands at step {step}"
+
+
+def _done(name: str, row: CallRow) -> Iterator[str]:
+    if row.content is None or (row.success is None and row.by != "close"):
+        yield f"result_immutable: call {row.call_id!r} of {name} is done without a result"
+    if row.by not in GIVERS:
+        yield f"result_immutable: call {row.call_id!r} of {name} was done by {row.by!r}"
+
+
+def _lineages(rows: SessionRows, session: SessionRow) -> Iterator[str]:
+    if not session.lineage <= session.lineages:
+        yield f"checkpoint_forever: lineage {session.lineage} of {session.lineages}"
+    for number in range(1, session.lineages + 1):
+        row = rows.lineages.get(number)
+        if row is None:
+            yield f"checkpoint_forever: lineage {number} is missing"
+        elif row.start != max((upto for _, upto in row.chain), default=0):
+            yield f"checkpoint_forever: lineage {number} starts at {row.start}, its chain is {row.chain}"
+    extra = set(rows.lineages) - set(range(session.lineages + 1))
+    if extra:
+        yield f"zombie_invisible: lineages {sorted(extra)} belong to nobody"
+
+
+def _open_step(rows: SessionRows, session: SessionRow) -> Iterator[str]:
+    """The open step is whole, and nothing lies beyond it in the current lineage."""
+    end = session.count
+    if session.open is not None:
+        step = session.open
+        end = step.base + 1 + step.calls
+        answer = rows.entries.get((session.lineage, step.base))
+        if step.base != session.count or step.step != session.step + 1:
+            yield f"answer_fits_history: open step {step!r} on history of {session.count}, step {session.step}"
+        if not isinstance(answer, AssistantRow):
+            yield f"staged_answer_immutable: the open step's answer is missing: {answer!r}"
+            return
+        if (answer.step, answer.attempt, answer.run_id) != (step.step, step.attempt, step.run_id):
+            yield f"staged_answer_immutable: the open step {step!r} has an answer of {answer.run_id!r}, {answer.step}"
+        if len(answer.tool_calls) != step.calls:
+            yield f"pairs_whole: the open step counts {step.calls} calls, its answer has {len(answer.tool_calls)}"
+        for place, request in enumerate(answer.tool_calls):
+            row = rows.entries.get((session.lineage, step.base + 1 + place))
+            if row is None:
+                continue
+            if not isinstance(row, CallRow) or row.call_id != request.id or row.step != step.step:
+                yield f"pairs_whole: call {place} of the open step is {request.id!r}, its row {row!r}"
+            elif row.state == "done":
+                yield from _done("the open step", row)
+            elif (row.state == "claimed" and row.owner is None) or (row.state == "asked" and row.ask is None):
+                yield f"no_finished_tool_again: call {request.id!r} is {row.state!r} by nobody"
+    beyond = [index for lineage, index in rows.entries if lineage == session.lineage and index >= end]
+    if beyond:
+        yield f"zombie_invisible: messages {sorted(beyond)} lie beyond the end of history ({end})"
+
+
+def _checkpoints(rows: SessionRows, session: SessionRow) -> Iterator[str]:
+    for point in rows.checkpoints.values():
+        if f"c#{checkpoint_version(rows.session_id, point.id):010d}" not in rows.values:
+            yield f"checkpoint_forever: checkpoint {point.id!r} is not found by its id"
+        if point.status not in ENDS | {"running"}:
+            yield f"checkpoint_forever: checkpoint {point.id!r} has status {point.status!r}"
+        if point.run_id and point.run_id not in rows.runs:
+            yield f"checkpoint_forever: checkpoint {point.id!r} is of no run: {point.run_id!r}"
+        holder = rows.checkpoints.get(point.state_at)
+        if holder is None or holder.state is None:
+            yield f"checkpoint_forever: checkpoint {point.id!r} has its state at {point.state_at!r}, where none is"
+        yield from check_messages(f"checkpoint {point.id!r}", rows.history(point.lineage, point.count), point.step)
+    latest = rows.checkpoints.get(session.checkpoint)
+    if latest is None:
+        yield f"checkpoint_forever: the session's checkpoint {session.checkpoint!r} is missing"
+        return
+    here = (session.lineage, session.count, session.step, session.state_at)
+    if (latest.lineage, latest.count, latest.step, latest.state_at) != here:
+        yield f"answer_fits_history: the session stands at {here}, its checkpoint is {latest!r}"
+
+
+def _states(rows: SessionRows) -> Iterator[str]:
+    """Within a lineage, a checkpoint's patches lead from the state before it to its own."""
+    before: CheckpointRow | None = None
+    for point in rows.checkpoints_in_order():
+        held = rows.checkpoints.get(before.state_at) if before is not None else None
+        if before is not None and before.lineage == point.lineage and held is not None and held.state is not None:
+            wanted = apply(held.state, point.patches)
+            found = rows.checkpoints.get(point.state_at)
+            if found is not None and found.state is not None and not same(wanted, found.state):
+                yield f"answer_fits_history: patches of {point.id!r} give {wanted}, its state is {found.state}"
+        before = point
+
+
+def _authors(rows: SessionRows, session: SessionRow) -> Iterator[str]:
+    """zombie_invisible: what is written was written for a run of this session (a copy keeps its source's)."""
+    if session.forked_from is not None:
+        return
+    for place, entry in rows.entries.items():
+        if entry.run_id is not None and entry.run_id not in rows.runs:
+            yield f"zombie_invisible: message {place} is of no run: {entry.run_id!r}"
+        if isinstance(entry, UserRow) and not entry.content:
+            yield f"pairs_whole: message {place} is empty"

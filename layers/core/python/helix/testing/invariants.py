@@ -1,0 +1,223 @@
+"""The invariants of PROTOCOL 12 as far as rows and stream can show them: for property tests and crash tests.
+
+Law: reads only. What it checks holds at every moment, in mid-run and after a crash; `at_rest` adds what must hold once
+no worker works and ended runs had their effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from helix.core.rows import AssistantRow, CallRow, RunRow, SessionRow
+from helix.core.status import CLAIMS, ENDS, FINAL_RUNS
+from helix.ports.state_store import StateStore
+from helix.ports.streams import StreamManager
+from helix.testing.history_invariants import check_history
+from helix.testing.journal import Journal
+from helix.testing.session_rows import SessionRows, read_session_rows
+from helix.testing.stream_invariants import check_stream
+
+
+class InvariantViolation(AssertionError):
+    """`problems` are `property: what was found` lines."""
+
+    def __init__(self, session_id: str, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("\n  ".join([f"session {session_id!r} breaks its invariants:", *problems]))
+
+
+async def check_session(
+    store: StateStore,
+    streams: StreamManager,
+    session_id: str,
+    *,
+    at_rest: bool = False,
+    journal: Journal | None = None,
+) -> None:
+    """Raise `InvariantViolation` with all that is wrong with the session, its sub-agents' sessions and its stream.
+
+    at_rest: nobody works on the session any more, and its effects were completed. journal: remembers what it saw, so
+    that a later check finds what changed and must not have.
+    """
+    problems = await find_problems(store, streams, session_id, at_rest=at_rest, journal=journal)
+    if problems:
+        raise InvariantViolation(session_id, problems)
+
+
+async def find_problems(
+    store: StateStore,
+    streams: StreamManager,
+    session_id: str,
+    *,
+    at_rest: bool = False,
+    journal: Journal | None = None,
+) -> list[str]:
+    """Like `check_session`, as a list."""
+    tree = await read_tree(store, session_id)
+    problems = [f"{rows.session_id}: {p}" for rows in tree for p in check_rows(rows, at_rest=at_rest)]
+    problems += check_children(tree, at_rest=at_rest)
+    root = tree[0]
+    if root.session is not None and root.session.parent is None and root.session.status != "deleting":
+        problems += await check_stream(streams, root.session.stream_id, tree, at_rest=at_rest)
+    if journal is not None:
+        problems += [problem for rows in tree for problem in journal.see(rows)]
+        if root.session is not None:
+            problems += await journal.see_stream(streams, root.session.stream_id)
+    return problems
+
+
+async def read_tree(store: StateStore, session_id: str) -> list[SessionRows]:
+    """The session first, then its sub-agents' sessions, in every lineage. Parents are read before children."""
+    tree = [await read_session_rows(store, session_id)]
+    for rows in tree:
+        for entry in rows.entries.values():
+            for ref in entry.children.values() if isinstance(entry, AssistantRow) else ():
+                child = await read_session_rows(store, ref.session_id)
+                if child.values:
+                    tree.append(child)
+    return tree
+
+
+def check_rows(rows: SessionRows, *, at_rest: bool = False) -> list[str]:
+    """Problems of one session's rows."""
+    session = rows.session
+    if session is None:
+        return list(_absent(rows))
+    if session.status == "deleting":
+        return []
+    problems = [*_session(rows, session), *_runs(rows, session), *check_history(rows, session)]
+    if at_rest:
+        problems += _at_rest(rows, session)
+    return problems
+
+
+def _absent(rows: SessionRows) -> Iterator[str]:
+    """Without a session row there is nothing, or the beginning of a copy."""
+    left = [sort for sort in rows.values if not sort.startswith("m#") and sort != "copying"]
+    if left or (rows.values and "copying" not in rows.values):
+        yield f"zombie_invisible: rows without a session: {sorted(rows.values)[:5]}"
+
+
+def _session(rows: SessionRows, session: SessionRow) -> Iterator[str]:
+    if session.status not in ENDS | {"running"}:
+        yield f"legal_transitions: status {session.status!r} is not in the table"
+    if session.claim is not None and session.open is not None:
+        yield "no_answer_rebought: a step is being bought while another is open"
+    if session.claim is not None and session.claim.step != session.step + 1:
+        yield f"no_answer_rebought: claim on step {session.claim.step}, history ends at {session.step}"
+    if session.status != "running":
+        if session.claim is not None or session.blocks:
+            yield "effects_once: the session does not run and still holds a claim or money"
+        if session.lease_owner is not None:
+            yield f"effects_once: the session does not run and {session.lease_owner!r} holds its lease"
+    if session.status == "completed" and session.open is not None:
+        yield "pairs_whole: completed with an open step"
+    if (session.error is not None) != (session.status == "failed"):
+        yield f"legal_transitions: status {session.status!r} with error {session.error!r}"
+    if session.status == "paused":
+        yield from _paused(rows, session)
+    elif session.pending:
+        yield f"no_answer_lost: {session.status!r} with pending calls"
+    if session.aborted and session.status != "failed":
+        yield f"legal_transitions: aborted, but {session.status!r}"
+
+
+def _paused(rows: SessionRows, session: SessionRow) -> Iterator[str]:
+    run = rows.runs.get(session.run_id)
+    if not session.pending and (run is None or run.reason != "budget_exceeded"):
+        yield "no_answer_lost: paused and waits for nothing"
+    calls = {e.call_id: e for e in rows.entries.values() if isinstance(e, CallRow)}
+    for pending in session.pending:
+        row = calls.get(pending.call_id)
+        wanted = "claimed" if pending.kind == "child" else "asked"
+        if row is None or row.state != wanted:
+            yield f"no_answer_lost: paused on call {pending.call_id!r}, which is {row.state if row else 'missing'!r}"
+
+
+def _runs(rows: SessionRows, session: SessionRow) -> Iterator[str]:
+    runs = rows.runs_in_order()
+    first = 1 if session.forked_from is None or runs else 0
+    turns = [run.turn for run in runs]
+    if turns != list(range(first, session.turn + 1)) and not (not runs and session.turn == 0):
+        yield f"one_winner_per_claim: turn is {session.turn}, and there are runs of turns {turns}"
+    if runs and runs[-1].run_id != session.run_id:
+        yield f"one_winner_per_claim: current run is {session.run_id!r}, newest {runs[-1].run_id!r}"
+    if [run.run_id for run in runs] != sorted(rows.runs):
+        yield "one_winner_per_claim: run ids do not sort by turn"
+    for before, run in zip([None, *runs[:-1]], runs, strict=True):
+        yield from _run(rows, session, before, run)
+    for run_id in rows.stops:
+        if run_id not in rows.runs:
+            yield f"interrupt_own_run: a stop of a run that is not there: {run_id!r}"
+
+
+def _run(rows: SessionRows, session: SessionRow, before: RunRow | None, run: RunRow) -> Iterator[str]:
+    name = f"run of turn {run.turn}"
+    current = run.run_id == session.run_id
+    if current and run.status != session.status:
+        yield f"legal_transitions: {name} is {run.status!r}, its session {session.status!r}"
+    if not current and run.status not in FINAL_RUNS:
+        yield f"legal_transitions: {name} has a successor and is {run.status!r}"
+    if run.mode not in CLAIMS:
+        yield f"legal_transitions: {name} has mode {run.mode!r}"
+    expected = before.run_id if before is not None else ("" if session.forked_from is not None else None)
+    if (run.previous_run_id or None) != (expected or None):
+        yield f"one_winner_per_claim: {name} follows {run.previous_run_id!r}, not {expected!r}"
+    if run.effects == "done" and run.status == "running":
+        yield f"effects_once: {name} runs and had its effects"
+    if (run.ended_at is None) != (run.status == "running"):
+        yield f"legal_transitions: {name} is {run.status!r} and ended at {run.ended_at}"
+    if (run.error is not None) != (run.status == "failed"):
+        yield f"legal_transitions: {name} is {run.status!r} with error {run.error!r}"
+    if current and run.status != "running" and (run.output, run.error) != (session.output, session.error):
+        yield f"legal_transitions: {name} and its session tell different ends"
+    if None in rows.history(run.start_lineage, run.start_count):
+        yield f"checkpoint_forever: {name} began on messages that are not there"
+
+
+def _at_rest(rows: SessionRows, session: SessionRow) -> Iterator[str]:
+    if session.status == "running":
+        yield f"never_stuck: run {session.run_id!r} runs, and nobody works"
+    for run in rows.runs.values():
+        if run.status != "running" and run.effects != "done":
+            yield f"effects_once: run of turn {run.turn} is {run.status!r} without its effects"
+
+
+def check_children(tree: list[SessionRows], *, at_rest: bool) -> list[str]:
+    """one_child, told_once and parent_wakes over a tree as `read_tree` gives it."""
+    by_id = {rows.session_id: rows for rows in tree}
+    problems: list[str] = []
+    if len(by_id) != len(tree):
+        problems.append("one_child: two calls name one child session")
+    for rows in tree[1:]:
+        child = rows.session
+        if child is None or child.status == "deleting":
+            continue
+        parent = by_id.get(child.parent.session_id) if child.parent is not None else None
+        if parent is None or child.parent is None:
+            problems.append(f"one_child: {child.session_id!r} does not know its parent")
+            continue
+        calls = [entry for entry in parent.entries.values() if isinstance(entry, CallRow) and entry.child is not None]
+        told = [row for row in calls if row.child is not None and row.child.session_id == child.session_id]
+        problems += _told(child, rows, told, parent, at_rest=at_rest)
+    return problems
+
+
+def _told(
+    child: SessionRow, rows: SessionRows, told: list[CallRow], parent: SessionRows, *, at_rest: bool
+) -> Iterator[str]:
+    call_id = child.parent.call_id if child.parent is not None else ""
+    if len(told) != 1:
+        yield f"one_child: call {call_id!r} of child {child.session_id!r} has {len(told)} rows"
+        return
+    row = told[0]
+    if row.call_id != call_id:
+        yield f"one_child: child {child.session_id!r} is of call {call_id!r}, and call {row.call_id!r} has it"
+    if row.state == "done" and row.by == "child":
+        ended = [run for run in rows.runs.values() if run.status in ("completed", "failed")]
+        if not any((run.status == "completed") == row.success for run in ended):
+            yield f"told_once: call {call_id!r} has a result that no run of {child.session_id!r} gave"
+    current = parent.session
+    waits = current is not None and current.open is not None and current.open.step == row.step
+    if at_rest and waits and row.state != "done" and child.status in ("completed", "failed"):
+        yield f"parent_wakes: child {child.session_id!r} is {child.status!r}, and its parent was not told"

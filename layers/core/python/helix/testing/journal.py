@@ -1,0 +1,94 @@
+"""What must not change from one moment to the next: a memory for repeated checks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from helix.core.rows import CallRow
+from helix.core.status import FINAL_RUNS
+from helix.core.wire import StreamMessage
+from helix.ports.streams import StreamManager
+from helix.testing.session_rows import SessionRows
+
+
+@dataclass(slots=True)
+class Journal:
+    """Hand the same journal to every `check_session` of one test. Sessions that were deleted are forgotten."""
+
+    _seen: dict[str, SessionRows] = field(default_factory=dict)
+    _streams: dict[str, list[StreamMessage]] = field(default_factory=dict)
+
+    def forget(self, session_id: str) -> None:
+        self._seen.pop(session_id, None)
+        self._streams.pop(session_id, None)
+
+    def see(self, now: SessionRows) -> list[str]:
+        """What changed since the last look and must not have."""
+        before = self._seen.pop(now.session_id, None)
+        if now.session is None or now.session.status == "deleting":
+            self._streams.pop(now.session_id, None)
+            return []
+        self._seen[now.session_id] = now
+        if before is None or before.session is None or before.session.created_at != now.session.created_at:
+            return []
+        return [f"{now.session_id}: {problem}" for problem in _changes(before, now)]
+
+    async def see_stream(self, streams: StreamManager, stream_id: str) -> list[str]:
+        before = self._streams.get(stream_id, [])
+        now = await read_all(streams, stream_id)
+        self._streams[stream_id] = now
+        if now[: len(before)] != before:
+            return [f"stream_gapless: stream {stream_id!r} changed what it had said"]
+        return []
+
+
+async def read_all(streams: StreamManager, stream_id: str, after: int = 0) -> list[StreamMessage]:
+    """Everything after a sequence, page by page."""
+    found: list[StreamMessage] = []
+    while page := await streams.read(stream_id, found[-1].sequence if found else after):
+        found.extend(page)
+    return found
+
+
+def _changes(before: SessionRows, now: SessionRows) -> list[str]:
+    old, new = before.session, now.session
+    assert old is not None and new is not None
+    problems = []
+    for name in ("version", "turn", "lineages"):
+        if getattr(new, name) < getattr(old, name):
+            problems.append(f"one_winner_per_claim: {name} went back from {getattr(old, name)} to {getattr(new, name)}")
+    if new.version == old.version and (old.status, old.run_id, old.count) != (new.status, new.run_id, new.count):
+        problems.append(f"one_winner_per_claim: version {old.version} has two meanings")
+    for place, entry in before.entries.items():
+        again = now.entries.get(place)
+        final = not isinstance(entry, CallRow) or entry.state == "done"
+        if again is None:
+            problems.append(f"checkpoint_forever: message {place} vanished")
+        elif final and again != entry:
+            problems.append(f"staged_answer_immutable, result_immutable: message {place} was {entry!r}, is {again!r}")
+    for ident, point in before.checkpoints.items():
+        if now.checkpoints.get(ident) != point:
+            problems.append(f"checkpoint_forever: checkpoint {ident!r} changed")
+    for run_id, run in before.runs.items():
+        again_run = now.runs.get(run_id)
+        if again_run is None:
+            problems.append(f"effects_once: run {run_id!r} vanished")
+        elif run.status in FINAL_RUNS and again_run.status != run.status:
+            problems.append(f"legal_transitions: run {run_id!r} was {run.status!r}, is {again_run.status!r}")
+        elif run.effects == "done" and again_run.effects != "done":
+            problems.append(f"effects_once: effects of run {run_id!r} are open again")
+    for number, row in before.lineages.items():
+        if now.lineages.get(number) != row:
+            problems.append(f"checkpoint_forever: lineage {number} changed")
+    problems += _answers(before.values, now.values)
+    return problems
+
+
+def _answers(before: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> list[str]:
+    """first_answer_wins: a call that was approved is never asked for its approval again."""
+    return [
+        f"first_answer_wins: call {value.get('call_id')!r} was approved and is asked for approval again"
+        for sort, value in before.items()
+        if value.get("state") == "approved" and now.get(sort, {}).get("ask") == "approval"
+    ]

@@ -1,0 +1,76 @@
+"""A session as it stands in the store: every row of its partition, read at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from helix.core.lineage import ROOT, spans
+from helix.core.rows import (
+    SESSION,
+    AnyEntry,
+    CheckpointRow,
+    LineageRow,
+    RunRow,
+    SessionRow,
+    StopRow,
+    parse_entry,
+)
+from helix.ports.state_store import Row, StateStore
+
+
+@dataclass(slots=True)
+class SessionRows:
+    """`entries` by (lineage, index); `values` holds every row as stored, by sort key."""
+
+    session_id: str
+    session: SessionRow | None = None
+    runs: dict[str, RunRow] = field(default_factory=dict)
+    checkpoints: dict[str, CheckpointRow] = field(default_factory=dict)
+    lineages: dict[int, LineageRow] = field(default_factory=lambda: {0: ROOT})
+    entries: dict[tuple[int, int], AnyEntry] = field(default_factory=dict)
+    stops: dict[str, StopRow] = field(default_factory=dict)
+    values: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def history(self, lineage: int, count: int) -> list[AnyEntry | None]:
+        """The first `count` messages of a lineage, None where the row is missing."""
+        row = self.lineages.get(lineage)
+        if row is None:
+            return [None] * count
+        places = [(owner, index) for owner, first, end in spans(row, 0, count) for index in range(first, end)]
+        return [self.entries.get(place) for place in places]
+
+    def runs_in_order(self) -> list[RunRow]:
+        return sorted(self.runs.values(), key=lambda run: run.turn)
+
+    def checkpoints_in_order(self) -> list[CheckpointRow]:
+        return [CheckpointRow.model_validate(v) for sort, v in sorted(self.values.items()) if sort.startswith("c#")]
+
+
+async def read_session_rows(store: StateStore, session_id: str) -> SessionRows:
+    """One query: on every adapter the rows of one moment."""
+    return session_rows(session_id, await store.query("sessions", session_id))
+
+
+def session_rows(session_id: str, rows: Sequence[Row]) -> SessionRows:
+    found = SessionRows(session_id)
+    for row in rows:
+        kind, _, rest = row.key.sort.partition("#")
+        found.values[row.key.sort] = row.value
+        match kind:
+            case "r":
+                found.runs[rest] = RunRow.model_validate(row.value)
+            case "c":
+                checkpoint = CheckpointRow.model_validate(row.value)
+                found.checkpoints[checkpoint.id] = checkpoint
+            case "l":
+                found.lineages[int(rest)] = LineageRow.model_validate(row.value)
+            case "m":
+                lineage, _, index = rest.partition("#")
+                found.entries[int(lineage), int(index)] = parse_entry(row.value)
+            case "x":
+                found.stops[rest] = StopRow.model_validate(row.value)
+            case _ if row.key.sort == SESSION:
+                found.session = SessionRow.model_validate(row.value)
+    return found

@@ -1,0 +1,165 @@
+"""What must hold of a stream, beside the rows that it tells of."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from helix.core.planning import parsed_content
+from helix.core.rows import AssistantRow, CallRow
+from helix.core.wire import StreamMessage
+from helix.ports.streams import StreamManager
+from helix.testing.journal import read_all
+from helix.testing.session_rows import SessionRows
+
+Attempt = tuple[int, int]
+
+
+async def check_stream(
+    streams: StreamManager, stream_id: str, tree: Sequence[SessionRows], *, at_rest: bool = False
+) -> list[str]:
+    """Gapless, the same from any start, final text as stored, one end per turn and one `tool_end` per call."""
+    messages = await read_all(streams, stream_id)
+    info = await streams.info(stream_id)
+    problems = list(_dense(stream_id, messages, info.latest_sequence if info is not None else 0))
+    for start in {1, len(messages) // 2, max(0, len(messages) - 1)}:
+        if await read_all(streams, stream_id, start) != messages[start:]:
+            problems.append(f"stream_gapless: read after {start} is not the rest of read after 0")
+    for rows in tree:
+        if rows.session is None or rows.session.status == "deleting":
+            continue
+        told = replay([m for m in messages if m.session_id == rows.session_id])
+        problems += [f"{rows.session_id}: {p}" for p in _told(rows, told, at_rest=at_rest)]
+    return problems
+
+
+def _dense(stream_id: str, messages: Sequence[StreamMessage], latest: int) -> Iterator[str]:
+    sequences = [message.sequence for message in messages]
+    if sequences != list(range(1, len(messages) + 1)):
+        yield f"stream_gapless: stream {stream_id!r} has sequences {sequences}"
+    if latest < len(messages):
+        yield f"stream_gapless: the stream says it ends at {latest}, and has {len(messages)} messages"
+
+
+@dataclass(slots=True)
+class Told:
+    """What a reader of one session has at the end. `texts` are committed: (step, attempt, run) -> text."""
+
+    texts: list[tuple[int, int, str, str]] = field(default_factory=list)
+    open: dict[Attempt, tuple[str, str]] = field(default_factory=dict)
+    tool_ends: list[tuple[str, object, bool]] = field(default_factory=list)
+    ends: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    runs: dict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
+    problems: list[str] = field(default_factory=list)
+    lossy: bool = False
+
+
+def replay(messages: Sequence[StreamMessage]) -> Told:
+    """Read as a client does: text by attempt, kept at `step_committed`, dropped at `step_discarded`."""
+    told = Told()
+    turn = 0
+    for message in messages:
+        if message.turn < turn:
+            told.problems.append(
+                f"zombie_invisible: sequence {message.sequence} is of turn {message.turn}, after {turn}"
+            )
+        if message.turn in told.ends:
+            told.problems.append(
+                f"end_truthful: sequence {message.sequence} comes after the end of turn {message.turn}"
+            )
+        turn = max(turn, message.turn)
+        told.runs[message.turn].add(message.run_id)
+        if message.kind != "chunk":
+            told.ends[message.turn].append(message.status or message.kind)
+            continue
+        chunk = message.chunk or {}
+        step, attempt = chunk.get("step", 0), chunk.get("attempt", 0)
+        assert isinstance(step, int) and isinstance(attempt, int)
+        match chunk.get("type"):
+            case "text_delta":
+                _, text = told.open.get((step, attempt), ("", ""))
+                told.open[step, attempt] = (str(chunk.get("run_id")), text + str(chunk["delta"]))
+            case "step_committed":
+                run_id, text = told.open.pop((step, attempt), (str(chunk.get("run_id")), ""))
+                if text:
+                    told.texts.append((step, attempt, run_id, text))
+            case "step_discarded":
+                told.open.pop((step, attempt), None)
+            case "tool_end":
+                told.tool_ends.append(
+                    (str(chunk["tool_call_id"]), chunk.get("result"), bool(chunk.get("success", True)))
+                )
+            case "stream_resync" if chunk.get("reason") == "chunks were lost":
+                told.lossy = True
+    return told
+
+
+def _told(rows: SessionRows, told: Told, *, at_rest: bool) -> Iterator[str]:
+    yield from told.problems
+    if told.lossy:
+        yield "stream_gapless: chunks were lost"
+    for turn, runs in told.runs.items():
+        known = {run.run_id for run in rows.runs.values() if run.turn == turn}
+        if not runs <= known:
+            yield f"zombie_invisible: turn {turn} was told by {runs}, its run is {known}"
+    for turn, ends in told.ends.items():
+        if len(ends) > 1:
+            yield f"end_truthful: turn {turn} ended {len(ends)} times: {ends}"
+    yield from _texts(rows, told, at_rest=at_rest)
+    yield from _tool_ends(rows, told, at_rest=at_rest)
+    if at_rest:
+        yield from _ends(rows, told)
+
+
+def _texts(rows: SessionRows, told: Told, *, at_rest: bool) -> Iterator[str]:
+    """final_is_committed, both ways: no other text is final, and (at rest) every stored text is."""
+    answers = {(e.step, e.attempt, e.run_id): e.content for e in rows.entries.values() if isinstance(e, AssistantRow)}
+    for step, attempt, run_id, text in told.texts:
+        stored = answers.get((step, attempt, run_id))
+        if stored != text:
+            yield f"final_is_committed: step {step}, attempt {attempt} is final as {text!r}, stored is {stored!r}"
+    counts = Counter((step, attempt, run_id) for step, attempt, run_id, _ in told.texts)
+    for place, count in counts.items():
+        if count > 1:
+            yield f"final_is_committed: {place} was committed {count} times"
+    if at_rest and rows.session is not None and rows.session.forked_from is None:
+        for answer, content in answers.items():
+            if content and answer not in counts:
+                yield f"final_is_committed: the stored text of {answer} never became final on the stream"
+        if told.open:
+            yield f"final_is_committed: text of {sorted(told.open)} was neither committed nor discarded"
+
+
+def _tool_ends(rows: SessionRows, told: Told, *, at_rest: bool) -> Iterator[str]:
+    """One per call, with the stored result. Lineages may use a call id again; then any of its rows may be meant."""
+    calls: defaultdict[str, list[CallRow]] = defaultdict(list)
+    for entry in rows.entries.values():
+        if isinstance(entry, CallRow):
+            calls[entry.call_id].append(entry)
+    counts = Counter(call_id for call_id, _, _ in told.tool_ends)
+    for call_id, count in counts.items():
+        if count > max(1, len(calls[call_id])):
+            yield f"stream_gapless: tool_end of {call_id!r} came {count} times"
+    for call_id, result, success in told.tool_ends:
+        done = [row for row in calls[call_id] if row.state == "done"]
+        if not done:
+            yield f"zombie_invisible: tool_end of {call_id!r}, which is {[row.state for row in calls[call_id]]}"
+        elif not any((parsed_content(row.content), bool(row.success)) == (result, success) for row in done):
+            yield f"result_immutable: tool_end of {call_id!r} says {result!r}, stored is {done[0].content!r}"
+    session = rows.session
+    if at_rest and session is not None and session.forked_from is None:
+        for message in rows.history(session.lineage, session.count):
+            if isinstance(message, CallRow) and message.by != "plan" and message.call_id not in counts:
+                yield f"stream_gapless: call {message.call_id!r} ({message.by}) has no tool_end"
+
+
+def _ends(rows: SessionRows, told: Told) -> Iterator[str]:
+    """The last turn's end is told, and as what it was."""
+    session = rows.session
+    run = rows.runs.get(session.run_id) if session is not None else None
+    if session is None or run is None or session.status == "running":
+        return
+    ends = told.ends.get(run.turn, [])
+    if ends != [session.status]:
+        yield f"end_truthful: turn {run.turn} is {session.status!r}, its stream ended as {ends}"
