@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def around(values: Sequence[float], step: int) -> float:
 
 async def overhead(make: Any) -> list[float]:
     asked = (await run(make(), counting=False)).asked
-    times = [(b - a) * 1000 for a, b in zip(asked, asked[1:], strict=False)]
+    times = [(b - a) * 1000 for a, b in pairwise(asked)]
     return [around(times, step) for step in STEPS]
 
 

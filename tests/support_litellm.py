@@ -124,6 +124,13 @@ def tool(name: str = "add", parameters: JsonObject | None = None, *, strict: boo
     return ToolSpec(name=name, description=f"the tool {name}", parameters=parameters or EMPTY, strict=strict)
 
 
+def openai_event(delta: dict[str, Any], finish: str | None = None) -> bytes:
+    """One event of an OpenAI stream, for what `OpenAIServer` does not say."""
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+    return f"data: {json.dumps(chunk)}\n\n".encode()
+
+
 # --- Anthropic's dialect ---
 
 

@@ -249,6 +249,23 @@ def test_without_litellm_the_error_says_what_to_install() -> None:
     assert "pip install 'helix-agents[models]'" in done.stdout
 
 
+def test_litellms_warnings_break_no_call_where_warnings_are_errors() -> None:
+    code = (
+        "import asyncio, os, warnings\n"
+        "from helix.adapters.models.litellm import LiteLLMAdapter, load_litellm\n"
+        "from helix.testing.openai_server import OpenAIServer\n"
+        "from tests.support_litellm import request\n"
+        "load_litellm()\n"
+        "warnings.resetwarnings()\n"
+        "warnings.simplefilter('error')\n"
+        "with OpenAIServer(['fine']) as server:\n"
+        "    os.environ.update(server.environment())\n"
+        "    print(asyncio.run(LiteLLMAdapter().generate_step(request(max_retries=0))).content)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=110)
+    assert done.stdout == "fine\n", done.stderr
+
+
 async def test_calls_run_side_by_side(serve: Serve) -> None:
     """Each keeps its own text, calls and usage."""
 

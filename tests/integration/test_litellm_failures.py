@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests import support_litellm
-from tests.support_litellm import CLAUDE, MODEL, FakeClock, Heard, Serve, request
+from tests.support_litellm import CLAUDE, MODEL, FakeClock, Heard, Serve, openai_event, request
 
 from helix.adapters.models.litellm import LiteLLMAdapter
 from helix.core.steps import ErrorStepResult, StopReason, TextStepResult
@@ -124,15 +124,15 @@ async def test_an_unknown_provider_is_final() -> None:
 
 
 async def test_messages_never_hold_a_key(serve: Serve, monkeypatch: pytest.MonkeyPatch, heard: Heard) -> None:
-    leaks = "env-key-12345678 option-key-abcdef sk-proj-abcdefghijkl Bearer abc.def.ghi"
+    leaks = "env-key-12345678 hunter2-hunter2 sk-proj-abcdefghijkl Bearer abc.def.ghi"
     serve(HttpFailure(status=401, message=f"Incorrect API key provided: {leaks}"))
     monkeypatch.setenv("OPENAI_API_KEY", "env-key-12345678")
-    options = {"api_key": "option-key-abcdef"}
+    options = {"api_key": "hunter2-hunter2"}
     result = await LiteLLMAdapter().generate_step(request(provider_options=options, callbacks=heard.callbacks()))
     assert isinstance(result, ErrorStepResult)
     for text in (result.error, str(heard.errors[0])):
         assert "Incorrect API key provided" in text
-        for leak in ("env-key", "option-key", "abcdefghijkl", "abc.def"):
+        for leak in ("env-key", "hunter2", "abcdefghijkl", "abc.def"):
             assert leak not in text
 
 
@@ -245,10 +245,8 @@ async def test_a_stall_between_chunks_ends_the_attempt(serve: Serve, clock: Fake
 async def test_a_stall_after_the_finish_loses_only_the_usage(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never_done(request: RecordedRequest, responder: Responder) -> None:
         await responder.start(200, {"content-type": "text/event-stream"})
-        for delta, finish in (({"content": "all of it"}, None), ({}, "stop")):
-            chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-            chunk["choices"] = [{"index": 0, "delta": delta, "finish_reason": finish}]
-            await responder.send(f"data: {json.dumps(chunk)}\n\n".encode())
+        await responder.send(openai_event({"content": "all of it"}))
+        await responder.send(openai_event({}, "stop"))
         await asyncio.sleep(60)
 
     with LoopbackServer(never_done) as server:
@@ -259,26 +257,39 @@ async def test_a_stall_after_the_finish_loses_only_the_usage(monkeypatch: pytest
     assert (result.content, result.usage) == ("all of it", Usage(calls=1, priced=False))
 
 
-async def test_the_time_before_the_first_chunk_is_no_stall(serve: Serve) -> None:
-    async def slow(body: dict[str, Any]) -> str:
+async def test_the_time_before_the_first_chunk_is_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slow(request: RecordedRequest, responder: Responder) -> None:
+        await responder.start(200, {"content-type": "text/event-stream"})
         await asyncio.sleep(0.4)
-        return "thought about it"
+        await responder.send(openai_event({"content": "thought about it"}))
+        await responder.send(openai_event({}, "stop"))
+        await responder.end()
 
-    serve(slow)
-    result = await LiteLLMAdapter().generate_step(request(stall_timeout_s=0.1, max_retries=0))
+    with LoopbackServer(slow) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.origin)
+        monkeypatch.setenv("OPENAI_API_KEY", "test")
+        result = await LiteLLMAdapter().generate_step(request(stall_timeout_s=0.1, max_retries=0))
     assert isinstance(result, TextStepResult)
 
 
-@pytest.mark.parametrize("when", ["before the answer", "within the answer"])
-async def test_an_attempt_has_a_time_limit(serve: Serve, clock: FakeClock, when: str) -> None:
+SLOW_DRIP = ModelAnswer(text="x" * 400, delta_length=1, delay_s=0.05)
+
+
+@pytest.mark.parametrize("slow", [None, ModelAnswer(text="abc", fault=StallAfter(1, 60)), SLOW_DRIP])
+async def test_an_attempt_has_a_time_limit(
+    serve: Serve, clock: FakeClock, heard: Heard, slow: ModelAnswer | None
+) -> None:
+    """Also for a stream that never stalls and never ends."""
+
     async def never(body: dict[str, Any]) -> str:
         await asyncio.sleep(60)
         return "too late"
 
-    server = serve(never if when == "before the answer" else ModelAnswer(text="abc", fault=StallAfter(1, 60)), "whole")
-    result = await LiteLLMAdapter(clock=clock).generate_step(request(timeout_s=0.5))
+    server = serve(slow or never, "whole")
+    result = await LiteLLMAdapter(clock=clock).generate_step(request(timeout_s=0.5, callbacks=heard.callbacks()))
     assert isinstance(result, TextStepResult)
     assert result.content == "whole"
+    assert [error.code for error in heard.errors] == ["timeout"]
     assert await asyncio.to_thread(server.requests[0].disconnected.wait, 10)
 
 
@@ -310,3 +321,21 @@ async def test_cancelling_the_task_closes_the_connection(serve: Serve, deltas: i
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await asyncio.to_thread(server.requests[0].disconnected.wait, 10)
+
+
+async def test_cancelling_while_a_callback_is_busy_closes_the_connection(serve: Serve) -> None:
+    """Nobody reads the stream then, so nothing but the adapter can close it."""
+    server = serve(ModelAnswer(text="half an answer", fault=StallAfter(1, 60)))
+    arrived = asyncio.Event()
+
+    async def busy(delta: str) -> None:
+        arrived.set()
+        await asyncio.sleep(60)
+
+    adapter = LiteLLMAdapter()
+    task = asyncio.create_task(adapter.generate_step(request(callbacks=LLMStreamCallbacks(on_text_delta=busy))))
+    await asyncio.wait_for(arrived.wait(), 30)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await task
+    assert await asyncio.to_thread(server.requests[0].disconnected.wait, 10), caught

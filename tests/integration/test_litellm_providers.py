@@ -17,6 +17,7 @@ from tests.support_litellm import (
     Heard,
     Serve,
     anthropic_events,
+    openai_event,
     request,
     text_block,
     thinking_block,
@@ -174,15 +175,23 @@ async def test_a_provider_error_within_the_stream_is_retryable(anthropic: Anthro
     assert "Overloaded" in result.error
 
 
-async def test_cancelling_closes_an_anthropic_connection_too(anthropic: Anthropic) -> None:
+@pytest.mark.parametrize("busy_s", [0, 60])
+async def test_cancelling_closes_an_anthropic_connection_too(anthropic: Anthropic, busy_s: float) -> None:
+    """While the stream is read, and while a callback is busy."""
     server = anthropic([*anthropic_events(text_block("so"), stop=None), {"type": "test_stall"}])
     arrived = asyncio.Event()
-    callbacks = LLMStreamCallbacks(on_text_delta=lambda delta: arrived.set())
-    task = asyncio.create_task(LiteLLMAdapter().generate_step(request(model=CLAUDE, callbacks=callbacks)))
+
+    async def on_text(delta: str) -> None:
+        arrived.set()
+        await asyncio.sleep(busy_s)
+
+    question = request(model=CLAUDE, callbacks=LLMStreamCallbacks(on_text_delta=on_text))
+    task = asyncio.create_task(LiteLLMAdapter().generate_step(question))
     await asyncio.wait_for(arrived.wait(), 30)
     task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    assert await asyncio.to_thread(server.requests[0].disconnected.wait, 10)
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await task
+    assert await asyncio.to_thread(server.requests[0].disconnected.wait, 10), caught
 
 
 async def test_signed_thinking_of_one_provider_does_not_go_to_another(serve: Serve) -> None:
@@ -201,12 +210,17 @@ async def test_signed_thinking_of_one_provider_does_not_go_to_another(serve: Ser
 # --- Gemini and DeepSeek: their own habits ---------------------------------------------------------------------------
 
 
-async def test_a_malformed_function_call_of_gemini_is_an_error_not_an_empty_answer(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("max_retries", [0, 1])
+async def test_a_malformed_function_call_of_gemini_is_a_failed_attempt_not_an_empty_answer(
+    monkeypatch: pytest.MonkeyPatch, clock: FakeClock, max_retries: int
 ) -> None:
+    parts: list[list[dict[str, Any]]] = [[], [{"text": "fine"}]]
+
     async def answer(request: RecordedRequest, responder: Responder) -> None:
         await responder.start(200, {"content-type": "text/event-stream"})
-        candidate = {"content": {"role": "model", "parts": []}, "finishReason": "MALFORMED_FUNCTION_CALL", "index": 0}
+        content = parts.pop(0)
+        reason = "STOP" if content else "MALFORMED_FUNCTION_CALL"
+        candidate = {"content": {"role": "model", "parts": content}, "finishReason": reason, "index": 0}
         usage = {"promptTokenCount": 7, "totalTokenCount": 7}
         event = json.dumps({"candidates": [candidate], "usageMetadata": usage})
         await responder.send(f"data: {event}\r\n\r\n".encode())
@@ -215,13 +229,17 @@ async def test_a_malformed_function_call_of_gemini_is_an_error_not_an_empty_answ
     with LoopbackServer(answer) as server:
         monkeypatch.setenv("GEMINI_API_KEY", "test")
         options = {"api_base": server.origin}
-        result = await LiteLLMAdapter().generate_step(
-            request(model="gemini/gemini-2.5-flash", max_retries=0, tools=[tool()], provider_options=options)
+        result = await LiteLLMAdapter(clock=clock).generate_step(
+            request(model="gemini/gemini-2.5-flash", max_retries=max_retries, provider_options=options)
         )
-    assert isinstance(result, ErrorStepResult)
-    assert (result.code, result.retryable) == ("server_error", True)
-    assert "MALFORMED_FUNCTION_CALL" in result.error
-    assert result.usage.prompt_tokens == 7
+    if max_retries:
+        assert isinstance(result, TextStepResult)
+        assert (result.content, result.stop_reason) == ("fine", StopReason.END_TURN)
+        assert (result.usage.prompt_tokens, result.usage.calls, clock.slept) == (14, 2, [1])
+    else:
+        assert isinstance(result, ErrorStepResult)
+        assert (result.code, result.retryable, result.usage.prompt_tokens) == ("server_error", True, 7)
+        assert "MALFORMED_FUNCTION_CALL" in result.error
 
 
 async def test_plain_reasoning_goes_back_to_a_provider_that_wants_it(
@@ -252,8 +270,8 @@ async def test_calls_that_all_claim_index_zero_are_told_apart_by_their_ids(monke
         for number in (1, 2):
             function = {"name": "add", "arguments": json.dumps({"n": number})}
             delta = {"tool_calls": [{"index": 0, "id": f"id-{number}", "type": "function", "function": function}]}
-            await responder.send(_event(delta, None))
-        await responder.send(_event({}, "tool_calls"))
+            await responder.send(openai_event(delta))
+        await responder.send(openai_event({}, "tool_calls"))
         await responder.end()
 
     with LoopbackServer(answer) as server:
@@ -261,9 +279,3 @@ async def test_calls_that_all_claim_index_zero_are_told_apart_by_their_ids(monke
         result = await LiteLLMAdapter().generate_step(request(tools=[tool()], provider_options=options))
     assert isinstance(result, ToolCallsStepResult)
     assert [(call.id, call.arguments) for call in result.tool_calls] == [("id-1", {"n": 1}), ("id-2", {"n": 2})]
-
-
-def _event(delta: dict[str, Any], finish: str | None) -> bytes:
-    choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
-    return f"data: {json.dumps(chunk)}\n\n".encode()

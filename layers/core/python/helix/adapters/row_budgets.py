@@ -47,16 +47,17 @@ class RowBudgets:
     async def draw(self, run_id: str, n: int, demands: Sequence[Demand]) -> dict[str, int] | None:
         while True:
             before = await self._store.get([_draw_key(run_id, n, d.budget) for d in demands])
-            if all(row is not None for row in before):
-                return {d.budget: row["amount"] for d, row in zip(demands, before, strict=True) if row is not None}
-            amounts: dict[str, int] = {}
-            for demand in demands:
+            amounts = {d.budget: row["amount"] for d, row in zip(demands, before, strict=True) if row is not None}
+            missing = [d for d in demands if d.budget not in amounts]  # not all: a budget was made since the first try
+            if not missing:
+                return amounts
+            for demand in missing:
                 state = await self.get(demand.budget)
                 if state is None or state.remaining < demand.estimate:
                     return None
                 amounts[demand.budget] = max(demand.estimate, min(demand.wish, state.remaining))
             ops: list[Operation] = []
-            for demand in demands:
+            for demand in missing:
                 amount = amounts[demand.budget]
                 enough = When(at_least={"remaining": amount})
                 ops.append(Update(_key(demand.budget), add={"remaining": -amount}, when=enough))
@@ -68,27 +69,28 @@ class RowBudgets:
             except ConditionFailedError:
                 continue
 
-    async def give_back(self, run_id: str, unspent: Mapping[str, int]) -> None:
-        rows = await self._store.query("control", _run(run_id), reverse=True)
-        left = dict(unspent)
+    async def give_back(self, run_id: str, used: Mapping[str, int]) -> None:
+        rows = await self._store.query("control", _run(run_id))
+        keep = dict(used)
         for row in rows:
             if row.value["state"] == "returned":
-                left[row.value["budget"]] = left.get(row.value["budget"], 0) - row.value["returned"]
+                kept = row.value["amount"] - row.value["returned"]
+                keep[row.value["budget"]] = keep.get(row.value["budget"], 0) - kept
         for row in rows:
             budget, amount = row.value["budget"], row.value["amount"]
             if row.value["state"] != "open":
                 continue
-            back = max(0, min(amount, left.get(budget, 0)))
+            kept = max(0, min(amount, keep.get(budget, 0)))
             ops: list[Operation] = [
-                Update(row.key, set={"state": "returned", "returned": back}, when=When(equal={"state": "open"})),
-                Update(_key(budget), add={"remaining": back}),
+                Update(row.key, set={"state": "returned", "returned": amount - kept}, when=When(equal={"state": "open"})),
+                Update(_key(budget), add={"remaining": amount - kept}),
             ]
             try:
                 await self._store.transact("return_draw", ops)
             except ConditionFailedError:
-                await self.give_back(run_id, unspent)  # another finisher closed it: count again
+                await self.give_back(run_id, used)  # another finisher closed it: count again
                 return
-            left[budget] = left.get(budget, 0) - back
+            keep[budget] = keep.get(budget, 0) - kept
 
 
 def _key(budget: str) -> Key:

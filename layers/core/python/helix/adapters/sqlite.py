@@ -1,8 +1,8 @@
 """The state store in one SQLite file: durable, and safe for several processes at once.
 
-WAL mode with `synchronous=FULL`: a transaction that was answered survives power loss. Each store writes on one thread,
-because a write waits for the disk and for other processes; it reads where it is called, because a read waits for
-nobody and takes less time than handing it over. Rows are JSON text, so `sqlite3 helix.db` can look at everything.
+WAL mode: a transaction that was answered survives the death of every process. Each store writes on one thread, because
+a write waits for the disk and for other processes; it reads where it is called, because a read waits for nobody and
+takes less time than handing it over. Rows are JSON text, so `sqlite3 helix.db` can look at everything.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ TABLES: tuple[Table, ...] = ("sessions", "streams", "control")
 class SQLiteStateStore:
     """`path` is made if it does not exist. `busy_timeout_s` bounds the wait for another process's transaction.
 
-    `synchronous="NORMAL"` is faster on slow disks and may lose the last transactions at power loss, never at a crash of
-    the process. Raises `StoreError` if the file is no Helix store or cannot be opened.
+    `synchronous="NORMAL"` loses nothing when processes die, and may lose the last transactions, whole, when the power
+    fails; `"FULL"` waits for the disk at every commit and does not lose those either. Raises `StoreError` if the file is no Helix store or cannot be opened.
     """
 
     def __init__(
-        self, path: str | Path, *, busy_timeout_s: float = 30, synchronous: Literal["FULL", "NORMAL"] = "FULL"
+        self, path: str | Path, *, busy_timeout_s: float = 30, synchronous: Literal["FULL", "NORMAL"] = "NORMAL"
     ) -> None:
         self.path = Path(path)
         self._busy_timeout_s, self._synchronous = busy_timeout_s, synchronous
@@ -89,10 +89,7 @@ class SQLiteStateStore:
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         check_operations(name, operations)
-        # Segments alone need no sync of their own: the commit that makes their text final comes later in the same
-        # write-ahead log, and syncs them with it.
-        relaxed = self._synchronous == "FULL" and all(o.key.table == "streams" for o in operations)
-        await self._run(lambda db: _transact(db, name, operations, relaxed))
+        await self._run(lambda db: _transact(db, name, operations))
         self._watchers.wake((o.key.table, o.key.partition) for o in operations if not isinstance(o, Check))
 
     def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
@@ -204,9 +201,7 @@ def _load(db: sqlite3.Connection, key: Key) -> Value | None:
     return None if row is None else from_json(row[0])
 
 
-def _transact(db: sqlite3.Connection, name: str, operations: Sequence[Operation], relaxed: bool) -> None:
-    if relaxed:
-        db.execute("PRAGMA synchronous = NORMAL")
+def _transact(db: sqlite3.Connection, name: str, operations: Sequence[Operation]) -> None:
     db.execute("BEGIN IMMEDIATE")
     try:
         for index, operation in enumerate(operations):
@@ -214,11 +209,7 @@ def _transact(db: sqlite3.Connection, name: str, operations: Sequence[Operation]
     except BaseException:
         db.execute("ROLLBACK")
         raise
-    else:
-        db.execute("COMMIT")
-    finally:
-        if relaxed:
-            db.execute("PRAGMA synchronous = FULL")
+    db.execute("COMMIT")
 
 
 def _apply(db: sqlite3.Connection, name: str, index: int, operation: Operation) -> None:

@@ -20,7 +20,8 @@ class ChunkBase(BaseModel):
     `sequence` is dense from 1 over the whole stream; `timestamp` is Unix seconds at the writer; `attempt` counts the
     tries of a step, and for a tool's chunks the claims of its call."""
 
-    model_config = ConfigDict(extra="forbid")
+    # Built at first use: an agent file imports all nineteen and needs none.
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     session_id: str = ""
     run_id: str = ""

@@ -39,7 +39,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class ClaimPlan:
-    """`writes` are (index, row) in `lineage`. `state_at` names the checkpoint that holds the state to start from.
+    """`writes` are (index, row) in `lineage`. `added` is all that becomes history, in order, rows that were there
+    included. `state_at` names the checkpoint that holds the state to start from.
     `closed` lists the call rows that got their result by closing."""
 
     lineage: LineageRow
@@ -51,6 +52,13 @@ class ClaimPlan:
     closed: list[CallRow]
     keeps_open: bool
     input_message: str | None
+    added: list[AnyEntry] = field(default_factory=list)
+
+
+def lapsed(session: SessionRow, now: float) -> bool:
+    """True for a running session whose worker was silent for too long. One without a lease is executed by deliveries that
+    have deadlines: it does not lapse, and nobody may take it over."""
+    return session.status == "running" and 0 < session.lease_expires < now
 
 
 def check_status(session: SessionRow, mode: str, message: str | None) -> None:
@@ -120,15 +128,20 @@ def plan_claim(
             )
     closing = close(open_rows, now) if open_rows is not None else []
     writes: list[tuple[int, AnyEntry]] = []
+    added: list[AnyEntry] = []
     count, step = session.count, session.step
     if open_rows is not None:
+        closed = dict(closing)
+        added = [open_rows.answer, *(closed.get(i) or row for i, row in enumerate(open_rows.calls))]  # type: ignore[list-item]
         writes = [(count + 1 + place, row) for place, row in closing]
         count, step = count + 1 + len(open_rows.calls), step + 1
     user = _user(message, request, run_id, now)
     if user is not None:
         writes.append((count, user))
+        added.append(user)
         count += 1
-    return ClaimPlan(lineage, False, count, step, session.state_at, writes, [row for _, row in closing], False, message)
+    closed_rows = [row for _, row in closing]
+    return ClaimPlan(lineage, False, count, step, session.state_at, writes, closed_rows, False, message, added)
 
 
 def close(rows: OpenRows, now: float) -> list[tuple[int, CallRow]]:
@@ -173,7 +186,8 @@ def _append(
 ) -> ClaimPlan:
     user = _user(message, request, run_id, now)
     writes: list[tuple[int, AnyEntry]] = [] if user is None else [(count, user)]
-    return ClaimPlan(row, new, count + len(writes), step, state_at, writes, [], False, message)
+    added = [entry for _, entry in writes]
+    return ClaimPlan(row, new, count + len(writes), step, state_at, writes, [], False, message, added)
 
 
 def _user(message: str | None, request: Request, run_id: str, now: float) -> UserRow | None:

@@ -22,6 +22,14 @@ class Emit(Protocol):
     def __call__(self, event_name: str, data: JsonValue) -> None: ...
 
 
+def check_event(event_name: str, data: JsonValue) -> None:
+    """Raise `InvalidInputError` unless the event can go on the stream."""
+    if not event_name:
+        raise InvalidInputError("event_name is empty: name the event")
+    if (n := size(data)) > MAX_EVENT_BYTES:
+        raise InvalidInputError(f"event {event_name!r} has {n} bytes of data; the limit is {MAX_EVENT_BYTES}")
+
+
 def _nobody(event_name: str, data: JsonValue) -> None:
     return None
 
@@ -69,10 +77,7 @@ class ToolContext(Generic[StateT]):
 
     def emit(self, event_name: str, data: JsonValue = None) -> None:
         """Put a `custom` chunk on the stream. `data` is JSON of at most 100,000 bytes, else `InvalidInputError`."""
-        if not event_name:
-            raise InvalidInputError("event_name is empty: name the event")
-        if (n := size(data)) > MAX_EVENT_BYTES:
-            raise InvalidInputError(f"event {event_name!r} has {n} bytes of data; the limit is {MAX_EVENT_BYTES}")
+        check_event(event_name, data)
         self._emit(event_name, data)
 
     def cancelled(self) -> bool:

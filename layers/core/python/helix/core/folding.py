@@ -12,7 +12,7 @@ from typing import Literal
 from helix.core.agents import AnyAgent
 from helix.core.json import JsonObject, JsonValue
 from helix.core.merge import merge_patches
-from helix.core.planning import parsed_content, step_result_of
+from helix.core.planning import call_error, call_value, step_result_of
 from helix.core.rows import AssistantRow, CallRow, ErrorInfo
 from helix.core.usage import Usage
 
@@ -83,17 +83,15 @@ def decide_next(
     """Fatal tools first, then outputs, then missed outputs, then `stop_when`, then `max_steps`."""
     for row in calls:
         if row.fatal:
-            message = str((parsed_content(row.content) or {}).get("error", row.content))  # type: ignore[union-attr]
-            return Next(
-                "failed", error=ErrorInfo(code="fatal_tool_error", message=f"tool {row.tool_name!r}: {message}")
-            )
+            message = f"tool {row.tool_name!r}: {call_error(row)}"
+            return Next("failed", error=ErrorInfo(code="fatal_tool_error", message=message))
     if answer.finish is not None:
         return Next("completed", output=answer.finish.get("output"), reason="output")
     for row in calls:
         tool = agent.find_tool(row.tool_name)
         if tool is not None and tool.finish_with and row.success and row.by in ("tool", "answer"):
-            return Next("completed", output=parsed_content(row.content), reason="finish_with")
-    if missed(answer):
+            return Next("completed", output=call_value(row), reason="finish_with")
+    if missed(agent, answer):
         return missing(agent, misses, "invalid_output", "the model's output did not fit the schema")
     stopped = _stop_when(agent, answer)
     if stopped is not None:
@@ -101,8 +99,10 @@ def decide_next(
     return limit(agent, run_steps, misses)
 
 
-def missed(answer: AssistantRow) -> bool:
-    """True where the model called `__finish__` and none of the calls was valid."""
+def missed(agent: AnyAgent, answer: AssistantRow) -> bool:
+    """True where an output was due, the model called `__finish__`, and none of the calls was valid."""
+    if agent.finish_tool is None:
+        return False
     return answer.finish is None and any(call.name == "__finish__" for call in answer.tool_calls)
 
 

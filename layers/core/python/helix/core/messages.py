@@ -17,7 +17,7 @@ from helix.core.json import JsonObject
 class Record(BaseModel):
     """Base of stored values: closed, so that a typing error in a field name is an error, not a silent loss."""
 
-    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="null")
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="null", defer_build=True)
 
 
 class ToolCallRequest(Record):

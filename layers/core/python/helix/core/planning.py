@@ -13,9 +13,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from helix.core.errors import InvalidInputError
-from helix.core.json import JsonObject, JsonValue, dumps
+from helix.core.json import JsonObject, JsonValue, clean_text, dumps, size, text_size
 from helix.core.messages import AssistantMessage, ThinkingContent, ToolCallRequest, ToolResultMessage
-from helix.core.rows import ErrorInfo
+from helix.core.rows import CallRow, ErrorInfo
 from helix.core.status import AgentStatus
 from helix.core.steps import (
     AnyStepResult,
@@ -98,6 +98,8 @@ def plan_step_processing(
         return _failed(reason, _STOP_MESSAGES.get(reason, f"the model stopped with {reason!r}"), recoverable=True)
     if isinstance(step_result, TextStepResult):
         message = AssistantMessagePlan(step_result.content, thinking=step_result.thinking)
+        if not step_result.should_stop:
+            return StepProcessingPlan(message)
         if output_schema is not None:
             return StepProcessingPlan(message, missed=True)
         return StepProcessingPlan(message, status_update=StatusUpdate("completed"), is_terminal=True)
@@ -137,9 +139,15 @@ def _plan_calls(
             checked = _validate(output_schema, request)
             if isinstance(checked, Settled):
                 settled[request.id] = checked
-            else:
-                finish = FinishPlan(request.id, checked.model_dump(mode="json"))
-                settled[request.id] = Settled(dumps(ACKNOWLEDGED), True)
+                continue
+            try:
+                output = checked.model_dump(mode="json", round_trip=True, by_alias=False)
+                size(output)
+            except InvalidInputError as error:  # "inf" is a float to pydantic, and no JSON
+                settled[request.id] = failure(f"invalid arguments for {request.name!r}: {error}")
+                continue
+            finish = FinishPlan(request.id, output)
+            settled[request.id] = Settled(dumps(ACKNOWLEDGED), True)
             continue
         refusal = refuse_call(request, tools)
         if refusal is not None:
@@ -238,16 +246,16 @@ def result_content(result: object, success: bool) -> str:
     """A string verbatim, anything else as JSON; a failure as `{"error": message}`. Over 100,000 bytes the text is cut,
     with a marker that says so. Raises `InvalidInputError` for values that are not JSON: nothing is guessed."""
     if not success:
-        text = dumps({"error": str(result)})
+        text = dumps({"error": clean_text(str(result))})
     elif isinstance(result, str):
         text = result
     elif isinstance(result, BaseModel):
         text = result.model_dump_json()
     else:
         text = dumps(to_json(result))
-    encoded = text.encode()
-    if len(encoded) <= MAX_RESULT_BYTES:
+    if text_size(text) <= MAX_RESULT_BYTES:
         return text
+    encoded = text.encode()
     return encoded[:MAX_RESULT_BYTES].decode(errors="ignore") + f"\n[truncated: {len(encoded)} bytes in all]"
 
 
@@ -264,6 +272,18 @@ def to_json(value: object) -> JsonValue:
     raise InvalidInputError(
         f"a tool result of type {type(value).__name__!r} is not JSON: return str, JSON or a pydantic model"
     )
+
+
+def call_value(row: CallRow) -> JsonValue:
+    """What the call gave, as JSON: a text result is itself, also where it reads like JSON."""
+    return row.content or "" if row.plain else parsed_content(row.content)
+
+
+def call_error(row: CallRow) -> str:
+    """Why the call failed, in words."""
+    value = parsed_content(row.content)
+    told = (value.get("error") or value.get("reason")) if isinstance(value, dict) else None
+    return str(told or row.content or "failed")
 
 
 def parsed_content(content: str | None) -> JsonValue:

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from helix.core.errors import CheckpointNotFoundError
-from helix.core.json import JsonObject, JsonValue
+from helix.core.json import JsonObject, JsonValue, clean_text
 from helix.core.messages import (
     AssistantMessage,
     Record,
@@ -46,7 +46,7 @@ class ErrorInfo(Record):
     """Why a run failed. `recoverable` says whether `retry` makes sense."""
 
     code: str
-    message: str
+    message: Annotated[str, AfterValidator(clean_text)]
     recoverable: bool = True
 
 
@@ -248,6 +248,7 @@ class CallRow(Stored):
     state: `asked` (waits for a person), `approved`, `claimed`, `done`; no row means that nobody took the call yet.
     leased: claimed by an in-process worker: the claim is dead once its run is no longer the session's. Otherwise it is
         dead after `deadline` (Unix seconds).
+    plain: `content` is a text that the tool returned as such; other results are JSON.
     by: who gave the result: `tool`, `answer`, `plan` (refused when the answer was staged), `policy` (unknown outcome),
         `close` (the run ended before it ran), `child`.
     """
@@ -266,6 +267,7 @@ class CallRow(Stored):
     confirmation: JsonObject | None = None
     content: str | None = None
     success: bool | None = None
+    plain: bool = False
     fatal: bool = False
     by: str | None = None
     patches: list[JsonObject] = Field(default_factory=list)

@@ -27,7 +27,8 @@ class StreamRecord(Record):
         commit made of a step).
     attempt: the try's number within the step; for `call`, the number of the claim.
     n: 0, 1, 2, ... per writer; a resend keeps its number. Not used by `run` and `fold`.
-    version: for `fold`, the session version that the commit made; it is admitted if newer than the last one.
+    version: for `fold`, the session version that the commit made; it is admitted if newer than the last one. For `call`,
+        that of the fold with which a result is told again; where the fold is known, so is the result.
     last: for `started` and the ends, (step, attempt) staged or committed last: it settles an attempt left open.
     chunks: JSON of chunks, envelope filled in but for `sequence`.
     """
@@ -141,6 +142,8 @@ class _Admission:
     def _call(self, session: SessionHead, record: StreamRecord) -> None:
         if record.step < session.step:
             return  # its step is over, and `calls` has forgotten how far it came
+        if 0 < record.version <= session.version:
+            return
         call_id = record.call_id or ""
         claim, n, ended = session.calls.get(call_id, (-1, -1, False))
         if ended or record.attempt < claim:
@@ -183,8 +186,10 @@ class _Admission:
         session.turn, session.over, session.status = record.turn, False, "running"
         session.run_id, session.agent_type = record.run_id, record.agent_type
         session.open, session.n = False, -1
-        if not kept:
-            session.step, session.attempt, session.calls = 0, 0, {}
+        if not kept:  # what was staged last stays closed, unless a rewind (no `last`) left it behind
+            past = record.last if record.last is not None and record.last[0] < session.step else (0, 0)
+            session.step, session.attempt = past
+            session.calls = {}
 
     def _settle(self, session: SessionHead, record: StreamRecord) -> None:
         if not session.open:

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from helix.core.agents import AnyAgent
 from helix.core.errors import InvalidInputError
-from helix.core.json import JsonObject, size
+from helix.core.json import JsonObject
+from helix.core.patches import json_copy
+from helix.core.tracker import dump_state, load_state
 
 
 def typed_state(agent: AnyAgent, state: JsonObject) -> Any:
     """The state as the agent's schema, or the JSON object itself where it has none. A fresh value each time."""
+    return json_copy(state) if agent.state_schema is None else load_state(agent.state_schema, state)
+
+
+def merged_state(agent: AnyAgent, state: JsonObject, given: Mapping[str, Any]) -> JsonObject:
+    """`state` with the members of `given` in place of its own, as the agent's schema writes it; `given` may use the
+    schema's aliases. Raises `InvalidInputError` naming the fields that are wrong."""
     schema = agent.state_schema
-    return dict(state) if schema is None else schema.model_validate(state)
-
-
-def check_state(agent: AnyAgent, state: JsonObject) -> JsonObject:
-    """The state as the agent's schema writes it. Raises `InvalidInputError` naming the fields that are wrong."""
-    if agent.state_schema is None:
-        size(state)
-        return state
     try:
-        model: BaseModel = agent.state_schema.model_validate(state)
-        return model.model_dump(mode="json")
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise InvalidInputError(f"state does not fit agent {agent.name!r}: {problems}") from error
+        if schema is None:
+            merged: JsonObject = json_copy({**state, **given})
+            return merged
+        named = {name: json_copy(value) for name, value in _by_name(schema, given).items()}
+        return dump_state(load_state(schema, {**state, **named}))
+    except InvalidInputError as error:
+        raise InvalidInputError(f"state does not fit agent {agent.name!r}: {error}") from error
+
+
+def _by_name(schema: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
+    names = {}
+    for name, field in schema.model_fields.items():
+        names.update({alias: name for alias in (field.alias, field.validation_alias) if isinstance(alias, str)})
+    return {names.get(key, key): value for key, value in given.items()}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from math import isfinite
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from helix.core.json import JsonObject, JsonValue
+from helix.core.errors import InvalidInputError
+from helix.core.json import JsonObject, JsonValue, clean_text, size
 from helix.core.messages import Record, ThinkingContent
 from helix.core.usage import Usage
 
@@ -92,3 +94,43 @@ StepResult = Annotated[
     TextStepResult | ToolCallsStepResult | StructuredOutputStepResult | ErrorStepResult, Field(discriminator="type")
 ]
 AnyStepResult = TextStepResult | ToolCallsStepResult | StructuredOutputStepResult | ErrorStepResult
+
+
+def storable(result: AnyStepResult) -> AnyStepResult:
+    """`result`, or where some of it is no Unicode text or no JSON, one that can be stored: half characters are joined or
+    replaced, and arguments that JSON does not have (NaN) make their call a malformed one."""
+    try:
+        size(result.model_dump(mode="python"))
+        return result
+    except InvalidInputError:
+        return type(result).model_validate(_storable(result.model_dump(mode="python")))
+
+
+def _finite(value: Any) -> bool:
+    match value:
+        case float():
+            return isfinite(value)
+        case list():
+            return all(map(_finite, value))
+        case dict():
+            return all(map(_finite, value.values()))
+        case _:
+            return True
+
+
+def _storable(value: Any) -> Any:
+    match value:
+        case str():
+            return clean_text(str(value))
+        case list():
+            return [_storable(item) for item in value]
+        case float() if not isfinite(value):
+            return None
+        case dict():
+            broken = [n for n in ("arguments", "input") if "malformed" in value and not _finite(value.get(n))]
+            value = value | {name: {} for name in broken}
+            if broken:
+                value["malformed"] = "arguments with NaN or Infinity, which JSON does not have"
+            return {_storable(key): _storable(item) for key, item in value.items()}
+        case _:
+            return value

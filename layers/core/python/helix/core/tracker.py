@@ -42,7 +42,7 @@ class StateTracker(Generic[StateT]):
             schema = cast("type[StateT]", type(initial))
         self._schema = cast("type[BaseModel] | None", schema)
         self.array_delta_mode: ArrayDeltaMode = array_delta_mode
-        self._state = _dump(initial) if isinstance(initial, BaseModel) else _object(initial)
+        self._state = dump_state(initial) if isinstance(initial, BaseModel) else _object(initial)
         self._base = self._state
         self._open(self._state)
 
@@ -84,12 +84,12 @@ class StateTracker(Generic[StateT]):
         return cast(JsonObject, json_copy(self._state))
 
     def _open(self, state: JsonObject) -> StateT:
-        return cast(StateT, json_copy(state) if self._schema is None else _load(self._schema, state))
+        return cast(StateT, json_copy(state) if self._schema is None else load_state(self._schema, state))
 
     def _commit(self, before: JsonObject, draft: StateT) -> None:
-        after = _dump(draft) if isinstance(draft, BaseModel) else _object(draft)
+        after = dump_state(draft) if isinstance(draft, BaseModel) else _object(draft)
         if self._schema is not None:
-            after = _dump(_load(self._schema, after))
+            after = dump_state(load_state(self._schema, after))
         if self._state is not before:
             raise InvalidInputError("the state changed while this draft was open: use one draft at a time")
         self._state = after
@@ -123,7 +123,7 @@ def _object(value: Any) -> JsonObject:
     return cast(JsonObject, json_copy(value))
 
 
-def _load(schema: type[BaseModel], state: JsonObject) -> BaseModel:
+def load_state(schema: type[BaseModel], state: JsonObject) -> BaseModel:
     try:
         return schema.model_validate_json(dumps(state), by_alias=True, by_name=True)
     except ValidationError as error:
@@ -131,8 +131,8 @@ def _load(schema: type[BaseModel], state: JsonObject) -> BaseModel:
         raise InvalidInputError(f"state is no valid {schema.__name__}: {problems}") from error
 
 
-def _dump(model: BaseModel) -> JsonObject:
-    """By field name and without computed fields: what `_load` takes back."""
+def dump_state(model: BaseModel) -> JsonObject:
+    """By field name and without computed fields: what `load_state` takes back."""
     options: dict[str, Any] = {"mode": "json", "round_trip": True, "by_alias": False, "warnings": False}
     try:
         return _object(model.model_dump(**options))

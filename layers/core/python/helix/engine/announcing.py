@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from helix.core.chunks import (
     AnyChunk,
     CheckpointCreatedChunk,
@@ -12,14 +14,17 @@ from helix.core.chunks import (
     RunResumedChunk,
     RunSupersededChunk,
     StatePatchChunk,
+    StepCommittedChunk,
     StreamResyncChunk,
+    SubAgentEndChunk,
     ToolEndChunk,
 )
-from helix.core.planning import parsed_content
-from helix.core.rows import CallRow, CheckpointRow, RunRow
+from helix.core.planning import call_error, call_value
+from helix.core.rows import AssistantRow, CallRow, CheckpointRow, RunRow, checkpoint_version
 from helix.core.sequencer import Mark
 from helix.engine.claims import Claimed
 from helix.engine.run_stream import RunStream
+from helix.engine.untold import Untold
 
 
 def announce_claim(stream: RunStream, claimed: Claimed) -> None:
@@ -35,7 +40,7 @@ def announce_claim(stream: RunStream, claimed: Claimed) -> None:
         chunks.append(StreamResyncChunk(reason=run.mode, checkpoint_id=first.id, from_sequence=run.start_sequence))
     stream.put("run", chunks, mark="started", last=claimed.session.last)
     if claimed.missed is not None:
-        announce_fold(stream, claimed.missed)
+        announce_untold(stream, claimed.missed)
     for row in plan.closed:
         announce_result(stream, row)
     announce_fold(stream, first)
@@ -47,19 +52,47 @@ def announce_fold(stream: RunStream, row: CheckpointRow) -> None:
     if row.patches:
         chunks.append(StatePatchChunk(patches=row.patches, warnings=row.warnings))
     chunks.append(CheckpointCreatedChunk(checkpoint_id=row.id, step_count=row.step, message_count=row.count))
-    stream.put("fold", chunks, step=row.step, version=int(row.id.rpartition("-")[2], 16))
+    stream.put("fold", chunks, step=row.step, version=checkpoint_version(stream.session_id, row.id))
 
 
-def announce_result(stream: RunStream, row: CallRow) -> None:
-    """The `tool_end` of a call that is done. Kept once per call, whoever tells it again."""
-    result = parsed_content(row.content)
-    error = None
-    if not row.success:
-        error = str(result.get("error") or result.get("reason")) if isinstance(result, dict) else row.content
+def announce_commit(stream: RunStream, row: AssistantRow) -> None:
+    """The step's text is final. Kept once per attempt, whoever tells it again."""
+    chunk = StepCommittedChunk(model=row.model, usage=row.usage, stop_reason=row.stop_reason)
+    stream.put("attempt", [chunk], step=row.step, attempt=row.attempt, mark="committed")
+
+
+def announce_untold(stream: RunStream, untold: Untold) -> None:
+    """What the worker before may not have told: the stream keeps what it does not know."""
+    first = untold.checkpoints[0]
+    if untold.answer is not None:
+        announce_commit(stream, untold.answer)
+    for row in untold.results:
+        if row.by != "plan":
+            announce_result(stream, row, version=checkpoint_version(stream.session_id, first.id))
+    for point in untold.checkpoints:
+        announce_fold(stream, point)
+
+
+def announce_result(stream: RunStream, row: CallRow, *, version: int = 0) -> None:
+    """The `tool_end` of a call that is done, behind a `subagent_end` where a sub-agent gave it. Kept once per call, whoever
+    tells it again."""
+    result, error = call_value(row), None if row.success else call_error(row)
     chunk = ToolEndChunk(
         tool_call_id=row.call_id, tool_name=row.tool_name, result=result, success=bool(row.success), error=error
     )
-    stream.put("call", [chunk], step=row.step, attempt=row.claim, call_id=row.call_id, mark="committed")
+    chunks: list[AnyChunk] = [chunk]
+    if row.child is not None and row.claim > 0 and row.by != "plan":
+        ended = SubAgentEndChunk(
+            parent_tool_call_id=row.call_id,
+            sub_agent_id=row.child.session_id,
+            sub_agent_type=row.child.agent_type,
+            status="completed" if row.success else "failed" if row.by == "child" else "interrupted",
+            result=result if row.success else None,
+            error=error,
+        )
+        chunks.insert(0, ended)
+    writer: dict[str, Any] = {"step": row.step, "attempt": row.claim, "call_id": row.call_id}
+    stream.put("call", chunks, **writer, version=version, mark="committed")
 
 
 def announce_end(stream: RunStream, run: RunRow) -> None:

@@ -9,12 +9,18 @@ from dataclasses import dataclass
 from functools import partial
 
 from helix.core.agents import AnyAgent
-from helix.core.errors import AgentAlreadyRunningError, CallNotPendingError, InvalidInputError, StaleStateError
+from helix.core.errors import (
+    AgentAlreadyRunningError,
+    CallNotPendingError,
+    CannotResumeError,
+    InvalidInputError,
+    StaleStateError,
+)
 from helix.core.json import JsonObject, JsonValue, dumps
 from helix.core.planning import result_content
 from helix.core.prompt import UNKNOWN
 from helix.core.rows import CallRow, SessionRow
-from helix.engine.children import call_place
+from helix.engine.children import call_place, lease_for
 from helix.engine.claims import Claimed, ClaimInput, claim
 from helix.engine.engine import Delivery, Engine
 from helix.engine.history import session_key
@@ -79,6 +85,25 @@ async def answer(
         session = await engine.history.existing(own)
 
 
+async def wake_parents(engine: Engine, child: SessionRow, delivery: Delivery) -> list[Claimed]:
+    """Claim the paused sessions above a sub-agent that goes on, nearest first: their new runs wait for it, and show it
+    live. One that still waits for another answer stays paused; the child's end would wake it too."""
+    woken = []
+    while child.parent is not None:
+        parent = await engine.history.session(child.parent.session_id)
+        if parent is None or parent.status != "paused" or await engine.history.unanswered(parent):
+            break
+        agent = engine.agents(parent.agent_type)
+        try:
+            woken.append(
+                await claim(engine, agent, parent.session_id, ClaimInput("continue"), lease_for(engine, delivery))
+            )
+        except (AgentAlreadyRunningError, CannotResumeError):
+            break  # the child was quicker
+        child = parent
+    return woken
+
+
 ASKED = When(equal={"state": "asked"})
 
 
@@ -101,7 +126,7 @@ async def _find(engine: Engine, session_id: str, call_id: str) -> tuple[SessionR
         current = stack.pop()
         rows = await engine.history.open_rows(current)
         for request, row in zip(rows.answer.tool_calls, rows.calls, strict=True) if rows is not None else ():
-            if request.id == call_id and (row is None or row.child is None):
+            if request.id == call_id and row is not None and row.state == "asked":  # unique in its session only
                 return current, current.session_id
             if row is not None and row.child is not None and row.state != "done":
                 child = await engine.history.session(row.child.session_id)
@@ -115,7 +140,7 @@ def _answered(row: CallRow, confirmation: Confirmation, now: float) -> CallRow:
     if row.ask == "client":
         if not confirmation.approved:
             return _done(row, result_content(f"denied: {confirmation.reason or 'no reason given'}", False), False, now)
-        return _done(row, result_content(confirmation.data, True), True, now)
+        return _told(row, confirmation.data, now)
     if confirmation.approved:
         data: JsonObject | None = None
         if confirmation.data is not None:
@@ -127,9 +152,14 @@ def _answered(row: CallRow, confirmation: Confirmation, now: float) -> CallRow:
         return row.model_copy(update={"state": "approved", "ask": None, "confirmation": data})
     if row.ask == "unknown":
         if confirmation.data is not None:
-            return _done(row, result_content(confirmation.data, True), True, now)
+            return _told(row, confirmation.data, now)
         return _done(row, dumps(UNKNOWN), False, now)
     return _done(row, result_content(f"denied: {confirmation.reason or 'no reason given'}", False), False, now)
+
+
+def _told(row: CallRow, data: JsonValue, now: float) -> CallRow:
+    done = _done(row, result_content(data, True), True, now)
+    return done.model_copy(update={"plain": isinstance(data, str)})
 
 
 def _done(row: CallRow, content: str, success: bool, now: float) -> CallRow:

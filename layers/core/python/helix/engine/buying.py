@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass, replace
 
 from helix.core.agents import AnyAgent
@@ -12,12 +11,12 @@ from helix.core.claiming import OpenRows
 from helix.core.config import LLMConfig
 from helix.core.errors import HelixError, ModelError
 from helix.core.folding import Fold
-from helix.core.json import JsonObject
+from helix.core.json import JsonObject, clean_text
 from helix.core.messages import AnyMessage
 from helix.core.prompt import build_effective_tools, build_messages_for_llm
 from helix.core.rows import AnyEntry, ErrorInfo, SessionRow, StopRow, message_of
 from helix.core.states import typed_state
-from helix.core.steps import AnyStepResult, ErrorStepResult
+from helix.core.steps import AnyStepResult, ErrorStepResult, storable
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.engine.engine import Engine
 from helix.engine.hooking import call_hook
@@ -53,7 +52,8 @@ async def prepare(
         for entry in added:
             history.append(message_of(entry, session.lineage, len(history)))
     try:
-        typed = typed_state(agent, state)
+        dynamic = callable(agent.system_prompt) or callable(agent.llm_config)
+        typed = typed_state(agent, state) if dynamic else None
         config = agent.llm_config(typed) if callable(agent.llm_config) else agent.llm_config
         sent = build_messages_for_llm(history, agent.system_prompt, typed, force_finish=new.forced, paired=True)
     except Exception as error:
@@ -93,14 +93,14 @@ async def ask_model(
 
     def failed_try(error: Exception) -> None:
         nonlocal shown
-        chunks = [ErrorChunk(error=str(error), code=getattr(error, "code", "model_error"), recoverable=True)]
+        chunks = [ErrorChunk(error=clean_text(str(error)), code=getattr(error, "code", "model_error"), recoverable=True)]
         discard = [StepDiscardedChunk(reason="the model call failed and is repeated")] if shown else []
         stream.put("attempt", [*chunks, *discard], step=claim.step, attempt=claim.attempt)
         shown = False
 
     callbacks = LLMStreamCallbacks(
-        on_text_delta=lambda delta: show(TextDeltaChunk(delta=delta)) if delta else None,
-        on_thinking=lambda content, done: show(ThinkingChunk(content=content, is_complete=done)),
+        on_text_delta=lambda delta: show(TextDeltaChunk(delta=clean_text(delta))) if delta else None,
+        on_thinking=lambda content, done: show(ThinkingChunk(content=clean_text(content), is_complete=done)),
         on_error=failed_try,
     )
     request = replace(prepared, callbacks=callbacks)
@@ -121,24 +121,22 @@ async def ask_model(
 
 
 async def _race(adapter: LLMAdapter, request: LLMGenerateInput, watch: StopWatch) -> AnyStepResult | None:
-    """The model's answer, or None if the stop came first; the loser is cancelled and awaited."""
+    """The model's answer, or None if the stop came first: it cancels the call."""
     call = asyncio.ensure_future(_guarded(adapter, request))
-    stop = asyncio.ensure_future(watch.event.wait())
+    watch.cancels(call)
     try:
-        await asyncio.wait({call, stop}, return_when=asyncio.FIRST_COMPLETED)
-        return call.result() if call.done() else None
-    finally:
-        for task in (call, stop):
-            if not task.done():
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+        return await call
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if watch.stop is None or (task is not None and task.cancelling()):
+            raise
+        return None
 
 
 async def _guarded(adapter: LLMAdapter, request: LLMGenerateInput) -> AnyStepResult:
     """An adapter that raises is a failed answer, named: a run must not die of it without a record."""
     try:
-        return await adapter.generate_step(request)
+        return storable(await adapter.generate_step(request))
     except ModelError as error:
         return ErrorStepResult(error=str(error), code=error.code, retryable=error.retryable)
     except HelixError as error:

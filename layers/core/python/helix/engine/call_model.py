@@ -7,17 +7,16 @@ on. The numbered comments are the protocol's points.
 from __future__ import annotations
 
 from helix.core.agents import AnyAgent
-from helix.core.chunks import StepCommittedChunk
 from helix.core.claiming import OpenRows
 from helix.core.errors import WorkInProgressError
 from helix.core.folding import Fold, Next, fold_step
 from helix.core.rows import AnyEntry, CheckpointRow, ErrorInfo, Pending, SessionRow, StepClaim, StopRow, message_sort
-from helix.engine.announcing import announce_fold, announce_result
+from helix.engine.announcing import announce_commit, announce_fold, announce_result
 from helix.engine.buying import Answer, ask_model, prepare
 from helix.engine.engine import Delivery, Engine, Outcome, Over, Tools
 from helix.engine.history import row_key
 from helix.engine.hooking import tell_history
-from helix.engine.money import Reserved, assume_dead, reserve
+from helix.engine.money import Reserved, assume_dead, reserve, return_draws
 from helix.engine.run_stream import RunStream
 from helix.engine.staging import stage
 from helix.engine.stops import StopWatch, judge_stop
@@ -98,9 +97,7 @@ async def _finish_step(
 def _adopted(session: SessionRow, rows: OpenRows, stream: RunStream) -> Tools:
     """5: the step is staged already, by this run or the one before: tell its marks again, hand out what is left."""
     assert session.open is not None
-    stream.put(
-        "attempt", [StepCommittedChunk()], step=session.open.step, attempt=session.open.attempt, mark="committed"
-    )
+    announce_commit(stream, rows.answer)
     left = []
     for request, row in zip(rows.answer.tool_calls, rows.calls, strict=True):
         if row is not None and row.state == "done":
@@ -280,6 +277,8 @@ async def _buy(
         return await _close(engine, agent, session, "failed", folding, stream, error=error)
     claimed = await _claim_step(engine, agent, session, new, folding, number, reserved, delivery, stream)
     if claimed is None:
+        if any(block.draws == new.version for block in new.blocks):
+            await _undraw(engine, session)
         return None
     answer = await ask_model(engine, agent, claimed, prepared, stream, watch)  # 7
     return await _settle(engine, agent, claimed, answer, delivery, stream)
@@ -321,6 +320,13 @@ async def _claim_step(
     if row is not None:
         await _after_fold(engine, agent, session, new, folding, stream, row)
     return new
+
+
+async def _undraw(engine: Engine, session: SessionRow) -> None:
+    """A block was drawn for a claim that was refused. If the run has ended meanwhile, its effects may have missed it."""
+    run = await engine.history.run(session.session_id, session.run_id)
+    if run.status != "running":
+        await return_draws(engine, session, run)
 
 
 async def _claimed_by(engine: Engine, session_id: str, attempt_id: str) -> bool:

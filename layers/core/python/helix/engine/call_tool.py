@@ -5,6 +5,7 @@ Law: no claim is granted once a result exists; the first recorded result stands;
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from helix.core.agents import AnyAgent
@@ -16,7 +17,7 @@ from helix.core.prompt import UNKNOWN
 from helix.core.rows import CallRow, SessionRow
 from helix.core.tools import AnyTool
 from helix.engine.announcing import announce_result
-from helix.engine.claiming_calls import claimed, first_claim
+from helix.engine.claiming_calls import claimed, first_claim, may_start, needs_approval
 from helix.engine.engine import Delivery, Engine
 from helix.engine.history import session_key
 from helix.engine.hooking import call_hook
@@ -26,7 +27,7 @@ from helix.engine.step_view import StepView
 from helix.engine.stops import StopWatch, judge_stop
 from helix.engine.tool_runner import run_tool
 from helix.engine.writing import commit, entry_put, mine
-from helix.ports.state_store import ABSENT, Check, Key, When
+from helix.ports.state_store import ABSENT, Check, Delete, Key, When
 
 Told = Literal["done", "asked", "skipped", "over", "again"]
 
@@ -60,11 +61,13 @@ async def call_tool(
         return "done"
     if row is not None and row.state == "asked":
         return "asked"
-    if view.stop is not None or watch.stop is not None:
-        return "skipped"
     mine_already = (
         row is not None and row.state == "claimed" and row.owner == delivery.owner and row.run_id == session.run_id
     )
+    if view.stop is not None or watch.stop is not None:
+        if mine_already and row is not None and row.child is None:
+            await _give_back(engine, view, row, approved=tool is not None and needs_approval(tool, request))
+        return "skipped"
     if not mine_already:  # 2
         taken = await _take(engine, agent, view, request, row, tool, delivery, stream)
         if not isinstance(taken, CallRow):
@@ -75,9 +78,7 @@ async def call_tool(
         return "again"
     if tool is None:  # the code changed in mid-run
         return await _record(engine, view, row, _gone(engine, row), stream)
-    if not delivery.may_act(engine.clock.now()):  # others may take the call now: it is not started here
-        raise WorkInProgressError(f"call {call_id!r} of session {session.session_id!r}", engine.clock.now() + 1)
-    return await _run(engine, agent, view, request, row, tool, stream, watch)  # 3 to 5
+    return await _run(engine, agent, view, request, row, tool, delivery, stream, watch)  # 3 to 5
 
 
 async def _take(
@@ -94,9 +95,15 @@ async def _take(
     now = engine.clock.now()
     session = view.session
     if row is None:
-        new, when = first_claim(agent, request, view.rows.answer, session.run_id, delivery, now), ABSENT
+        new, when = (
+            first_claim(agent, request, view.rows.answer, session.run_id, delivery, now, engine.settings.margin_s),
+            ABSENT,
+        )
     elif row.state == "approved":
-        new, when = claimed(row, tool, delivery, session.run_id, now), When(equal={"state": "approved"})
+        new, when = (
+            claimed(row, tool, delivery, session.run_id, now, engine.settings.margin_s),
+            When(equal={"state": "approved"}),
+        )
     else:
         if not dead(row, session, now):
             raise WorkInProgressError(
@@ -105,7 +112,7 @@ async def _take(
         policy = tool.on_unknown if tool is not None else "skip"
         when = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
         if policy == "retry":
-            new = claimed(row, tool, delivery, session.run_id, now)
+            new = claimed(row, tool, delivery, session.run_id, now, engine.settings.margin_s)
         elif policy == "skip":
             new = row.model_copy(
                 update={"state": "done", "content": dumps(UNKNOWN), "success": False, "by": "policy", "ended_at": now}
@@ -123,6 +130,22 @@ async def _take(
         announce_ask(stream, new, view.rows.answer)
         return "asked"
     return new
+
+
+async def _give_back(engine: Engine, view: StepView, row: CallRow, *, approved: bool) -> None:
+    """A claim that was never started: nobody is to think that its outcome is unknown. What a person approved stays so."""
+    owner = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
+    key = view.key(row.call_id)
+    if approved:
+        back = row.model_copy(update={"state": "approved", "owner": None})
+        put = entry_put(view.session.session_id, view.session.lineage, _index(view, row.call_id), back, owner)
+        await commit(engine, "release_call", [put], partial(_is, engine, key, back))
+        return
+    await commit(engine, "release_call", [Delete(key, owner)], partial(_is_gone, engine, key))
+
+
+async def _is_gone(engine: Engine, key: Key) -> bool:
+    return (await engine.store.get([key]))[0] is None
 
 
 def dead(row: CallRow, session: SessionRow, now: float) -> bool:
@@ -159,13 +182,11 @@ async def _run(
     request: ToolCallRequest,
     row: CallRow,
     tool: AnyTool,
+    delivery: Delivery,
     stream: RunStream,
     watch: StopWatch,
 ) -> Told:
     session = view.session
-    started = engine.clock.now()
-    chunk = ToolStartChunk(tool_call_id=row.call_id, tool_name=row.tool_name, arguments=request.arguments)
-    stream.put("call", [chunk], step=row.step, attempt=row.claim, call_id=row.call_id)
     told = {
         "step": row.step,
         "tool": tool,
@@ -175,6 +196,13 @@ async def _run(
     }
     await call_hook(engine, agent, session, "before_tool", told, stream, call_id=row.call_id)
     state = await engine.history.state(session)
+    started = engine.clock.now()
+    if not may_start(row, tool, delivery, started):  # others may take the call now: it is not started here
+        raise WorkInProgressError(
+            f"call {row.call_id!r} of session {session.session_id!r}", row.deadline or started + 1
+        )
+    chunk = ToolStartChunk(tool_call_id=row.call_id, tool_name=row.tool_name, arguments=request.arguments)
+    stream.put("call", [chunk], step=row.step, attempt=row.claim, call_id=row.call_id)
     outcome = await run_tool(engine, agent, tool, request, row, session, state, stream, watch)
     now = engine.clock.now()
     done = row.model_copy(
@@ -182,6 +210,7 @@ async def _run(
             "state": "done",
             "content": outcome.content,
             "success": outcome.success,
+            "plain": outcome.plain,
             "fatal": outcome.fatal,
             "patches": outcome.patches,
             "usage": outcome.usage,

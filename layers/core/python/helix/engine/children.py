@@ -10,19 +10,20 @@ from dataclasses import replace
 from functools import partial
 
 from helix.core.agents import AnyAgent
-from helix.core.chunks import SubAgentEndChunk, SubAgentStartChunk
-from helix.core.errors import AgentAlreadyRunningError, StaleStateError, WorkInProgressError
+from helix.core.chunks import SubAgentStartChunk, ToolStartChunk
+from helix.core.claiming import lapsed
+from helix.core.errors import AgentAlreadyRunningError, CannotResumeError, StaleStateError, WorkInProgressError
 from helix.core.messages import ToolCallRequest
-from helix.core.planning import child_message, parsed_content, result_content
+from helix.core.planning import child_message, result_content
 from helix.core.rows import CallRow, ChildRef, Parent, Pending, RunRow, SessionRow, message_sort
-from helix.engine.announcing import announce_result
+from helix.core.usage import Usage
 from helix.engine.claims import Claimed, ClaimInput, Opening, claim
 from helix.engine.engine import ChildWaits, Delivery, Engine, Lease
 from helix.engine.history import row_key, session_key
 from helix.engine.run_stream import RunStream
 from helix.engine.step_view import StepView
-from helix.engine.writing import commit, entry_put
-from helix.ports.state_store import Check, Key, When
+from helix.engine.writing import commit, entry_put, mine
+from helix.ports.state_store import Check, Key, Operation, When
 
 
 async def start_child(
@@ -36,6 +37,9 @@ async def start_child(
     while True:
         child = await engine.history.session(ref.session_id)
         parent = view.session
+        # No child of a run that is over: whoever ended it has looked for children already.
+        wanted: list[Operation] = [Check(session_key(parent.session_id), mine(parent.run_id))]
+        waits = Pending(call_id=request.id, tool_name=request.name, kind="child", child_session_id=ref.session_id)
         try:
             if child is None:
                 opening = Opening(
@@ -47,25 +51,29 @@ async def start_child(
                     stream_id=parent.stream_id,
                 )
                 message = child_message(tool, request.arguments)
-                ask = ClaimInput("execute", message, run_id=ref.run_id, opening=opening)
+                ask = ClaimInput("execute", message, run_id=ref.run_id, opening=opening, extra=wanted)
                 return await claim(engine, child_agent, ref.session_id, ask, delivery)
             match child.status:
                 case "running":
-                    if child.lease_expires >= engine.clock.now():
-                        raise WorkInProgressError(f"sub-agent session {child.session_id!r}", child.lease_expires)
-                    return await claim(engine, child_agent, child.session_id, ClaimInput("takeover"), delivery)
-                case "interrupted":
-                    return await claim(engine, child_agent, child.session_id, ClaimInput("continue"), delivery)
-                case "paused":
-                    return ChildWaits(
-                        Pending(
-                            call_id=request.id, tool_name=request.name, kind="child", child_session_id=child.session_id
-                        )
+                    now = engine.clock.now()
+                    if not lapsed(child, now):
+                        until = child.lease_expires or now + 1
+                        raise WorkInProgressError(f"sub-agent session {child.session_id!r}", until)
+                    return await claim(
+                        engine, child_agent, child.session_id, ClaimInput("takeover", extra=wanted), delivery
                     )
+                case "interrupted":
+                    return await claim(
+                        engine, child_agent, child.session_id, ClaimInput("continue", extra=wanted), delivery
+                    )
+                case "paused":
+                    return ChildWaits(waits)
                 case _:
                     return child
-        except AgentAlreadyRunningError:
-            continue
+        except (AgentAlreadyRunningError, CannotResumeError, StaleStateError):  # it moved since it was read
+            above = await engine.history.existing(parent.session_id)
+            if above.status != "running" or above.run_id != parent.run_id:
+                return ChildWaits(waits)
 
 
 def refusal(engine: Engine, session: SessionRow, child_type: str) -> str | None:
@@ -78,35 +86,20 @@ def refusal(engine: Engine, session: SessionRow, child_type: str) -> str | None:
     return None
 
 
-def announce_child(stream: RunStream, row: CallRow, ref: ChildRef) -> None:
-    chunk = SubAgentStartChunk(
+def announce_child(stream: RunStream, row: CallRow, request: ToolCallRequest, ref: ChildRef) -> None:
+    """A sub-agent's call is a tool call too. Told again when a later run of the parent goes on with the same child."""
+    start = ToolStartChunk(tool_call_id=row.call_id, tool_name=row.tool_name, arguments=request.arguments)
+    child = SubAgentStartChunk(
         parent_tool_call_id=row.call_id, sub_agent_id=ref.session_id, sub_agent_type=ref.agent_type
     )
-    stream.put("call", [chunk], step=row.step, attempt=row.claim, call_id=row.call_id)
-
-
-def announce_child_end(stream: RunStream, row: CallRow, status: str) -> None:
-    """`subagent_end`, then the `tool_end` of its call."""
-    ref, result = row.child, parsed_content(row.content)
-    if ref is not None:
-        error = str(result.get("error")) if isinstance(result, dict) and not row.success else None
-        chunk = SubAgentEndChunk(
-            parent_tool_call_id=row.call_id,
-            sub_agent_id=ref.session_id,
-            sub_agent_type=ref.agent_type,
-            status=status,
-            result=result if row.success else None,
-            error=error,
-        )
-        stream.put("call", [chunk], step=row.step, attempt=row.claim, call_id=row.call_id)
-    announce_result(stream, row)
+    stream.put("call", [start, child], step=row.step, attempt=row.claim, call_id=row.call_id)
 
 
 async def tell(engine: Engine, child: SessionRow, run: RunRow, delivery: Delivery) -> Claimed | None:
     """Put the ended child's outcome on its parent's call row, if it has none. A parent that is paused on it is claimed in
     the same transaction; the claim is returned, to be started."""
-    if child.parent is None or run.status not in ("completed", "failed"):
-        return None
+    if child.parent is None or run.status not in ("completed", "failed") or child.run_id != run.run_id:
+        return None  # the last: a run that was taken over is failed, but its child goes on under the next run
     while True:
         parent = await engine.history.session(child.parent.session_id)
         place = None if parent is None else await call_place(engine, parent, child.parent.call_id)
@@ -115,7 +108,7 @@ async def tell(engine: Engine, child: SessionRow, run: RunRow, delivery: Deliver
         key, row = place
         if row is None or row.state == "done" or row.child is None or row.child.session_id != child.session_id:
             return None
-        done = outcome_row(row, run, engine.clock.now())
+        done = outcome_row(row, run, child.usage, engine.clock.now())
         owned = When(equal={"state": row.state, "owner": row.owner})
         put = entry_put(parent.session_id, parent.lineage, int(key.sort.rpartition("#")[2]), done, owned)
         if parent.status == "paused":
@@ -156,8 +149,9 @@ async def is_done(engine: Engine, key: Key) -> bool:
     return value is not None and value.get("state") == "done"
 
 
-def outcome_row(row: CallRow, run: RunRow, now: float) -> CallRow:
-    """The parent's call row with the child's outcome. A failed or aborted child is a failed result."""
+def outcome_row(row: CallRow, run: RunRow, usage: Usage, now: float) -> CallRow:
+    """The parent's call row with the child's outcome, and what all its runs used. A failed or aborted child is a failed
+    result."""
     success = run.status == "completed"
     message = run.error.message if run.error is not None else "the sub-agent failed"
     content = result_content(run.output if success else message, success)
@@ -167,6 +161,6 @@ def outcome_row(row: CallRow, run: RunRow, now: float) -> CallRow:
         "success": success,
         "by": "child",
         "ended_at": now,
-        "usage": run.usage,
+        "usage": usage,
     }
     return row.model_copy(update=changes)

@@ -10,7 +10,13 @@ from helix.engine.engine import Delivery, logger
 
 
 def first_claim(
-    agent: AnyAgent, request: ToolCallRequest, answer: AssistantRow, run_id: str, delivery: Delivery, now: float
+    agent: AnyAgent,
+    request: ToolCallRequest,
+    answer: AssistantRow,
+    run_id: str,
+    delivery: Delivery,
+    now: float,
+    margin_s: float,
 ) -> CallRow:
     """The row for a call that has none: asked, claimed by its sub-agent, or claimed by this delivery."""
     tool = agent.find_tool(request.name)
@@ -28,13 +34,15 @@ def first_claim(
     child = answer.children.get(request.id)
     if child is not None:  # claimed by the child: no deadline, its end is the result
         return row.model_copy(update={"child": child, "claim": 1, "owner": child.session_id})
-    return claimed(row, tool, delivery, run_id, now)
+    return claimed(row, tool, delivery, run_id, now, margin_s)
 
 
-def claimed(row: CallRow, tool: AnyTool | None, delivery: Delivery, run_id: str, now: float) -> CallRow:
-    """`row` claimed by this delivery, one claim further."""
-    deadline = min(delivery.deadline, now + tool.timeout_s) if tool is not None else delivery.deadline
-    deadline = max(deadline, now)
+def claimed(
+    row: CallRow, tool: AnyTool | None, delivery: Delivery, run_id: str, now: float, margin_s: float
+) -> CallRow:
+    """`row` claimed by this delivery, one claim further. The deadline is the latest moment at which the tool can still be
+    at work: what all its tries may take, and `margin_s` to get them started."""
+    deadline = delivery.deadline if tool is None else min(delivery.deadline, now + longest(tool) + margin_s)
     return row.model_copy(
         update={
             "state": "claimed",
@@ -46,6 +54,19 @@ def claimed(row: CallRow, tool: AnyTool | None, delivery: Delivery, run_id: str,
             "deadline": None if delivery.leased else deadline,
         }
     )
+
+
+def longest(tool: AnyTool) -> float:
+    """Seconds that one execution may take: every try, and the waits between them."""
+    return (tool.retries + 1) * tool.timeout_s + 0.5 * (2.0**tool.retries - 1)
+
+
+def may_start(row: CallRow, tool: AnyTool, delivery: Delivery, now: float) -> bool:
+    """The holder's last look at its clock before the tool starts: past this moment others may take the call while it is
+    still at work. At a delivery's own deadline its platform ends it, so only a shorter one needs room for the tool."""
+    if not delivery.may_act(now):
+        return False
+    return row.deadline is None or row.deadline >= delivery.deadline or now + longest(tool) <= row.deadline
 
 
 def needs_approval(tool: AnyTool, request: ToolCallRequest) -> bool:

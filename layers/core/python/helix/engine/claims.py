@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 
 from helix.core.agents import AnyAgent
-from helix.core.claiming import ClaimPlan, OpenRows, Request, check_status, plan_claim
+from helix.core.claiming import ClaimPlan, OpenRows, Request, check_status, lapsed, plan_claim
 from helix.core.errors import (
     AgentAlreadyRunningError,
     CannotResumeError,
@@ -18,12 +18,13 @@ from helix.core.errors import (
     SessionNotFoundError,
     StaleStateError,
 )
-from helix.core.json import JsonObject
+from helix.core.json import JsonObject, text_size
 from helix.core.lineage import ROOT
 from helix.core.merge import merge_patches
 from helix.core.patches import diff
 from helix.core.rows import (
     AnyEntry,
+    CallRow,
     CheckpointRow,
     ErrorInfo,
     LineageRow,
@@ -34,12 +35,14 @@ from helix.core.rows import (
     make_run_id,
     run_sort,
 )
-from helix.core.states import check_state
+from helix.core.states import merged_state
 from helix.core.usage import Usage
 from helix.engine.engine import Delivery, Engine
 from helix.engine.history import row_key, session_key
-from helix.engine.writing import advance, checkpoint, commit, end, entry_put
-from helix.ports.state_store import ABSENT, Key, Operation, Put, Update, When
+from helix.engine.leftovers import clear_leftovers, marker_key
+from helix.engine.untold import Untold, read_untold
+from helix.engine.writing import advance, as_read, checkpoint, commit, end, entry_put
+from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, Update, When
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_.:@+=-]{1,256}")
 MAX_MESSAGE_BYTES = 1_000_000
@@ -59,15 +62,15 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A won claim. `missed` is the checkpoint that a dead worker may not have announced on the stream; `ended` the run
-    that a takeover ended, whose effects are due."""
+    """A won claim. `missed` is what a dead worker may not have told the stream; `ended` the run
+    before, if its effects are due."""
 
     session: SessionRow
     run: RunRow
     checkpoint: CheckpointRow
     plan: ClaimPlan
     patches: list[JsonObject]
-    missed: CheckpointRow | None = None
+    missed: Untold | None = None
     ended: str | None = None
 
 
@@ -104,6 +107,10 @@ async def claim(engine: Engine, agent: AnyAgent, session_id: str, ask: ClaimInpu
         again = await engine.history.session(session_id)
         if again is not None and again.status == "running":
             raise AgentAlreadyRunningError(session_id, again.run_id)
+        if again is None and session is None:
+            await clear_leftovers(engine, session_id)
+        if ask.extra:  # what was asked for besides may be what was refused: the caller reads it again
+            raise StaleStateError(f"session {session_id!r} changed since it was read")
 
 
 def check_session_id(session_id: str) -> None:
@@ -116,7 +123,7 @@ def check_input(session_id: str, ask: ClaimInput) -> None:
     if ask.message is not None:
         if not isinstance(ask.message, str) or not ask.message.strip():
             raise InvalidInputError("message is empty: say what the agent should do")
-        if (n := len(ask.message.encode())) > MAX_MESSAGE_BYTES:
+        if (n := text_size(ask.message)) > MAX_MESSAGE_BYTES:
             raise InvalidInputError(f"message has {n} bytes; the limit is {MAX_MESSAGE_BYTES}")
     elif ask.mode in ("execute", "with_message"):
         raise InvalidInputError(f"{ask.mode!r} needs a message")
@@ -131,11 +138,11 @@ async def _try(
         if session.status == "deleting":
             raise SessionNotFoundError(session_id)
         if ask.mode == "takeover":
-            if session.status != "running" or session.lease_expires >= now:
+            if not lapsed(session, now):
                 raise AgentAlreadyRunningError(session_id, session.run_id)
         else:
             check_status(session, ask.mode, ask.message)
-            if ask.mode == "continue" and session.status == "paused" and await _unanswered(engine, session):
+            if ask.mode == "continue" and session.status == "paused" and await engine.history.unanswered(session):
                 raise CannotResumeError(
                     f"session {session_id!r} waits for an answer to {', '.join(p.call_id for p in session.pending)}: "
                     "answer it, or resume with a message",
@@ -168,15 +175,15 @@ async def _try(
     row, checkpoint_put = checkpoint(new, now, state=state, patches=patches)
     info = await engine.streams.info(new.stream_id)
     run = _run(agent, session, new, ask, plan, request, now, info.latest_sequence if info else 0)
-    ops = _operations(session, new, run, plan, ask, now)
+    ops = _operations(session, new, run, plan, open_rows, ask, now)
     ops.append(checkpoint_put)
     won = await commit(engine, f"claim_{ask.mode}", ops, lambda: _is_mine(engine, session_id, run_id))
     if not won:
         return None
     if state is not None:
         engine.history.remember_state(session_id, new.created_at, row.id, state)
-    missed = await _missed(engine, session, ask)
-    return Claimed(new, run, row, plan, patches, missed, session.run_id if session and ask.mode == "takeover" else None)
+    missed, ended = await _left_behind(engine, session, ask, plan)
+    return Claimed(new, run, row, plan, patches, missed, ended)
 
 
 async def _request(engine: Engine, session: SessionRow | None, ask: ClaimInput) -> tuple[Request, LineageRow]:
@@ -215,7 +222,7 @@ async def _state(
         if any(changes):
             after = merge_patches(after, changes, array_delta_mode=agent.array_delta_mode).state
     if ask.state:
-        after = check_state(agent, {**after, **ask.state})
+        after = merged_state(agent, after, ask.state)
     if session is None:
         return after, diff({}, after, agent.array_delta_mode) if after else []
     if after == before:
@@ -317,15 +324,22 @@ def _run(
 
 
 def _operations(
-    old: SessionRow | None, new: SessionRow, run: RunRow, plan: ClaimPlan, ask: ClaimInput, now: float
+    old: SessionRow | None,
+    new: SessionRow,
+    run: RunRow,
+    plan: ClaimPlan,
+    open_rows: OpenRows | None,
+    ask: ClaimInput,
+    now: float,
 ) -> list[Operation]:
     key = session_key(new.session_id)
     if old is None:
-        ops: list[Operation] = [Put(key, new.dump(), ABSENT)]
+        clean = Check(marker_key(new.session_id), ABSENT)  # no copy is at work there, nor died there
+        ops: list[Operation] = [Put(key, new.dump(), ABSENT), clean]
         if new.parent is None:
             ops.append(Put(index_key(new), {"agent_type": new.agent_type, "created_at": now}))
     else:
-        bounds = {"lease_expires": now} if ask.mode == "takeover" and old.lease_expires else {}
+        bounds = {"lease_expires": now} if ask.mode == "takeover" else {}
         seen = When(equal={"status": old.status, "version": old.version, "run_id": old.run_id}, below=bounds)
         ops = [Put(key, new.dump(), seen)]
         if ask.mode == "takeover":
@@ -336,7 +350,12 @@ def _operations(
     ops.append(Put(row_key(new.session_id, run_sort(run.run_id)), run.dump(), ABSENT))
     if plan.new_lineage:
         ops.append(Put(row_key(new.session_id, lineage_sort(plan.lineage.lineage)), plan.lineage.dump(), ABSENT))
-    ops.extend(entry_put(new.session_id, plan.lineage.lineage, index, entry) for index, entry in plan.writes)
+    closes = {row.call_id for row in plan.closed}
+    for index, entry in plan.writes:
+        when = None
+        if isinstance(entry, CallRow) and entry.call_id in closes and open_rows is not None and old is not None:
+            when = as_read(open_rows.calls[index - old.count - 1])
+        ops.append(entry_put(new.session_id, plan.lineage.lineage, index, entry, when))
     return [*ops, *ask.extra]
 
 
@@ -353,26 +372,13 @@ async def _is_mine(engine: Engine, session_id: str, run_id: str) -> bool:
     return session is not None and session.run_id == run_id
 
 
-async def _missed(engine: Engine, old: SessionRow | None, ask: ClaimInput) -> CheckpointRow | None:
-    """After a crash the last commit may never have reached the stream: the new run announces it again."""
-    crashed = old is not None and (
-        ask.mode == "takeover" or (old.error is not None and old.error.code == "runtime_crash")
-    )
-    if old is None or not crashed or not old.checkpoint:
-        return None
-    return await engine.history.checkpoint(old.session_id, old.checkpoint)
-
-
-async def _unanswered(engine: Engine, session: SessionRow) -> bool:
-    """True while a call still waits: asked and not answered, or a sub-agent that is itself paused."""
-    rows = await engine.history.open_rows(session)
-    if rows is None:
-        return False
-    if any(row is not None and row.state == "asked" for row in rows.calls):
-        return True
-    children = [row.child.session_id for row in rows.calls if row is not None and row.child and row.state != "done"]
-    for child_id in children:
-        child = await engine.history.session(child_id)
-        if child is not None and child.status == "paused" and await _unanswered(engine, child):
-            return True
-    return False
+async def _left_behind(
+    engine: Engine, old: SessionRow | None, ask: ClaimInput, plan: ClaimPlan
+) -> tuple[Untold | None, str | None]:
+    """What the run before may not have told the stream, and its id, if its worker died before its effects."""
+    if old is None or not old.run_id:
+        return None, None
+    if ask.mode != "takeover" and (await engine.history.run(old.session_id, old.run_id)).effects == "done":
+        return None, None
+    untold = None if plan.new_lineage else await read_untold(engine, old.session_id, old.checkpoint)
+    return untold, old.run_id

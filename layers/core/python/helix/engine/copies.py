@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from helix.core.claiming import lapsed
 from helix.core.errors import (
     AgentAlreadyRunningError,
     CheckpointNotFoundError,
@@ -21,11 +22,14 @@ from helix.core.rows import (
     CallRow,
     CheckpointRow,
     LineageRow,
+    RunRow,
     SessionRow,
 )
 from helix.engine.claims import check_session_id, index_key
 from helix.engine.engine import Engine
-from helix.engine.history import row_key, session_key
+from helix.engine.history import session_key
+from helix.engine.leftovers import clear_leftovers, marker_key
+from helix.engine.money import return_draws
 from helix.engine.writing import checkpoint, commit, entry_put
 from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, When
 
@@ -91,15 +95,14 @@ async def clone_session(
 async def _copy(engine: Engine, target: SessionRow, entries: Sequence[AnyEntry], state: JsonObject, now: float) -> None:
     """Messages first, invisible; then the session, which shows them. A marker keeps two copies to one target apart."""
     owner = engine.ids.new("copy")
-    marker = row_key(target.session_id, "copying")
-    (held,) = await engine.store.get([marker])
-    free = ABSENT if held is None else When(equal={"owner": held["owner"]}, below={"deadline": now})
+    marker = marker_key(target.session_id)
+    await clear_leftovers(engine, target.session_id)
     absent = Check(session_key(target.session_id), ABSENT)
     mine = Check(marker, When(equal={"owner": owner}))
     taken = SessionExistsError(f"session {target.session_id!r} exists already, or is being copied: choose another id")
     try:
         value = {"owner": owner, "deadline": now + COPY_DEADLINE_S}
-        await engine.store.transact("begin_copy", [absent, Put(marker, value, free)])
+        await engine.store.transact("begin_copy", [absent, Put(marker, value, ABSENT)])
         for start in range(0, len(entries), PAGE):
             puts: list[Operation] = [absent, mine]
             for index, entry in enumerate(entries[start : start + PAGE], start):
@@ -155,12 +158,14 @@ async def delete_session(engine: Engine, session_id: str) -> bool:
         session = await engine.history.session(session_id)
         if session is None:
             return False
-        if session.status == "running" and session.lease_expires >= engine.clock.now():
+        now = engine.clock.now()
+        if session.status == "running" and not lapsed(session, now):
             raise AgentAlreadyRunningError(session_id, session.run_id)
         if session.status == DELETING:
             break
         hidden = session.model_copy(update={"status": DELETING, "version": session.version + 1})
-        seen = When(equal={"version": session.version, "run_id": session.run_id, "status": session.status})
+        below = {"lease_expires": now} if session.status == "running" else {}
+        seen = When(equal={"version": session.version, "run_id": session.run_id, "status": session.status}, below=below)
         if await commit(
             engine,
             "begin_delete",
@@ -168,6 +173,7 @@ async def delete_session(engine: Engine, session_id: str) -> bool:
             lambda: _hidden(engine, session_id),
         ):
             break
+    await _return_draws(engine, session)
     await _delete_rows(engine, session_id)
     if session.parent is None:
         await engine.streams.delete(session.stream_id)
@@ -179,6 +185,16 @@ async def delete_session(engine: Engine, session_id: str) -> bool:
 async def _hidden(engine: Engine, session_id: str) -> bool:
     session = await engine.history.session(session_id)
     return session is None or session.status == DELETING
+
+
+async def _return_draws(engine: Engine, session: SessionRow) -> None:
+    """What runs without their effects hold of a budget is known from their rows only: return it before these go."""
+    rows = await engine.store.query("sessions", session.session_id, start="r#", end="r$")
+    for run in (RunRow.model_validate(row.value) for row in rows):
+        if run.run_id == session.run_id and run.status == "running":
+            run = run.model_copy(update={"blocks": session.blocks, "claim": session.claim})
+        if run.effects == "open":
+            await return_draws(engine, session, run)
 
 
 async def _delete_rows(engine: Engine, session_id: str) -> None:
@@ -197,6 +213,8 @@ async def _delete_rows(engine: Engine, session_id: str) -> None:
 
 async def _delete_child(engine: Engine, child_id: str) -> None:
     child = await engine.history.session(child_id)
+    if child is not None:
+        await _return_draws(engine, child)
     await _delete_rows(engine, child_id)
     if child is not None:
         await engine.store.transact("finish_delete", [Delete(session_key(child_id))])

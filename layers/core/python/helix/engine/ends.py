@@ -9,19 +9,26 @@ from collections.abc import Mapping
 from typing import Any
 
 from helix.core.agents import AnyAgent
+from helix.core.claiming import lapsed
+from helix.core.errors import InvalidInputError
+from helix.core.json import text_size
 from helix.core.rows import ErrorInfo, RunRow, SessionRow, StopRow, guard_sort, run_sort, stop_sort
-from helix.engine.announcing import announce_end
+from helix.core.status import ENDS
+from helix.engine.announcing import announce_end, announce_untold
 from helix.engine.children import tell
-from helix.engine.claims import CRASHED, Claimed
+from helix.engine.claims import CRASHED, Claimed, ClaimInput
 from helix.engine.engine import Delivery, Engine, logger
 from helix.engine.history import row_key, session_key
 from helix.engine.hooking import call_hook
-from helix.engine.money import assume_dead_run
+from helix.engine.money import return_draws
 from helix.engine.run_stream import RunStream
+from helix.engine.untold import read_untold
 from helix.engine.writing import advance, commit, end, session_put
 from helix.ports.state_store import ABSENT, Check, Put, Update, When
 
 SWEPT_RUNS = 5
+MAX_REASON_BYTES = 8_000
+KEEPING = ("continue", "with_confirmation", "takeover")
 
 
 async def finish_run(
@@ -37,11 +44,15 @@ async def finish_run(
     session = await engine.history.session(session_id)
     if run.status == "running" or run.effects == "done" or session is None:
         return []
-    unspent = {b.budget: b.drawn - b.spent - b.assumed for b in assume_dead_run(run)}
-    if unspent:
-        await engine.budgets.give_back(run_id, unspent)
+    if run.error is not None and run.error.code == "aborted" and session.run_id == run_id:
+        await _abort_children(engine, agent, session, run.reason, delivery)
+    await return_draws(engine, session, run)
     claimed = await tell(engine, session, run, delivery)
     out = stream or RunStream(engine.streams, engine.clock, session, run_id, run.turn)
+    if stream is None and session.run_id == run_id:  # its worker may have died before it told its last commit
+        untold = await read_untold(engine, session_id, run.checkpoint or "")
+        if untold is not None:
+            announce_untold(out, untold)
     announce_end(out, run)
     await out.close()
     await _end_hook(engine, agent, session, run)
@@ -56,6 +67,7 @@ async def _end_hook(engine: Engine, agent: AnyAgent, session: SessionRow, run: R
         return
     payload = {
         "output": run.output,
+        "final_state": await engine.history.state(session) if session.state_at else {},
         "error": run.error,
         "step_count": run.steps,
         "duration_ms": ((run.ended_at or run.started_at) - run.started_at) * 1000,
@@ -97,6 +109,8 @@ async def interrupt(engine: Engine, session_id: str, run_id: str | None, reason:
 
 
 async def _put_stop(engine: Engine, session_id: str, stop: StopRow) -> bool:
+    if stop.reason is not None and (n := text_size(stop.reason)) > MAX_REASON_BYTES:
+        raise InvalidInputError(f"reason has {n} bytes; the limit is {MAX_REASON_BYTES}")
     key = row_key(session_id, stop_sort(stop.run_id))
     running = Check(session_key(session_id), When(equal={"run_id": stop.run_id, "status": "running"}))
     value = {"kind": "stop", **stop.dump()}
@@ -113,12 +127,19 @@ async def _put_stop(engine: Engine, session_id: str, stop: StopRow) -> bool:
 
 
 async def abort(
-    engine: Engine, agent: AnyAgent, session_id: str, reason: str | None, delivery: Delivery
+    engine: Engine,
+    agent: AnyAgent,
+    session_id: str,
+    reason: str | None,
+    delivery: Delivery,
+    *,
+    run_id: str | None = None,
 ) -> list[Claimed]:
-    """Fail the running session for good, its sub-agents too. Idempotent; one that does not run stays as it is."""
+    """Fail the running session for good, its sub-agents too. Idempotent; one that does not run stays as it is, and so
+    does one that runs another run than `run_id`."""
     while True:
         session = await engine.history.existing(session_id)
-        if session.status != "running":
+        if session.status != "running" or (run_id is not None and session.run_id != run_id):
             return []
         now = engine.clock.now()
         stop = StopRow(run_id=session.run_id, stop="abort", reason=reason, created_at=now)
@@ -130,13 +151,19 @@ async def abort(
         seen = When(equal={"status": "running", "version": session.version, "run_id": session.run_id})
         if await commit(engine, "abort", [session_put(new, seen), ended], lambda: _aborted(engine, session_id)):
             break
+    return await finish_run(engine, agent, session_id, session.run_id, delivery)
+
+
+async def _abort_children(
+    engine: Engine, agent: AnyAgent, session: SessionRow, reason: str | None, delivery: Delivery
+) -> None:
+    """Sub-agents at work in the open step end with it. No more of them can start: their claims need a running parent."""
     rows = await engine.history.open_rows(session)
     for row in rows.calls if rows is not None else ():
-        if row is not None and row.child is not None and row.state != "done":
-            child_agent = agent.find_agent(row.child.agent_type)
-            if child_agent is not None and await engine.history.session(row.child.session_id) is not None:
+        if row is not None and row.child is not None and row.state == "claimed":
+            child_agent = agent.find_agent(row.child.agent_type) or engine.agents(row.child.agent_type)
+            if await engine.history.session(row.child.session_id) is not None:
                 await abort(engine, child_agent, row.child.session_id, reason, delivery)
-    return await finish_run(engine, agent, session_id, session.run_id, delivery)
 
 
 async def _aborted(engine: Engine, session_id: str) -> bool:
@@ -148,12 +175,13 @@ async def fail_lapsed(engine: Engine, agent: AnyAgent, session_id: str, delivery
     """Fail a run whose worker's lease has lapsed, so that the session can be claimed in any mode. False if it is alive."""
     session = await engine.history.existing(session_id)
     now = engine.clock.now()
-    if session.status != "running" or session.lease_expires >= now:
+    if not lapsed(session, now):
         return False
     new = advance(session, now)
     ended = end(new, "failed", now, error=CRASHED)
-    bounds = {"lease_expires": now} if session.lease_expires else {}
-    seen = When(equal={"status": "running", "version": session.version, "run_id": session.run_id}, below=bounds)
+    seen = When(
+        equal={"status": "running", "version": session.version, "run_id": session.run_id}, below={"lease_expires": now}
+    )
     if not await commit(
         engine, "fail_run", [session_put(new, seen), ended], lambda: _crashed(engine, session_id, session.run_id)
     ):
@@ -176,4 +204,21 @@ async def sweep_session(engine: Engine, agent: AnyAgent, session_id: str, delive
         if run.status != "running" and run.effects == "open":
             logger.info("completing the effects of run %s", run.run_id)
             claimed.extend(await finish_run(engine, agent, session_id, run.run_id, delivery))
+        elif run.status != "running" and (known := await engine.history.session(session_id)) is not None:
+            await return_draws(engine, known, run)  # a zombie may have drawn after the effects
+    session = await engine.history.session(session_id)
+    open_rows = await engine.history.open_rows(session) if session is not None and session.status != "deleting" else None
+    for call in open_rows.calls if open_rows is not None else ():
+        if call is not None and call.child is not None and call.by == "child":  # it told, and may not have come further
+            child_agent = agent.find_agent(call.child.agent_type) or engine.agents(call.child.agent_type)
+            claimed.extend(await sweep_session(engine, child_agent, call.child.session_id, delivery))
     return claimed
+
+
+async def leave_children(engine: Engine, agent: AnyAgent, session_id: str, ask: ClaimInput, delivery: Delivery) -> None:
+    """Before a claim that leaves the open step behind: sub-agents that still run in it are aborted, since nobody will
+    ever ask for their result. The session itself must not be running."""
+    session = await engine.history.session(session_id)
+    kept = ask.mode in KEEPING or (ask.mode == "retry" and not ask.message)
+    if session is not None and session.status in ENDS and not kept:
+        await _abort_children(engine, agent, session, "its parent went on without it", delivery)

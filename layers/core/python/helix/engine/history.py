@@ -131,6 +131,18 @@ class History:
         calls = [rows.get(message_sort(session.lineage, step.base + 1 + i)) for i in range(step.calls)]
         return OpenRows(answer, [row if isinstance(row, CallRow) else None for row in calls])
 
+    async def unanswered(self, session: SessionRow) -> bool:
+        """True while a call of the open step waits for an answer, here or in a paused sub-agent."""
+        rows = await self.open_rows(session)
+        for row in rows.calls if rows is not None else ():
+            if row is not None and row.state == "asked":
+                return True
+            if row is not None and row.child is not None and row.state != "done":
+                child = await self.session(row.child.session_id)
+                if child is not None and child.status == "paused" and await self.unanswered(child):
+                    return True
+        return False
+
     async def messages(self, session: SessionRow) -> Sequence[AnyMessage]:
         """The session's history. It is the cache's own: read only."""
         key = (session.session_id, session.created_at, session.lineage)

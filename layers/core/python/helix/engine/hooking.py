@@ -7,6 +7,7 @@ from typing import Any
 
 from helix.core.agents import AnyAgent
 from helix.core.chunks import CustomEventChunk
+from helix.core.context import check_event
 from helix.core.json import JsonObject, JsonValue
 from helix.core.rows import AnyEntry, SessionRow, message_of
 from helix.engine.engine import Engine
@@ -29,12 +30,15 @@ async def call_hook(
     if not engine.hooks.wanted(name, agent.hooks):
         return
     step = payload.get("step", session.step)
+    if state is None:
+        state = await engine.history.state(session) if session.state_at else {}
 
     def emit(event: str, data: JsonValue) -> None:
         if stream is not None:
-            stream.put(
-                "call", [CustomEventChunk(event_name=event, data=data)], step=step, call_id=f"hook:{name}:{call_id}"
-            )
+            at = max(step, session.open.step if session.open is not None else session.step)
+            check_event(event, data)
+            chunk = CustomEventChunk(event_name=event, data=data)
+            stream.put("call", [chunk], step=at, call_id=f"hook:{name}:{call_id}")
 
     context = HookContext(
         session_id=session.session_id,
@@ -47,7 +51,7 @@ async def call_hook(
         user_id=session.user_id,
         tags=session.tags,
         metadata=session.metadata,
-        state=state if state is not None else {},
+        state=state,
         _emit=emit,
     )
     await engine.hooks.invoke(name, agent.hooks, payload, context)

@@ -11,6 +11,7 @@ from typing import Any
 
 from helix.core.hooks import Hooks
 from helix.core.json import JsonObject, JsonValue
+from helix.core.patches import json_copy
 
 logger = logging.getLogger("helix.hooks")
 TIMEOUT_S = 5.0
@@ -35,7 +36,8 @@ class HookContext:
 
     def get_state(self) -> JsonObject:
         """A copy of the committed custom state."""
-        return dict(self.state)
+        copy: JsonObject = json_copy(self.state)
+        return copy
 
     def emit_custom(self, name: str, data: JsonValue = None) -> None:
         """Put a `custom` chunk on the stream; nothing where the run has ended."""

@@ -15,12 +15,12 @@ from helix.core.agents import AnyAgent
 from helix.core.errors import ConditionFailedError, StoreError, WorkInProgressError
 from helix.core.messages import ToolCallRequest
 from helix.core.rows import ChildRef, SessionRow
-from helix.engine.announcing import announce_claim
+from helix.engine.announcing import announce_claim, announce_result
 from helix.engine.call_model import call_model
 from helix.engine.call_tool import call_tool, view_step
-from helix.engine.children import announce_child, announce_child_end, lease_for, refusal, start_child
+from helix.engine.children import announce_child, lease_for, refusal, start_child
 from helix.engine.claims import Claimed
-from helix.engine.ends import finish_run, guarded_hook
+from helix.engine.ends import abort, finish_run, guarded_hook
 from helix.engine.engine import ChildWaits, Delivery, Engine, Outcome, Over, Tools, logger
 from helix.engine.history import session_key
 from helix.engine.hooking import call_hook, tell_history
@@ -28,7 +28,7 @@ from helix.engine.run_stream import RunStream
 from helix.engine.settling import refuse_child
 from helix.engine.step_view import StepView
 from helix.engine.stops import StopWatch, read_stop, watch_stops
-from helix.ports.state_store import Update, When
+from helix.ports.state_store import Update, Watch, When
 
 
 async def run_loop(engine: Engine, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> list[Claimed]:
@@ -40,11 +40,11 @@ async def run_loop(engine: Engine, agent: AnyAgent, claimed: Claimed, delivery: 
     if claimed.ended is not None:
         await finish_run(engine, agent, session.session_id, claimed.ended, delivery)
     async with _heartbeat(engine, session, delivery), watch_stops(engine, session, run.run_id) as watch:
-        start = {"agent": agent.name, "input": run.input, "trigger": run.mode, "step": 0}
         if engine.hooks.wanted("on_agent_start", agent.hooks):
+            state = await engine.history.state(session)
+            start = {"agent": agent.name, "input": run.input, "trigger": run.mode, "initial_state": state, "step": 0}
             await guarded_hook(engine, agent, session, run.run_id, "on_agent_start", start, stream)
-        entries = [entry for _, entry in claimed.plan.writes]
-        await tell_history(engine, agent, session, entries, claimed.patches, stream)
+        await tell_history(engine, agent, session, claimed.plan.added, claimed.patches, stream)
         step = run.first_step
         while True:
             outcome = await _model(engine, agent, session, step, delivery, stream, watch)
@@ -111,21 +111,26 @@ async def _call(
 ) -> None:
     """One call, delivered until it is done, asked for, or stopped."""
     current: StepView | None = view
-    while current is not None:
-        request = current.rows.answer.tool_calls[current.place(call_id)]
-        child = current.rows.answer.children.get(call_id)
-        try:
-            if child is not None:
-                told = await _child(engine, agent, current, request, child, delivery, stream, watch)
-            else:
-                told = await call_tool(engine, agent, current, call_id, delivery, stream, watch)
-        except WorkInProgressError as held:
-            await _wait_for(engine, held)
-            told = "again"
-        if told != "again":
-            return
-        session = current.session
-        current = await view_step(engine, session.session_id, session.run_id, current.rows.answer.step)
+    session = view.session
+    with contextlib.ExitStack() as stack:
+        changes: Watch | None = None
+        while current is not None:
+            request = current.rows.answer.tool_calls[current.place(call_id)]
+            child = current.rows.answer.children.get(call_id)
+            try:
+                if child is not None:
+                    told = await _child(engine, agent, current, request, child, delivery, stream, watch)
+                else:
+                    told = await call_tool(engine, agent, current, call_id, delivery, stream, watch)
+            except WorkInProgressError as held:
+                told = "again"
+                if changes is None:  # watch first, then look once more: what is done in between is not missed
+                    changes = stack.enter_context(engine.store.watch("sessions", session.session_id))
+                else:
+                    await _wait_for(engine, held, changes)
+            if told != "again":
+                return
+            current = await view_step(engine, session.session_id, session.run_id, current.rows.answer.step)
 
 
 async def _child(
@@ -138,50 +143,85 @@ async def _child(
     stream: RunStream,
     watch: StopWatch,
 ) -> str:
-    """A sub-agent's call: claim the row for the child, run the child here, and let its end tell the result."""
+    """A sub-agent's call: claim the row for the child, run the child here, and let its end tell the result. A child that
+    another worker runs is waited for."""
     row = view.rows.calls[view.place(request.id)]
     if row is None or row.state not in ("claimed", "done"):
         return await call_tool(engine, agent, view, request.id, delivery, stream, watch)
-    if row.state == "done":
-        announce_child_end(stream, row, "completed" if row.success else "failed")
-        return "done"
-    if view.stop is not None or watch.stop is not None:
-        return "skipped"
-    reason = refusal(engine, view.session, ref.agent_type)
-    if reason is not None:
-        return await refuse_child(engine, view, row, reason, stream)
     payload = {
         "step": row.step,
         "tool_call_id": row.call_id,
         "agent_type": ref.agent_type,
         "sub_agent_id": ref.session_id,
     }
-    await call_hook(engine, agent, view.session, "before_sub_agent", payload, stream, call_id=row.call_id)
-    announce_child(stream, row, ref)
-    await stream.flush()
+    if row.state == "done":
+        announce_result(stream, row)
+        payload["status"] = "completed" if row.success else "failed"
+        await call_hook(engine, agent, view.session, "after_sub_agent", payload, stream, call_id=row.call_id)
+        return "done"
+    if view.stop is not None or watch.stop is not None:
+        return "skipped"
+    reason = refusal(engine, view.session, ref.agent_type)
+    if reason is not None:
+        return await refuse_child(engine, view, row, reason, stream)
     mine = lease_for(engine, delivery)
     started = await start_child(engine, agent, view, request, ref, mine)
-    child_agent = agent.find_agent(ref.agent_type)
-    assert child_agent is not None
+    tool, child_agent = agent.find_tool(request.name), agent.find_agent(ref.agent_type)
+    assert tool is not None and child_agent is not None
     if isinstance(started, Claimed):
-        await run_loop(engine, child_agent, started, mine)
+        await call_hook(engine, agent, view.session, "before_sub_agent", payload, stream, call_id=row.call_id)
+        announce_child(stream, row, request, ref)
+        await stream.flush()
+        async with _limit(engine, child_agent, ref.session_id, tool.timeout_s, mine):
+            with contextlib.suppress(LostLeaseError):  # the child's, not ours: its row says who has it now
+                await run_loop(engine, child_agent, started, mine)
     elif isinstance(started, ChildWaits):
         return "asked"
     else:
         await finish_run(engine, child_agent, ref.session_id, started.run_id, mine)
     ended = await engine.history.existing(ref.session_id)
+    if ended.status == "running":
+        raise WorkInProgressError(f"sub-agent session {ref.session_id!r}", ended.lease_expires)
     again = await view_step(engine, view.session.session_id, view.session.run_id, row.step)
     done = again.rows.calls[again.place(request.id)] if again is not None else None
     if done is not None and done.state == "done":
-        announce_child_end(stream, done, ended.status)
+        announce_result(stream, done)
     payload["status"] = ended.status
     await call_hook(engine, agent, view.session, "after_sub_agent", payload, stream, call_id=row.call_id)
     return "done"
 
 
-async def _wait_for(engine: Engine, held: WorkInProgressError) -> None:
-    """Until the holder's deadline, looking again every second: it may be done sooner."""
-    await engine.clock.sleep(max(0.05, min(1.0, held.until - engine.clock.now() + 0.01)))
+@asynccontextmanager
+async def _limit(
+    engine: Engine, child_agent: AnyAgent, session_id: str, seconds: float, delivery: Delivery
+) -> AsyncIterator[None]:
+    """Abort the sub-agent once it has run for longer: its call is then a failed result that the parent's model sees."""
+
+    async def watchdog() -> None:
+        await engine.clock.sleep(seconds)
+        await abort(engine, child_agent, session_id, f"the sub-agent took longer than {seconds:g} s", delivery)
+
+    task = asyncio.get_running_loop().create_task(watchdog())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def _wait_for(engine: Engine, held: WorkInProgressError, changes: Watch | None = None) -> None:
+    """Until the holder's deadline or a change, looking again every second: it may be done sooner."""
+    left = max(0.05, min(1.0, held.until - engine.clock.now() + 0.01))
+    if changes is None:
+        await engine.clock.sleep(left)
+        return
+    waits = {asyncio.ensure_future(engine.clock.sleep(left)), asyncio.ensure_future(changes.changed(left))}
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.wait(waits)
 
 
 @asynccontextmanager
@@ -220,6 +260,7 @@ async def _heartbeat(engine: Engine, session: SessionRow, delivery: Delivery) ->
         yield
     except asyncio.CancelledError:
         if lost:
+            main.uncancel()
             raise LostLeaseError(session.run_id) from None
         with contextlib.suppress(Exception):
             await asyncio.shield(_let_go(engine, session, delivery))

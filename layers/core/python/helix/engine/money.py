@@ -90,3 +90,11 @@ def assume_dead_run(run: RunRow) -> list[Block]:
         for block in blocks:
             block.assumed += run.claim.micros if block.unit == "micros" else run.claim.tokens
     return blocks
+
+
+async def return_draws(engine: Engine, session: SessionRow, run: RunRow) -> None:
+    """Return what the ended run drew and did not use. Asked even where the run knows of no block: a worker may have died
+    between a draw and the claim that would have recorded it."""
+    if run.blocks or engine.applied_budgets(session):
+        used = {block.budget: block.spent + block.assumed for block in assume_dead_run(run)}
+        await engine.budgets.give_back(run.run_id, used)

@@ -7,7 +7,10 @@ the log does not have.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 from helix.core.chunks import ChunkBase
@@ -24,7 +27,7 @@ Writer = tuple[Kind, int, int, str | None]
 
 
 class RunStream:
-    """The chunks of one run by one worker. Make it inside a running event loop."""
+    """The chunks of one run by one worker. Make it inside a running event loop; `put` may be called from any thread."""
 
     def __init__(self, streams: StreamManager, clock: Clock, session: SessionRow, run_id: str, turn: int) -> None:
         self._streams, self._clock = streams, clock
@@ -37,6 +40,7 @@ class RunStream:
         self._timer: asyncio.Task[None] | None = None
         self._interval = 0.0
         self._failure: StoreError | None = None
+        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
 
     def put(
         self,
@@ -53,6 +57,26 @@ class RunStream:
         error: str | None = None,
     ) -> None:
         """Add chunks of one writer; their envelope is filled in here. They are flushed soon; `flush` waits for it."""
+        add = partial(self._put, kind, chunks, step, attempt, call_id, version, mark, last, status, error)
+        if threading.get_ident() == self._thread:
+            add()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: a tool that was given up on still talks
+                self._loop.call_soon_threadsafe(add)
+
+    def _put(
+        self,
+        kind: Kind,
+        chunks: Sequence[ChunkBase],
+        step: int,
+        attempt: int,
+        call_id: str | None,
+        version: int,
+        mark: Mark | None,
+        last: tuple[int, int] | None,
+        status: str | None,
+        error: str | None,
+    ) -> None:
         now = self._clock.now()
         bodies = []
         for chunk in chunks:
@@ -112,8 +136,14 @@ class RunStream:
             records, self._pending, self._bytes = self._pending, [], 0
             if not records:
                 return
-            # Shielded: a cancelled writer must not lose or split a flush that the log may already have.
-            await asyncio.shield(self._append(records))
+            # Shielded: a cancelled writer must not lose or split a flush that the log may already have, nor let the
+            # next one overtake it.
+            append = asyncio.ensure_future(self._append(records))
+            try:
+                await asyncio.shield(append)
+            except asyncio.CancelledError:
+                await asyncio.wait({append})
+                raise
 
     async def _append(self, records: list[StreamRecord]) -> None:
         for attempt in range(TRIES):
@@ -133,7 +163,7 @@ class RunStream:
         delay = 0.0 if urgent or self._bytes >= FLUSH_BYTES else max(self._interval, FIRST_S)
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().create_task(self._later(delay))
+        self._timer = self._loop.create_task(self._later(delay))
 
     async def _later(self, delay: float) -> None:
         if delay:

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
+from helix.core.claiming import lapsed
 from helix.core.errors import CheckpointNotFoundError, InvalidInputError
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import AnyMessage, Record, strip_thinking
@@ -21,6 +22,13 @@ MAX_PAGE = 1000
 CanResumeReason = Literal[
     "running", "completed", "failed_use_retry", "aborted", "not_found", "pending_confirmation", "agent_not_registered"
 ]
+
+
+class CanResumeResult(Record):
+    """`reason` says why not, or for a failed session which verb fits; `pending_confirmation`: it can, with an answer."""
+
+    can_resume: bool
+    reason: CanResumeReason | None = None
 
 
 class SubSessionRef(Record):
@@ -110,6 +118,25 @@ class Sessions:
     async def get(self, session_id: str) -> SessionState:
         """Raises `SessionNotFoundError`."""
         return await self._state(await self._history.existing(session_id))
+
+    async def can_resume(self, session_id: str, *, now: float | None = None) -> CanResumeResult:
+        """Whether `resume` would go on. With `now` (Unix seconds) a running session whose lease has lapsed can."""
+        row = await self._history.session(session_id)
+        if row is None:
+            return CanResumeResult(can_resume=False, reason="not_found")
+        match row.status:
+            case "running" if now is None or not lapsed(row, now):
+                return CanResumeResult(can_resume=False, reason="running")
+            case "completed":
+                return CanResumeResult(can_resume=False, reason="completed")
+            case "failed":
+                return CanResumeResult(can_resume=False, reason="aborted" if row.aborted else "failed_use_retry")
+            case "paused" if await self._history.unanswered(row):
+                return CanResumeResult(can_resume=True, reason="pending_confirmation")
+            case "running" | "interrupted" | "paused":
+                return CanResumeResult(can_resume=True)
+            case _:
+                return CanResumeResult(can_resume=False, reason="not_found")
 
     async def exists(self, session_id: str) -> bool:
         return (await self._store.get([session_key(session_id)]))[0] is not None
@@ -255,7 +282,7 @@ def _limit(limit: int) -> int:
 
 
 class RecoveredConversation(NamedTuple):
-    """The conversation with its pairs repaired, and whether `resume` or `retry` would go on with it."""
+    """The conversation with its pairs repaired, and whether `resume` would go on with it (`Sessions.can_resume`)."""
 
     messages: list[AnyMessage]
     can_resume: bool
@@ -264,6 +291,5 @@ class RecoveredConversation(NamedTuple):
 async def recover_conversation(store: StateStore, session_id: str) -> RecoveredConversation:
     """What is left of a session, for whoever shows it or goes on with it. Reads only."""
     sessions = Sessions(store)
-    state = await sessions.get(session_id)
-    resumable = state.status in ("interrupted", "paused") or (state.status == "failed" and not state.aborted)
-    return RecoveredConversation(await sessions.load_conversation_messages(session_id), resumable)
+    messages = await sessions.load_conversation_messages(session_id)
+    return RecoveredConversation(messages, (await sessions.can_resume(session_id)).can_resume)

@@ -7,11 +7,11 @@ without, message, status, output and checkpoint are written at once.
 from __future__ import annotations
 
 from helix.core.agents import AnyAgent
-from helix.core.chunks import StepCommittedChunk, ToolApprovalRequestChunk
+from helix.core.chunks import ErrorChunk, ToolApprovalRequestChunk
 from helix.core.claiming import OpenRows
 from helix.core.folding import Next, decide_next, missing
 from helix.core.messages import ToolCallRequest
-from helix.core.planning import StepProcessingPlan, plan_step_processing
+from helix.core.planning import StepProcessingPlan, parsed_content, plan_step_processing
 from helix.core.rows import (
     AnyEntry,
     AssistantRow,
@@ -26,7 +26,7 @@ from helix.core.rows import (
 )
 from helix.core.steps import AnyStepResult
 from helix.core.usage import Usage
-from helix.engine.announcing import announce_fold
+from helix.engine.announcing import announce_commit, announce_fold
 from helix.engine.buying import Answer
 from helix.engine.claiming_calls import first_claim
 from helix.engine.engine import Delivery, Engine, Outcome, Over, Tools
@@ -59,9 +59,10 @@ async def stage(
         assert plan.status_update is not None
         return await _fail(engine, session, plan.status_update.error, result.usage)
     row = _answer_row(engine, agent, session, plan, result)
+    _announce_refusals(stream, plan, row)
     if row.tool_calls and not plan.is_terminal:
         return await _open(engine, agent, session, plan, row, delivery, stream)
-    return await _commit(engine, agent, session, plan, row, stream)
+    return await _commit(engine, agent, session, plan, row, delivery, stream)
 
 
 def _answer_row(
@@ -136,7 +137,9 @@ async def _open(
         new.lease_owner, new.lease_expires = delivery.owner, now + engine.settings.lease_s
         for request in row.tool_calls[:RIDING_CLAIMS]:
             if request.id not in written:
-                written[request.id] = first_claim(agent, request, row, session.run_id, delivery, now)
+                written[request.id] = first_claim(
+                    agent, request, row, session.run_id, delivery, now, engine.settings.margin_s
+                )
     ops: list[Operation] = [session_put(new, at(session)), entry_put(session.session_id, session.lineage, base, row)]
     for place, request in enumerate(row.tool_calls):
         if request.id in written:
@@ -144,7 +147,7 @@ async def _open(
     if not await commit(engine, "stage", ops, lambda: _staged_by(engine, session, base, row.attempt_id)):
         await _lost(engine, session, row.usage)
         return None
-    _announce_commit(stream, row)
+    announce_commit(stream, row)
     for place_row in written.values():
         if place_row.state == "asked":
             announce_ask(stream, place_row, row)
@@ -154,7 +157,13 @@ async def _open(
 
 
 async def _commit(
-    engine: Engine, agent: AnyAgent, session: SessionRow, plan: StepProcessingPlan, row: AssistantRow, stream: RunStream
+    engine: Engine,
+    agent: AnyAgent,
+    session: SessionRow,
+    plan: StepProcessingPlan,
+    row: AssistantRow,
+    delivery: Delivery,
+    stream: RunStream,
 ) -> Outcome | None:
     """Without calls to execute: history grows by the whole step at once, and the run usually ends."""
     now = engine.clock.now()
@@ -175,6 +184,8 @@ async def _commit(
     settle(new, row.usage)
     status = "running" if next_.move == "continue" else next_.move
     new.status = status
+    if delivery.leased:  # heartbeats moved the lease since the session was read
+        new.lease_owner, new.lease_expires = delivery.owner, now + engine.settings.lease_s
     point, put = checkpoint(new, now, state=None)
     ops: list[Operation] = []
     if status != "running":
@@ -188,7 +199,7 @@ async def _commit(
         await _lost(engine, session, row.usage)
         return None
     engine.history.remember(session, session.count, entries)
-    _announce_commit(stream, row)
+    announce_commit(stream, row)
     announce_fold(stream, point)
     await tell_history(engine, agent, new, entries, [], stream)
     return Over(status) if status != "running" else Tools(row.step, ())
@@ -239,9 +250,18 @@ async def _failed_by(engine: Engine, session: SessionRow) -> bool:
     return run.status == "failed"
 
 
-def _announce_commit(stream: RunStream, row: AssistantRow) -> None:
-    chunk = StepCommittedChunk(model=row.model, usage=row.usage, stop_reason=row.stop_reason)
-    stream.put("attempt", [chunk], step=row.step, attempt=row.attempt, mark="committed")
+def _announce_refusals(stream: RunStream, plan: StepProcessingPlan, row: AssistantRow) -> None:
+    """Calls that are not executed have no `tool_start`: an error on the stream shows them. The run goes on."""
+    chunks = [
+        ErrorChunk(error=str(told.get("error")), code="invalid_tool_call")
+        for told in (parsed_content(s.content) for s in plan.settled.values() if not s.success)
+        if isinstance(told, dict) and "error" in told
+    ]
+    if plan.dropped_calls:
+        text = f"{plan.dropped_calls} calls beyond the first {len(row.tool_calls)} were dropped: a step takes no more"
+        chunks.append(ErrorChunk(error=text, code="too_many_calls"))
+    if chunks:
+        stream.put("attempt", chunks, step=row.step, attempt=row.attempt)
 
 
 def announce_ask(stream: RunStream, row: CallRow, answer: AssistantRow) -> None:

@@ -41,10 +41,21 @@ class StopWatch:
 
     def __init__(self) -> None:
         self.stop: StopRow | None = None
-        self.event = asyncio.Event()
+        self._call: asyncio.Future[Any] | None = None
 
     def cancelled(self) -> bool:
-        return self.event.is_set()
+        return self.stop is not None
+
+    def cancels(self, call: asyncio.Future[Any]) -> None:
+        """Cancel `call` when a stop is seen, or now if it was seen already."""
+        self._call = call
+        if self.stop is not None:
+            call.cancel()
+
+    def seen(self, stop: StopRow) -> None:
+        self.stop = stop
+        if self._call is not None:
+            self._call.cancel()
 
 
 @asynccontextmanager
@@ -56,10 +67,12 @@ async def watch_stops(engine: Engine, session: SessionRow, run_id: str) -> Async
         while watch.stop is None:
             await asyncio.sleep(engine.settings.stop_poll_s)
             try:
-                watch.stop = await read_stop(engine, session, run_id)
+                stop = await read_stop(engine, session, run_id)
             except StoreError:
                 logger.warning("could not look for a stop of run %s; trying again", run_id, exc_info=True)
-        watch.event.set()
+            else:
+                if stop is not None:
+                    watch.seen(stop)
 
     task = asyncio.get_running_loop().create_task(look())
     try:

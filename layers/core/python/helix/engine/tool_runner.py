@@ -29,6 +29,7 @@ from helix.engine.stops import StopWatch
 class ToolOutcome:
     content: str
     success: bool
+    plain: bool = False
     fatal: bool = False
     patches: list[JsonObject] = field(default_factory=list)
     usage: Usage | None = None
@@ -67,10 +68,16 @@ async def run_tool(
         )
         try:
             result = await _execute(tool, request, context)
-            content = _checked(agent, tool, result)
-            return ToolOutcome(content, True, patches=context.tracker.get_patches(), usage=_sum(context.usage))
+            content, plain = _checked(agent, tool, result)
+            return ToolOutcome(content, True, plain, patches=context.tracker.get_patches(), usage=_sum(context.usage))
         except TimeoutError:
             text = f"tool {tool.name!r} took longer than {tool.timeout_s:g} s and was stopped; its outcome is unknown"
+            return ToolOutcome(result_content(text, False), False, usage=_sum(context.usage))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            text = f"tool {tool.name!r} was cancelled from inside"  # nobody cancelled this run
             return ToolOutcome(result_content(text, False), False, usage=_sum(context.usage))
         except FatalToolError as error:
             return ToolOutcome(
@@ -109,8 +116,9 @@ async def _execute(tool: AnyTool, request: ToolCallRequest, context: ToolContext
         raise
 
 
-def _checked(agent: AnyAgent, tool: AnyTool, result: object) -> str:
-    """The result's content, valid against the tool's schema and, for `finish_with`, the agent's."""
+def _checked(agent: AnyAgent, tool: AnyTool, result: object) -> tuple[str, bool]:
+    """The result's content, valid against the tool's schema and, for `finish_with`, the agent's; and whether it is a
+    text as it is."""
     schemas = [tool.output_schema]
     if tool.finish_with and agent.function is None:
         schemas.append(agent.output_schema)
@@ -123,13 +131,15 @@ def _checked(agent: AnyAgent, tool: AnyTool, result: object) -> str:
                 raise _ResultError(
                     f"result of tool {tool.name!r} does not fit its output schema: {problems}"
                 ) from error
+    if tool.finish_with and isinstance(result, BaseModel):  # as an output is kept: what its schema takes back
+        result = result.model_dump(mode="json", round_trip=True, by_alias=False)
     try:
         content = result_content(result, True)
     except InvalidInputError as error:
         raise _ResultError(f"tool {tool.name!r}: {error}") from error
     if tool.finish_with and len(content.encode()) > MAX_RESULT_BYTES:
         raise _ResultError(f"result of tool {tool.name!r} is the run's output and exceeds {MAX_RESULT_BYTES} bytes")
-    return content
+    return content, isinstance(result, str)
 
 
 def _message(error: Exception) -> str:

@@ -9,6 +9,7 @@ from helix.core.errors import ConditionFailedError, StoreError
 from helix.core.json import JsonObject
 from helix.core.rows import (
     AnyEntry,
+    CallRow,
     CheckpointRow,
     ErrorInfo,
     RunRow,
@@ -22,7 +23,7 @@ from helix.core.rows import (
 from helix.core.status import check_move
 from helix.engine.engine import Engine
 from helix.engine.history import row_key, session_key
-from helix.ports.state_store import Operation, Put, Update, When
+from helix.ports.state_store import ABSENT, Operation, Put, Update, When
 
 TRIES = 5
 
@@ -54,6 +55,14 @@ def at(session: SessionRow) -> When:
 def mine(run_id: str) -> When:
     """MINE: the session is running this run."""
     return When(equal={"run_id": run_id, "status": "running"})
+
+
+def as_read(row: CallRow | None) -> When:
+    """The condition that a call's row still is what was read. A tool or an answer needs no running session to write its
+    result, so a closing must not overwrite what it did not see."""
+    if row is None:
+        return ABSENT
+    return When(equal={"state": row.state, "owner": row.owner, "claim": row.claim or None})
 
 
 def session_put(session: SessionRow, when: When) -> Put:

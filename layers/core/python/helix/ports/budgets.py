@@ -41,6 +41,7 @@ class Budgets(Protocol):
         estimate left (nothing is taken). Draw (run, n) happens once: a repeat answers what was drawn then."""
         ...
 
-    async def give_back(self, run_id: str, unspent: Mapping[str, int]) -> None:
-        """Return what an ended run did not spend, by budget; each draw is closed once, and a repeat changes nothing."""
+    async def give_back(self, run_id: str, used: Mapping[str, int]) -> None:
+        """Close the open draws of an ended run: all but `used` (spent and assumed, by budget) returns, also of draws that
+        the run never learned of. Each draw is closed once, and a repeat changes nothing."""
         ...

@@ -14,7 +14,7 @@ from helix.core.rows import Pending
 from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
 from helix.engine.answers import Confirmation
-from helix.engine.sessions import CanResumeReason, SessionState
+from helix.engine.sessions import CanResumeResult, SessionState
 
 if TYPE_CHECKING:
     from helix.runtime.local import LocalExecutor
@@ -42,13 +42,6 @@ class AgentResult(BaseModel, Generic[OutputT]):
     completion_reason: str | None = None
     usage: Usage = Field(default_factory=Usage)
     steps: int = 0
-
-
-class CanResumeResult(BaseModel):
-    """`reason` says why not, or for a failed session which verb fits."""
-
-    can_resume: bool
-    reason: CanResumeReason | None = None
 
 
 class AgentExecutionHandle(Generic[OutputT]):
@@ -84,8 +77,9 @@ class AgentExecutionHandle(Generic[OutputT]):
         return asked
 
     async def abort(self, reason: str | None = None) -> None:
-        """Fail the session for good: no resume, no retry; a new message may follow. Idempotent."""
-        await self._executor.abort(self._agent, self.session_id, reason)
+        """Fail this run for good: no resume, no retry; a new message may follow. Idempotent; a run that has ended, or
+        that another one followed, is left alone."""
+        await self._executor.abort(self._agent, self.session_id, reason, run_id=self.run_id)
 
     async def get_state(self) -> SessionState:
         """The session's committed state."""

@@ -13,30 +13,29 @@ from helix.adapters.segments import SegmentStreams
 from helix.adapters.system import SystemClock, SystemIds
 from helix.core.agents import Agent, AnyAgent
 from helix.core.chunks import StreamChunk
-from helix.core.errors import (
-    InvalidInputError,
-    SessionNotFoundError,
-)
+from helix.core.claiming import lapsed
+from helix.core.errors import AgentNotFoundError, InvalidInputError
 from helix.core.hooks import Hooks
 from helix.core.json import JsonObject, dumps
 from helix.core.messages import AssistantMessage
 from helix.core.registry import AgentRegistry, default_registry
 from helix.core.rows import RunRow, SessionRow
+from helix.core.status import ENDS
 from helix.core.wire import StreamMessage
-from helix.engine.answers import Answered, Confirmation, answer
+from helix.engine.answers import Answered, Confirmation, answer, wake_parents
 from helix.engine.claims import Claimed, ClaimInput, Opening, claim
 from helix.engine.copies import clone_session, delete_session
-from helix.engine.ends import abort, fail_lapsed, interrupt, sweep_session
+from helix.engine.ends import abort, fail_lapsed, interrupt, leave_children, sweep_session
 from helix.engine.engine import AppliedBudget, Delivery, Engine, Lease, Settings, logger, no_budgets
 from helix.engine.hooks import HookManager
 from helix.engine.loop import LostLeaseError, run_loop
-from helix.engine.sessions import Sessions, SessionState
+from helix.engine.sessions import CanResumeResult, Sessions, SessionState
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
 from helix.ports.model import LLMAdapter
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
-from helix.runtime.handle import AgentExecutionHandle, AgentInput, AgentResult, CanResumeResult, ResumeMode, RetryMode
+from helix.runtime.handle import AgentExecutionHandle, AgentInput, AgentResult, ResumeMode, RetryMode
 
 StateT = TypeVar("StateT")
 OutputT = TypeVar("OutputT")
@@ -159,7 +158,7 @@ class LocalExecutor:
             await self.answer(agent, session_id, confirmation)
             return await self.get_handle(agent, session_id)
         session = await self.engine.history.existing(session_id)
-        if session.status == "running" and session.lease_expires < self.engine.clock.now():
+        if lapsed(session, self.engine.clock.now()):
             if mode == "continue":
                 return await self._claim(agent, session_id, ClaimInput("takeover"))
             await fail_lapsed(self.engine, agent, session_id, self._delivery())
@@ -185,14 +184,16 @@ class LocalExecutor:
         return await self._claim(agent, session_id, ClaimInput(claim_mode, message))
 
     async def answer(self, agent: AnyAgent, session_id: str, confirmation: Confirmation) -> Answered:
-        """Answer a call that waits. If that claims a run, it is started here. First answer wins; later ones raise
-        `CallNotPendingError`."""
+        """Answer a call that waits, here or in a sub-agent. The runs that can go on are started here. First answer wins;
+        later ones raise `CallNotPendingError`."""
         self._know(agent)
         delivery = self._delivery()
         answered = await answer(self.engine, agent, session_id, confirmation, delivery)
         if answered.claimed is not None:
             target = agent.find_agent(answered.claimed.session.agent_type) or agent
             self._start(target, answered.claimed, delivery)
+            for parent in await wake_parents(self.engine, answered.claimed.session, delivery):
+                self._start(self._agent_named(parent.session.agent_type), parent, delivery)
         return answered
 
     async def _claim(
@@ -203,6 +204,7 @@ class LocalExecutor:
             await self._revive(agent, session_id)
         for other in await sweep_session(self.engine, agent, session_id, delivery):
             self._start(self._agent_named(other.session.agent_type), other, self._delivery())
+        await leave_children(self.engine, agent, session_id, ask, delivery)
         claimed = await claim(self.engine, agent, session_id, ask, delivery)
         self._start(agent, claimed, delivery)
         return AgentExecutionHandle(self, agent, session_id, claimed.run.run_id)
@@ -236,6 +238,7 @@ class LocalExecutor:
         """A handle of a run by ids (default: the session's current run)."""
         self._know(agent)
         session = await self.sessions.get(session_id)
+        await self._tidy(session_id)
         if run_id is not None:
             await self.sessions.get_run(session_id, run_id)
         return AgentExecutionHandle(self, agent, session_id, run_id or session.current_run_id)
@@ -244,29 +247,23 @@ class LocalExecutor:
         """Ask the run to stop; from any process. False if it does not run."""
         return await interrupt(self.engine, session_id, run_id, reason)
 
-    async def abort(self, agent: AnyAgent, session_id: str, reason: str | None = None) -> None:
-        """Fail the session for good, its sub-agents too."""
+    async def abort(
+        self, agent: AnyAgent, session_id: str, reason: str | None = None, *, run_id: str | None = None
+    ) -> None:
+        """Fail the running session (with `run_id`: if that is its run) for good, its sub-agents too."""
         self._know(agent)
-        for other in await abort(self.engine, agent, session_id, reason, self._delivery()):
+        for other in await abort(self.engine, agent, session_id, reason, self._delivery(), run_id=run_id):
             self._start(self._agent_named(other.session.agent_type), other, self._delivery())
 
     async def can_resume(self, session_id: str) -> CanResumeResult:
-        try:
-            state = await self.sessions.get(session_id)
-        except SessionNotFoundError:
-            return CanResumeResult(can_resume=False, reason="not_found")
-        match state.status:
-            case "running":
-                lapsed = state.lease_expires < self.engine.clock.now()
-                return CanResumeResult(can_resume=lapsed, reason=None if lapsed else "running")
-            case "completed":
-                return CanResumeResult(can_resume=False, reason="completed")
-            case "failed":
-                return CanResumeResult(can_resume=False, reason="aborted" if state.aborted else "failed_use_retry")
-            case "paused" if any(p.kind != "child" for p in state.pending):
-                return CanResumeResult(can_resume=True, reason="pending_confirmation")
-            case _:
-                return CanResumeResult(can_resume=True)
+        """Whether `resume` would go on with the session here: its agent must be known to this executor."""
+        found = await self.sessions.can_resume(session_id, now=self.engine.clock.now())
+        if found.can_resume:
+            try:
+                self._agent_named((await self.sessions.get(session_id)).agent_type)
+            except AgentNotFoundError:
+                return CanResumeResult(can_resume=False, reason="agent_not_registered")
+        return found
 
     async def branch(
         self, from_session_id: str, checkpoint_id: str | None = None, *, session_id: str | None = None
@@ -313,7 +310,7 @@ class LocalExecutor:
         output: Any = run.output
         schema: Any = agent.output_schema
         if run.status == "completed" and schema is not None and output is not None:
-            output = schema.model_validate(output)
+            output = schema.model_validate_json(dumps(output), by_alias=True, by_name=True)
         text = await self._last_text(run) if run.status == "completed" else None
         return AgentResult[Any](
             session_id=run.session_id,
@@ -366,8 +363,23 @@ class LocalExecutor:
                     return
             if not messages:
                 await self.streams.wait(state.stream_id, sequence, 5.0)
+                await self._tidy(session_id)
 
     # --- inside ---------------------------------------------------------------------------------------------------
+
+    async def _tidy(self, session_id: str) -> None:
+        """Complete the effects of a run whose worker died behind its end: who reads its stream waits for them."""
+        session = await self.engine.history.session(session_id)
+        if session is None or session.status not in ENDS:
+            return
+        run = await self.engine.history.run(session_id, session.run_id) if session.run_id else None
+        silent_since = self.engine.clock.now() - self.engine.settings.lease_s
+        if run is None or run.effects == "done" or (run.ended_at or 0) > silent_since:
+            return
+        for other in await sweep_session(
+            self.engine, self._agent_named(session.agent_type), session_id, self._delivery()
+        ):
+            self._start(self._agent_named(other.session.agent_type), other, self._delivery())
 
     def _delivery(self) -> Delivery:
         lease = Lease(self.engine.clock.now() + self.engine.settings.lease_s)

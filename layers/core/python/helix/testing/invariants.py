@@ -54,6 +54,8 @@ async def find_problems(
 ) -> list[str]:
     """Like `check_session`, as a list."""
     tree = await read_tree(store, session_id)
+    if tree[0].session is not None and tree[0].session.status == "deleting":
+        tree = tree[:1]  # its sub-agents' rows are going
     problems = [f"{rows.session_id}: {p}" for rows in tree for p in check_rows(rows, at_rest=at_rest)]
     problems += check_children(tree, at_rest=at_rest)
     root = tree[0]
@@ -144,7 +146,7 @@ def _runs(rows: SessionRows, session: SessionRow) -> Iterator[str]:
         yield f"one_winner_per_claim: current run is {session.run_id!r}, newest {runs[-1].run_id!r}"
     if [run.run_id for run in runs] != sorted(rows.runs):
         yield "one_winner_per_claim: run ids do not sort by turn"
-    for before, run in zip([None, *runs[:-1]], runs, strict=True):
+    for before, run in zip([None, *runs][:-1], runs, strict=True):
         yield from _run(rows, session, before, run)
     for run_id in rows.stops:
         if run_id not in rows.runs:

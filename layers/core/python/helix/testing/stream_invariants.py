@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from helix.core.planning import parsed_content
+from helix.core.planning import call_value
 from helix.core.rows import AssistantRow, CallRow
 from helix.core.wire import StreamMessage
 from helix.ports.streams import StreamManager
@@ -145,7 +145,7 @@ def _tool_ends(rows: SessionRows, told: Told, *, at_rest: bool) -> Iterator[str]
         done = [row for row in calls[call_id] if row.state == "done"]
         if not done:
             yield f"zombie_invisible: tool_end of {call_id!r}, which is {[row.state for row in calls[call_id]]}"
-        elif not any((parsed_content(row.content), bool(row.success)) == (result, success) for row in done):
+        elif not any((call_value(row), bool(row.success)) == (result, success) for row in done):
             yield f"result_immutable: tool_end of {call_id!r} says {result!r}, stored is {done[0].content!r}"
     session = rows.session
     if at_rest and session is not None and session.forked_from is None:

@@ -12,6 +12,7 @@ import functools
 import importlib
 import logging
 import os
+import warnings
 from types import MappingProxyType, ModuleType
 from typing import Any, cast
 
@@ -109,7 +110,18 @@ def load_litellm() -> ModuleType:
         logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
     importlib.import_module("openai.resources")
     getattr(litellm, "encoding", None)
+    _build_models(litellm)
     return cast(ModuleType, litellm)
+
+
+def _build_models(litellm: Any) -> None:
+    """Make litellm's chat models once, which builds their deferred pydantic schemas. That warns; where warnings are
+    errors (a user's pytest), the first chunk of a stream would fail for it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        litellm.ModelResponseStream(choices=[{"index": 0, "delta": {"content": ""}}])
+        litellm.ModelResponse()
+        litellm.Usage()
 
 
 def _error(call: Call, model: str, failed: Failure, others: dict[str, Failure] | None = None) -> ErrorStepResult:

@@ -1,0 +1,57 @@
+# make demo    an example agent answers a question, live: make demo Q="..." [MODEL=any-litellm-name]
+# make test    everything that CI runs
+# make setup   .venv with all that the others need; does nothing when it is up to date
+# make fast    the tests without the slow ones
+# make format  let ruff format the code and fix what it can
+# make bench   the measurements of bench/
+
+Q ?= What happens to a run whose process dies?
+MODEL ?=
+PYTEST ?= -q -n auto
+AGENT := examples/docs_agent/agent.py:librarian
+
+# The first of these that is 3.11 or later; `make PYTHON=... setup` chooses another.
+PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,\
+  $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
+BIN := .venv/bin
+STAMP := .venv/.up-to-date
+
+export QUESTION := $(value Q)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: setup demo test check fast format bench clean
+.DEFAULT_GOAL := setup
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml requirements.lock
+	@test -n "$(PYTHON)" || { echo "Helix needs Python 3.11 or newer: install it, or name it with PYTHON=..." >&2; exit 1; }
+	@test -x $(BIN)/python || { echo "making .venv with $(PYTHON)"; $(PYTHON) -m venv .venv; }
+	@echo "installing the locked requirements into .venv (about a minute the first time)"
+	@$(BIN)/python -m pip install --quiet --quiet --constraint requirements.lock --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: setup
+	@$(BIN)/helix run $(AGENT) "$$QUESTION" $(if $(MODEL),--model $(MODEL))
+
+test: setup check
+	$(BIN)/python -m pytest $(PYTEST)
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fast: setup
+	$(BIN)/python -m pytest $(PYTEST) -m "not slow"
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	@for file in bench/*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""AWS behind the ports. Needs the extra `aws` (boto3)."""

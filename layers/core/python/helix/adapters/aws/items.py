@@ -1,0 +1,130 @@
+"""Rows as DynamoDB items: scalars are attributes that conditions can see, everything else is JSON in binary.
+
+    pk, sk      the key
+    string      S, if short; else binary
+    number      N    (floats keep Python's shortest form; integers stay integers)
+    bool, null  BOOL, NULL
+    the rest    B: one tag byte, then JSON: `j` plain, `z` zlib, `s` a pointer to an object in S3
+
+Law: `decode(encode(value)) == value` for every JSON object; an item never exceeds `MAX_ITEM_BYTES`, which leaves room
+below DynamoDB's 400 KB for the key and attribute names.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from helix.core.errors import InvalidInputError
+from helix.core.json import dumps
+
+Attribute = dict[str, Any]
+Item = dict[str, Attribute]
+MAX_ITEM_BYTES = 360_000
+COMPRESS_BYTES = 4_096
+SHORT_STRING = 1_024
+
+
+def attribute(value: Any) -> Attribute:
+    """One field's value as a DynamoDB attribute."""
+    match value:
+        case None:
+            return {"NULL": True}
+        case bool():
+            return {"BOOL": value}
+        case int() if abs(value) < 10**38:
+            return {"N": str(value)}
+        case float():
+            return {"N": _float(value)}
+        case str() if len(value) <= SHORT_STRING:
+            return {"S": value}
+        case _:
+            return {"B": _pack(dumps(value).encode())}
+
+
+def _float(value: float) -> str:
+    text = repr(value)
+    if text in ("inf", "-inf", "nan"):
+        raise InvalidInputError(f"value is not JSON: {text}")
+    # A trailing .0 tells a float from an integer: DynamoDB drops it, so whole floats come back as integers, which JSON
+    # does not tell apart either.
+    return str(Decimal(text))
+
+
+def _pack(raw: bytes) -> bytes:
+    if len(raw) >= COMPRESS_BYTES:
+        packed = zlib.compress(raw, 6)
+        if len(packed) < len(raw):
+            return b"z" + packed
+    return b"j" + raw
+
+
+def encode(value: Mapping[str, Any], offload: Callable[[bytes], str] | None = None) -> Item:
+    """The item's fields. `offload` puts bytes somewhere and returns their name; used, largest field first, for what would
+    not fit. Raises `InvalidInputError` if it does not fit and there is no `offload`."""
+    item = {name: attribute(field) for name, field in value.items()}
+    total = item_bytes(item)
+    if total <= MAX_ITEM_BYTES:
+        return item
+    for name in sorted(item, key=lambda n: -_bytes(item[n])):
+        body = item[name].get("B")
+        if body is None:
+            break
+        if offload is None:
+            raise InvalidInputError(
+                f"a row of {total} bytes exceeds an item's {MAX_ITEM_BYTES}, and no bucket is configured"
+            )
+        pointer = {"B": b"s" + offload(body).encode()}
+        total -= _bytes(item[name]) - _bytes(pointer)
+        item[name] = pointer
+        if total <= MAX_ITEM_BYTES:
+            return item
+    raise InvalidInputError(f"a row of {total} bytes of short fields exceeds an item's {MAX_ITEM_BYTES}")
+
+
+def decode(item: Mapping[str, Attribute], fetch: Callable[[str], bytes] | None = None) -> dict[str, Any]:
+    """The row's value; `fetch` reads what was offloaded."""
+    return {name: _value(attr, fetch) for name, attr in item.items() if name not in ("pk", "sk")}
+
+
+def _value(attr: Attribute, fetch: Callable[[str], bytes] | None) -> Any:
+    ((kind, raw),) = attr.items()
+    match kind:
+        case "NULL":
+            return None
+        case "BOOL" | "S":
+            return raw
+        case "N":
+            return int(raw) if raw.lstrip("-").isdigit() else float(raw)
+        case "B":
+            return _unpack(bytes(raw), fetch)
+    raise InvalidInputError(f"an item has an attribute of type {kind!r}, which no row is written with")
+
+
+def _unpack(body: bytes, fetch: Callable[[str], bytes] | None) -> Any:
+    tag, rest = body[:1], body[1:]
+    if tag == b"s":
+        if fetch is None:
+            raise InvalidInputError("a row points to S3, and no bucket is configured")
+        return _unpack(fetch(rest.decode()), fetch)
+    return json.loads(zlib.decompress(rest) if tag == b"z" else rest)
+
+
+def pointers(item: Mapping[str, Attribute]) -> list[str]:
+    """Names of the objects that the item's fields were offloaded to."""
+    bodies = [bytes(attr["B"]) for attr in item.values() if "B" in attr]
+    return [body[1:].decode() for body in bodies if body[:1] == b"s"]
+
+
+def item_bytes(item: Item) -> int:
+    return sum(len(name.encode()) + _bytes(attr) for name, attr in item.items())
+
+
+def _bytes(attr: Attribute) -> int:
+    ((kind, raw),) = attr.items()
+    if kind == "B":
+        return len(raw)
+    return len(str(raw).encode()) if kind in ("S", "N") else 1

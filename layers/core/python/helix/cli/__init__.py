@@ -1,0 +1,1 @@
+"""The command line: `helix`. Nothing in the package imports it."""

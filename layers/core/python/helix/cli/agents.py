@@ -1,0 +1,147 @@
+"""Finding the agent that a command names: `module:name`, `path/file.py:name`, or a registered name.
+
+Law: loading runs the user's code; whatever goes wrong in it becomes one line that names the place. `name` is a variable
+of the module or the name of an agent in it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import sys
+import tomllib
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from helix.cli.refusal import RefusedError
+from helix.core.agents import Agent, AnyAgent
+from helix.core.errors import AgentNotFoundError
+from helix.core.registry import default_registry
+
+logger = logging.getLogger("helix.cli")
+_PACKAGE = str(Path(__file__).parents[1])
+
+
+def load_agent(spec: str, listed: tuple[str, ...] = ()) -> AnyAgent:
+    """The agent of that spec. `listed` are the modules and files to import before a registered name is looked up; if it
+    is empty, `[tool.helix] agents = [...]` of ./pyproject.toml is. Raises `RefusedError`."""
+    place, colon, name = spec.rpartition(":")
+    if colon and place and name:
+        return _member(_load(place), place, name)
+    if spec.endswith(".py") or "/" in spec:
+        known = ", ".join(sorted(_agents_in(_load(spec)))) or "none"
+        raise RefusedError(f"say which agent of {spec!r}: {spec}:NAME; it has {known}")
+    return _registered(spec, listed or _listed_by_project())
+
+
+def _member(module: ModuleType, place: str, name: str) -> AnyAgent:
+    value: Any = module
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    if value is None:
+        value = _agents_in(module).get(name)
+    if isinstance(value, Agent):
+        return value
+    if value is not None:
+        raise RefusedError(f"{name!r} in {place!r} is a {type(value).__name__}, not an Agent")
+    known = ", ".join(sorted(_agents_in(module))) or "none"
+    raise RefusedError(f"there is no agent {name!r} in {place!r}; it has {known}")
+
+
+def _registered(name: str, listed: tuple[str, ...]) -> AnyAgent:
+    found: dict[str, AnyAgent] = {}
+    for place in listed:
+        module = _load(place)
+        found |= _agents_in(module) | {agent.name: agent for agent in _agents_in(module).values()}
+    try:
+        return found.get(name) or default_registry.resolve(name)
+    except AgentNotFoundError:
+        known = ", ".join(sorted({*found, *default_registry.registered_types()})) or "none"
+        raise RefusedError(
+            f"there is no agent {name!r}; registered are: {known}. "
+            "Name one as module:name or path/file.py:name, or list its module in HELIX_AGENTS"
+        ) from None
+
+
+def _listed_by_project() -> tuple[str, ...]:
+    file = Path("pyproject.toml")
+    if not file.is_file():
+        return ()
+    try:
+        listed = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("helix", {}).get("agents", [])
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RefusedError(f"pyproject.toml cannot be read: {error}") from error
+    if not isinstance(listed, list) or not all(isinstance(place, str) for place in listed):
+        raise RefusedError("pyproject.toml: [tool.helix] agents must be a list of modules and files")
+    return tuple(listed)
+
+
+def _agents_in(module: ModuleType) -> dict[str, AnyAgent]:
+    """By variable name, and by the agent's own name where that is not a variable."""
+    named = {name: value for name, value in vars(module).items() if isinstance(value, Agent)}
+    own = {agent.name: agent for agent in named.values() if agent.name not in vars(module)}
+    return named | own
+
+
+# --- importing ----------------------------------------------------------------------------------------------------
+
+
+def _load(place: str) -> ModuleType:
+    try:
+        return _load_file(Path(place)) if place.endswith(".py") or "/" in place else _load_module(place)
+    except RefusedError:
+        raise
+    except (Exception, SystemExit) as error:
+        logger.debug("importing %s failed", place, exc_info=True)
+        raise RefusedError(f"{place!r} cannot be imported: {type(error).__name__}: {error}{_place(error)}") from error
+
+
+def _place(error: BaseException) -> str:
+    """Where the user's own code failed."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if "importlib" not in f.filename and not f.filename.startswith(_PACKAGE)]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+
+
+def _load_module(name: str) -> ModuleType:
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
+            raise
+        raise RefusedError(f"there is no module {name!r}, here or installed") from None
+
+
+def _load_file(file: Path) -> ModuleType:
+    """Like running the file: its folder (or that of its package) comes first on the path. It gets the name it would have
+    there, unless another module has that name already."""
+    if not file.is_file():
+        raise RefusedError(f"there is no file {str(file)!r}")
+    file = file.resolve()
+    root, parts = file.parent, [file.stem]
+    while (root / "__init__.py").is_file():
+        root, parts = root.parent, [root.name, *parts]
+    sys.path.insert(0, str(root))
+    name = ".".join(parts)
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == str(file):
+        return known
+    if known is None and len(parts) > 1:
+        return importlib.import_module(name)
+    if known is not None or not name.isidentifier():
+        name = f"helix_agent_{len(sys.modules)}_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise RefusedError(f"{str(file)!r} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

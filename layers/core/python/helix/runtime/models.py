@@ -1,0 +1,150 @@
+"""Which model plays: the one asked for, the agents' own, or the demonstration model.
+
+Law: nothing is imported to decide it. A provider counts as available when one of its own variables is set; what is not
+in the table follows the rule that most providers follow, `<PROVIDER>_API_KEY`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from helix.core.agents import AnyAgent
+from helix.core.config import LLMConfig
+from helix.core.states import typed_state
+from helix.core.steps import AnyStepResult
+from helix.ports.model import LLMAdapter, LLMGenerateInput
+
+DEMO_NAMES = ("demo", "demonstration")
+
+_VARIABLES: dict[str, tuple[str, ...]] = {
+    "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE"),
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "vertex_ai": ("GOOGLE_APPLICATION_CREDENTIALS", "VERTEXAI_PROJECT", "VERTEX_PROJECT"),
+    "azure": ("AZURE_API_KEY", "AZURE_AD_TOKEN"),
+    "azure_ai": ("AZURE_AI_API_KEY",),
+    "bedrock": (
+        "AWS_ACCESS_KEY_ID",
+        "AWS_PROFILE",
+        "AWS_BEARER_TOKEN_BEDROCK",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    ),
+    "together_ai": ("TOGETHERAI_API_KEY", "TOGETHER_API_KEY"),
+    "fireworks_ai": ("FIREWORKS_AI_API_KEY", "FIREWORKS_API_KEY"),
+    "huggingface": ("HF_TOKEN", "HUGGINGFACE_API_KEY"),
+    "watsonx": ("WATSONX_APIKEY", "WATSONX_API_KEY", "WATSONX_TOKEN"),
+}
+_KEYLESS = frozenset({"ollama", "ollama_chat", "lm_studio", "llamafile"})
+"""They run on the user's own machine and want no key."""
+_FAMILIES = {
+    "gpt-": "openai",
+    "chatgpt-": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "claude": "anthropic",
+    "gemini": "vertex_ai",
+    "command": "cohere",
+    "mistral": "mistral",
+}
+"""Where litellm sends a model that is named without a provider."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """adapter: for `LocalExecutor(model=...)`. name: the one model that plays for all agents; None where each has its
+    own, or needs none. missing: set where the demonstration model plays although nobody asked for it: what is missing.
+    """
+
+    adapter: LLMAdapter | None
+    name: str | None = None
+    missing: str | None = None
+
+    @property
+    def is_demonstration(self) -> bool:
+        return self.name in DEMO_NAMES
+
+
+def choose_model(agent: AnyAgent, asked_for: str | None, environment: Mapping[str, str]) -> ModelChoice:
+    """The model for `agent` and its sub-agents. `asked_for` is `demo`, any litellm name, or None."""
+    if asked_for in DEMO_NAMES:
+        return _demonstration(None)
+    if asked_for is not None:
+        from helix.adapters.models.litellm import LiteLLMAdapter
+
+        return ModelChoice(OneModel(LiteLLMAdapter(), asked_for), asked_for)
+    for member in _tree(agent):
+        config = _config(member)
+        if config is not None and (lacking := _lacking(config, environment)) is not None:
+            return _demonstration(lacking if member is agent else f"{lacking} (for sub-agent {member.name!r})")
+    return ModelChoice(None)
+
+
+class OneModel:
+    """Implements `LLMAdapter`: the same model for every request, whatever the agents' own settings name."""
+
+    def __init__(self, adapter: LLMAdapter, model: str) -> None:
+        self._adapter, self._model = adapter, model
+
+    async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
+        config = request.config.model_copy(update={"model": self._model, "fallbacks": []})
+        return await self._adapter.generate_step(replace(request, config=config))
+
+
+def provider_of(model: str) -> str:
+    """The provider litellm would ask: the part before the slash, or what the name's family says."""
+    provider, slash, _ = model.partition("/")
+    if slash:
+        return provider.lower()
+    return next((owner for start, owner in _FAMILIES.items() if model.lower().startswith(start)), "openai")
+
+
+def variables_of(model: str) -> tuple[str, ...]:
+    """Variables of which one gives access to the model; none for one that runs without credentials."""
+    provider = provider_of(model)
+    if provider in _KEYLESS:
+        return ()
+    name = provider.upper().replace("-", "_")
+    return _VARIABLES.get(provider, (f"{name}_API_KEY", f"{name}_API_BASE"))
+
+
+def _demonstration(missing: str | None) -> ModelChoice:
+    from helix.adapters.models.demo import DemonstrationModel
+
+    return ModelChoice(DemonstrationModel(), "demo", missing)
+
+
+def _lacking(config: LLMConfig, environment: Mapping[str, str]) -> str | None:
+    """The variable to set before any of the config's models can be called; None if one of them can be."""
+    if any(config.provider_options.get(name) for name in ("api_key", "api_base", "base_url")):
+        return None
+    for model in (config.model, *config.fallbacks):
+        names = variables_of(model)
+        if not names or any(environment.get(name) for name in names):
+            return None
+    return variables_of(config.model)[0]
+
+
+def _config(agent: AnyAgent) -> LLMConfig | None:
+    """Where it depends on the state: that of a new session. None for an agent that needs no model."""
+    if agent.function is not None or not callable(agent.llm_config):
+        return agent.llm_config if isinstance(agent.llm_config, LLMConfig) else None
+    try:
+        return agent.llm_config(typed_state(agent, agent.initial_state()))
+    except Exception:
+        return None  # the agent's own function is wrong: its run says so, and how
+
+
+def _tree(agent: AnyAgent) -> Iterator[AnyAgent]:
+    """The agent and all below it, each once."""
+    seen: set[str] = set()
+    stack = [agent]
+    while stack:
+        member = stack.pop()
+        if member.name not in seen:
+            seen.add(member.name)
+            yield member
+            stack.extend(tool.agent for tool in reversed(member.tools) if tool.agent is not None)

@@ -1,0 +1,244 @@
+"""Crash points: every call to a store or a stream is a place where the process may end, before it and after it.
+
+    points = CrashPoints(at=("transact:stage:after", 0))
+    async with LocalExecutor(points.store(store), model=model) as executor: ...   # dies behind its first staged answer
+
+Law: a crash is total. Once it came, no call of the same `CrashPoints` reaches the store any more, so that tasks which
+Python keeps running change nothing: they are as dead as those of a killed process.
+
+`crash_everywhere` runs a scenario once per point and lets a recovery work on what each crash left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from helix.adapters.segments import SegmentStreams
+from helix.core.sequencer import StreamRecord
+from helix.core.wire import StreamInfo, StreamMessage
+from helix.ports.state_store import Key, Operation, Row, StateStore, Table, Value, Watch
+from helix.ports.streams import StreamManager
+
+T = TypeVar("T")
+Point: TypeAlias = tuple[str, int]
+_KINDS = {"r": "run", "m": "message", "l": "lineage", "c": "checkpoint", "x": "stop", "h": "guard", "s": "segment"}
+
+
+class Crash(BaseException):
+    """The process ended here. Not an `Exception`: nothing may handle it."""
+
+    def __init__(self, point: str) -> None:
+        self.point = point
+        super().__init__(point)
+
+
+class CrashPoints:
+    """Names every call that passes, and ends the process at one of them.
+
+    A name is `<verb>:<what>:before` or `:after`: `transact:claim_execute:before`, `get:session:after`,
+    `append:attempt:before`. The place is `(name, n)`, the n-th time (from 0) that this name comes by, or the number of
+    the point in all. None: only record.
+
+    how: `raise` raises `Crash` in the caller; `kill` sends the own process SIGKILL.
+    skip: names' beginnings that are no points, e.g. `("get", "query")` to crash at writes only.
+    """
+
+    def __init__(
+        self,
+        at: Point | int | None = None,
+        *,
+        how: Literal["raise", "kill"] = "raise",
+        skip: Collection[str] = ("transact:heartbeat",),
+    ) -> None:
+        self._at, self._how, self._skip = at, how, tuple(skip)
+        self._counts: Counter[str] = Counter()
+        self._over = asyncio.Event()
+        self.points: list[Point] = []
+
+    @property
+    def crashed(self) -> bool:
+        return self._over.is_set()
+
+    def store(self, inner: StateStore) -> StateStore:
+        """`inner` with every call a crash point."""
+        return _CrashingStore(inner, self)
+
+    def streams(self, inner: StreamManager) -> StreamManager:
+        """`inner` with every call a crash point."""
+        return _CrashingStreams(inner, self)
+
+    async def call(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+        """`call`, with a point before it and one after it."""
+        self.passed(f"{name}:before")
+        result = await call()
+        self.passed(f"{name}:after")
+        return result
+
+    def passed(self, name: str) -> None:
+        """A point of your own: between two effects of a tool, say."""
+        if self.crashed:
+            raise Crash(name)
+        if name.startswith(self._skip):
+            return
+        point = (name, self._counts[name])
+        self._counts[name] += 1
+        self.points.append(point)
+        if self._at == point or self._at == len(self.points) - 1:
+            if self._how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            self._over.set()
+            raise Crash(name)
+
+    async def unless_crashed(self, waiting: Awaitable[None]) -> None:
+        """Wait, but not for what a dead process would never see."""
+        over, inner = asyncio.ensure_future(self._over.wait()), asyncio.ensure_future(waiting)
+        try:
+            await asyncio.wait({over, inner}, return_when=asyncio.FIRST_COMPLETED)
+            if self.crashed:
+                raise Crash("wait")
+            await inner
+        finally:
+            for task in (over, inner):
+                task.cancel()
+            await asyncio.gather(over, inner, return_exceptions=True)
+
+
+class _CrashingStore:
+    def __init__(self, inner: StateStore, points: CrashPoints) -> None:
+        self._inner, self._points = inner, points
+
+    async def get(self, keys: Sequence[Key]) -> list[Value | None]:
+        return await self._points.call(f"get:{_kind(keys[0].sort) if keys else ''}", lambda: self._inner.get(keys))
+
+    async def query(
+        self,
+        table: Table,
+        partition: str,
+        *,
+        start: str = "",
+        end: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> list[Row]:
+        name = f"query:{_kind(start or end or table)}"
+        return await self._points.call(
+            name,
+            lambda: self._inner.query(table, partition, start=start, end=end, limit=limit, reverse=reverse),
+        )
+
+    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+        await self._points.call(f"transact:{name}", lambda: self._inner.transact(name, operations))
+
+    def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
+        return self._watch(table, partition)
+
+    @contextmanager
+    def _watch(self, table: Table, partition: str) -> Iterator[Watch]:
+        with self._inner.watch(table, partition) as watch:
+            yield _CrashingWatch(watch, self._points)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class _CrashingWatch:
+    def __init__(self, inner: Watch, points: CrashPoints) -> None:
+        self._inner, self._points = inner, points
+
+    async def changed(self, timeout_s: float) -> None:
+        await self._points.unless_crashed(self._inner.changed(timeout_s))
+
+
+class _CrashingStreams:
+    def __init__(self, inner: StreamManager, points: CrashPoints) -> None:
+        self._inner, self._points = inner, points
+
+    async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
+        last = records[-1] if records else None
+        name = f"append:{(last.mark or last.kind) if last else ''}"
+        await self._points.call(name, lambda: self._inner.append(stream_id, records))
+
+    async def read(self, stream_id: str, after: int = 0, limit: int = 1000) -> list[StreamMessage]:
+        return await self._points.call("read", lambda: self._inner.read(stream_id, after, limit))
+
+    async def wait(self, stream_id: str, after: int, timeout_s: float) -> None:
+        await self._points.unless_crashed(self._inner.wait(stream_id, after, timeout_s))
+
+    async def info(self, stream_id: str) -> StreamInfo | None:
+        return await self._points.call("info", lambda: self._inner.info(stream_id))
+
+    async def delete(self, stream_id: str) -> None:
+        await self._points.call("delete", lambda: self._inner.delete(stream_id))
+
+
+def _kind(sort: str) -> str:
+    head = sort.partition("#")[0]
+    return _KINDS.get(head, head)
+
+
+Act: TypeAlias = Callable[[StateStore, StreamManager, CrashPoints], Awaitable[object]]
+Recover: TypeAlias = Callable[[StateStore, StreamManager, Point], Awaitable[object]]
+
+
+def writes(points: Sequence[Point]) -> list[Point]:
+    """The points around calls that change something: a crash at a read leaves what one of these leaves."""
+    return [point for point in points if point[0].startswith(("transact", "append", "delete"))]
+
+
+def every_point(points: Sequence[Point]) -> list[Point]:
+    return list(points)
+
+
+async def crash_everywhere(
+    make_store: Callable[[], StateStore],
+    act: Act,
+    recover: Recover,
+    *,
+    choose: Callable[[Sequence[Point]], Sequence[Point]] = every_point,
+) -> list[Point]:
+    """Run `act` to its end once, to learn its points; then, for each chosen one, on a fresh store: `act` with a crash
+    there, and `recover` on what is left, as a new process would. Returns the points at which a crash came.
+
+    `act` is given a store and a stream manager that crash; `recover` gets the bare ones and asserts what must hold.
+    A scenario with timers may miss a point now and then: then it ran to its end, and must still be recoverable.
+    """
+    asyncio.get_running_loop().set_exception_handler(_drop_crashes)
+    learned, store = CrashPoints(), make_store()
+    await act(learned.store(store), learned.streams(SegmentStreams(learned.store(store))), learned)
+    await store.close()
+    covered = []
+    for point in choose(learned.points):
+        points, store = CrashPoints(point), make_store()
+        with suppress(Crash):
+            await act(points.store(store), points.streams(SegmentStreams(points.store(store))), points)
+        if points.crashed:
+            covered.append(point)
+        await _bury()
+        try:
+            await recover(store, SegmentStreams(store), point)
+        except BaseException as error:
+            error.add_note(f"after a crash at {point}")
+            raise
+        await store.close()
+    return covered
+
+
+def _drop_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A crash that nobody waited for is no news."""
+    if not isinstance(context.get("exception"), Crash):
+        loop.default_exception_handler(context)
+
+
+async def _bury() -> None:
+    """End what the dead process left on this event loop."""
+    me = asyncio.current_task()
+    left = [task for task in asyncio.all_tasks() if task is not me and task.get_name().startswith("helix:")]
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)

@@ -1,0 +1,302 @@
+"""Documents as programs: how blocks are marked, run and compared, and what names and links must lead to.
+
+How a block is marked, by the words behind its language:
+
+    python                  runs, in the namespace of the blocks above it in the same file; `await` works at top level
+    python fresh            the same, in a new namespace
+    python file=NAME        the same, and the text is saved as NAME first, for the commands below it
+    text output             what the python block above printed, exactly; `...` stands for anything in a line, and a
+                            line of `...` for any lines
+    console run             each `$ command` runs; the lines under it are its output, read the same way
+    console not-run: WHY    is only shown
+    bash run, bash not-run: WHY
+    text, json, toml        is only shown; json and toml must parse
+
+Anything else is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import dataclasses
+import importlib
+import inspect
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from helix import DemonstrationModel, LLMConfig, LocalExecutor
+from helix.adapters.models.playback import calls_in_order
+from helix.core.messages import (
+    AnyMessage,
+    AssistantMessage,
+    SystemMessage,
+    ToolCallRequest,
+    ToolResultMessage,
+    UserMessage,
+)
+from helix.core.steps import ToolCallsStepResult
+from helix.ports.model import LLMGenerateInput, ToolSpec
+from helix.testing.openai_server import ModelAnswer, ModelToolCall, ModelUsage
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "layers" / "core" / "python" / "helix"
+TOP = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
+DOCUMENTS = sorted([*(ROOT / name for name in TOP), *ROOT.glob("docs/**/*.md")])
+SHOWN = ("text", "json", "toml")
+COMMAND_S = 60
+PROVIDERS = re.compile(r"^(OPENAI|ANTHROPIC|GEMINI|GOOGLE|AZURE|AWS|HELIX)_")
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """`line` is that of the opening fence; `words` are what stands behind the language."""
+
+    path: Path
+    line: int
+    language: str
+    words: str
+    text: str
+
+    @property
+    def where(self) -> str:
+        return f"{self.path.name}:{self.line}"
+
+    @property
+    def wanted(self) -> str | None:
+        """`run`, `shown` or `output`; None for a block that is not marked as the rules above say."""
+        if self.language == "python":
+            return "run" if re.fullmatch(r"(fresh ?)?(file=[\w.]+)?", self.words) else None
+        if self.language in ("console", "bash"):
+            return "run" if self.words == "run" else "shown" if re.fullmatch(r"not-run: \S.*", self.words) else None
+        if self.language in SHOWN:
+            return {"": "shown", "output": "output"}.get(self.words)
+        return None
+
+
+def blocks_of(path: Path) -> list[Block]:
+    found: list[Block] = []
+    opened: tuple[int, str, list[str]] | None = None
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        fence = re.fullmatch(r" {0,3}```(.*)", line)
+        if opened is None and fence:
+            opened = (number, fence[1].strip(), [])
+        elif opened is not None and fence and not fence[1].strip():
+            language, _, words = opened[1].partition(" ")
+            found.append(Block(path, opened[0], language, words.strip(), "\n".join(opened[2]) + "\n"))
+            opened = None
+        elif opened is not None:
+            opened[2].append(line)
+    assert opened is None, f"{path.name}:{opened[0]}: this block does not end"
+    return found
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+async def run_document(path: Path, directory: Path) -> None:
+    """Run all blocks of a document in `directory`, in order; the first that breaks raises `AssertionError`."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    printed: str | None = None
+    try:
+        for block in blocks_of(path):
+            match (block.language, block.wanted):
+                case (_, None):
+                    raise AssertionError(f"{block.where}: {block.language!r} {block.words!r} is not a marked block")
+                case ("python", "run"):
+                    if block.words.startswith("fresh"):
+                        await close(namespace)
+                        namespace = {"__name__": "__main__"}
+                    printed = await run_python(block, namespace, directory)
+                case (_, "output"):
+                    assert printed is not None, f"{block.where}: there is no python block above this output"
+                    same(block.where, printed, block.text)
+                case ("console", "run"):
+                    await asyncio.to_thread(run_console, block, directory)
+                case ("bash", "run"):
+                    await asyncio.to_thread(run_command, block.where, block.text, directory)
+                case ("json", _):
+                    json.loads(block.text)
+                case ("toml", _):
+                    tomllib.loads(block.text)
+    finally:
+        await close(namespace)
+
+
+async def run_python(block: Block, namespace: dict[str, Any], directory: Path) -> str:
+    if name := re.search(r"file=([\w.]+)", block.words):
+        (directory / name[1]).write_text(block.text, encoding="utf-8")
+    printed = io.StringIO()
+    try:
+        source = "\n" * block.line + block.text  # line numbers of a traceback are the document's
+        code = compile(source, str(block.path), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        with contextlib.redirect_stdout(printed):
+            if code.co_flags & inspect.CO_COROUTINE:
+                async with asyncio.timeout(COMMAND_S):
+                    await eval(code, namespace)
+            else:  # in a thread: it may start an event loop of its own
+                await asyncio.to_thread(exec, code, namespace)
+    except Exception as error:
+        raise AssertionError(f"{block.where}: {type(error).__name__}: {error}\n{printed.getvalue()}") from error
+    return printed.getvalue()
+
+
+def run_console(block: Block, directory: Path) -> None:
+    parts = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
+    assert len(parts) > 1 and not parts[0].strip(), f"{block.where}: a console block begins with '$ '"
+    for part in parts[1:]:
+        command, _, output = part.partition("\n")
+        same(f"{block.where}: $ {command}", run_command(block.where, command, directory), output)
+
+
+def run_command(where: str, command: str, directory: Path) -> str:
+    environment = {key: value for key, value in os.environ.items() if not PROVIDERS.match(key)}
+    environment |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "110"}
+    environment |= {"NO_COLOR": "1", "TERM": "dumb"}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command],
+        cwd=directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+    )
+    assert done.returncode == 0, f"{where}: {command!r} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def same(where: str, printed: str, expected: str) -> None:
+    """Nothing expected is nothing promised: a command without output under it may print what it likes."""
+    if not expected.strip():
+        return
+    lines = [line.rstrip() for line in expected.strip("\n").splitlines()]
+    inside = [re.escape(line).replace(r"\.\.\.", ".*") + r"\n" for line in lines]
+    pattern = "".join(r"(?:.*\n)*?" if line == "..." else part for line, part in zip(lines, inside, strict=True))
+    clean = "\n".join(line.rstrip() for line in printed.strip("\n").splitlines())
+    if not re.fullmatch(pattern, clean + "\n"):
+        raise AssertionError(f"{where}: printed\n{clean}\n-- and not\n{expected}")
+
+
+async def close(namespace: dict[str, Any]) -> None:
+    for value in list(namespace.values()):
+        if isinstance(value, LocalExecutor):
+            await value.close()
+
+
+# --- the provider ----------------------------------------------------------------------------------------------------
+
+
+def heard(request: dict[str, Any]) -> LLMGenerateInput:
+    """A Chat Completions request as the model port says it."""
+    messages: list[AnyMessage] = []
+    names: dict[str, str] = {}
+    for said in request["messages"]:
+        content = said.get("content") or ""
+        text = content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+        match said["role"]:
+            case "system":
+                messages.append(SystemMessage(content=text))
+            case "user":
+                messages.append(UserMessage(content=text))
+            case "tool":
+                success = not text.startswith('{"error"')
+                call = said["tool_call_id"]
+                messages.append(
+                    ToolResultMessage(tool_call_id=call, tool_name=names[call], content=text, success=success)
+                )
+            case "assistant":
+                calls = []
+                for call in said.get("tool_calls") or []:
+                    names[call["id"]] = call["function"]["name"]
+                    arguments = json.loads(call["function"]["arguments"] or "{}")
+                    calls.append(ToolCallRequest(id=call["id"], name=call["function"]["name"], arguments=arguments))
+                messages.append(AssistantMessage(content=text, tool_calls=calls))
+    tools = [t["function"] for t in request.get("tools") or []]
+    choice = request.get("tool_choice") or "auto"
+    return LLMGenerateInput(
+        messages=messages,
+        tools=[ToolSpec(t["name"], t.get("description", ""), t["parameters"]) for t in tools],
+        config=LLMConfig(model="demonstration"),
+        agent_id="",
+        agent_type="",
+        tool_choice=choice if isinstance(choice, str) else choice["function"]["name"],
+    )
+
+
+async def play(request: dict[str, Any]) -> ModelAnswer:
+    result = await DemonstrationModel(delta_delay_s=0).generate_step(heard(request))
+    calls = calls_in_order(result) if isinstance(result, ToolCallsStepResult) else []
+    return ModelAnswer(
+        text=getattr(result, "content", "") or "",
+        tool_calls=[ModelToolCall(call.name, call.arguments, call.id) for call in calls],
+        usage=ModelUsage(result.usage.prompt_tokens, result.usage.completion_tokens),
+    )
+
+
+# --- names and links -------------------------------------------------------------------------------------------------
+
+
+def resolve(dotted: str) -> Any:
+    """The thing of that name: a module, or an attribute or field of one. Raises `AssertionError` naming what is missing."""
+    parts = dotted.split(".")
+    thing: Any = None
+    rest: list[str] = []
+    for end in range(len(parts), 0, -1):
+        with contextlib.suppress(ModuleNotFoundError):
+            thing, rest = importlib.import_module(".".join(parts[:end])), parts[end:]
+            break
+    for name in rest:
+        fields = {**getattr(thing, "__dataclass_fields__", {}), **getattr(thing, "model_fields", {})}
+        assert hasattr(thing, name) or name in fields, f"{dotted}: there is no {name!r}"
+        thing = getattr(thing, name, None)
+    return thing
+
+
+def claimed_names(text: str) -> Iterator[tuple[str, list[str]]]:
+    """(dotted name, parameters) of each `helix.a.b` and `helix.a.b(c=, d=)` in backticks."""
+    for name, _, arguments in re.findall(r"`(helix(?:\.\w+)*)(\(([^`]*)\))?`", text):
+        if not name.endswith((".db", ".py", ".toml")):
+            yield name, re.findall(r"(\w+)=", arguments)
+
+
+def check_names(text: str) -> None:
+    for name, parameters in claimed_names(text):
+        thing = resolve(name)
+        if parameters:
+            known = inspect.signature(thing).parameters
+            missing = [p for p in parameters if p not in known]
+            assert not missing, f"{name} has no parameter {', '.join(missing)}"
+
+
+def anchors_of(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def check_links(path: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        there = (path.parent / file).resolve() if file else path
+        assert there.exists(), f"{path.name}: the link {target!r} leads nowhere"
+        assert not anchor or anchor in anchors_of(there), f"{path.name}: {target!r}: no such heading"
+
+
+def check_paths(path: Path) -> None:
+    """Files that a document names in backticks, from the project's root or the package's."""
+    for name in re.findall(r"`((?:[\w.-]+/)+[\w.-]*)`", path.read_text(encoding="utf-8")):
+        assert any((base / name).exists() for base in (ROOT, PACKAGE, PACKAGE.parent)), (
+            f"{path.name}: there is no file {name!r}"
+        )

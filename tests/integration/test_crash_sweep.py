@@ -1,0 +1,299 @@
+"""Every call to store and stream is a place to die: verbs of all kinds, crashed everywhere, recovered by a new worker."""
+
+from collections.abc import Sequence
+
+import pytest
+from tests.support_crash import (
+    CONFIG,
+    HELPER,
+    LOG,
+    LONG,
+    SINK,
+    Answer,
+    LoggedModel,
+    Notes,
+    asked,
+    bought,
+    call,
+    careful,
+    executor,
+    finish,
+    gated,
+    lead,
+    look,
+    model,
+    plain,
+    quiet,
+    settle,
+)
+
+from helix import Agent, LocalExecutor, MemoryStateStore
+from helix.core.errors import AgentAlreadyRunningError, SessionExistsError
+from helix.ports.state_store import StateStore
+from helix.ports.streams import StreamManager
+from helix.testing.crash import CrashPoints, Point, crash_everywhere, writes
+from helix.testing.invariants import check_session
+from helix.testing.journal import Journal
+
+S = "ses"
+
+
+def choose(points: Sequence[Point]) -> list[Point]:
+    """Every write, and of the reads, which leave the same rows, each seventh."""
+    changes = writes(points)
+    return changes + [point for point in points if point not in changes][::7]
+
+
+@pytest.fixture(autouse=True)
+def fresh_log():
+    SINK[0] = LOG.append
+    LOG.clear()
+
+
+class Sweep:
+    """`act` with a crash everywhere; after each, a new worker settles the session and everything is checked."""
+
+    def __init__(self, agent: Agent, scripted: LoggedModel, *, rebuys: bool = False, approve: bool = True) -> None:
+        self.agent, self.scripted, self.rebuys, self.approve = agent, scripted, rebuys, approve
+        self.outcomes: list[str] = []
+        self.states: list[object] = []
+
+    async def recover(self, store: StateStore, streams: StreamManager, point: Point) -> None:
+        journal = Journal()
+        await check_session(store, streams, S, journal=journal)
+        had, mark = await bought(store, S), len(LOG)
+        workers = executor(store, streams, self.scripted, LONG)
+        if await workers.sessions.exists(S):
+            status = await settle(workers, self.agent, S, approve=self.approve)
+        else:
+            handle = await workers.execute(self.agent, "begin", session_id=S)
+            await handle.result(timeout_s=20)
+            status = await settle(workers, self.agent, S, approve=self.approve)
+        await quiet(workers)
+        await check_session(store, streams, S, at_rest=True, journal=journal)
+        if not self.rebuys:
+            again = had & set(LOG[mark:])
+            assert not again, f"done again: {again}"
+        self.outcomes.append(status)
+        final = await workers.sessions.get(S)
+        self.states.append((final.custom_state, final.output))
+        async for _ in await (await workers.get_handle(self.agent, S)).stream():
+            pass
+
+    async def everywhere(self, act) -> list[Point]:
+        async def acting(store: StateStore, streams: StreamManager, points: CrashPoints) -> None:
+            await act(executor(store, streams, self.scripted))
+
+        covered = await crash_everywhere(MemoryStateStore, acting, self.recover, choose=choose)
+        assert covered
+        print(len(covered), "crash points")
+        return covered
+
+
+async def test_tools_state_and_a_sub_agent() -> None:
+    sweep = Sweep(lead, model())
+
+    async def act(workers: LocalExecutor) -> None:
+        await (await workers.execute(lead, "begin", session_id=S)).result()
+
+    await sweep.everywhere(act)
+    assert set(sweep.outcomes) == {"completed"}
+    state, output = sweep.states[0]
+    assert state == {"seen": ["a", "b", "c"], "total": 5} and output == {
+        "summary": "all found",
+        "sources": ["a", "b", "c"],
+    }
+    assert all(found == (state, output) for found in sweep.states)
+
+
+GATED = [{"tool_calls": [call("gated", topic="x"), call("look", topic="y")]}, finish("done", "x")]
+
+
+@pytest.mark.parametrize("approve", [True, False])
+async def test_an_approval_and_its_answer(approve: bool) -> None:
+    sweep = Sweep(lead, model(lead=GATED), approve=approve)
+
+    async def act(workers: LocalExecutor) -> None:
+        result = await (await workers.execute(lead, "begin", session_id=S)).result()
+        assert result.status == "paused"
+        await settle(workers, lead, S, approve=approve)
+
+    await sweep.everywhere(act)
+    assert set(sweep.outcomes) == {"completed"}
+    seen = ["gated x", "y"] if approve else ["y"]
+    assert all(sorted(state["seen"]) == seen for state, _ in sweep.states)
+
+
+async def test_an_approval_in_a_sub_agent() -> None:
+    script = [{"tool_calls": [call("subagent__careful", message="ask"), call("look", topic="y")]}, finish("done", "x")]
+    sweep = Sweep(lead, model(lead=script))
+
+    async def act(workers: LocalExecutor) -> None:
+        result = await (await workers.execute(lead, "begin", session_id=S)).result()
+        assert result.status == "paused"
+        await settle(workers, lead, S)
+
+    await sweep.everywhere(act)
+    assert set(sweep.outcomes) == {"completed"}
+
+
+async def test_an_interrupt_and_its_resumption() -> None:
+    sweep = Sweep(plain, model(plain=[{"content": "one", "tool_calls": [call("look", topic="x")]}, "two", "three"]))
+
+    async def act(workers: LocalExecutor) -> None:
+        handle = await workers.execute(plain, "begin", session_id=S)
+        await handle.interrupt("enough")
+        await handle.result()
+        await settle(workers, plain, S)
+
+    await sweep.everywhere(act)
+    assert set(sweep.outcomes) == {"completed"}
+
+
+async def test_a_message_to_an_interrupted_run_closes_its_step() -> None:
+    script = [{"tool_calls": [call("gated", topic="x"), call("look", topic="y")]}, finish("first"), finish("second")]
+    sweep = Sweep(careful_pair(), model(pair=script))
+
+    async def act(workers: LocalExecutor) -> None:
+        await (await workers.execute(sweep.agent, "begin", session_id=S)).result()
+        await (await workers.resume(sweep.agent, S, message="never mind")).result()
+
+    await sweep.everywhere(act)
+    assert set(sweep.outcomes) == {"completed"}
+
+
+def careful_pair() -> Agent:
+    return Agent(
+        name="pair",
+        system_prompt="Pair.",
+        tools=[look, gated],
+        state_schema=Notes,
+        output_schema=Answer,
+        llm_config=CONFIG,
+    )
+
+
+class Flaky(LoggedModel):
+    """Its second answer fails until it is told not to."""
+
+    failing = True
+
+    async def generate_step(self, request):
+        if self.failing and any(m.role == "assistant" for m in request.messages):
+            raise RuntimeError("down")
+        return await super().generate_step(request)
+
+
+@pytest.mark.parametrize("how", ["retry", "with a message", "from_start"])
+async def test_a_failed_run_and_its_retry(how: str) -> None:
+    scripted = Flaky(model(plain=[{"content": "hm", "tool_calls": [call("look", topic="x")]}, "two", "three"])._inner)
+    sweep = Sweep(plain, scripted, rebuys=how == "from_start")
+
+    async def act(workers: LocalExecutor) -> None:
+        scripted.failing = True
+        try:
+            handle = await workers.execute(plain, "begin", session_id=S)
+            assert (await handle.result()).status == "failed"
+            await quiet(workers)
+        finally:
+            scripted.failing = False
+        if how == "retry":
+            handle = await workers.retry(plain, S)
+        elif how == "from_start":
+            handle = await workers.retry(plain, S, mode="from_start")
+        else:
+            handle = await workers.retry(plain, S, message="try this")
+        assert (await handle.result()).status == "completed"
+
+    await sweep.everywhere(act)
+    assert set(sweep.outcomes) == {"completed"}
+
+
+async def test_travel_in_time() -> None:
+    script = [{"tool_calls": [call("look", topic="x")]}, {"tool_calls": [call("add", amount=1)]}, "three", "four"]
+    sweep = Sweep(plain, model(plain=script), rebuys=True)
+
+    async def act(workers: LocalExecutor) -> None:
+        await (await workers.execute(plain, "begin", session_id=S)).result()
+        points = (await workers.sessions.list_checkpoints(S)).items
+        one = next(point for point in points if point.step == 1)
+        await (await workers.resume(plain, S, mode="from_checkpoint", checkpoint_id=one.id)).result()
+
+    await sweep.everywhere(act)
+    assert set(sweep.outcomes) == {"completed"}
+
+
+async def test_an_abort() -> None:
+    sweep = Sweep(lead, model())
+
+    async def act(workers: LocalExecutor) -> None:
+        handle = await workers.execute(lead, "begin", session_id=S)
+        while (await handle.get_state()).step_count < 1:
+            with workers.store.watch("sessions", S) as watch:
+                await watch.changed(0.01)
+        await handle.abort("stop it")
+        await quiet(workers)
+
+    await sweep.everywhere(act)
+    assert set(sweep.outcomes) <= {"completed", "failed"}
+
+
+async def test_branch_and_clone() -> None:
+    """A copy is not there, or whole; beginning it again after a crash works once the old copier's time is over."""
+    scripted = model(plain=[{"tool_calls": [call("look", topic="x")]}, "two", "three", "four"])
+
+    async def act(store: StateStore, streams: StreamManager, points: CrashPoints) -> None:
+        workers = executor(store, streams, scripted)
+        await (await workers.execute(plain, "begin", session_id=S)).result()
+        await workers.clone_session(S, "clone")
+        handle = await workers.execute(plain, "go on", branch={"from_session_id": S}, session_id="branch")
+        await handle.result()
+
+    async def recover(store: StateStore, streams: StreamManager, point: Point) -> None:
+        workers = executor(store, streams, scripted, LONG)
+        for ident in (S, "clone", "branch"):
+            await check_session(store, streams, ident)
+        if not await workers.sessions.exists(S):
+            await (await workers.execute(plain, "begin", session_id=S)).result()
+        await settle(workers, plain, S)
+        for ident in ("clone", "branch"):
+            try:
+                await workers.clone_session(S, ident)
+            except SessionExistsError:
+                assert await workers.sessions.exists(ident), point
+            await settle(workers, plain, ident)
+        await (await workers.execute(plain, "and more", session_id=S)).result()
+        for ident in (S, "clone", "branch"):
+            await check_session(store, streams, ident, at_rest=True)
+
+    covered = await crash_everywhere(MemoryStateStore, act, recover, choose=choose)
+    print(len(covered), "crash points")
+
+
+async def test_delete() -> None:
+    """A deletion that was begun can be finished, by whoever asks again; nothing is left of it then."""
+    scripted = model(helper=HELPER)
+
+    async def act(store: StateStore, streams: StreamManager, points: CrashPoints) -> None:
+        workers = executor(store, streams, scripted)
+        await (await workers.execute(lead, "begin", session_id=S)).result()
+        await workers.delete(S)
+
+    async def recover(store: StateStore, streams: StreamManager, point: Point) -> None:
+        workers = executor(store, streams, scripted, LONG)
+        await check_session(store, streams, S)
+        try:
+            await workers.delete(S)
+        except AgentAlreadyRunningError as error:
+            raise AssertionError(point) from error
+        assert isinstance(store, MemoryStateStore)
+        assert not store._rows, (point, list(store._rows))
+        await (await workers.execute(lead, "again", session_id=S)).result()
+        await check_session(store, streams, S, at_rest=True)
+
+    covered = await crash_everywhere(MemoryStateStore, act, recover, choose=choose)
+    print(len(covered), "crash points")
+
+
+def test_the_names_of_this_module_are_used() -> None:
+    assert careful.name == "careful" and asked is not None

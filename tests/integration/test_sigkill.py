@@ -1,0 +1,120 @@
+"""SIGKILL at every call to store and stream, before and after: a new process goes on to the same transcript.
+
+Processes are forked from a warm one; a trial is a run that is killed at one point, and one that resumes and checks
+(`tests/support/crash_worker.py` says what): no finished tool and no staged answer again, every invariant of rows and
+stream, and the transcript of a run that nobody disturbed.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ZYGOTES = 3
+Point = tuple[str, int]
+
+
+class Zygote:
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.support.crash_worker"]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, **job: Any) -> dict[str, Any]:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+    def close(self) -> None:
+        self.process.communicate()
+
+
+class Trials:
+    """Zygotes that try points side by side."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.numbers = count()
+        self.zygotes = [Zygote() for _ in range(ZYGOTES)]
+        self.free: SimpleQueue[Zygote] = SimpleQueue()
+        for zygote in self.zygotes:
+            self.free.put(zygote)
+        answer = self.zygotes[0].ask(do="run", db=str(folder / "reference.db"))
+        assert "error" not in answer, answer["error"]
+        self.points: list[Point] = [(name, n) for name, n in answer["points"]]
+        answer = self.zygotes[0].ask(do="resume", db=str(folder / "reference.db"))
+        assert "error" not in answer, answer["error"]
+        self.transcript = answer["transcript"]
+
+    def trial(self, *kills: Point) -> bool:
+        """Die at each of these in turn, then end well. False if a process ended before its point came."""
+        zygote = self.free.get()
+        try:
+            db = str(self.folder / f"trial-{next(self.numbers)}.db")
+            hits = 0
+            for number, kill in enumerate(kills):
+                answer = zygote.ask(do="run" if number == 0 else "resume", db=db, at=kill)
+                assert "error" not in answer, f"killed at {kills[: number + 1]}: {answer['error']}"
+                hits += answer["signal"] == signal.SIGKILL
+            answer = zygote.ask(do="resume", db=db)
+            assert "error" not in answer, f"after kills at {kills}: {answer['error']}"
+            assert answer["transcript"] == self.transcript, f"another transcript after kills at {kills}"
+            return hits == len(kills)
+        finally:
+            self.free.put(zygote)
+
+    def all(self, trials: Sequence[Sequence[Point]]) -> int:
+        """How many of the trials died where they should."""
+        with ThreadPoolExecutor(ZYGOTES) as pool:
+            return sum(pool.map(lambda kills: self.trial(*kills), trials))
+
+    def close(self) -> None:
+        for zygote in self.zygotes:
+            zygote.close()
+
+
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
+    made = Trials(tmp_path_factory.mktemp("sigkill"))
+    yield made
+    made.close()
+
+
+def test_a_reference_run_passes_every_kind_of_point(trials: Trials) -> None:
+    names = {name for name, _ in trials.points}
+    wanted = "claim_execute stage claim_step call_result tell_parent commit append_segment effects_done".split()
+    assert {f"transact:{name}:{when}" for name in wanted for when in ("before", "after")} <= names
+    assert {"get:session:before", "query:message:after", "append:fold:before", "append:end:after"} <= names
+    assert len(trials.points) > 150
+
+
+def test_some_points(trials: Trials) -> None:
+    chosen = trials.points[::14]
+    assert trials.all([[point] for point in chosen]) >= len(chosen) * 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_every_point(trials: Trials) -> None:
+    hits = trials.all([[point] for point in trials.points])
+    print(f"\nSIGKILL at {hits} of {len(trials.points)} points")
+    assert hits >= len(trials.points) * 0.9  # timers may leave out a flush now and then
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_deaths(trials: Trials) -> None:
+    """The process that resumes dies too, anywhere; the third goes on."""
+    first, second = trials.points[5::17], trials.points[3::23]
+    pairs = [[point, second[number % len(second)]] for number, point in enumerate(first)]
+    assert trials.all(pairs) > len(pairs) // 4  # the second process needs fewer calls: it may be done before its point

@@ -1,0 +1,180 @@
+"""Who plays: the agents, their tools, and a model that does what the last user message says.
+
+A message is a plan: steps apart by `>`, calls of a step apart by `+`: `free+once>gated>text`. A plan that is used up
+ends with a text, or with `__finish__` where the agent has an output. Each answer carries the number of its purchase, so
+that an answer on the stream, in history and in the ghost log can be told apart from every other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+from tests.properties.protocol_world import ACTOR, Actor, World
+
+from helix.core.agents import Agent, AnyAgent
+from helix.core.config import LLMConfig
+from helix.core.context import ToolContext
+from helix.core.errors import FatalToolError
+from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, UserMessage
+from helix.core.prompt import FINISH_NUDGE
+from helix.core.steps import AnyStepResult, ErrorStepResult, ParsedSubAgentCall, ParsedToolCall, TextStepResult, ToolCallsStepResult
+from helix.core.tools import create_sub_agent_tool, define_tool, tool
+from helix.core.usage import Usage
+from helix.engine.engine import Worst
+from helix.ports.model import LLMGenerateInput
+
+WORST = Worst(tokens=50, micros=5)
+TOOL_TIMEOUT_S = 20.0
+
+
+class Notes(BaseModel):
+    log: list[str] = []
+
+
+class Answer(BaseModel):
+    answer: str
+
+
+class Nothing(BaseModel):
+    pass
+
+
+@dataclass
+class Purchase:
+    """A model call: whoever made it pays for it, whatever became of it."""
+
+    n: int
+    session_id: str
+    actor: Actor | None
+    history: list[tuple[str, str, tuple[str, ...]]]
+    cost: int
+    text: str
+
+
+@dataclass
+class Started:
+    """An execution of a tool."""
+
+    key: str
+    tool: str
+    actor: Actor | None
+    at: float
+    context: ToolContext[Any]
+    over: bool = False
+
+
+@dataclass
+class Ghost:
+    """What really happened outside the store."""
+
+    purchases: list[Purchase] = field(default_factory=list)
+    started: list[Started] = field(default_factory=list)
+    boomed: set[str] = field(default_factory=set)
+
+
+def fingerprint(messages: Any) -> list[tuple[str, str, tuple[str, ...]]]:
+    found = []
+    for m in messages:
+        if isinstance(m, UserMessage) and m.content != FINISH_NUDGE:
+            found.append(("user", m.content, ()))
+        elif isinstance(m, AssistantMessage):
+            found.append(("assistant", m.content or "", tuple(c.id for c in m.tool_calls)))
+        elif isinstance(m, ToolResultMessage):
+            found.append(("tool", m.content, (m.tool_call_id,)))
+    return found
+
+
+class Cast:
+    """Agents and model of one world. `observe_start` judges each start of a tool at the moment it happens."""
+
+    def __init__(self, world: World, observe_start: Any) -> None:
+        self.world, self.ghost, self._observe = world, Ghost(), observe_start
+        make = self._tool
+        plain = [make("free", "retry"), make("once", "skip"), make("care", "ask"), make("gated", "retry", approval=True)]
+        form = define_tool(name="form", description="Ask the client.", input_schema=Nothing, execute="client")
+        deadly = make("fatal", "retry")
+        done = make("done", "retry", finish_with=True)
+        config = LLMConfig(model="planned")
+        helper_tools = [*plain, form]
+        self.helper: AnyAgent = Agent(
+            name="helper", system_prompt="help", tools=helper_tools, state_schema=Notes, output_schema=Answer, llm_config=config
+        )
+        own = [*plain, form, deadly, done]
+        self.solo: AnyAgent = Agent(name="solo", system_prompt="work", tools=own, state_schema=Notes, llm_config=config)
+        self.boss: AnyAgent = Agent(
+            name="boss",
+            system_prompt="lead",
+            tools=[*own, create_sub_agent_tool(self.helper)],
+            state_schema=Notes,
+            llm_config=config,
+            on_budget="pause",
+        )
+        self.agents: dict[str, AnyAgent] = {a.name: a for a in (self.helper, self.solo, self.boss)}
+
+    def _tool(self, name: str, on_unknown: Any, *, approval: bool = False, finish_with: bool = False) -> Any:
+        async def body(ctx: ToolContext[Notes]) -> str:
+            start = Started(ctx.idempotency_key, name, ACTOR.get(), self.world.clock.now(), ctx)
+            self._observe(start)
+            self.ghost.started.append(start)
+            try:
+                await self.world.gate("tool", f"{name} {ctx.idempotency_key}")
+                if name == "fatal":
+                    raise FatalToolError("as planned")
+                ctx.update_state(lambda notes: notes.log.append(f"{name} {ctx.tool_call_id}"))
+                ctx.emit("worked", name)
+                return f"{name} done"
+            finally:
+                start.over = True
+
+        return tool(
+            name=name,
+            description=f"The tool {name}.",
+            on_unknown=on_unknown,
+            require_approval=approval,
+            finish_with=finish_with,
+            timeout_s=TOOL_TIMEOUT_S,
+        )(body)
+
+    # --- the model ------------------------------------------------------------------------------------------------
+
+    async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
+        history = [m for m in request.messages if m.role != "system"]
+        n = len(self.ghost.purchases) + 1
+        cost = 1 + n % WORST.micros
+        bought = Purchase(n, request.agent_id, ACTOR.get(), fingerprint(history), cost, f"#{n}.")
+        self.ghost.purchases.append(bought)
+        show = request.callbacks.on_text_delta
+        if show is not None:
+            show(f"#{n}")
+        await self.world.gate("model", f"#{n}")
+        if show is not None:
+            show(".")
+        return self._answer(request, history, bought)
+
+    def _answer(self, request: LLMGenerateInput, history: list[AnyMessage], bought: Purchase) -> AnyStepResult:
+        usage = Usage(prompt_tokens=bought.cost * 10, cost_micros=bought.cost, calls=1)
+        at = max((i for i, m in enumerate(history) if isinstance(m, UserMessage) and m.content != FINISH_NUDGE), default=0)
+        plan = history[at].content.split(">") if history and isinstance(history[at], UserMessage) else []
+        index = sum(isinstance(m, AssistantMessage) for m in history[at:])
+        words = plan[index].split("+") if index < len(plan) else ["end"]
+        if words == ["boom"]:
+            place = f"{bought.session_id} {bought.history}"
+            if place not in self.ghost.boomed:
+                self.ghost.boomed.add(place)
+                return ErrorStepResult(error="as planned", code="model_error", usage=usage)
+            words = ["end"]
+        calls, children = [], []
+        for i, word in enumerate(words):
+            ident = f"call_{i}"  # never unique: the engine must make it so
+            if word == "end" and request.output_schema is not None:
+                calls.append(ParsedToolCall(id=ident, name="__finish__", arguments={"answer": bought.text}))
+            elif word.startswith("kid"):
+                message = {"kid": "free", "kidgate": "gated", "kidtext": "text", "kidform": "form+free"}[word]
+                children.append(ParsedSubAgentCall(id=ident, agent_type="helper", input={"message": message}))
+            elif word not in ("end", "text"):
+                calls.append(ParsedToolCall(id=ident, name=word, arguments={}))
+        if calls or children:
+            return ToolCallsStepResult(content=bought.text, tool_calls=calls, sub_agent_calls=children, usage=usage, model="m")
+        return TextStepResult(content=bought.text, usage=usage, model="m")

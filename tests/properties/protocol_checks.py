@@ -1,0 +1,202 @@
+"""Judges the whole store after every rule, and what must hold when nothing moves any more (PROTOCOL 12)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from tests.properties.protocol_cast import Cast
+from tests.properties.protocol_watch import View, Watcher, check_pairs
+from tests.properties.protocol_world import World
+
+from helix.core.rows import RunRow, SessionRow, run_sort
+from helix.core.sequencer import Head
+
+FINAL = ("completed", "failed")
+
+
+class Checks:
+    def __init__(self, world: World, cast: Cast, watcher: Watcher) -> None:
+        self.world, self.cast, self.watcher, self.view = world, cast, watcher, View(world)
+        self.torn: set[str] = set()  # streams deleted while a zombie still wrote: PROTOCOL does not say what they hold
+
+    def always(self) -> None:
+        self.world.check()
+        for session in self.view.sessions():
+            if session.status == "deleting" or self._half_deleted(session):
+                continue
+            check_pairs(session.session_id, self.view.told(session.session_id, session.lineage, session.count))
+            if session.status == "paused":
+                self._pause(session)
+        for (sid, ident), (lineage, count, told) in self.watcher.remembered.items():
+            session_row = self.view.session(sid)
+            if session_row is None or session_row.status == "deleting" or self._half_deleted(session_row):
+                continue
+            if self.view.told(sid, lineage, count) != told:
+                raise AssertionError(f"checkpoint_forever: {ident} of {sid} holds other messages than when it was written")
+        self._budgets()
+        for stream_id in {k.partition for k in self.world.mirror if k.table == "streams"} - self.torn:
+            self._stream(stream_id)
+
+    def _half_deleted(self, session: SessionRow) -> bool:
+        """A sub-agent's session whose root is being deleted."""
+        if session.parent is None:
+            return False
+        above = self.view.session(session.parent.session_id)
+        return above is None or above.status == "deleting" or self._half_deleted(above)
+
+    def _pause(self, session: SessionRow) -> None:
+        run = RunRow.model_validate(self.view.get(session.session_id, run_sort(session.run_id)))
+        if run.reason == "budget_exceeded":
+            return
+        calls = [row for row in self.view.open_calls(session) if row is not None and row.state != "done"]
+        if not any(row.state == "asked" or row.child is not None for row in calls):
+            raise AssertionError(f"no_answer_lost: {session.session_id} is paused and nothing is left to answer")
+
+    # --- budgets --------------------------------------------------------------------------------------------------
+
+    def _draws(self) -> dict[str, list[tuple[str, dict[str, Any]]]]:
+        found = defaultdict(list)
+        for key, value in self.world.mirror.items():
+            if key.table == "control" and key.sort.startswith("draw#"):
+                found[value["budget"]].append((key.partition.removeprefix("run#"), value))
+        return found
+
+    def _budgets(self) -> None:
+        draws = self._draws()
+        for key, value in self.world.mirror.items():
+            if key.table == "control" and key.sort == "budget":
+                name = key.partition.removeprefix("budget#")
+                drawn = sum(d["amount"] - (d["returned"] if d["state"] == "returned" else 0) for _, d in draws[name])
+                if value["limit"] != value["remaining"] + drawn:
+                    raise AssertionError(f"budget_exact: {name}: {value} but {drawn} drawn")
+
+    # --- the stream -----------------------------------------------------------------------------------------------
+
+    def messages(self, stream_id: str) -> list[dict[str, Any]]:
+        return [m for _, row in self.world.rows("streams", stream_id) for m in row["messages"]]
+
+    def _stream(self, stream_id: str) -> None:
+        messages = self.messages(stream_id)
+        numbers = [m["sequence"] for m in messages]
+        if numbers != list(range(1, len(numbers) + 1)):
+            raise AssertionError(f"stream_gapless: {stream_id}: sequences {numbers}")
+        texts: dict[tuple[str, int, int, int], str] = defaultdict(str)
+        ended: dict[str, int] = {}
+        turns: dict[str, int] = {}
+        ends_of_calls: set[tuple[str, str, str]] = set()
+        bought = {p.text for p in self.cast.ghost.purchases}
+        for m in messages:
+            sid, turn = m["session_id"], m["turn"]
+            if turn < turns.get(sid, 0):
+                raise AssertionError(f"end_truthful: {stream_id}: {m} of turn {turn} after turn {turns[sid]}")
+            turns[sid] = turn
+            if ended.get(sid) == turn:
+                raise AssertionError(f"end_truthful: {stream_id}: {m} after the end of its turn")
+            if m["kind"] != "chunk":
+                ended[sid] = turn
+                continue
+            chunk = m["chunk"]
+            place = (sid, turn, chunk.get("step", 0), chunk.get("attempt", 0))
+            if chunk["type"] == "text_delta":
+                texts[place] += chunk["delta"]
+            elif chunk["type"] == "step_committed":
+                if texts[place] not in bought and texts[place]:
+                    raise AssertionError(f"final_is_committed: {stream_id}: step {place} was committed as {texts[place]!r}")
+                texts[place] += "!"
+            elif chunk["type"] == "step_discarded":
+                texts[place] += "x"
+            elif chunk["type"] == "tool_end":
+                call = (sid, str(turn), chunk["tool_call_id"])
+                if call in ends_of_calls:
+                    raise AssertionError(f"stream_gapless: {stream_id}: two tool_end of {call}")
+                ends_of_calls.add(call)
+
+    # --- at rest --------------------------------------------------------------------------------------------------
+
+    def at_rest(self) -> None:
+        self.always()
+        spent = self._spent()
+        for session in self.view.sessions():
+            sid = session.session_id
+            if self._half_deleted(session):
+                continue
+            if session.status in ("running", "deleting"):
+                raise AssertionError(f"never_stuck: {sid} is {session.status} and nothing will ever move it")
+            for _, value in self.world.rows("sessions", sid, "r#"):
+                run = RunRow.model_validate(value)
+                if run.effects != "done":
+                    raise AssertionError(f"effects_once: {run.run_id} of {sid} is {run.status} and its effects never happened")
+                self._end_told(session, run)
+            self._family(session)
+            self._state(session)
+        runs = {value["run_id"] for key, value in self.world.mirror.items() if key.sort.startswith("r#")}
+        for budget, draws in self._draws().items():
+            for run_id, draw in draws:  # a zombie of a deleted session may draw still: only a sweep of all draws finds it
+                if draw["state"] != "returned" and not (spent["gone"] and run_id not in runs):
+                    raise AssertionError(f"budget_exact: a draw of {run_id} from {budget} is never returned: {draw}")
+            total = sum(d["amount"] - d.get("returned", 0) for _, d in draws)
+            if not spent["gone"] and total != spent[budget]:
+                raise AssertionError(f"budget_exact: {budget}: drawn {total}, spent and assumed {spent[budget]}")
+        paid = sum(p.cost for p in self.cast.ghost.purchases)
+        if not spent["gone"] and "money" in spent and spent["money"] < paid:
+            raise AssertionError(f"budget_exact: the models were paid {paid}, the budget knows of {spent['money']}")
+
+    def _spent(self) -> dict[str, int]:
+        total: dict[str, int] = defaultdict(int)
+        for key, value in self.world.mirror.items():
+            if key.table == "sessions" and key.sort.startswith("r#"):
+                run = RunRow.model_validate(value)
+                for block in run.blocks:
+                    open_claim = 0
+                    if run.claim is not None:
+                        open_claim = run.claim.micros if block.unit == "micros" else run.claim.tokens
+                    total[block.budget] += block.spent + block.assumed + open_claim
+        total["gone"] = int(any(row.startswith("deleted") for row in self.torn))
+        return total
+
+    def _end_told(self, session: SessionRow, run: RunRow) -> None:
+        """The stream ends the turn with its own status, unless the next turn had begun there before."""
+        if session.stream_id in self.torn:
+            return
+        own = [m for m in self.messages(session.stream_id) if m["session_id"] == session.session_id]
+        ends = [m for m in own if m["turn"] == run.turn and m["kind"] != "chunk"]
+        wanted = "interrupted" if run.status == "superseded" else run.status
+        if len(ends) > 1:
+            raise AssertionError(f"end_truthful: {run.run_id} ends twice: {ends}")
+        if ends and run.status != "superseded" and ends[0]["status"] != wanted:
+            raise AssertionError(f"end_truthful: {run.run_id} is {run.status}, the stream says {ends[0]}")
+        if not ends and run.turn == session.turn:
+            raise AssertionError(f"end_truthful: the stream never ends {run.run_id} of {session.session_id}")
+        if run.turn == session.turn and run.status == "completed":
+            told = self.view.told(session.session_id, session.lineage, session.count)
+            answers = [text for role, text, _ in told if role == "assistant"]
+            shown = "".join(m["chunk"]["delta"] for m in own if m["kind"] == "chunk" and m["chunk"]["type"] == "text_delta")
+            if answers and answers[-1] not in shown:
+                raise AssertionError(f"final_is_committed: {answers[-1]} of {session.session_id} never came: {shown}")
+        head = Head.model_validate([r for _, r in self.world.rows("streams", session.stream_id)][-1]["head"])
+        if head.sessions.get(session.session_id) and not head.sessions[session.session_id].over:
+            raise AssertionError(f"end_truthful: {session.session_id} rests, its stream does not")
+
+    def _family(self, session: SessionRow) -> None:
+        """one_child, told_once, parent_wakes."""
+        children = [s for s in self.view.sessions() if s.parent is not None and s.parent.session_id == session.session_id]
+        calls = [(c.parent.run_id, c.parent.call_id) for c in children if c.parent]
+        if len(set(calls)) != len(calls):
+            raise AssertionError(f"one_child: two children for one call of {session.session_id}: {calls}")
+        for row in self.view.open_calls(session):
+            if row is None or row.child is None or row.state == "done":
+                continue
+            child = self.view.session(row.child.session_id)
+            if child is not None and child.status in FINAL:
+                raise AssertionError(f"parent_wakes: {session.session_id} waits for {child.session_id}, which is {child.status}")
+
+    def _state(self, session: SessionRow) -> None:
+        """The custom state is what the successful tools in history did, in order."""
+        if session.forked_from is not None or not session.state_at:
+            return
+        entries = self.view.history(session.session_id, session.lineage, session.count)
+        wanted = [f"{e.tool_name} {e.call_id}" for e in entries if e.kind == "call" and e.by == "tool" and e.success]
+        point = next((v for _, v in self.world.rows("sessions", session.session_id, "c#") if v["id"] == session.state_at), None)
+        if point is None or (point.get("state") or {}).get("log", []) != wanted:
+            raise AssertionError(f"answer_fits_history: state of {session.session_id} is {point}, history says {wanted}")

@@ -1,0 +1,267 @@
+"""Judges every transaction at the moment it commits: the invariants of PROTOCOL 12 that one change can break.
+
+It reads the mirror, which has every committed row, and never asks the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.properties.protocol_cast import Cast, Started, fingerprint
+from tests.properties.protocol_world import Change, World
+
+from helix.core.lineage import ROOT, spans
+from helix.core.rows import CallRow, LineageRow, SessionRow, lineage_sort, message_of, message_sort, parse_entry, run_sort, stop_sort
+from helix.ports.state_store import Key, Value
+
+LEASE = {"lease_owner", "lease_expires"}
+POLICY = {"free": "retry", "once": "skip", "care": "ask", "gated": "retry", "fatal": "retry", "done": "retry"}
+ENDS = {"completed", "failed", "interrupted", "paused"}
+
+
+class View:
+    """Rows of the mirror, as what they mean."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def get(self, session_id: str, sort: str) -> Value | None:
+        return self.world.mirror.get(Key("sessions", session_id, sort))
+
+    def session(self, session_id: str) -> SessionRow | None:
+        value = self.get(session_id, "session")
+        return None if value is None else SessionRow.model_validate(value)
+
+    def sessions(self) -> Iterator[SessionRow]:
+        for key, value in sorted(self.world.mirror.items()):
+            if key.table == "sessions" and key.sort == "session":
+                yield SessionRow.model_validate(value)
+
+    def history(self, session_id: str, lineage: int, count: int) -> list[Any]:
+        value = self.get(session_id, lineage_sort(lineage))
+        row = ROOT if lineage == 0 else LineageRow.model_validate(value)
+        found = []
+        for owner, first, end in spans(row, 0, count):
+            for index in range(first, end):
+                entry = self.get(session_id, message_sort(owner, index))
+                if entry is None:
+                    raise AssertionError(f"pairs_whole: message {index} of {session_id} ({lineage}, {count}) is not there")
+                found.append(parse_entry(entry))
+        return found
+
+    def told(self, session_id: str, lineage: int, count: int) -> list[Any]:
+        """History as the model reads it."""
+        return fingerprint(message_of(e, lineage, i) for i, e in enumerate(self.history(session_id, lineage, count)))
+
+    def open_calls(self, session: SessionRow) -> list[CallRow | None]:
+        if session.open is None:
+            return []
+        found: list[CallRow | None] = []
+        for i in range(session.open.calls):
+            value = self.get(session.session_id, message_sort(session.lineage, session.open.base + 1 + i))
+            found.append(None if value is None else CallRow.model_validate(value))
+        return found
+
+
+class Watcher:
+    def __init__(self, world: World, cast: Cast) -> None:
+        self.world, self.cast, self.view = world, cast, View(world)
+        self.claims: set[tuple[str, float, int]] = set()
+        self.remembered: dict[tuple[str, str], tuple[int, int, list[Any]]] = {}
+        self.rulings: dict[str, int] = {}  # approvals of an unknown outcome: each allows one more start
+        world.observers.append(self.committed)
+
+    def wrong(self, law: str, what: str) -> None:
+        self.world.violations.append(f"{law}: {what}")
+
+    def committed(self, name: str, changes: list[Change]) -> None:
+        rows = {key: before for key, before, _ in changes}
+        for key, before, after in changes:
+            if key.table == "control":
+                self._control(key, after)
+            if key.table != "sessions" or key.partition.startswith("index#"):
+                continue
+            if key.sort == "session":
+                self._session(name, key.partition, before, after)
+            elif key.sort.startswith("m#"):
+                was = rows.get(Key("sessions", key.partition, "session")) or self.view.get(key.partition, "session")
+                self._entry(name, key, before, after, was)
+        for key, _, after in changes:
+            if key.table == "sessions" and key.sort.startswith("c#") and after is not None:
+                self._checkpoint(key, after)
+
+    # --- the session row ------------------------------------------------------------------------------------------
+
+    def _session(self, name: str, sid: str, before: Value | None, after: Value | None) -> None:
+        if after is None:
+            self.remembered = {k: v for k, v in self.remembered.items() if k[0] != sid}
+            ghost = self.cast.ghost  # another session may be made under this id
+            ghost.started = [s for s in ghost.started if not s.key.startswith(f"{sid}/")]
+            return
+        now = SessionRow.model_validate(after)
+        if before is None:
+            if now.status not in ("running", "completed"):
+                self.wrong("legal_transitions", f"{sid} begins {now.status}")
+            return
+        was = SessionRow.model_validate(before)
+        strip = ({k: v for k, v in row.items() if k not in LEASE} for row in (before, after))
+        if len({str(sorted(row.items())) for row in strip}) == 2 and now.version != was.version + 1:
+            self.wrong("one_winner_per_claim", f"{name} wrote {sid} with version {was.version} -> {now.version}")
+        if now.run_id != was.run_id:
+            place = (sid, now.created_at, was.version)
+            if place in self.claims:
+                self.wrong("one_winner_per_claim", f"two claims of {sid} at version {was.version}")
+            self.claims.add(place)
+            if now.status != "running" or (was.status == "running" and name != "claim_takeover"):
+                self.wrong("legal_transitions", f"{name} of {sid}: {was.status} -> {now.status} under a new run")
+            old = self.view.get(sid, run_sort(was.run_id)) if was.run_id else None
+            if old is not None and old["status"] not in ("completed", "failed", "superseded"):
+                self.wrong("legal_transitions", f"run {was.run_id} is {old['status']} after its successor was claimed")
+            if name == "claim_takeover" and not 0 < was.lease_expires < self.world.clock.now():
+                self.wrong("zombie_invisible", f"{sid} was taken over although its lease had not lapsed")
+        elif now.status != was.status:
+            if now.status != "deleting" and (was.status != "running" or now.status not in ENDS):
+                self.wrong("legal_transitions", f"{name} of {sid}: {was.status} -> {now.status}")
+            elif now.status == "deleting" and was.status == "running" and not 0 < was.lease_expires < self.world.clock.now():
+                self.wrong("legal_transitions", f"{sid} was deleted while it ran")
+        run = self.view.get(sid, run_sort(now.run_id)) if now.run_id else None
+        if now.status != "deleting" and run is not None and run["status"] != now.status:
+            self.wrong("legal_transitions", f"{name}: session {sid} is {now.status}, its run {run['status']}")
+        self._claim(name, was, now)
+        if now.status == "interrupted" and was.status == "running" and not self._stopped(now):
+            self.wrong("interrupt_own_run", f"{sid} was interrupted without a stop of its run")
+        if now.count > was.count and now.run_id == was.run_id and now.open is None and was.open is not None:
+            if was.open.base != was.count:
+                self.wrong("answer_fits_history", f"{sid}: a step at {was.open.base} was folded onto {was.count} messages")
+            if any(row is None or row.state != "done" for row in self.view.open_calls(was)):
+                self.wrong("pairs_whole", f"{sid}: step {was.open.step} was folded before all its calls were done")
+
+    def _claim(self, name: str, was: SessionRow, now: SessionRow) -> None:
+        if now.claim is None or (was.claim is not None and was.claim.attempt_id == now.claim.attempt_id):
+            return
+        if self.view.get(now.session_id, message_sort(now.lineage, now.count)) is not None:
+            self.wrong("no_answer_rebought", f"{name}: step {now.claim.step} of {now.session_id} is staged already")
+        held = was.claim
+        alive = held is not None and held.step == now.claim.step and held.deadline >= self.world.clock.now()
+        if alive and held is not None and held.run_id == now.run_id == was.run_id:
+            self.wrong("no_answer_rebought", f"two live attempts at step {held.step} of {now.session_id}")
+
+    def _stopped(self, session: SessionRow) -> bool:
+        current: SessionRow | None = session
+        while current is not None:
+            if self.view.get(current.session_id, stop_sort(current.run_id)) is not None:
+                return True
+            current = self.view.session(current.parent.session_id) if current.parent else None
+            if current is None:
+                return False
+        return False
+
+    # --- messages and calls ---------------------------------------------------------------------------------------
+
+    def _entry(self, name: str, key: Key, before: Value | None, after: Value | None, was: Value | None) -> None:
+        place = f"{key.partition} {key.sort}"
+        if after is None:
+            session = self.view.session(key.partition)
+            if name == "release_call" and before is not None and before.get("state") == "claimed":
+                self._released(place, CallRow.model_validate(before))
+            elif session is not None and session.status != "deleting" and session.parent is None:
+                self.wrong("checkpoint_forever", f"{name} deleted {place}")
+            return
+        if after["kind"] != "call":
+            if before is not None and before != after and name != "copy_messages":
+                self.wrong("staged_answer_immutable", f"{name} replaced {place}")
+            if after["kind"] == "assistant" and before is None and name != "copy_messages":
+                self._staged(name, place, after, was)
+            return
+        row = CallRow.model_validate(after)
+        if before is None:
+            return
+        old = CallRow.model_validate(before)
+        if old == row or name == "copy_messages":
+            return
+        now = self.world.clock.now()
+        if old.state == "done":
+            self.wrong("result_immutable", f"{name} replaced the result of {place}: {old.by} {old.content} -> {row.by} {row.content}")
+        elif old.state == "asked" and row.by != "close" and row.state not in ("approved", "done"):
+            self.wrong("first_answer_wins", f"{name}: {place} asked -> {row.state}")
+        elif old.state == "asked" and old.ask == "unknown" and row.state == "approved":
+            ident = f"{key.partition}/{row.call_id}"
+            self.rulings[ident] = self.rulings.get(ident, 0) + 1
+        elif old.state == "approved" and row.state not in ("claimed", "done"):
+            self.wrong("first_answer_wins", f"{name}: {place} approved -> {row.state}")
+        elif old.state == "claimed" and old.child is None:
+            run = (was or {}).get("run_id")
+            dead = old.run_id != run if old.leased else old.deadline is not None and old.deadline < now
+            policy = POLICY.get(row.tool_name)
+            taken = {"retry": row.state == "claimed", "skip": row.by == "policy", "ask": row.state == "asked"}
+            mine = row.state == "done" and row.owner == old.owner and row.claim == old.claim and row.by in ("tool", "plan")
+            if not mine and row.by != "close" and not (dead and taken[policy or "skip"]):
+                self.wrong("no_finished_tool_again", f"{name}: {place} claimed by {old.owner} -> {row.state} {row.by} {row.owner}")
+
+    def _released(self, place: str, old: CallRow) -> None:
+        """A claim given back: its tool never started."""
+        if any(s.key.endswith(f"/{old.call_id}") and s.key.startswith(place.split()[0] + "/") for s in self.cast.ghost.started):
+            lineage = int(place.split("#")[1])
+            if any(s.key == f"{place.split()[0]}/{lineage}/{old.call_id}" for s in self.cast.ghost.started):
+                self.wrong("no_finished_tool_again", f"{place} was given back after its tool started")
+
+    def _staged(self, name: str, place: str, after: Value, was: Value | None) -> None:
+        session = SessionRow.model_validate(was) if was is not None else None
+        if session is None or session.status != "running" or session.run_id != after["run_id"]:
+            self.wrong("zombie_invisible", f"{name} put {place} for {after['run_id']}, which does not run")
+            return
+        if session.claim is None or session.claim.attempt_id != after["attempt_id"]:
+            self.wrong("zombie_invisible", f"{name} put {place} by {after['attempt_id']}, which holds no claim")
+        bought = [p for p in self.cast.ghost.purchases if p.text == after.get("content")]
+        if len(bought) != 1 or bought[0].session_id != session.session_id:
+            self.wrong("answer_fits_history", f"{place} holds an answer that was not bought: {after.get('content')!r}")
+        elif bought[0].history != self.view.told(session.session_id, session.lineage, session.count):
+            self.wrong("answer_fits_history", f"{place} was computed from other messages than those before it")
+
+    def started(self, start: Started) -> None:
+        """A tool starts: its call is claimed by the process that starts it, and by nobody else who is alive."""
+        key = start.key
+        sid, lineage, call_id = key.split("/")
+        rows = [v for s, v in self.world.rows("sessions", sid, f"m#{int(lineage):06d}") if v.get("call_id") == call_id]
+        done = [v for v in rows if v["state"] == "done" and v.get("by") in ("tool", "answer", "child", "policy", "plan")]
+        if done:
+            self.wrong("no_finished_tool_again", f"{start.tool} {key} starts after its result ({done[0].get('by')})")
+        before = [s for s in self.cast.ghost.started if s.key == key]
+        if start.tool in ("once", "care", "fatal") and start.tool != "fatal":
+            allowed = 1 + self.rulings.get(f"{sid}/{call_id}", 0)
+            if len(before) + 1 > allowed:
+                self.wrong("no_finished_tool_again", f"{start.tool} {key} starts {len(before) + 1} times")
+        for other in before:
+            if not other.over and other.actor is not None and not other.actor.dead and not other.actor.frozen:
+                self.wrong("no_finished_tool_again", f"{start.tool} {key} starts while {other.actor.name} still runs it")
+        for row in rows:
+            deadline = row.get("deadline")
+            if row["state"] == "claimed" and deadline is not None and deadline < self.world.clock.now():
+                self.wrong("no_finished_tool_again", f"{start.tool} {key} starts after the deadline of its claim")
+
+    # --- checkpoints and budgets ----------------------------------------------------------------------------------
+
+    def _checkpoint(self, key: Key, after: Value) -> None:
+        lineage, count = int(after.get("lineage", 0)), int(after.get("count", 0))
+        told = self.view.told(key.partition, lineage, count)
+        check_pairs(f"checkpoint {after['id']}", told)
+        self.remembered[key.partition, after["id"]] = (lineage, count, told)
+
+    def _control(self, key: Key, after: Value | None) -> None:
+        if key.sort == "budget" and after is not None and after["remaining"] < 0:
+            self.wrong("budget_exact", f"{key.partition} has {after['remaining']} left")
+
+
+def check_pairs(where: str, told: list[Any]) -> None:
+    expected: list[str] = []
+    for role, _, calls in told:
+        if role == "tool":
+            if not expected or expected.pop(0) != calls[0]:
+                raise AssertionError(f"pairs_whole: {where}: a result without its call, or twice: {told}")
+        elif expected:
+            raise AssertionError(f"pairs_whole: {where}: a message follows an unanswered call: {told}")
+        else:
+            expected = list(calls)
+    if expected:
+        raise AssertionError(f"pairs_whole: {where}: ends with unanswered calls: {told}")

@@ -1,0 +1,142 @@
+"""A process that forks processes: each job runs or resumes an agent on a SQLite file, and may be killed on the way.
+
+Jobs come as JSON lines on standard input, answers go as JSON lines to standard output. Everything is imported before
+the first fork, so that a job costs no start-up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from tests import support_crash
+from tests.support_crash import bought, executor, lead, model, settle
+
+from helix import LocalExecutor, SQLiteStateStore
+from helix.adapters.segments import SegmentStreams
+from helix.core.errors import AgentAlreadyRunningError
+from helix.engine.engine import Settings
+from helix.testing.crash import CrashPoints
+from helix.testing.invariants import check_session, read_tree
+from helix.testing.journal import Journal
+
+S = "ses"
+SETTINGS = Settings(lease_s=0.2, stop_poll_s=0.05)
+
+
+async def run(job: dict[str, Any]) -> dict[str, Any]:
+    """The first process: execute, and die at `at` if there is one."""
+    at = job.get("at")
+    points = CrashPoints((at[0], at[1]) if at else None, how="kill")
+    store = points.store(SQLiteStateStore(job["db"]))
+    async with executor(store, points.streams(SegmentStreams(store)), model(), settings=SETTINGS) as workers:
+        handle = await workers.execute(lead, "begin", session_id=S)
+        await handle.result(timeout_s=30)
+    return {"points": points.points}
+
+
+async def resume(job: dict[str, Any]) -> dict[str, Any]:
+    """The next process: look at what is left, bring it to its end, look again. It may be killed too."""
+    bare = SQLiteStateStore(job["db"])
+    bare_streams, journal = SegmentStreams(bare), Journal()
+    await check_session(bare, bare_streams, S, journal=journal)
+    had, mark = await bought(bare, S), len(lines(job))
+    at = job.get("at")
+    points = CrashPoints((at[0], at[1]) if at else None, how="kill")
+    store = points.store(SQLiteStateStore(job["db"]))
+    async with executor(store, points.streams(SegmentStreams(store)), model(), settings=SETTINGS) as workers:
+        while not await settled(workers, bare):
+            await asyncio.sleep(0.02)
+        told = []
+        first = (await workers.sessions.list_runs(S)).runs[-1]
+        for run in reversed((await workers.sessions.list_runs(S)).runs):
+            handle = await workers.get_handle(lead, S, run.run_id)
+            told += [message.sequence async for message in await handle.messages(after=told[-1] if told else 0)]
+        assert told == list(range(1, told[-1] + 1)), f"the handles of all runs since {first.run_id} tell {told}"
+    await check_session(bare, bare_streams, S, at_rest=True, journal=journal)
+    again = had & set(lines(job)[mark:])
+    assert not again, f"done again: {again}"
+    answer = {"transcript": await transcript(bare), "points": points.points}
+    await bare.close()
+    return answer
+
+
+async def settled(workers: LocalExecutor, store: SQLiteStateStore) -> bool:
+    """True once the session is completed and its effects are done. A dead process's lease must lapse first."""
+    try:
+        if not await workers.sessions.exists(S):
+            await (await workers.execute(lead, "begin", session_id=S)).result(timeout_s=30)
+        if await settle(workers, lead, S) != "completed":
+            return False
+    except AgentAlreadyRunningError:
+        return False
+    runs = [run for rows in await read_tree(store, S) for run in rows.runs.values()]
+    return all(run.effects == "done" for run in runs)
+
+
+async def transcript(store: SQLiteStateStore) -> list[Any]:
+    """What must not depend on crashes: messages, state and output of the session and of its sub-agents, in order."""
+    from helix import Sessions
+
+    found: list[Any] = []
+    for rows in await read_tree(store, S):
+        state = await Sessions(store).get(rows.session_id)
+        messages = (await Sessions(store).get_messages(rows.session_id, limit=1000)).messages
+        unlike = {"run_id", "created_at", "metadata"}
+        found.append([state.status, state.custom_state, state.output, state.step_count, state.agent_type])
+        found.append([message.model_dump(mode="json", exclude=unlike) for message in messages])
+    return found
+
+
+def lines(job: dict[str, Any]) -> list[str]:
+    path = Path(job["db"] + ".log")
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def log_to(path: str) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    support_crash.SINK[0] = lambda line: (os.write(file, f"{line}\n".encode()), None)[1]
+
+
+def forked(job: dict[str, Any]) -> int:
+    """The job in a process of its own; its answer in a file. Returns how the process ended."""
+    pid = os.fork()
+    if pid:
+        return os.waitpid(pid, 0)[1]
+    code = 1
+    try:
+        log_to(job["db"] + ".log")
+        verb = {"run": run, "resume": resume}[job["do"]]
+        answer = asyncio.run(verb(job))
+        Path(job["db"] + ".answer").write_text(json.dumps(answer))
+        code = 0
+    except BaseException:
+        Path(job["db"] + ".answer").write_text(json.dumps({"error": traceback.format_exc()}))
+    finally:
+        os._exit(code)
+    return 0
+
+
+def main() -> None:
+    logging.disable(logging.WARNING)
+    for line in sys.stdin:
+        job = json.loads(line)
+        answer_path = Path(job["db"] + ".answer")
+        answer_path.unlink(missing_ok=True)
+        began = time.monotonic()
+        ended = forked(job)
+        answer = {"signal": os.WTERMSIG(ended) if os.WIFSIGNALED(ended) else 0, "s": time.monotonic() - began}
+        if answer_path.exists():
+            answer |= json.loads(answer_path.read_text())
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""A run worth crashing: parallel and sequential tools, state, a sub-agent, an approval, an output. And its recovery."""
+
+from collections.abc import Callable
+
+from pydantic import BaseModel
+
+from helix import Agent, Confirmation, LLMConfig, LocalExecutor, ScriptedModel, ToolContext, create_sub_agent_tool, tool
+from helix.core.rows import AssistantRow, CallRow
+from helix.engine.engine import Settings
+from helix.ports.model import LLMAdapter, LLMGenerateInput
+from helix.ports.state_store import StateStore
+from helix.ports.streams import StreamManager
+from helix.testing.clocks import ShiftedClock
+from helix.testing.invariants import read_tree
+
+LONG = 3600  # no lease of a test lasts this long
+CONFIG = LLMConfig(model="scripted")
+Log = Callable[[str], None]
+LOG: list[str] = []
+SINK: list[Log] = [LOG.append]
+
+
+def log(line: str) -> None:
+    SINK[0](line)
+
+
+class Notes(BaseModel):
+    seen: list[str] = []
+    total: int = 0
+
+
+class Answer(BaseModel):
+    summary: str
+    sources: list[str] = []
+
+
+@tool
+async def look(topic: str, ctx: ToolContext[Notes]) -> str:
+    """Look a topic up."""
+    log(f"tool start {ctx.session_id} {ctx.tool_call_id}")
+    ctx.update_state(lambda notes: notes.seen.append(topic))
+    log(f"tool end {ctx.session_id} {ctx.tool_call_id}")
+    return f"{topic}: found"
+
+
+@tool
+async def add(amount: int, ctx: ToolContext[Notes]) -> int:
+    """Add to the total."""
+    log(f"tool start {ctx.session_id} {ctx.tool_call_id}")
+
+    def change(notes: Notes) -> None:
+        notes.total += amount
+
+    after = ctx.update_state(change)
+    log(f"tool end {ctx.session_id} {ctx.tool_call_id}")
+    return after.total
+
+
+@tool(require_approval=True)
+async def gated(topic: str, ctx: ToolContext[Notes]) -> str:
+    """Do what needs a person's word."""
+    log(f"tool start {ctx.session_id} {ctx.tool_call_id}")
+    ctx.update_state(lambda notes: notes.seen.append(f"gated {topic}"))
+    return f"{topic}: allowed"
+
+
+def call(name: str, **arguments: object) -> dict[str, object]:
+    return {"name": name, "arguments": arguments}
+
+
+def finish(summary: str, *sources: str) -> dict[str, object]:
+    return {"tool_calls": [call("__finish__", summary=summary, sources=list(sources))]}
+
+
+helper = Agent(
+    name="helper", system_prompt="Help.", tools=[look], state_schema=Notes, output_schema=Answer, llm_config=CONFIG
+)
+careful = Agent(
+    name="careful",
+    system_prompt="Ask first.",
+    tools=[gated],
+    state_schema=Notes,
+    output_schema=Answer,
+    llm_config=CONFIG,
+)
+lead = Agent(
+    name="lead",
+    system_prompt="Lead.",
+    tools=[look, add, gated, create_sub_agent_tool(helper), create_sub_agent_tool(careful)],
+    state_schema=Notes,
+    output_schema=Answer,
+    llm_config=CONFIG,
+)
+plain = Agent(name="plain", system_prompt="Talk.", tools=[look, add], state_schema=Notes, llm_config=CONFIG)
+
+HELPER = [{"content": "digging", "tool_calls": [call("look", topic="deep")]}, finish("helped", "deep")]
+CAREFUL = [{"tool_calls": [call("gated", topic="child")]}, finish("allowed", "child")]
+LEAD = [
+    {"content": "two at once, then more", "tool_calls": [call("look", topic="a"), call("look", topic="b")]},
+    {"tool_calls": [call("subagent__helper", message="dig"), call("look", topic="c")]},
+    {"content": "summing", "tool_calls": [call("add", amount=2)]},
+    {"tool_calls": [call("add", amount=3)]},
+    {"content": "that is it", **finish("all found", "a", "b", "c")},
+]
+
+
+class LoggedModel:
+    """Writes a line when an answer is begun, and one when it is given: `model start <session> <step>`."""
+
+    def __init__(self, inner: LLMAdapter) -> None:
+        self._inner = inner
+
+    async def generate_step(self, request: LLMGenerateInput):  # type: ignore[no-untyped-def]
+        step = 1 + sum(m.role == "assistant" for m in request.messages)
+        log(f"model start {request.agent_id} {step}")
+        result = await self._inner.generate_step(request)
+        log(f"model end {request.agent_id} {step}")
+        return result
+
+
+def model(**scripts: list[object]) -> LoggedModel:
+    return LoggedModel(ScriptedModel({"lead": LEAD, "helper": HELPER, "careful": CAREFUL, **scripts}, by="position"))
+
+
+def executor(
+    store: StateStore,
+    streams: StreamManager,
+    scripted: LoggedModel,
+    ahead_s: float = 0,
+    settings: Settings | None = None,
+) -> LocalExecutor:
+    settings = settings or Settings(stop_poll_s=0.02)
+    return LocalExecutor(store, streams=streams, model=scripted, clock=ShiftedClock(ahead_s), settings=settings)
+
+
+async def settle(workers: LocalExecutor, agent: Agent, session_id: str, *, approve: bool = True) -> str:
+    """Do what a user does until the session is completed: resume, retry, answer. Returns the last status."""
+    for _ in range(20):
+        state = await workers.sessions.load(session_id)
+        if state is None:
+            return "absent"
+        match state.status:
+            case "completed":
+                await workers.get_handle(agent, session_id)
+                return "completed"
+            case "failed":
+                if state.aborted:
+                    await workers.get_handle(agent, session_id)
+                    return "failed"
+                handle = await workers.retry(agent, session_id)
+            case "paused":
+                call_id = await asked(workers.store, session_id)
+                if call_id is None:
+                    handle = await workers.resume(agent, session_id)
+                else:
+                    answer = Confirmation(call_id, approved=approve)
+                    handle = await workers.resume(agent, session_id, mode="with_confirmation", confirmation=answer)
+            case _:
+                handle = await workers.resume(agent, session_id)
+        await handle.result(timeout_s=20)
+        await quiet(workers)
+    raise AssertionError(f"session {session_id!r} does not come to an end: {state.status}, {state.error}")
+
+
+async def quiet(workers: LocalExecutor) -> None:
+    """Until this executor works on nothing: a told parent may have been started."""
+    import asyncio
+
+    while workers._tasks:
+        await asyncio.wait(list(workers._tasks.values()))
+
+
+async def asked(store: StateStore, session_id: str) -> str | None:
+    """A call that waits for approval, in the session or under it."""
+    for rows in await read_tree(store, session_id):
+        session = rows.session
+        if session is None or session.status != "paused":
+            continue
+        for pending in session.pending:
+            if pending.kind != "child":
+                return pending.call_id
+    return None
+
+
+async def bought(store: StateStore, session_id: str) -> set[str]:
+    """Lines that must not be logged again: the start of a tool that has its result, of an answer that is staged."""
+    lines: set[str] = set()
+    for rows in await read_tree(store, session_id):
+        if rows.session is None:
+            continue
+        end = rows.session.count
+        if rows.session.open is not None:
+            end = rows.session.open.base + 1 + rows.session.open.calls
+        for entry in rows.history(rows.session.lineage, end):
+            if isinstance(entry, AssistantRow):
+                lines.add(f"model start {rows.session_id} {entry.step}")
+            elif isinstance(entry, CallRow) and entry.state == "done":
+                lines.add(f"tool start {rows.session_id} {entry.call_id}")
+    return lines
