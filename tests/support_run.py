@@ -19,7 +19,7 @@ from helix.ports.model import LLMGenerateInput
 from helix.runtime.handle import AgentExecutionHandle, AgentResult
 
 QUICK = Settings(stop_poll_s=0.01)
-PATIENCE_S = 20.0
+PATIENCE_S = 10.0
 
 
 class World:

@@ -7,7 +7,9 @@ that an answer on the stream, in history and in the ghost log can be told apart 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -86,56 +88,53 @@ def fingerprint(messages: Any) -> list[tuple[str, str, tuple[str, ...]]]:
     return found
 
 
+class Stage:
+    """Where the cast of the present world stands: agents are made once, worlds by the thousand."""
+
+    cast: Cast
+
+
+def _tool(name: str, on_unknown: Any, *, approval: bool = False, finish_with: bool = False) -> Any:
+    async def body(ctx: ToolContext[Notes]) -> str:
+        cast = Stage.cast
+        start = Started(ctx.idempotency_key, name, ACTOR.get(), cast.world.clock.now(), ctx)
+        cast.observe_start(start)
+        cast.ghost.started.append(start)
+        try:
+            await cast.world.gate("tool", f"{name} {ctx.idempotency_key}")
+            if name == "fatal":
+                raise FatalToolError("as planned")
+            ctx.update_state(lambda notes: notes.log.append(f"{name} {ctx.tool_call_id}"))
+            ctx.emit("worked", name)
+            return f"{name} done"
+        finally:
+            start.over = True
+
+    options = {"on_unknown": on_unknown, "require_approval": approval, "finish_with": finish_with}
+    return tool(name=name, description=f"The tool {name}.", timeout_s=TOOL_TIMEOUT_S, **options)(body)
+
+
+@cache
+def agents() -> dict[str, AnyAgent]:
+    config = LLMConfig(model="planned")
+    shared = [_tool("free", "retry"), _tool("once", "skip"), _tool("care", "ask"), _tool("gated", "retry", approval=True)]
+    shared.append(define_tool(name="form", description="Ask the client.", input_schema=Nothing, execute="client"))
+    own = [*shared, _tool("fatal", "retry"), _tool("done", "retry", finish_with=True)]
+    common: dict[str, Any] = {"system_prompt": "work", "state_schema": Notes, "llm_config": config}
+    helper: AnyAgent = Agent(name="helper", tools=shared, output_schema=Answer, **common)
+    solo: AnyAgent = Agent(name="solo", tools=own, **common)
+    boss: AnyAgent = Agent(name="boss", tools=[*own, create_sub_agent_tool(helper)], on_budget="pause", **common)
+    return {agent.name: agent for agent in (helper, solo, boss)}
+
+
 class Cast:
-    """Agents and model of one world. `observe_start` judges each start of a tool at the moment it happens."""
+    """The model and the ghost log of one world. `observe_start` judges each start of a tool when it happens."""
 
-    def __init__(self, world: World, observe_start: Any) -> None:
-        self.world, self.ghost, self._observe = world, Ghost(), observe_start
-        make = self._tool
-        plain = [make("free", "retry"), make("once", "skip"), make("care", "ask"), make("gated", "retry", approval=True)]
-        form = define_tool(name="form", description="Ask the client.", input_schema=Nothing, execute="client")
-        deadly = make("fatal", "retry")
-        done = make("done", "retry", finish_with=True)
-        config = LLMConfig(model="planned")
-        helper_tools = [*plain, form]
-        self.helper: AnyAgent = Agent(
-            name="helper", system_prompt="help", tools=helper_tools, state_schema=Notes, output_schema=Answer, llm_config=config
-        )
-        own = [*plain, form, deadly, done]
-        self.solo: AnyAgent = Agent(name="solo", system_prompt="work", tools=own, state_schema=Notes, llm_config=config)
-        self.boss: AnyAgent = Agent(
-            name="boss",
-            system_prompt="lead",
-            tools=[*own, create_sub_agent_tool(self.helper)],
-            state_schema=Notes,
-            llm_config=config,
-            on_budget="pause",
-        )
-        self.agents: dict[str, AnyAgent] = {a.name: a for a in (self.helper, self.solo, self.boss)}
-
-    def _tool(self, name: str, on_unknown: Any, *, approval: bool = False, finish_with: bool = False) -> Any:
-        async def body(ctx: ToolContext[Notes]) -> str:
-            start = Started(ctx.idempotency_key, name, ACTOR.get(), self.world.clock.now(), ctx)
-            self._observe(start)
-            self.ghost.started.append(start)
-            try:
-                await self.world.gate("tool", f"{name} {ctx.idempotency_key}")
-                if name == "fatal":
-                    raise FatalToolError("as planned")
-                ctx.update_state(lambda notes: notes.log.append(f"{name} {ctx.tool_call_id}"))
-                ctx.emit("worked", name)
-                return f"{name} done"
-            finally:
-                start.over = True
-
-        return tool(
-            name=name,
-            description=f"The tool {name}.",
-            on_unknown=on_unknown,
-            require_approval=approval,
-            finish_with=finish_with,
-            timeout_s=TOOL_TIMEOUT_S,
-        )(body)
+    def __init__(self, world: World, observe_start: Callable[[Started], None]) -> None:
+        self.world, self.ghost, self.observe_start = world, Ghost(), observe_start
+        self.agents = agents()
+        self.solo = self.agents["solo"]
+        Stage.cast = self
 
     # --- the model ------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ SOLO_PLANS += ["free>free>text", "boom", "free>boom", "fatal+free>text", "done+f
 BOSS_PLANS = [*SOLO_PLANS, "kid>text", "kidgate>text", "kidgate+gated>text", "kid+kidform>text", "kidtext+free>text", "kid+once"]
 SESSIONS = {"a": "solo", "b": "boss"}
 SMALL = st.integers(0, 5)
+THEN = st.sampled_from([0, 0, 1, 7, 40, 150])
 FATES: list[Fate] = ["lost", "unanswered", "die_before", "die_after"]
 LIMIT = 6000
 
@@ -70,7 +71,9 @@ class ProtocolMachine(RuleBasedStateMachine):
     def say(self, text: str) -> None:
         self.world.trace.append(f"{self.world.clock.now() - 1_000_000:.1f} {text}")
 
-    def after(self) -> None:
+    def after(self, then: int = 0) -> None:
+        """Let everybody go on for `then` calls, then judge."""
+        self._everybody(then)
         self.cloud.tick()
         try:
             self.checks.always()
@@ -106,22 +109,22 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.world.loop.run_until_complete(budgets.set_limit("money", "micros", money))
         self.world.loop.run_until_complete(budgets.set_limit("tokens", "tokens", tokens))
 
-    @rule(p=SMALL, s=SMALL, plan=st.integers(0, 30))
-    def execute(self, p: int, s: int, plan: int) -> None:
+    @rule(p=SMALL, s=SMALL, plan=st.integers(0, 30), then=THEN)
+    def execute(self, p: int, s: int, plan: int, then: int = 0) -> None:
         sid = self.target(s)
         self.say(f"execute {sid} {self.plan(sid, plan)} by P{p % 2}")
         process = self.process(p)
         process.do(process.executor.execute(self.agent(sid), self.plan(sid, plan), session_id=sid))
-        self.after()
+        self.after(then)
 
-    @rule(plan=st.integers(0, 30))
-    def execute_in_the_cloud(self, plan: int) -> None:
+    @rule(plan=st.integers(0, 30), then=THEN)
+    def execute_in_the_cloud(self, plan: int, then: int = 0) -> None:
         self.say(f"cloud execute a {self.plan('a', plan)}")
         self.cloud.claim(self.cast.solo, "a", ClaimInput("execute", self.plan("a", plan)))
-        self.after()
+        self.after(then)
 
-    @rule(p=SMALL, s=SMALL, mode=st.sampled_from(["continue", "continue", "with_message"]), plan=st.integers(0, 30))
-    def resume(self, p: int, s: int, mode: str, plan: int) -> None:
+    @rule(p=SMALL, s=SMALL, mode=st.sampled_from(["continue", "continue", "with_message"]), plan=st.integers(0, 30), then=THEN)
+    def resume(self, p: int, s: int, mode: str, plan: int, then: int = 0) -> None:
         sid = self.target(s)
         message = self.plan(sid, plan) if mode == "with_message" else None
         self.say(f"resume {sid} {mode} {message} by {p}")
@@ -130,10 +133,10 @@ class ProtocolMachine(RuleBasedStateMachine):
             process.do(process.executor.resume(self.agent(sid), sid, message=message))
         else:
             self.cloud.claim(self.agent(sid), sid, ClaimInput(mode, message))
-        self.after()
+        self.after(then)
 
-    @rule(p=SMALL, s=SMALL, start=st.booleans(), plan=st.none() | st.integers(0, 30))
-    def retry(self, p: int, s: int, start: bool, plan: int | None) -> None:
+    @rule(p=SMALL, s=SMALL, start=st.booleans(), plan=st.none() | st.integers(0, 30), then=THEN)
+    def retry(self, p: int, s: int, start: bool, plan: int | None, then: int = 0) -> None:
         sid = self.target(s)
         message = None if plan is None else self.plan(sid, plan)
         self.say(f"retry {sid} from_start={start} {message} by {p}")
@@ -142,10 +145,10 @@ class ProtocolMachine(RuleBasedStateMachine):
             process.do(process.executor.retry(self.agent(sid), sid, mode=mode, message=message))  # type: ignore[arg-type]
         else:
             self.cloud.claim(self.agent(sid), sid, ClaimInput("from_start" if start else "retry", message))
-        self.after()
+        self.after(then)
 
-    @rule(p=SMALL, s=SMALL, n=st.integers(0, 30), message=st.none() | st.integers(0, 30))
-    def rewind(self, p: int, s: int, n: int, message: int | None) -> None:
+    @rule(p=SMALL, s=SMALL, n=st.integers(0, 30), message=st.none() | st.integers(0, 30), then=THEN)
+    def rewind(self, p: int, s: int, n: int, message: int | None, then: int = 0) -> None:
         sid = self.target(s)
         points = sorted(ident for owner, ident in self.watcher.remembered if owner == sid)
         if not points:
@@ -159,10 +162,10 @@ class ProtocolMachine(RuleBasedStateMachine):
             process.do(process.executor.resume(self.agent(sid), sid, mode=mode, checkpoint_id=point, message=plan))
         else:
             self.cloud.claim(self.agent(sid), sid, ClaimInput("from_checkpoint", plan, checkpoint_id=point))
-        self.after()
+        self.after(then)
 
-    @rule(p=SMALL, n=SMALL, verdict=st.sampled_from(["approve", "approve", "deny", "data"]), twice=st.booleans(), old=st.booleans())
-    def answer(self, p: int, n: int, verdict: str, twice: bool, old: bool) -> None:
+    @rule(p=SMALL, n=SMALL, verdict=st.sampled_from(["approve", "approve", "deny", "data"]), twice=st.booleans(), old=st.booleans(), then=THEN)
+    def answer(self, p: int, n: int, verdict: str, twice: bool, old: bool, then: int = 0) -> None:
         """Any call that waits (or, now and then, one that was answered long ago)."""
         asked: list[tuple[str, str]] = []
         for key, value in sorted(self.world.mirror.items()):
@@ -185,7 +188,7 @@ class ProtocolMachine(RuleBasedStateMachine):
                 p += 1
             else:
                 self.cloud.answer(self.agent(sid), sid, confirmation)
-        self.after()
+        self.after(then)
 
     def _root(self, session_id: str) -> str:
         session = self.watcher.view.session(session_id)
@@ -194,24 +197,38 @@ class ProtocolMachine(RuleBasedStateMachine):
             session = self.watcher.view.session(session_id)
         return session_id
 
-    @rule(p=SMALL, s=SMALL)
-    def interrupt(self, p: int, s: int) -> None:
+    @rule(p=SMALL, s=SMALL, how=SMALL, plan=st.integers(0, 30), then=THEN)
+    def go_on(self, p: int, s: int, how: int, plan: int, then: int = 0) -> None:
+        """What fits the session's status: the other rules often ask for what must be refused."""
+        states = ("failed", "paused", "interrupted")
+        resting = [x for x in self.sessions() if x.session_id in self.agents and x.status in states]
+        if not resting:
+            return
+        session = resting[s % len(resting)]
+        place = sorted(self.agents).index(session.session_id)
+        if session.status == "failed":
+            self.retry(p=p, s=place, start=how % 2 == 1, plan=plan if how > 3 else None, then=then)
+        else:
+            self.resume(p=p, s=place, mode="with_message" if how % 2 else "continue", plan=plan, then=then)
+
+    @rule(p=SMALL, s=SMALL, then=THEN)
+    def interrupt(self, p: int, s: int, then: int = 0) -> None:
         sid = self.target(s)
         self.say(f"interrupt {sid} by {p}")
         process = self.process(p)
         process.do(process.executor.interrupt(sid, "stop"))
-        self.after()
+        self.after(then)
 
-    @rule(p=SMALL, s=SMALL)
-    def abort(self, p: int, s: int) -> None:
+    @rule(p=SMALL, s=SMALL, then=THEN)
+    def abort(self, p: int, s: int, then: int = 0) -> None:
         sid = self.target(s)
         self.say(f"abort {sid} by {p}")
         process = self.process(p)
         process.do(process.executor.abort(self.agent(sid), sid, "enough"))
-        self.after()
+        self.after(then)
 
-    @rule(p=SMALL, s=SMALL, n=st.integers(0, 30), how=st.sampled_from(["branch", "clone", "index"]))
-    def copy(self, p: int, s: int, n: int, how: str) -> None:
+    @rule(p=SMALL, s=SMALL, n=st.integers(0, 30), how=st.sampled_from(["branch", "clone", "index"]), then=THEN)
+    def copy(self, p: int, s: int, n: int, how: str, then: int = 0) -> None:
         if self.copies >= 2:
             return
         sid = self.target(s)
@@ -231,10 +248,10 @@ class ProtocolMachine(RuleBasedStateMachine):
             process.do(process.executor.clone_session(sid, name, from_checkpoint_id=point))
         else:
             process.do(process.executor.clone_session(sid, name, from_message_index=n % 7))
-        self.after()
+        self.after(then)
 
-    @rule(p=SMALL, s=SMALL, sure=st.integers(0, 3))
-    def delete(self, p: int, s: int, sure: int) -> None:
+    @rule(p=SMALL, s=SMALL, sure=st.integers(0, 3), then=THEN)
+    def delete(self, p: int, s: int, sure: int, then: int = 0) -> None:
         sid = self.target(s)
         if sure or self.watcher.view.session(sid) is None:
             return
@@ -242,7 +259,7 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.checks.torn |= {sid, f"deleted {sid}"}
         process = self.process(p)
         process.do(process.executor.delete(sid))
-        self.after()
+        self.after(then)
 
     @rule(more=st.integers(10, 1000))
     def raise_limit(self, more: int) -> None:
@@ -281,13 +298,15 @@ class ProtocolMachine(RuleBasedStateMachine):
     @rule(calls=st.sampled_from([20, 60, 150, 300]))
     def run_all(self, calls: int) -> None:
         """Everybody goes on, first come, first served."""
+        self.after(calls)
+
+    def _everybody(self, calls: int) -> None:
         for _ in range(calls):
             self.cloud.tick()
             choices = self.world.choices()
             if not choices:
                 break
             self.world.open(choices[0])
-        self.after()
 
     @rule(n=SMALL, fate=st.sampled_from(FATES))
     def accident(self, n: int, fate: Fate) -> None:
@@ -306,15 +325,15 @@ class ProtocolMachine(RuleBasedStateMachine):
             if process.actor.dead:
                 self.processes[n] = Process(self.world, self.cast, f"{process.actor.name}'")
 
-    @rule(n=SMALL)
-    def crash(self, n: int) -> None:
+    @rule(n=SMALL, then=THEN)
+    def crash(self, n: int, then: int = 0) -> None:
         actors = self.live()
         if not actors:
             return
         self.say(f"crash {actors[n % len(actors)].name}")
         self.world.kill(actors[n % len(actors)])
         self._restart()
-        self.after()
+        self.after(then)
 
     @rule(n=SMALL)
     def stand_still(self, n: int) -> None:
@@ -326,27 +345,27 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.after()
 
     @precondition(lambda self: any(a.frozen for a in self.world.actors))
-    @rule(n=SMALL)
-    def wake(self, n: int) -> None:
+    @rule(n=SMALL, then=THEN)
+    def wake(self, n: int, then: int = 0) -> None:
         actors = [a for a in self.world.actors if a.frozen]
         self.say(f"thaw {actors[n % len(actors)].name}")
         actors[n % len(actors)].frozen = False
-        self.after()
+        self.after(then)
 
     @precondition(lambda self: any(e.deliveries for e in self.cloud.executions.values()))
-    @rule(n=SMALL, late=st.booleans())
-    def duplicate(self, n: int, late: bool) -> None:
+    @rule(n=SMALL, late=st.booleans(), then=THEN)
+    def duplicate(self, n: int, late: bool, then: int = 0) -> None:
         """The same delivery a second time, by another worker; `late`: it is held back from the start."""
         found = [(e, d) for e in self.cloud.executions.values() for d in e.deliveries]
         execution, delivered = found[n % len(found)]
         self.say(f"duplicate {delivered.actor.name} late={late}")
         self.cloud.deliver(execution, delivered.payload)
         execution.deliveries[-1].actor.frozen = late
-        self.after()
+        self.after(then)
 
     @precondition(lambda self: self.cloud.executions)
-    @rule(n=SMALL, step=st.integers(1, 4))
-    def late_delivery(self, n: int, step: int) -> None:
+    @rule(n=SMALL, step=st.integers(1, 4), then=THEN)
+    def late_delivery(self, n: int, step: int, then: int = 0) -> None:
         """A delivery of any execution, ended ones too, comes out of nowhere."""
         executions = list(self.cloud.executions.values())
         execution = executions[n % len(executions)]
@@ -359,13 +378,13 @@ class ProtocolMachine(RuleBasedStateMachine):
             payload = ("model", view.step + 1)
         self.say(f"late {payload} of {execution.run_id}")
         self.cloud.deliver(execution, payload)
-        self.after()
+        self.after(then)
 
-    @rule(seconds=st.sampled_from([0.1, 1.0, 5.0, 16.0, 35.0]))
-    def tick(self, seconds: float) -> None:
+    @rule(seconds=st.sampled_from([0.1, 1.0, 5.0, 16.0, 35.0]), then=THEN)
+    def tick(self, seconds: float, then: int = 0) -> None:
         self.say(f"tick {seconds}")
         self.world.advance(seconds)
-        self.after()
+        self.after(then)
 
     # --- the end --------------------------------------------------------------------------------------------------
 

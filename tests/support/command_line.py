@@ -20,7 +20,7 @@ from helix.cli.main import invoke
 from helix.core.registry import default_registry
 
 AGENTS = Path(__file__).with_name("cli_agents.py")
-PATIENCE_S = 60.0
+PATIENCE_S = 100.0
 _PROVIDERS = ("OPENAI_", "ANTHROPIC_", "GEMINI_", "GOOGLE_", "AZURE_", "AWS_", "HELIX_")
 
 

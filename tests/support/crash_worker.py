@@ -7,6 +7,7 @@ the first fork, so that a job costs no start-up.
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import json
 import logging
 import os
@@ -112,9 +113,10 @@ def forked(job: dict[str, Any]) -> int:
         return os.waitpid(pid, 0)[1]
     code = 1
     try:
+        faulthandler.dump_traceback_later(45, exit=True)  # a process that hangs shows where
         log_to(job["db"] + ".log")
         verb = {"run": run, "resume": resume}[job["do"]]
-        answer = asyncio.run(verb(job))
+        answer = asyncio.run(asyncio.wait_for(verb(job), 30))
         Path(job["db"] + ".answer").write_text(json.dumps(answer))
         code = 0
     except BaseException:

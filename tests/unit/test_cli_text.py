@@ -67,10 +67,6 @@ def terminal(width: int) -> tuple[Writer, io.StringIO]:
     return writer, file
 
 
-def plain(file: io.StringIO) -> list[str]:
-    return [line.rstrip() for line in Console(file=io.StringIO()).render_str(file.getvalue()).plain.splitlines()]
-
-
 def test_growing_text_is_wrapped_at_words_within_its_margin() -> None:
     writer, file = terminal(20)
     for delta in ("The qui", "ck brown fox jum", "ped over\nthe dog", "."):

@@ -117,7 +117,8 @@ def test_choosing_imports_no_model_library() -> None:
     code = (
         "import sys; from helix import Agent, LLMConfig; from helix.runtime.models import choose_model\n"
         "agent = Agent(name='a', system_prompt='x', llm_config=LLMConfig(model='gpt-4o'))\n"
-        "choose_model(agent, None, {}); choose_model(agent, 'gpt-4o', {}); choose_model(agent, None, {'OPENAI_API_KEY': 'x'})\n"
+        "for asked, env in ((None, {}), ('gpt-4o', {}), (None, {'OPENAI_API_KEY': 'x'})):\n"
+        "    choose_model(agent, asked, env)\n"
         "print('litellm' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -46,7 +46,8 @@ class SQLiteStateStore:
     """`path` is made if it does not exist. `busy_timeout_s` bounds the wait for another process's transaction.
 
     `synchronous="NORMAL"` loses nothing when processes die, and may lose the last transactions, whole, when the power
-    fails; `"FULL"` waits for the disk at every commit and does not lose those either. Raises `StoreError` if the file is no Helix store or cannot be opened.
+    fails; `"FULL"` waits for the disk at every commit and does not lose those either. Raises `StoreError` if the file
+    is no Helix store or cannot be opened.
     """
 
     def __init__(
@@ -130,7 +131,9 @@ class SQLiteStateStore:
             raise StoreError(f"the store {str(self.path)!r} is closed")
         loop = asyncio.get_running_loop()
         # Shielded: a cancelled caller must not leave a transaction half known; the thread finishes it either way.
-        return await asyncio.shield(loop.run_in_executor(self._thread, self._guarded, work))
+        done = loop.run_in_executor(self._thread, self._guarded, work)
+        done.add_done_callback(lambda future: future.cancelled() or future.exception())  # nobody may be left to ask
+        return await asyncio.shield(done)
 
     def _guarded(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:

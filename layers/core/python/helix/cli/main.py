@@ -6,6 +6,7 @@ Law: a command is its options and one call. What is slow to import is imported b
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -250,4 +251,5 @@ def main() -> None:
     except Exception:
         logging.getLogger("helix.cli").exception("this should not happen; please report it")
         code = ERROR
+    gc.freeze()  # the interpreter would collect, on its way out, what a model library leaves: a second for nothing
     sys.exit(code)

@@ -81,7 +81,7 @@ class ToolContext(Generic[StateT]):
         self._emit(event_name, data)
 
     def cancelled(self) -> bool:
-        """True once the run was asked to stop, or its deadline is near (at most 1 s late). Long tools should look."""
+        """True once the run was asked to stop (at most 1 s late). Long tools should look."""
         return self._cancelled()
 
     def record_usage(self, usage: Usage) -> None:

@@ -29,8 +29,8 @@ class ResourceConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
-    min_instances: int = Field(default=1, ge=0)
-    max_instances: int = Field(default=1, ge=1)
+    min_instances: int = Field(default=1, ge=0, le=100)
+    max_instances: int = Field(default=1, ge=1, le=100)
     cpu_limit: float | None = Field(default=None, ge=0.1, le=32)
     memory_limit_mb: int | None = Field(default=None, ge=64)
     startup_timeout: float = Field(default=30, ge=5)

@@ -35,6 +35,7 @@ from helix.core.rows import (
 from helix.ports.state_store import Key, StateStore, Value
 
 CACHED_SESSIONS = 64
+DELETING = "deleting"  # the status of a session whose rows are being removed: for everybody else it is gone
 
 
 def session_key(session_id: str) -> Key:

@@ -9,13 +9,13 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from helix.core.claiming import lapsed
-from helix.core.errors import CheckpointNotFoundError, InvalidInputError
+from helix.core.errors import CheckpointNotFoundError, InvalidInputError, SessionNotFoundError
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import AnyMessage, Record, strip_thinking
 from helix.core.prompt import repair_pairs
 from helix.core.rows import CallRow, CheckpointRow, ChildRef, ErrorInfo, Pending, RunRow, SessionRow, message_of
 from helix.core.usage import Usage
-from helix.engine.history import History, session_key
+from helix.engine.history import DELETING, History, session_key
 from helix.ports.state_store import StateStore
 
 MAX_PAGE = 1000
@@ -113,11 +113,11 @@ class Sessions:
     async def load(self, session_id: str) -> SessionState | None:
         """None if there is no such session."""
         row = await self._history.session(session_id)
-        return None if row is None else await self._state(row)
+        return None if row is None or row.status == DELETING else await self._state(row)
 
     async def get(self, session_id: str) -> SessionState:
         """Raises `SessionNotFoundError`."""
-        return await self._state(await self._history.existing(session_id))
+        return await self._state(await self._existing(session_id))
 
     async def can_resume(self, session_id: str, *, now: float | None = None) -> CanResumeResult:
         """Whether `resume` would go on. With `now` (Unix seconds) a running session whose lease has lapsed can."""
@@ -139,7 +139,8 @@ class Sessions:
                 return CanResumeResult(can_resume=False, reason="not_found")
 
     async def exists(self, session_id: str) -> bool:
-        return (await self._store.get([session_key(session_id)]))[0] is not None
+        row = await self._history.session(session_id)
+        return row is not None and row.status != DELETING
 
     async def list_sessions(
         self, *, user_id: str | None = None, limit: int = 50, after: str | None = None
@@ -158,7 +159,7 @@ class Sessions:
         """Messages of the current lineage, oldest first. `limit` is at most 1000."""
         if offset < 0:
             raise InvalidInputError(f"offset is {offset}; it must be 0 or more")
-        session = await self._history.existing(session_id)
+        session = await self._existing(session_id)
         end = min(session.count, offset + _limit(limit))
         found: list[AnyMessage] = []
         if offset < end:
@@ -171,14 +172,14 @@ class Sessions:
 
     async def load_conversation_messages(self, session_id: str) -> list[AnyMessage]:
         """All messages of the current lineage, pairs repaired."""
-        messages = await self._history.messages(await self._history.existing(session_id))
+        messages = await self._history.messages(await self._existing(session_id))
         return repair_pairs(messages)
 
     async def get_message_count(self, session_id: str) -> int:
-        return (await self._history.existing(session_id)).count
+        return (await self._existing(session_id)).count
 
     async def get_current_run(self, session_id: str) -> RunRow:
-        session = await self._history.existing(session_id)
+        session = await self._existing(session_id)
         return await self._history.run(session_id, session.run_id)
 
     async def get_run(self, session_id: str, run_id: str) -> RunRow:
@@ -187,6 +188,7 @@ class Sessions:
 
     async def list_runs(self, session_id: str, *, limit: int = 20) -> RunPage:
         """Newest first."""
+        await self._existing(session_id)
         rows = await self._store.query(
             "sessions", session_id, start="r#", end="r$", limit=_limit(limit) + 1, reverse=True
         )
@@ -194,7 +196,7 @@ class Sessions:
 
     async def list_checkpoints(self, session_id: str, *, limit: int = 20, after: str | None = None) -> Page:
         """Newest first; custom states are left out (`get_checkpoint_state` reads one)."""
-        await self._history.existing(session_id)
+        await self._existing(session_id)
         rows = await self._store.query(
             "sessions", session_id, start="c#", end=after or "c$", limit=_limit(limit) + 1, reverse=True
         )
@@ -203,7 +205,7 @@ class Sessions:
 
     async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> CheckpointRow:
         """With its custom state. Raises `CheckpointNotFoundError`, for ids of other sessions too."""
-        session = await self._history.existing(session_id)
+        session = await self._existing(session_id)
         row = await self._history.checkpoint(session_id, checkpoint_id)
         if row is None:
             raise CheckpointNotFoundError(f"session {session_id!r} has no checkpoint {checkpoint_id!r}")
@@ -211,7 +213,7 @@ class Sessions:
         return row.model_copy(update={"state": state})
 
     async def get_latest_checkpoint(self, session_id: str) -> CheckpointRow:
-        session = await self._history.existing(session_id)
+        session = await self._existing(session_id)
         return await self.get_checkpoint(session_id, session.checkpoint)
 
     async def get_checkpoint_messages(self, session_id: str, checkpoint_id: str) -> list[AnyMessage]:
@@ -223,7 +225,7 @@ class Sessions:
 
     async def list_sub_sessions(self, session_id: str) -> list[SubSessionRef]:
         """Sub-agents of the current lineage, those at work included, in call order."""
-        session = await self._history.existing(session_id)
+        session = await self._existing(session_id)
         lineage = await self._history.lineage(session_id, session.lineage)
         entries = list(await self._history.entries(session_id, lineage, 0, session.count))
         open_rows = await self._history.open_rows(session)
@@ -231,6 +233,12 @@ class Sessions:
             entries.extend(row for row in open_rows.calls if row is not None)
         refs = [(e.call_id, e.child) for e in entries if isinstance(e, CallRow) and e.child is not None]
         return [await self._ref(call_id, child) for call_id, child in refs]
+
+    async def _existing(self, session_id: str) -> SessionRow:
+        row = await self._history.session(session_id)
+        if row is None or row.status == DELETING:
+            raise SessionNotFoundError(session_id)
+        return row
 
     async def _ref(self, call_id: str, child: ChildRef) -> SubSessionRef:
         row = await self._history.session(child.session_id)

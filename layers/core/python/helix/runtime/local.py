@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from helix.adapters.models.function import FunctionModel
 from helix.adapters.row_budgets import RowBudgets
@@ -148,6 +148,7 @@ class LocalExecutor:
         A session whose process died goes on here once its lease has lapsed.
         """
         self._know(agent)
+        _check_mode(mode, ResumeMode)
         if message is not None and mode == "continue":
             mode = "with_message"
         if checkpoint_id is not None and mode in ("continue", "with_message"):
@@ -179,6 +180,7 @@ class LocalExecutor:
         With a message, the failed run's unanswered message is replaced; without, nothing is repeated that was bought.
         """
         self._know(agent)
+        _check_mode(mode, RetryMode)
         await fail_lapsed(self.engine, agent, session_id, self._delivery())
         claim_mode = "retry" if mode == "from_checkpoint" else "from_start"
         return await self._claim(agent, session_id, ClaimInput(claim_mode, message))
@@ -406,6 +408,11 @@ class LocalExecutor:
 
             self._model = model = LiteLLMAdapter()
         return model if hasattr(model, "generate_step") else model(agent)
+
+
+def _check_mode(mode: str, modes: Any) -> None:
+    if mode not in get_args(modes):
+        raise InvalidInputError(f"mode is {mode!r}: use one of {', '.join(get_args(modes))}")
 
 
 def open_store(store: str | Path | StateStore) -> StateStore:

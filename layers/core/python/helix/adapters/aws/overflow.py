@@ -10,7 +10,7 @@ from helix.ports.state_store import Key
 
 
 class Overflow:
-    """Objects are named by their row and content: writing one twice is harmless, and deleting a row's prefix deletes all."""
+    """Objects are named by row and content: writing one twice is harmless, deleting a row's prefix deletes all."""
 
     def __init__(self, client: Any, bucket: str, prefix: str = "overflow/") -> None:
         self._client, self._bucket, self._prefix = client, bucket, prefix

@@ -1,7 +1,7 @@
 """Helix beside LangGraph's SQLite checkpointer: the same tool loop, no model time, in one run.
 
     python -m venv .peers && .peers/bin/pip install langgraph langgraph-checkpoint-sqlite -e .
-    .peers/bin/python bench/peers.py      prints the table and saves it to bench/results/peers.md
+    .peers/bin/python bench/peers/langgraph_sqlite.py      prints the table and saves it to bench/results/peers.md
 
 Both run a loop of one model answer and one tool call with a 1 KB result, saved to a SQLite file after each step,
 LangGraph with `durability="sync"`, which is what Helix always does: a step is saved before the next begins. What is not
@@ -112,7 +112,7 @@ async def main() -> None:
     lines = [
         "# Helix beside LangGraph + SQLite, one tool call of 1 KB per step",
         "",
-        f"Python {platform.python_version()}, {platform.machine()}; `python bench/peers.py`.",
+        f"Python {platform.python_version()}, {platform.machine()}; `python bench/peers/langgraph_sqlite.py`.",
         "",
         "| step | Helix, ms | LangGraph, ms | ratio | Helix, KB a step | LangGraph, KB a step | ratio |",
         "|---:|---:|---:|---:|---:|---:|---:|",
@@ -126,7 +126,7 @@ async def main() -> None:
         lines.append(f"| {mark} | {ms:.1f} | {other_ms:.1f} | {speed:.1f} | {kb:.1f} | {other_kb:.1f} | {bytes_:.1f} |")
     table = "\n".join(lines) + "\n"
     print(table)
-    (Path(__file__).parent / "results" / "peers.md").write_text(table)
+    (Path(__file__).parents[1] / "results" / "peers.md").write_text(table)
 
 
 if __name__ == "__main__":

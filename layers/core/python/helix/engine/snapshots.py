@@ -1,0 +1,58 @@
+"""A snapshot: the conversation at a checkpoint, and the place on the stream right behind it.
+
+Law: the messages of a snapshot and the chunks after its `sequence` are the whole session, nothing twice: what a client
+shows first, before it follows the stream.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from helix.core.json import JsonObject
+from helix.core.messages import Message, Record
+from helix.core.rows import Pending
+from helix.engine.sessions import Sessions
+from helix.ports.streams import StreamManager
+
+
+class SessionSnapshot(Record):
+    """`status` is the session's at the moment of reading; messages and state are those of `checkpoint_id`."""
+
+    session_id: str
+    run_id: str
+    status: str
+    checkpoint_id: str
+    sequence: int
+    messages: list[Message]
+    custom_state: JsonObject
+    pending: list[Pending] = Field(default_factory=list)
+
+
+async def read_snapshot(sessions: Sessions, streams: StreamManager, session_id: str) -> SessionSnapshot:
+    """The newest checkpoint that the stream has told of. Reads the stream of the current run. Raises
+    `SessionNotFoundError`."""
+    session = await sessions.get(session_id)
+    point, place = session.checkpoint_id, 0
+    if session.current_run_id:
+        run = await sessions.get_run(session_id, session.current_run_id)
+        place = position = run.start_sequence
+        told = None
+        while page := await streams.read(session.stream_id, position):
+            position = page[-1].sequence
+            for message in page:
+                chunk = message.chunk or {}
+                if message.session_id == session_id and chunk.get("type") == "checkpoint_created":
+                    told, place = str(chunk["checkpoint_id"]), message.sequence
+        if told is not None:
+            point = told
+    checkpoint = await sessions.get_checkpoint(session_id, point)
+    return SessionSnapshot(
+        session_id=session_id,
+        run_id=session.current_run_id,
+        status=session.status,
+        checkpoint_id=point,
+        sequence=place,
+        messages=[*await sessions.get_checkpoint_messages(session_id, point)],
+        custom_state=checkpoint.state or {},
+        pending=session.pending,
+    )

@@ -1,0 +1,122 @@
+"""Random walks over the machine's rules: no shrinking, but long histories, and many in little time.
+
+Law: a walk is a function of its seed. What it finds, the same seed finds again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from tests.properties.protocol_machine import FATES, ProtocolMachine, machine_on
+
+Act = Callable[[ProtocolMachine, Random], None]
+
+
+def small(rng: Random) -> int:
+    return rng.randrange(6)
+
+
+def then(rng: Random) -> int:
+    return rng.choice([0, 0, 1, 7, 40, 150])
+
+
+def plan(rng: Random) -> int:
+    return rng.randrange(30)
+
+
+def _execute(m: ProtocolMachine, rng: Random) -> None:
+    m.execute(p=small(rng), s=small(rng), plan=plan(rng), then=then(rng))
+
+
+def _resume(m: ProtocolMachine, rng: Random) -> None:
+    mode = rng.choice(["continue", "continue", "with_message"])
+    m.resume(p=small(rng), s=small(rng), mode=mode, plan=plan(rng), then=then(rng))
+
+
+def _retry(m: ProtocolMachine, rng: Random) -> None:
+    message = rng.choice([None, plan(rng)])
+    m.retry(p=small(rng), s=small(rng), start=rng.random() < 0.4, plan=message, then=then(rng))
+
+
+def _rewind(m: ProtocolMachine, rng: Random) -> None:
+    m.rewind(p=small(rng), s=small(rng), n=plan(rng), message=rng.choice([None, plan(rng)]), then=then(rng))
+
+
+def _answer(m: ProtocolMachine, rng: Random) -> None:
+    verdict = rng.choice(["approve", "approve", "deny", "data"])
+    twice, old = rng.random() < 0.3, rng.random() < 0.2
+    m.answer(p=small(rng), n=small(rng), verdict=verdict, twice=twice, old=old, then=then(rng))
+
+
+def _copy(m: ProtocolMachine, rng: Random) -> None:
+    how = rng.choice(["branch", "clone", "index"])
+    m.copy(p=small(rng), s=small(rng), n=plan(rng), how=how, then=then(rng))
+
+
+def _interleave(m: ProtocolMachine, rng: Random) -> None:
+    m.interleave(picks=[rng.randrange(12) for _ in range(rng.randrange(1, 60))])
+
+
+def _one(m: ProtocolMachine, rng: Random) -> None:
+    m.run_one(n=small(rng), calls=rng.choice([1, 2, 5, 10, 20, 40]))
+
+
+def _wake(m: ProtocolMachine, rng: Random) -> None:
+    if any(a.frozen for a in m.world.actors):
+        m.wake(n=small(rng), then=then(rng))
+
+
+def _duplicate(m: ProtocolMachine, rng: Random) -> None:
+    if any(e.deliveries for e in m.cloud.executions.values()):
+        m.duplicate(n=small(rng), late=rng.random() < 0.5, then=then(rng))
+
+
+def _late(m: ProtocolMachine, rng: Random) -> None:
+    if m.cloud.executions:
+        m.late_delivery(n=small(rng), step=rng.randrange(1, 5), then=then(rng))
+
+
+ACTS: list[tuple[int, Act]] = [
+    (8, _execute),
+    (6, lambda m, rng: m.execute_in_the_cloud(plan=plan(rng), then=then(rng))),
+    (8, _resume),
+    (8, _retry),
+    (4, _rewind),
+    (12, _answer),
+    (4, lambda m, rng: m.interrupt(p=small(rng), s=small(rng), then=then(rng))),
+    (2, lambda m, rng: m.abort(p=small(rng), s=small(rng), then=then(rng))),
+    (12, lambda m, rng: m.go_on(p=small(rng), s=small(rng), how=small(rng), plan=plan(rng), then=then(rng))),
+    (2, _copy),
+    (1, lambda m, rng: m.delete(p=small(rng), s=small(rng), sure=0, then=then(rng))),
+    (1, lambda m, rng: m.raise_limit(more=rng.randrange(10, 1000))),
+    (25, _interleave),
+    (15, _one),
+    (10, lambda m, rng: m.run_all(calls=rng.choice([20, 60, 150, 300]))),
+    (5, lambda m, rng: m.accident(n=rng.randrange(12), fate=rng.choice(FATES))),
+    (3, lambda m, rng: m.crash(n=small(rng), then=then(rng))),
+    (4, lambda m, rng: m.stand_still(n=small(rng))),
+    (4, _wake),
+    (6, _duplicate),
+    (3, _late),
+    (8, lambda m, rng: m.tick(seconds=rng.choice([0.1, 1.0, 5.0, 16.0, 35.0]), then=then(rng))),
+]
+
+
+def walk(seed: int, kind: str = "memory", acts: int = 60, watch: Callable[[ProtocolMachine], Any] | None = None) -> None:
+    """One world, `acts` random acts, then everything to rest. Raises what is violated."""
+    rng = Random(seed)
+    machine = machine_on(kind)()
+    if watch is not None:
+        watch(machine)
+    weights = [weight for weight, _ in ACTS]
+    try:
+        machine.budgets(money=rng.choice([10_000, 10_000, 10_000, 60]), tokens=rng.choice([100_000, 100_000, 600]))
+        for act in rng.choices([act for _, act in ACTS], weights, k=acts):
+            act(machine, rng)
+    except BaseException:
+        machine.sick = True
+        raise
+    finally:
+        machine.teardown()

@@ -1,0 +1,143 @@
+"""The machine has teeth: each rule of the protocol that is taken away is found missing within a bounded number of walks.
+
+A mutation rewrites transactions on their way to the store, or replaces one decision of the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.properties.protocol_walk import walk
+from tests.properties.protocol_world import GatedStore
+
+from helix.core import claiming
+from helix.core.claiming import OpenRows, close
+from helix.engine import call_model, call_tool, claims
+from helix.ports.state_store import Check, Operation, Put, Update
+
+WALKS, ACTS = 60, 70
+Rewrite = Callable[[str, Sequence[Operation]], Sequence[Operation]]
+
+
+def bare(operation: Operation) -> Operation:
+    """The same write without its condition."""
+    return operation if isinstance(operation, Check) else replace(operation, when=None)
+
+
+def without(names: str, sorts: str) -> Rewrite:
+    """Transactions named `names...` lose their conditions on rows `sorts...`."""
+
+    def rewrite(name: str, operations: Sequence[Operation]) -> Sequence[Operation]:
+        if not name.startswith(tuple(names.split())):
+            return operations
+        hit = tuple(sorts.split())
+        kept = [o for o in operations if not (isinstance(o, Check) and o.key.sort.startswith(hit))]
+        return [bare(o) if o.key.sort.startswith(hit) else o for o in kept] or operations
+
+    return rewrite
+
+
+def without_version(name: str, operations: Sequence[Operation]) -> Sequence[Operation]:
+    """The claim compares nothing but that there is a session."""
+    changed: list[Operation] = []
+    for o in operations:
+        if name.startswith("claim_") and name != "claim_step" and o.key.sort == "session" and isinstance(o, Put):
+            if o.when is not None and not o.when.absent:
+                o = replace(o, when=replace(o.when, equal={}))
+        changed.append(o)
+    return changed
+
+
+REWRITES: dict[str, tuple[Rewrite, str]] = {
+    "claims without CLAIM": (without_version, "one_winner_per_claim|legal_transitions|immutable|zombie"),
+    "staging without AT": (without("stage commit", "session"), "legal_transitions|zombie|one_winner|immutable"),
+    "folding without AT": (without("claim_step", "session"), "one_winner|rebought|legal|pairs|zombie|answer_fits"),
+    "results without OWNER": (without("call_result", "m#"), "result_immutable|no_finished_tool_again|first_answer|pairs|StoreError"),
+    "call claims without MINE": (without("claim_call", "session"), "no_finished_tool_again|result|zombie|pairs"),
+    "call claims without their row": (without("claim_call", "m#"), "no_finished_tool_again|result_immutable|first_answer"),
+    "answers without asked": (without("answer claim_with_confirmation", "m#"), "result_immutable|first_answer|no_finished"),
+    "closing over what it did not read": (without("claim_execute claim_with_message", "m#"), "result_immutable"),
+    "pausing over an answer": (without("end_paused", "m#"), "no_answer_lost|never_stuck"),
+    "draws without remaining": (without("draw", "budget"), "budget_exact"),
+    "returning twice": (without("return_draw", "draw"), "budget_exact"),
+    "interrupts of any run": (without("stop_interrupt", "session"), ""),
+}
+
+
+def reuse_lineage(patch: pytest.MonkeyPatch) -> None:
+    fork = claiming.fork
+
+    def same(source: Any, count: int, lineage: int) -> Any:
+        return fork(source, count, lineage).model_copy(update={"lineage": source.lineage, "start": 0, "chain": []})
+
+    patch.setattr(claiming, "fork", same)
+
+
+def fold_incomplete(patch: pytest.MonkeyPatch) -> None:
+    whole = call_model._finish_step
+
+    async def half(engine: Any, agent: Any, session: Any, rows: OpenRows, *rest: Any) -> Any:
+        closed = dict(close(rows, 0))
+        filled = [closed.get(i) or row for i, row in enumerate(rows.calls)]
+        return await whole(engine, agent, session, OpenRows(rows.answer, filled), *rest)
+
+    patch.setattr(call_model, "_finish_step", half)
+
+
+def dead_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(call_tool, "dead", lambda row, session, now: True)
+
+
+def start_whenever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(call_tool, "may_start", lambda row, tool, delivery, now: True)
+
+
+def take_over_the_living(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(claims, "lapsed", lambda session, now: session.status == "running")
+    from helix.runtime import local
+
+    patch.setattr(local, "lapsed", lambda session, now: session.status == "running")
+
+
+DECISIONS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
+    "rewinding in the same lineage": (reuse_lineage, "immutable|checkpoint_forever|answer_fits_history"),
+    "folding incomplete steps": (fold_incomplete, "pairs_whole"),
+    "claims dead at once": (dead_at_once, "no_finished_tool_again"),
+    "starting after the deadline": (start_whenever, "no_finished_tool_again"),
+    "taking over a living worker": (take_over_the_living, "zombie_invisible"),
+}
+
+
+def caught(laws: str) -> None:
+    for seed in range(WALKS):
+        try:
+            walk(seed, acts=ACTS)
+        except Exception as error:
+            text = f"{type(error).__name__} {error}"
+            assert not laws or any(law in text for law in laws.split("|")), text
+            return
+    pytest.fail(f"{WALKS} walks and nothing was found")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in REWRITES if REWRITES[name][1]])
+def test_a_lost_condition_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rewrite, laws = REWRITES[name]
+    transact = GatedStore.transact
+
+    async def rewritten(self: GatedStore, what: str, operations: Sequence[Operation]) -> None:
+        await transact(self, what, rewrite(what, operations))
+
+    monkeypatch.setattr(GatedStore, "transact", rewritten)
+    caught(laws)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(DECISIONS))
+def test_a_wrong_decision_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate, laws = DECISIONS[name]
+    mutate(monkeypatch)
+    caught(laws)
