@@ -92,7 +92,16 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
 
 def test_a_reference_run_passes_every_kind_of_point(trials: Trials) -> None:
     names = {name for name, _ in trials.points}
-    wanted = "claim_execute stage claim_step call_result tell_parent commit append_segment effects_done".split()
+    wanted = [
+        "claim_execute",
+        "stage",
+        "claim_step",
+        "call_result",
+        "tell_parent",
+        "commit",
+        "append_segment",
+        "effects_done",
+    ]
     assert {f"transact:{name}:{when}" for name in wanted for when in ("before", "after")} <= names
     assert {"get:session:before", "query:message:after", "append:fold:before", "append:end:after"} <= names
     assert len(trials.points) > 150

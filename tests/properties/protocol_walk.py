@@ -110,7 +110,9 @@ def walk(seed: int, kind: str = "memory", acts: int = 60, watch: Callable[[Proto
     machine = machine_on(kind)()
     if watch is not None:
         watch(machine)
-    weights = [weight for weight, _ in ACTS]
+    # Each walk leaves out some acts and prefers others: accidents need company, and not always the same.
+    weights = [weight * rng.choice([0, 1, 1, 4]) for weight, _ in ACTS]
+    weights[0], weights[1] = max(weights[0], 4), max(weights[1], 4)
     try:
         machine.budgets(money=rng.choice([10_000, 10_000, 10_000, 60]), tokens=rng.choice([100_000, 100_000, 600]))
         for act in rng.choices([act for _, act in ACTS], weights, k=acts):

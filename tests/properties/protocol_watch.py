@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.properties.protocol_cast import Cast, Started, fingerprint
+from tests.properties.protocol_cast import Cast, Started
 from tests.properties.protocol_world import Change, World
 
 from helix.core.lineage import ROOT, spans
-from helix.core.rows import CallRow, LineageRow, SessionRow, lineage_sort, message_of, message_sort, parse_entry, run_sort, stop_sort
+from helix.core.rows import CallRow, LineageRow, SessionRow, lineage_sort, message_sort, run_sort, stop_sort
 from helix.ports.state_store import Key, Value
 
 LEASE = {"lease_owner", "lease_expires"}
@@ -38,7 +38,7 @@ class View:
             if key.table == "sessions" and key.sort == "session":
                 yield SessionRow.model_validate(value)
 
-    def history(self, session_id: str, lineage: int, count: int) -> list[Any]:
+    def history(self, session_id: str, lineage: int, count: int) -> list[Value]:
         value = self.get(session_id, lineage_sort(lineage))
         row = ROOT if lineage == 0 else LineageRow.model_validate(value)
         found = []
@@ -47,12 +47,22 @@ class View:
                 entry = self.get(session_id, message_sort(owner, index))
                 if entry is None:
                     raise AssertionError(f"pairs_whole: message {index} of {session_id} ({lineage}, {count}) is not there")
-                found.append(parse_entry(entry))
+                found.append(entry)
         return found
 
     def told(self, session_id: str, lineage: int, count: int) -> list[Any]:
-        """History as the model reads it."""
-        return fingerprint(message_of(e, lineage, i) for i, e in enumerate(self.history(session_id, lineage, count)))
+        """History as the model reads it, in the form of `fingerprint`."""
+        found: list[Any] = []
+        for entry in self.history(session_id, lineage, count):
+            content = entry.get("content") or ""
+            match entry["kind"]:
+                case "user":
+                    found.append(("user", content, ()))
+                case "assistant":
+                    found.append(("assistant", content, tuple(call["id"] for call in entry.get("tool_calls", ()))))
+                case _:
+                    found.append(("tool", content, (entry["call_id"],)))
+        return found
 
     def open_calls(self, session: SessionRow) -> list[CallRow | None]:
         if session.open is None:
@@ -195,6 +205,9 @@ class Watcher:
             dead = old.run_id != run if old.leased else old.deadline is not None and old.deadline < now
             policy = POLICY.get(row.tool_name)
             taken = {"retry": row.state == "claimed", "skip": row.by == "policy", "ask": row.state == "asked"}
+            if name == "release_call" and row.state == "approved":
+                self._released(place, old)
+                return
             mine = row.state == "done" and row.owner == old.owner and row.claim == old.claim and row.by in ("tool", "plan")
             if not mine and row.by != "close" and not (dead and taken[policy or "skip"]):
                 self.wrong("no_finished_tool_again", f"{name}: {place} claimed by {old.owner} -> {row.state} {row.by} {row.owner}")

@@ -120,6 +120,7 @@ class World:
         self.mirror: dict[Key, Value] = {}
         self.observers: list[Observer] = []
         self.violations: list[str] = []
+        self.writes = 0
         self.trace: list[str] = []
         self.loop.set_task_factory(self._make_task)
         self.loop.set_exception_handler(self._lost_exception)
@@ -224,6 +225,7 @@ class World:
     # --- what happened --------------------------------------------------------------------------------------------
 
     def committed(self, name: str, operations: Sequence[Operation]) -> None:
+        self.writes += 1
         changes: list[Change] = []
         for operation in operations:
             before = self.mirror.get(operation.key)

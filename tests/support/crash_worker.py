@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import json
 import logging
 import os
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -20,10 +22,11 @@ from typing import Any
 from tests import support_crash
 from tests.support_crash import bought, executor, lead, model, settle
 
-from helix import LocalExecutor, SQLiteStateStore
+from helix import LocalExecutor, MemoryStateStore, Sessions, SQLiteStateStore
 from helix.adapters.segments import SegmentStreams
 from helix.core.errors import AgentAlreadyRunningError
 from helix.engine.engine import Settings
+from helix.ports.state_store import StateStore
 from helix.testing.crash import CrashPoints
 from helix.testing.invariants import check_session, read_tree
 from helix.testing.journal import Journal
@@ -54,7 +57,7 @@ async def resume(job: dict[str, Any]) -> dict[str, Any]:
     store = points.store(SQLiteStateStore(job["db"]))
     async with executor(store, points.streams(SegmentStreams(store)), model(), settings=SETTINGS) as workers:
         while not await settled(workers, bare):
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(await wait_for_lease(workers))
         told = []
         first = (await workers.sessions.list_runs(S)).runs[-1]
         for run in reversed((await workers.sessions.list_runs(S)).runs):
@@ -67,6 +70,13 @@ async def resume(job: dict[str, Any]) -> dict[str, Any]:
     answer = {"transcript": await transcript(bare), "points": points.points}
     await bare.close()
     return answer
+
+
+async def wait_for_lease(workers: LocalExecutor) -> float:
+    """Seconds until nobody can hold the session, or its sub-agents' sessions, any more."""
+    state = await workers.sessions.load(S)
+    left = state.lease_expires - workers.engine.clock.now() if state is not None and state.status == "running" else 0
+    return max(0.01, min(left, SETTINGS.lease_s)) + 0.005
 
 
 async def settled(workers: LocalExecutor, store: SQLiteStateStore) -> bool:
@@ -82,10 +92,8 @@ async def settled(workers: LocalExecutor, store: SQLiteStateStore) -> bool:
     return all(run.effects == "done" for run in runs)
 
 
-async def transcript(store: SQLiteStateStore) -> list[Any]:
+async def transcript(store: StateStore) -> list[Any]:
     """What must not depend on crashes: messages, state and output of the session and of its sub-agents, in order."""
-    from helix import Sessions
-
     found: list[Any] = []
     for rows in await read_tree(store, S):
         state = await Sessions(store).get(rows.session_id)
@@ -126,8 +134,21 @@ def forked(job: dict[str, Any]) -> int:
     return 0
 
 
+async def warm_up() -> None:
+    """One run in memory builds what is built at first use; no thread is started."""
+    store = MemoryStateStore()
+    workers = executor(store, SegmentStreams(store), model(), settings=SETTINGS)
+    await (await workers.execute(lead, "begin", session_id=S)).result()
+    await check_session(store, workers.streams, S, at_rest=True)
+    await transcript(store)
+
+
 def main() -> None:
     logging.disable(logging.WARNING)
+    support_crash.SINK[0] = lambda line: None
+    asyncio.run(warm_up())
+    assert threading.active_count() == 1
+    gc.freeze()
     for line in sys.stdin:
         job = json.loads(line)
         answer_path = Path(job["db"] + ".answer")

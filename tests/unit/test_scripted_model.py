@@ -160,7 +160,7 @@ async def test_the_callers_deadline_ends_the_answer() -> None:
     heard, callbacks = listener()
     model = ScriptedModel([{"content": "x" * 60, "delay_s": 1, "delta_delay_s": 1}], clock=clock, repeat=True)
     result = await model.generate_step(request(timeout_s=3.5, callbacks=callbacks))
-    assert isinstance(result, ErrorStepResult) and result.retryable and result.code == "timeout"
+    assert isinstance(result, ErrorStepResult) and result.retryable and result.code == "deadline_exceeded"
     assert clock.time == 3.5 and len(heard) == 2
     assert isinstance(await model.generate_step(request(timeout_s=60)), TextStepResult)
 

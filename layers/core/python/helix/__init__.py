@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from helix.core.functions import AgentClient, TeleonClient
     from helix.core.hooks import Hooks
+    from helix.core.initial import AgentInput
     from helix.core.registry import AgentRegistry, default_registry
     from helix.core.tools import (
         FINISH_TOOL_NAME,
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from helix.core.usage import Usage
     from helix.engine.answers import Confirmation
     from helix.engine.sessions import Sessions, recover_conversation
-    from helix.runtime.handle import AgentExecutionHandle, AgentInput, AgentResult
+    from helix.runtime.handle import AgentExecutionHandle, AgentResult
     from helix.runtime.local import LocalExecutor
 
 _HOME = {
@@ -76,13 +77,14 @@ _HOME = {
     " SessionNotFoundError StoreError ToolError",
     "core.functions": "AgentClient TeleonClient",
     "core.hooks": "Hooks",
+    "core.initial": "AgentInput",
     "core.registry": "AgentRegistry default_registry",
     "core.tools": "FINISH_TOOL_NAME SUBAGENT_TOOL_PREFIX Tool create_finish_tool create_sub_agent_tool define_tool"
     " is_finish_tool is_sub_agent_tool tool",
     "core.usage": "Usage",
     "engine.answers": "Confirmation",
     "engine.sessions": "Sessions recover_conversation",
-    "runtime.handle": "AgentExecutionHandle AgentInput AgentResult",
+    "runtime.handle": "AgentExecutionHandle AgentResult",
     "runtime.local": "LocalExecutor",
 }
 _MODULES = {name: module for module, names in _HOME.items() for name in names.split()}

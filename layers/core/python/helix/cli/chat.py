@@ -6,6 +6,7 @@ Law: the store has everything; leaving loses nothing. Questions of a paused run 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from typing import Any
@@ -16,7 +17,6 @@ from helix.cli.questions import open_questions
 from helix.cli.refusal import COMPLETED, STOPPED
 from helix.cli.stage import Stage, code_of
 from helix.cli.views import Question, say
-from helix.core.agents import AnyAgent
 from helix.core.errors import CallerError
 from helix.engine.answers import Confirmation
 from helix.runtime.handle import AgentResult
@@ -30,16 +30,20 @@ def chat(options: Options, session_id: str | None) -> int:
     """The exit code of the last run; 0 if there was none."""
     agent, choice, view = prepare(options, sys.stdout, brief=True)
     if sys.stdin.isatty():
-        import readline  # noqa: F401  # gives input() its history and editing
-
+        with contextlib.suppress(ImportError):  # not on every system
+            import readline  # noqa: F401  # gives input() its history and editing
         print(f"{agent.name}: type a message; an empty line or Ctrl-D leaves.\n")
     with asyncio.Runner() as runner:
         executor = runner.run(_open(options, choice))
         stage = Stage(executor, agent, view)
         try:
-            return _Chat(runner, stage, agent, session_id).loop()
+            talk = _Chat(runner, stage, session_id)
+            code = talk.loop()
         finally:
             runner.run(executor.close())
+    if talk.session_id is not None and code in (COMPLETED, STOPPED):
+        print(f"  go on       {options.hints.chat(talk.session_id)}")
+    return code
 
 
 async def _open(options: Options, choice: ModelChoice) -> LocalExecutor:
@@ -47,8 +51,8 @@ async def _open(options: Options, choice: ModelChoice) -> LocalExecutor:
 
 
 class _Chat:
-    def __init__(self, runner: asyncio.Runner, stage: Stage, agent: AnyAgent, session_id: str | None) -> None:
-        self._runner, self._stage, self._agent, self._session_id = runner, stage, agent, session_id
+    def __init__(self, runner: asyncio.Runner, stage: Stage, session_id: str | None) -> None:
+        self._runner, self._stage, self.session_id = runner, stage, session_id
 
     def loop(self) -> int:
         code = COMPLETED
@@ -56,7 +60,7 @@ class _Chat:
             if message in LEAVE:
                 break
             try:
-                result = self._play(acts.run(message, self._session_id))
+                result = self._play(acts.run(message, self.session_id))
             except CallerError as error:
                 say(str(error))
                 continue
@@ -73,7 +77,7 @@ class _Chat:
     def _play(self, act: acts.Act) -> AgentResult[Any] | None:
         result = self._runner.run(self._stage.play(act))
         if result is not None:
-            self._session_id = result.session_id
+            self.session_id = result.session_id
         return result
 
     def _answers(self, session_id: str) -> list[Confirmation]:

@@ -26,7 +26,7 @@ class Closing:
         self._summary(result, seconds)
         session_id = result.session_id
         match result.status:
-            case "completed" if self._brief:
+            case "completed" | "paused" if self._brief:
                 self._out.line()
                 return
             case "completed":

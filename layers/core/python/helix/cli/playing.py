@@ -39,6 +39,10 @@ class Options:
     def path(self) -> str:
         return self.db or self.settings.db
 
+    @property
+    def hints(self) -> Hints:
+        return Hints(self.agent, None if self.db == DEFAULT_DB else self.db, self.model)
+
 
 def play(options: Options, act: Act, *, session_id: str | None = None, message: str | None = None) -> int:
     """Run the act on a stage of its own. `session_id`: one that must be in the store. `message`: to be shown first."""
@@ -60,10 +64,8 @@ def prepare(
 ) -> tuple[AnyAgent, ModelChoice, View]:
     agent = load_agent(options.agent, options.settings.agents)
     choice = choose_model(agent, options.model, os.environ)
-    db = None if options.db in (None, DEFAULT_DB) else options.db
     heading = Heading(agent, choice, options.path, message, brief)
-    hints = Hints(options.agent, db, options.model)
-    return agent, choice, JsonView(out, heading) if options.json else TerminalView(out, hints, heading)
+    return agent, choice, JsonView(out, heading) if options.json else TerminalView(out, options.hints, heading)
 
 
 def executor_of(options: Options, choice: ModelChoice) -> LocalExecutor:

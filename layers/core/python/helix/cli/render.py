@@ -42,7 +42,7 @@ from helix.core.tools import SUBAGENT_TOOL_PREFIX, is_sub_agent_tool
 from helix.core.usage import Usage
 from helix.runtime.handle import AgentExecutionHandle, AgentResult
 
-RESULT_CHARS, CHANGE_CHARS = 240, 160
+RESULT_CHARS, CHANGE_CHARS, CALL_CHARS = 240, 160, 60
 _RESUMED = {
     "continue": "going on where it stopped",
     "with_message": "going on with a new message",
@@ -66,7 +66,7 @@ class TerminalView:
         self._attempts: dict[tuple[str, int], int] = {}
         self._thought: set[tuple[str, int, int]] = set()
         self._usage: dict[str, Usage | None] = {}
-        self._calls: set[str] = set()
+        self._calls: dict[str, dict[str, str]] = {}
         self._began = time.monotonic()
 
     def opened(self, session_id: str) -> None:
@@ -90,10 +90,7 @@ class TerminalView:
             case ThinkingChunk():
                 self._thinking(chunk)
             case ToolStartChunk():
-                again = f"  (attempt {chunk.attempt})" if chunk.attempt > 1 else ""
-                name = chunk.tool_name.removeprefix(SUBAGENT_TOOL_PREFIX)
-                self._line(chunk, f"→ {formats.call(name, chunk.arguments)}{again}", "cyan")
-                self._calls.add(chunk.tool_call_id)
+                self._tool_start(chunk)
             case ToolEndChunk():
                 self._tool_end(chunk)
             case SubAgentStartChunk():
@@ -156,17 +153,25 @@ class TerminalView:
         elif _step(chunk) not in self._thought:  # it came whole
             self._grow(chunk, "thinking", chunk.content, "dim italic")
 
+    def _tool_start(self, chunk: ToolStartChunk) -> None:
+        again = f"  (attempt {chunk.attempt})" if chunk.attempt > 1 else ""
+        call = formats.call(chunk.tool_name.removeprefix(SUBAGENT_TOOL_PREFIX), chunk.arguments)
+        self._line(chunk, f"→ {call}{again}", "cyan")
+        self._calls.setdefault(chunk.agent_id, {})[chunk.tool_call_id] = formats.cut(call, CALL_CHARS)
+
     def _tool_end(self, chunk: ToolEndChunk) -> None:
+        """Below its call; where several were made at once, with the call it belongs to."""
         if is_sub_agent_tool(chunk.tool_name) and chunk.success:
-            self._calls.discard(chunk.tool_call_id)
             return  # told by subagent_end
+        calls = self._calls.get(chunk.agent_id, {})
+        name = calls.get(chunk.tool_call_id, chunk.tool_name) if len(calls) != 1 else ""
         said = formats.short(chunk.result, RESULT_CHARS) if chunk.success else f"failed: {chunk.error}"
-        name = "" if self._calls == {chunk.tool_call_id} else chunk.tool_name + (": " if chunk.success else " ")
-        self._calls.discard(chunk.tool_call_id)
-        self._line(chunk, f"← {name}{said}", "green" if chunk.success else "red")
+        mark = f"{name}: " if name and chunk.success else f"{name} " if name else ""
+        self._line(chunk, f"← {mark}{said}", "green" if chunk.success else "red")
 
     def _checkpoint(self, chunk: CheckpointCreatedChunk) -> None:
         usage = self._usage.pop(chunk.agent_id, None)
+        self._calls.pop(chunk.agent_id, None)
         used = f" · {formats.tokens(usage)} · {formats.cost(usage)}" if usage and usage.calls else ""
         self._line(chunk, f"■ {chunk.checkpoint_id}{used}", "dim")
 

@@ -83,4 +83,4 @@ class Writer:
         self._space, self._word = "", ""
 
     def _print(self, margin: str, text: str | Text, style: str, end: str) -> None:
-        self.console.print(Text(margin, "dim") + (text if isinstance(text, Text) else Text(text, style)), end=end)
+        self.console.print(Text.assemble((margin, "dim"), text if isinstance(text, Text) else (text, style)), end=end)

@@ -18,7 +18,7 @@ from helix.core.errors import (
     SessionNotFoundError,
     StaleStateError,
 )
-from helix.core.json import JsonObject, text_size
+from helix.core.json import JsonObject, size, text_size
 from helix.core.lineage import ROOT
 from helix.core.merge import merge_patches
 from helix.core.patches import diff
@@ -118,8 +118,21 @@ def check_session_id(session_id: str) -> None:
         raise InvalidInputError(f"session_id {session_id!r} must have 1 to 256 letters, digits, or any of '_-.:@+='")
 
 
+def check_opening(opening: Opening) -> None:
+    user, tags = opening.user_id, opening.tags
+    if user is not None and not (isinstance(user, str) and 1 <= text_size(user) <= 256):
+        raise InvalidInputError(f"user_id {user!r} must be a text of 1 to 256 bytes")
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        raise InvalidInputError(f"tags {tags!r} must be a list of texts")
+    if not isinstance(opening.metadata, dict):
+        raise InvalidInputError(f"metadata {opening.metadata!r} must be a JSON object")
+    size([tags, opening.metadata])
+
+
 def check_input(session_id: str, ask: ClaimInput) -> None:
     check_session_id(session_id)
+    check_opening(ask.opening)
+    size(ask.metadata)
     if ask.message is not None:
         if not isinstance(ask.message, str) or not ask.message.strip():
             raise InvalidInputError("message is empty: say what the agent should do")

@@ -27,7 +27,7 @@ from helix.core.rows import (
 )
 from helix.engine.claims import check_session_id, index_key
 from helix.engine.engine import Engine
-from helix.engine.history import session_key
+from helix.engine.history import DELETING, session_key
 from helix.engine.leftovers import clear_leftovers, marker_key
 from helix.engine.money import return_draws
 from helix.engine.writing import checkpoint, commit, entry_put
@@ -35,7 +35,6 @@ from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, When
 
 PAGE = 50
 COPY_DEADLINE_S = 600
-DELETING = "deleting"
 
 
 async def clone_session(

@@ -63,6 +63,8 @@ class History:
     # --- single rows ----------------------------------------------------------------------------------------------
 
     async def session(self, session_id: str) -> SessionRow | None:
+        if not session_id.isascii():  # as all ids are: this one names nothing, and a store may choke on it
+            return None
         (value,) = await self.store.get([session_key(session_id)])
         return None if value is None else SessionRow.model_validate(value)
 
@@ -80,7 +82,8 @@ class History:
         return session
 
     async def run(self, session_id: str, run_id: str) -> RunRow:
-        (value,) = await self.store.get([row_key(session_id, run_sort(run_id))])
+        known = session_id.isascii() and run_id.isascii()
+        (value,) = await self.store.get([row_key(session_id, run_sort(run_id))]) if known else (None,)
         if value is None:
             raise RunNotFoundError(f"session {session_id!r} has no run {run_id!r}")
         return RunRow.model_validate(value)

@@ -63,6 +63,11 @@ class HookManager:
             try:
                 async with asyncio.timeout(TIMEOUT_S):
                     await _call(hook, payload, context)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                logger.warning("hook %s was cancelled from inside for %s", name, context.event_id)
             except Exception:
                 logger.warning("hook %s failed for %s", name, context.event_id, exc_info=True)
 

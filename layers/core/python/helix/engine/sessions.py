@@ -10,7 +10,7 @@ from pydantic import Field
 
 from helix.core.claiming import lapsed
 from helix.core.errors import CheckpointNotFoundError, InvalidInputError, SessionNotFoundError
-from helix.core.json import JsonObject, JsonValue
+from helix.core.json import JsonObject, JsonValue, text_size
 from helix.core.messages import AnyMessage, Record, strip_thinking
 from helix.core.prompt import repair_pairs
 from helix.core.rows import CallRow, CheckpointRow, ChildRef, ErrorInfo, Pending, RunRow, SessionRow, message_of
@@ -146,6 +146,7 @@ class Sessions:
         self, *, user_id: str | None = None, limit: int = 50, after: str | None = None
     ) -> SessionPage:
         """Root sessions of a user, newest id first. `after` is the last page's cursor."""
+        text_size(user_id or "")
         rows = await self._store.query(
             "sessions", f"index#{user_id or ''}", end=after, limit=_limit(limit) + 1, reverse=True
         )

@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from helix.core.agents import Agent
 from helix.core.chunks import StreamChunk
-from helix.core.json import JsonObject
 from helix.core.rows import Pending
 from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
@@ -111,13 +110,3 @@ class AgentExecutionHandle(Generic[OutputT]):
     ) -> AgentExecutionHandle[OutputT]:
         """Try a failed session again; see `LocalExecutor.retry`."""
         return await self._executor.retry(self._agent, self.session_id, mode=mode, message=message)
-
-
-class AgentInput(BaseModel):
-    """What `execute` takes besides a plain string. `state` is merged over the session's custom state, key by key."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    message: str
-    state: JsonObject = Field(default_factory=dict)
-    metadata: JsonObject = Field(default_factory=dict)

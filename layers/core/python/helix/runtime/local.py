@@ -16,6 +16,7 @@ from helix.core.chunks import StreamChunk
 from helix.core.claiming import lapsed
 from helix.core.errors import AgentNotFoundError, InvalidInputError
 from helix.core.hooks import Hooks
+from helix.core.initial import Input, parse_input
 from helix.core.json import JsonObject, dumps
 from helix.core.messages import AssistantMessage
 from helix.core.registry import AgentRegistry, default_registry
@@ -23,23 +24,23 @@ from helix.core.rows import RunRow, SessionRow
 from helix.core.status import ENDS
 from helix.core.wire import StreamMessage
 from helix.engine.answers import Answered, Confirmation, answer, wake_parents
-from helix.engine.claims import Claimed, ClaimInput, Opening, claim
+from helix.engine.claims import Claimed, ClaimInput, Opening, check_input, claim
 from helix.engine.copies import clone_session, delete_session
 from helix.engine.ends import abort, fail_lapsed, interrupt, leave_children, sweep_session
 from helix.engine.engine import AppliedBudget, Delivery, Engine, Lease, Settings, logger, no_budgets
 from helix.engine.hooks import HookManager
 from helix.engine.loop import LostLeaseError, run_loop
 from helix.engine.sessions import CanResumeResult, Sessions, SessionState
+from helix.engine.snapshots import SessionSnapshot, read_snapshot
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
 from helix.ports.model import LLMAdapter
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
-from helix.runtime.handle import AgentExecutionHandle, AgentInput, AgentResult, ResumeMode, RetryMode
+from helix.runtime.handle import AgentExecutionHandle, AgentResult, ResumeMode, RetryMode
 
 StateT = TypeVar("StateT")
 OutputT = TypeVar("OutputT")
-Input = str | AgentInput | Mapping[str, Any]
 
 
 class LocalExecutor:
@@ -121,6 +122,8 @@ class LocalExecutor:
         asked = parse_input(agent, input)
         self._know(agent)
         if branch is not None:
+            if not {"from_session_id"} <= set(branch) <= {"from_session_id", "checkpoint_id"}:
+                raise InvalidInputError(f"branch has {sorted(branch)}: give from_session_id, and checkpoint_id if you like")
             if session_id is not None and await self.sessions.exists(session_id):
                 raise InvalidInputError(f"branch makes a new session, and {session_id!r} exists: leave session_id out")
             copied = await self.branch(branch["from_session_id"], branch.get("checkpoint_id"), session_id=session_id)
@@ -201,6 +204,7 @@ class LocalExecutor:
     async def _claim(
         self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
     ) -> AgentExecutionHandle[OutputT]:
+        check_input(session_id, ask)
         delivery = self._delivery()
         if ask.mode == "execute":
             await self._revive(agent, session_id)
@@ -266,6 +270,10 @@ class LocalExecutor:
             except AgentNotFoundError:
                 return CanResumeResult(can_resume=False, reason="agent_not_registered")
         return found
+
+    async def get_snapshot(self, session_id: str) -> SessionSnapshot:
+        """The conversation at its newest checkpoint, and the sequence after which the stream goes on from there."""
+        return await read_snapshot(self.sessions, self.streams, session_id)
 
     async def branch(
         self, from_session_id: str, checkpoint_id: str | None = None, *, session_id: str | None = None
@@ -425,19 +433,3 @@ def open_store(store: str | Path | StateStore) -> StateStore:
 
         return SQLiteStateStore(store)
     return store
-
-
-def parse_input(agent: AnyAgent, given: Input) -> AgentInput:
-    """The input as a message and state. A function agent also takes a mapping of its parameters."""
-    if isinstance(given, str):
-        return AgentInput(message=given)
-    if isinstance(given, AgentInput):
-        return given
-    if isinstance(given, Mapping):
-        if agent.function is not None and "message" not in given:
-            return AgentInput(message=dumps(dict(given)))
-        try:
-            return AgentInput.model_validate(dict(given))
-        except ValueError as error:
-            raise InvalidInputError(f"input must be a message or {{'message': ..., 'state': ...}}: {error}") from error
-    raise InvalidInputError(f"input must be a str or a mapping with a 'message', not {type(given).__name__}")

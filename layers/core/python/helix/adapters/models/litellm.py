@@ -32,6 +32,12 @@ MAX_WAIT_S = 60.0
 """The longest pause between two attempts. A model that asks for more is given up for this call: a fallback, or the
 caller's own schedule (`retry_after_s`), serves better than a process that sleeps."""
 
+_ITS_WARNINGS = (
+    ".*conflict with protected namespace.*",
+    ".*Accessing the.*attribute on the instance is deprecated.*",
+    ".*`ReadOnly` qualifier.*",
+)
+
 
 class LiteLLMAdapter:
     """`prices` are US dollars per token, `{model: (input, output)}`, and win over litellm's map.
@@ -62,6 +68,7 @@ class LiteLLMAdapter:
     async def _first_answer(self, call: Call) -> AnyStepResult:
         """Each model in turn until one answers."""
         litellm = await asyncio.to_thread(load_litellm)
+        _ignore_its_warnings()
         config = call.request.config
         failures: dict[str, Failure] = {}
         for model in dict.fromkeys([config.model, *config.fallbacks]):
@@ -110,18 +117,14 @@ def load_litellm() -> ModuleType:
         logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
     importlib.import_module("openai.resources")
     getattr(litellm, "encoding", None)
-    _build_models(litellm)
     return cast(ModuleType, litellm)
 
 
-def _build_models(litellm: Any) -> None:
-    """Make litellm's chat models once, which builds their deferred pydantic schemas. That warns; where warnings are
-    errors (a user's pytest), the first chunk of a stream would fail for it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        litellm.ModelResponseStream(choices=[{"index": 0, "delta": {"content": ""}}])
-        litellm.ModelResponse()
-        litellm.Usage()
+def _ignore_its_warnings() -> None:
+    """Repeat the filters that litellm sets when imported: pytest forgets them after the test that imported it, and
+    where warnings are errors the next stream would fail."""
+    for message in _ITS_WARNINGS:
+        warnings.filterwarnings("ignore", message=message)
 
 
 def _error(call: Call, model: str, failed: Failure, others: dict[str, Failure] | None = None) -> ErrorStepResult:

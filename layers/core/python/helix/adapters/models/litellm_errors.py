@@ -162,7 +162,7 @@ def _named(error: BaseException, names: frozenset[str]) -> bool:
 
 
 def _status(error: BaseException) -> int | None:
-    if type(error).__name__ == "MidStreamFallbackError":  # a wrapper that says 500 whatever happened
+    if type(error).__name__ == "MidStreamFallbackError":  # a wrapper that says 503 whatever it wraps
         return None
     status = getattr(error, "status_code", None)
     return int(status) if isinstance(status, int) or (isinstance(status, str) and status.isdigit()) else None

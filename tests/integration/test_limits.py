@@ -1,0 +1,218 @@
+"""Sizes and names at their edges: what fits works, what does not is refused in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from tests.support_run import (
+    Text,
+    World,
+    a_tool,
+    agent,
+    assert_stream,
+    call,
+    calls,
+    history,
+    of_type,
+    play,
+    result_of,
+    results,
+)
+
+from helix import Confirmation, ToolContext
+from helix.core.context import MAX_EVENT_BYTES
+from helix.core.errors import InvalidInputError, RunNotFoundError, SessionNotFoundError
+from helix.core.messages import AssistantMessage
+from helix.core.planning import MAX_CALLS_PER_STEP, MAX_RESULT_BYTES
+from helix.engine.claims import MAX_MESSAGE_BYTES
+
+
+async def test_session_ids(world: World) -> None:
+    executor = world.executor(["ok"] * 10)
+    who = agent()
+    for good in ("a", "A-b_c.d:e@f+g=h", "x" * 256, "-", "0"):
+        handle, result, _ = await play(executor, who, session_id=good)
+        assert (handle.session_id, result.status) == (good, "completed")
+        point = (await handle.get_state()).checkpoint_id
+        assert (await executor.sessions.get_checkpoint(good, point)).id == point
+    for bad in ("x" * 257, "a b", "a/b", "a#b", "é", "a\n", "\udc80", "*"):
+        with pytest.raises(InvalidInputError, match="session_id"):
+            await executor.execute(who, "go", session_id=bad)
+        with pytest.raises(SessionNotFoundError):
+            await executor.sessions.get(bad)
+        assert not await executor.sessions.exists(bad)
+    with pytest.raises(InvalidInputError, match="session_id"):
+        await executor.execute(who, "go", session_id=5)  # type: ignore[arg-type]
+    with pytest.raises(RunNotFoundError):
+        await executor.sessions.get_run("a", "\udc80")
+    with pytest.raises(InvalidInputError):
+        await executor.sessions.list_sessions(user_id="\udc80")
+
+
+async def test_a_message_of_a_megabyte(world: World) -> None:
+    executor = world.executor(["ok"])
+    who = agent()
+    with pytest.raises(InvalidInputError, match="1000001 bytes"):
+        await executor.execute(who, "é" + "x" * (MAX_MESSAGE_BYTES - 1))
+    handle, result, _ = await play(executor, who, "x" * MAX_MESSAGE_BYTES)
+    assert result.status == "completed"
+    assert len((await history(executor, handle.session_id))[0].content or "") == MAX_MESSAGE_BYTES
+
+
+async def test_events_up_to_100_kb(world: World) -> None:
+    def work(given: Text, ctx: ToolContext[Any]) -> str:
+        ctx.emit("big", "x" * (int(given.text) - 2))
+        return "ok"
+
+    script = [calls(call("work", text=str(MAX_EVENT_BYTES)), call("work", text=str(MAX_EVENT_BYTES + 1))), "done"]
+    executor = world.executor(script)
+    handle, _, chunks = await play(executor, agent(tools=[a_tool("work", work, input_schema=Text)]))
+    assert [len(c.data) for c in of_type(chunks, "custom")] == [MAX_EVENT_BYTES - 2]
+    good, bad = results(await history(executor, handle.session_id))
+    assert good == "ok" and "100001 bytes" in bad
+
+
+async def test_events_that_are_no_json(quick_world: World) -> None:
+    refused: list[str] = []
+
+    def work(given: Any, ctx: ToolContext[Any]) -> str:
+        for data in (float("nan"), object(), {"x": "\udc80"}):
+            try:
+                ctx.emit("odd", data)  # type: ignore[arg-type]
+            except InvalidInputError as error:
+                refused.append(str(error))
+        try:
+            ctx.emit("", 1)
+        except InvalidInputError as error:
+            refused.append(str(error))
+        return "ok"
+
+    executor = quick_world.executor([calls(call("work")), "done"])
+    _, result, chunks = await play(executor, agent(tools=[a_tool("work", work)]))
+    assert result.output == "done" and len(refused) == 4 and not of_type(chunks, "custom")
+
+
+@pytest.mark.parametrize("letter", ["x", "é"])
+async def test_results_are_cut_with_a_marker(world: World, letter: str) -> None:
+    width = len(letter.encode())
+
+    def work(given: Text, ctx: ToolContext[Any]) -> str:
+        return letter * int(given.text)
+
+    fits = MAX_RESULT_BYTES // width
+    executor = world.executor([calls(call("work", text=str(fits)), call("work", text=str(fits + 1))), "done"])
+    handle, result, _ = await play(executor, agent(tools=[a_tool("work", work, input_schema=Text)]))
+    assert result.output == "done"
+    whole, cut = results(await history(executor, handle.session_id))
+    assert whole == letter * fits
+    assert cut == letter * fits + f"\n[truncated: {(fits + 1) * width} bytes in all]"
+
+
+async def test_an_output_is_never_cut(quick_world: World) -> None:
+    class Long(BaseModel):
+        text: str
+
+    deliver = a_tool("deliver", lambda given, ctx: {"text": "x" * 100_001}, finish_with=True)
+    executor = quick_world.executor([calls(call("deliver")), "gave up"])
+    handle, result, _ = await play(executor, agent(tools=[deliver]))
+    assert result.output == "gave up" and "exceeds" in results(await history(executor, handle.session_id))[0]
+    executor = quick_world.executor([calls(call("__finish__", text="x" * 300_000))])
+    _, result, _ = await play(executor, agent(output_schema=Long))
+    assert len(result.output.text) == 300_000
+
+
+async def test_a_childs_output_that_is_too_long_is_cut_for_its_parent(quick_world: World) -> None:
+    from helix import create_sub_agent_tool
+
+    class Long(BaseModel):
+        text: str
+
+    child = agent("child", output_schema=Long)
+    script = {
+        "helper": [calls(call("subagent__child", message="x")), "done"],
+        "child": [calls(call("__finish__", text="x" * 100_001))],
+    }
+    executor = quick_world.executor(script)
+    handle, result, _ = await play(executor, agent(tools=[create_sub_agent_tool(child)]))
+    assert result.output == "done"
+    assert "[truncated: 100012 bytes in all]" in results(await history(executor, handle.session_id))[0]
+
+
+async def test_more_calls_than_a_step_takes(world: World) -> None:
+    ran: list[str] = []
+
+    def work(given: Text, ctx: ToolContext[Any]) -> str:
+        ran.append(given.text)
+        return given.text
+
+    many = MAX_CALLS_PER_STEP + 6
+    executor = world.executor([calls(*(call("work", text=str(i)) for i in range(many))), "done"])
+    handle, result, chunks = await play(executor, agent(tools=[a_tool("work", work, input_schema=Text)]))
+    assert result.output == "done"
+    assert sorted(map(int, ran)) == list(range(MAX_CALLS_PER_STEP))
+    messages = await history(executor, handle.session_id)
+    assert results(messages) == [str(i) for i in range(MAX_CALLS_PER_STEP)]
+    (error,) = of_type(chunks, "error")
+    assert (error.code, error.recoverable) == ("too_many_calls", True) and "6 calls" in error.error
+    assert_stream(chunks)
+
+
+async def test_a_full_step_can_be_closed_and_answered(world: World) -> None:
+    """64 open calls in one transaction."""
+    ask = a_tool("ask", "client")
+    script = [calls(*(call("ask") for _ in range(MAX_CALLS_PER_STEP))), "fine"]
+    executor = world.executor(script)
+    who = agent(tools=[ask])
+    handle, result, _ = await play(executor, who)
+    assert len(result.pending) == MAX_CALLS_PER_STEP
+    again = await executor.resume(who, handle.session_id, confirmation=Confirmation("call_5", data="five"))
+    assert len((await result_of(again)).pending) == MAX_CALLS_PER_STEP - 1
+    _, result, _ = await play(executor, who, "forget it", session_id=handle.session_id)
+    assert result.output == "fine"
+    contents = results(await history(executor, handle.session_id))
+    assert contents[5] == "five" and sum("not_executed" in c for c in contents) == MAX_CALLS_PER_STEP - 1
+
+
+async def test_odd_call_ids(world: World) -> None:
+    ids = ["", " ", "é/#\x00", "x" * 5_000, "call"]
+    entry = {"tool_calls": [{"id": i, "name": "work", "arguments": {}} for i in ids]}
+    executor = world.executor([entry, "done"])
+    who = agent(tools=[a_tool("work", lambda given, ctx: ctx.tool_call_id)])
+    handle, result, chunks = await play(executor, who)
+    assert result.output == "done"
+    messages = await history(executor, handle.session_id)
+    (answer,) = [m for m in messages if isinstance(m, AssistantMessage) and m.tool_calls]
+    assert results(messages) == [c.id for c in answer.tool_calls]
+    assert all(c.id for c in answer.tool_calls)
+    assert_stream(chunks)
+
+
+async def test_big_custom_state(world: World) -> None:
+    class Big(BaseModel):
+        text: str = ""
+        items: list[str] = []
+
+    def grow(given: Any, ctx: ToolContext[Big]) -> str:
+        with ctx.draft() as state:
+            state.text = "x" * 500_000
+            state.items.extend(str(i) for i in range(1_000))
+        return "ok"
+
+    executor = world.executor([calls(call("grow")), "done"])
+    handle, _, chunks = await play(executor, agent(tools=[a_tool("grow", grow)], state_schema=Big))
+    state = (await handle.get_state()).custom_state
+    assert len(state["text"]) == 500_000 and len(state["items"]) == 1_000
+    assert_stream(chunks)
+
+
+async def test_deep_state_is_refused_in_words(quick_world: World) -> None:
+    nested: dict[str, Any] = {}
+    for _ in range(100_000):
+        nested = {"x": nested}
+    executor = quick_world.executor(["x"])
+    with pytest.raises(InvalidInputError):
+        await executor.execute(agent(), {"message": "x", "state": nested})
+    while nested:  # so that freeing it does not recurse
+        nested = nested.pop("x")

@@ -1,0 +1,131 @@
+"""The nineteen chunk types: one union, its guards, its schema."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from helix.core import chunks as module
+from helix.core.chunks import CHUNK_CLASSES, CHUNK_TYPES, ChunkBase, KnownChunk, UnknownChunk, chunk_json_schema, parse_chunk
+from helix.core.errors import InvalidInputError
+from helix.core.wire import StreamMessage, is_stream_end
+
+FIELDS: dict[str, dict[str, Any]] = {
+    "text_delta": {"delta": "x"},
+    "thinking": {"content": "hm", "is_complete": True},
+    "tool_start": {"tool_call_id": "c", "tool_name": "t", "arguments": {"a": 1}},
+    "tool_end": {"tool_call_id": "c", "tool_name": "t", "result": [1], "success": False, "error": "e"},
+    "subagent_start": {"parent_tool_call_id": "c", "sub_agent_id": "s", "sub_agent_type": "f"},
+    "subagent_end": {
+        "parent_tool_call_id": "c",
+        "sub_agent_id": "s",
+        "sub_agent_type": "f",
+        "status": "completed",
+        "result": {"a": None},
+    },
+    "custom": {"event_name": "e", "data": {"x": [1, "2"]}},
+    "state_patch": {"patches": [{"op": "add", "path": "/a", "value": 1}], "warnings": ["w"]},
+    "error": {"error": "e", "code": "c", "recoverable": False},
+    "output": {"output": {"a": 1}},
+    "run_interrupted": {"reason": "r", "checkpoint_id": "cp"},
+    "run_resumed": {"previous_run_id": "r", "mode": "continue", "checkpoint_id": "cp"},
+    "checkpoint_created": {"checkpoint_id": "cp", "step_count": 1, "message_count": 2},
+    "run_paused": {"reason": "pending", "pending": [{"call_id": "c"}], "checkpoint_id": "cp"},
+    "run_superseded": {"superseded_run_id": "a", "by_run_id": "b"},
+    "step_committed": {"model": "m", "usage": {"prompt_tokens": 1}, "stop_reason": "end_turn"},
+    "step_discarded": {"reason": "r"},
+    "stream_resync": {"reason": "r", "checkpoint_id": "cp", "from_sequence": 3},
+    "tool_approval_request": {"tool_call_id": "c", "tool_name": "t", "input": {"a": 1}, "kind": "client"},
+}
+ENVELOPE = {
+    "session_id": "s",
+    "run_id": "r",
+    "agent_id": "s",
+    "agent_type": "a",
+    "step": 1,
+    "attempt": 2,
+    "sequence": 3,
+    "timestamp": 4.5,
+}
+GUARDS = {
+    "text_delta": module.is_text_delta_chunk,
+    "thinking": module.is_thinking_chunk,
+    "tool_start": module.is_tool_start_chunk,
+    "tool_end": module.is_tool_end_chunk,
+    "subagent_start": module.is_sub_agent_start_chunk,
+    "subagent_end": module.is_sub_agent_end_chunk,
+    "custom": module.is_custom_event_chunk,
+    "state_patch": module.is_state_patch_chunk,
+    "error": module.is_error_chunk,
+    "output": module.is_output_chunk,
+    "run_interrupted": module.is_run_interrupted_chunk,
+    "run_resumed": module.is_run_resumed_chunk,
+    "checkpoint_created": module.is_checkpoint_created_chunk,
+}
+
+
+def test_there_are_nineteen() -> None:
+    assert set(FIELDS) == CHUNK_TYPES and len(CHUNK_TYPES) == 19
+
+
+@pytest.mark.parametrize("kind", sorted(FIELDS))
+def test_each_goes_round(kind: str) -> None:
+    data = {"type": kind, **ENVELOPE, **FIELDS[kind]}
+    chunk = parse_chunk(data)
+    assert type(chunk) is CHUNK_CLASSES[kind] and chunk.type == kind
+    assert parse_chunk(json.loads(chunk.model_dump_json())) == chunk
+    union: TypeAdapter[Any] = TypeAdapter(KnownChunk)
+    assert union.validate_python(data) == chunk
+    assert {name: getattr(chunk, name) for name in ENVELOPE} == ENVELOPE
+
+
+@pytest.mark.parametrize("kind", sorted(FIELDS))
+def test_guards_know_their_own(kind: str) -> None:
+    chunk = parse_chunk({"type": kind, **FIELDS[kind]})
+    assert [name for name, guard in GUARDS.items() if guard(chunk)] == ([kind] if kind in GUARDS else [])
+
+
+@pytest.mark.parametrize("kind", sorted(FIELDS))
+def test_a_misspelled_field_is_an_error(kind: str) -> None:
+    with pytest.raises(ValidationError):
+        parse_chunk({"type": kind, **FIELDS[kind], "sesion_id": "x"})
+
+
+def test_unknown_types_pass_through() -> None:
+    data = {"type": "hologram", "session_id": "s", "depth": {"z": 1}}
+    chunk = parse_chunk(data)
+    assert isinstance(chunk, UnknownChunk) and chunk.model_dump(exclude_defaults=True) == data
+    assert not any(guard(chunk) for guard in GUARDS.values())
+    message = StreamMessage(stream_id="s", session_id="s", run_id="r", sequence=7, kind="chunk", chunk=data)
+    assert message.parsed().sequence == 7 and message.parsed().type == "hologram"
+
+
+@pytest.mark.parametrize("wrong", [None, 5, [], {}, {"type": 5}, {"type": None}, "text_delta"])
+def test_what_is_no_chunk_is_refused(wrong: Any) -> None:
+    with pytest.raises(InvalidInputError):
+        parse_chunk(wrong)
+
+
+def test_the_schema_names_every_type() -> None:
+    schema = chunk_json_schema()
+    assert set(schema["discriminator"]["mapping"]) == CHUNK_TYPES
+    json.dumps(schema)
+    for name, definition in schema["$defs"].items():
+        if "type" in definition.get("properties", {}):
+            assert set(ENVELOPE) < set(definition["properties"]), name
+    assert chunk_json_schema() == schema
+
+
+def test_ends_are_told_apart_from_chunks() -> None:
+    ends = [
+        is_stream_end(StreamMessage(stream_id="s", session_id="s", run_id="r", sequence=1, kind=kind))  # type: ignore[arg-type]
+        for kind in ("chunk", "end", "fail", "paused")
+    ]
+    assert ends == [False, True, True, True]
+
+
+def test_the_envelope_is_not_required_of_who_makes_a_chunk() -> None:
+    assert all(field.default is not None for field in ChunkBase.model_fields.values())

@@ -1,0 +1,86 @@
+"""Messages: their union, guards and helpers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from helix.core.messages import (
+    AnyMessage,
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ThinkingContent,
+    ToolCallRequest,
+    ToolResultMessage,
+    UserMessage,
+    get_tool_results_from_messages,
+    is_assistant_message,
+    is_tool_result_message,
+    strip_thinking,
+)
+from helix.core.rows import AssistantRow, CallRow, UserRow, message_of, parse_entry
+from helix.core.rows import entry_value
+
+ADAPTER: TypeAdapter[AnyMessage] = TypeAdapter(Message)
+CONVERSATION: list[AnyMessage] = [
+    SystemMessage(content="s"),
+    UserMessage(content="u", id="m1", metadata={"a": 1}),
+    AssistantMessage(
+        content=None,
+        tool_calls=[ToolCallRequest(id="c", name="t", arguments={"x": 1})],
+        thinking=[ThinkingContent(text="hm", signature="sig"), ThinkingContent(redacted="r")],
+    ),
+    ToolResultMessage(tool_call_id="c", tool_name="t", content="ok"),
+]
+
+
+@pytest.mark.parametrize("message", CONVERSATION)
+def test_the_union_is_told_apart_by_role(message: AnyMessage) -> None:
+    assert ADAPTER.validate_json(ADAPTER.dump_json(message)) == message
+
+
+def test_unknown_fields_and_roles_are_errors() -> None:
+    for wrong in ({"role": "user", "content": "x", "contant": "y"}, {"role": "robot", "content": "x"}, {"content": "x"}):
+        with pytest.raises(ValidationError):
+            ADAPTER.validate_python(wrong)
+
+
+def test_guards() -> None:
+    assert [is_assistant_message(m) for m in CONVERSATION] == [False, False, True, False]
+    assert [is_tool_result_message(m) for m in CONVERSATION] == [False, False, False, True]
+
+
+def test_strip_thinking_keeps_the_message() -> None:
+    only_thought = AssistantMessage(thinking=[ThinkingContent(text="hm")])
+    stripped = strip_thinking([*CONVERSATION, only_thought])
+    assert len(stripped) == 5 and stripped[4] == AssistantMessage()
+    assert stripped[2].tool_calls and not stripped[2].thinking  # type: ignore[union-attr]
+    assert only_thought.thinking and CONVERSATION[2].thinking  # type: ignore[union-attr]
+
+
+def test_results_by_call_id_in_order() -> None:
+    second = ToolResultMessage(tool_call_id="b", tool_name="t", content="2")
+    assert list(get_tool_results_from_messages([*CONVERSATION, second]).items()) == [("c", CONVERSATION[3]), ("b", second)]
+
+
+def test_rows_become_messages_with_ids_of_their_place() -> None:
+    rows: list[Any] = [
+        UserRow(content="hi", run_id="r", created_at=1.0, metadata={"a": 1}),
+        AssistantRow(run_id="r", step=1, attempt=1, attempt_id="a", content="x", stop_reason="tool_use", model="m"),
+        CallRow(call_id="c", tool_name="t", step=1, state="done", content="ok", success=True, run_id="r", ended_at=2.0),
+    ]
+    messages = [message_of(row, 2, index) for index, row in enumerate(rows)]
+    assert [m.id for m in messages] == ["msg_2_0", "msg_2_1", "msg_2_2"]
+    assert [m.role for m in messages] == ["user", "assistant", "tool"]
+    assert messages[1].metadata == {"model": "m", "stop_reason": "tool_use"}
+    assert [m.run_id for m in messages] == ["r"] * 3 and messages[2].created_at == 2.0
+    assert [parse_entry(entry_value(row)) for row in rows] == rows
+
+
+def test_rows_leave_out_their_defaults() -> None:
+    row = CallRow(call_id="c", tool_name="t", step=1, state="claimed")
+    assert entry_value(row) == {"kind": "call", "call_id": "c", "tool_name": "t", "step": 1, "state": "claimed"}
+    assert CallRow.model_validate({**entry_value(row), "from_a_newer_version": 1}) == row
