@@ -24,7 +24,7 @@ from tests.support_run import (
     result_of,
 )
 
-from helix import Agent, Confirmation, Hooks, ModelError, ToolContext, ToolError, create_sub_agent_tool
+from helix import Confirmation, Hooks, ModelError, ToolContext, ToolError, create_sub_agent_tool
 from helix.engine import hooks as hooks_module
 
 NAMES = [
@@ -145,7 +145,7 @@ async def test_what_hooks_are_told(world: World) -> None:
     executor = world.executor(script, hooks=heard.hooks)
     who = agent(tools=[WRITE], state_schema=Log)
     handle, _, _ = await play(executor, who, {"message": "go", "state": {"lines": ["0"]}})
-    (start, context), = heard.of("on_agent_start")
+    ((start, context),) = heard.of("on_agent_start")
     assert (start["agent"], start["trigger"], start["input"]["message"]) == ("helper", "execute", "go")
     assert start["initial_state"] == {"lines": ["0"]} == context.get_state()
     assert (context.session_id, context.run_id) == (handle.session_id, handle.run_id)
@@ -160,7 +160,7 @@ async def test_what_hooks_are_told(world: World) -> None:
     changes = heard.of("on_state_change")
     assert [p["patches"] for p, _ in changes][1] == [{"op": "add", "path": "/lines/-", "value": "a"}]
     assert changes[1][0]["state"] == {"lines": ["0", "a"]}
-    (end, _), = heard.of("on_agent_complete")
+    ((end, _),) = heard.of("on_agent_complete")
     assert end["final_state"] == {"lines": ["0", "a"]} and end["step_count"] == 2 and end["duration_ms"] >= 0
 
 
@@ -170,7 +170,7 @@ async def test_failures_and_stops(world: World) -> None:
     executor = world.executor([ModelError("down"), gated(gate, "x"), calls(call("ask")), "done"], hooks=heard.hooks)
     who = agent(tools=[a_tool("ask", "client")])
     failed, _, _ = await play(executor, who)
-    (told, _), = heard.of("on_agent_fail")
+    ((told, _),) = heard.of("on_agent_fail")
     assert told["error"].message == "down" and told["error"].code == "model_error"
     stopped = await failed.retry()
     await gate.reached()
@@ -180,7 +180,12 @@ async def test_failures_and_stops(world: World) -> None:
     last = await executor.resume(who, failed.session_id, confirmation=Confirmation("call_0", data="yes"))
     await result_of(last)
     assert heard.names() == ["on_agent_start", "on_agent_fail", *["on_agent_start"] * 3, "on_agent_complete"]
-    assert [p["trigger"] for p, _ in heard.of("on_agent_start")] == ["execute", "retry", "continue", "with_confirmation"]
+    assert [p["trigger"] for p, _ in heard.of("on_agent_start")] == [
+        "execute",
+        "retry",
+        "continue",
+        "with_confirmation",
+    ]
 
 
 async def test_an_abort_is_a_failure(world: World) -> None:
@@ -289,7 +294,7 @@ async def test_run_level_hooks_are_called_once(file_world: World) -> None:
     who = agent()
     handle, _, _ = await play(first, who)
     second = file_world.executor(["three"], hooks=heard.hooks)
-    row = await second.store.get([k for k in [_run_key(handle.session_id, handle.run_id)]])
+    row = await second.store.get([_run_key(handle.session_id, handle.run_id)])
     assert row[0] is not None and row[0]["effects"] == "done"
     from helix.ports.state_store import Update
 
@@ -312,5 +317,3 @@ async def test_wrong_hooks_are_refused_when_defined() -> None:
     for wrong in ({"on_start": print}, {"on_message": "print"}):
         with pytest.raises(DefinitionError, match="hooks"):
             agent(hooks=wrong)
-
-

@@ -137,7 +137,7 @@ async def test_a_long_tool_sees_the_interrupt(world: World) -> None:
 
     async def patient(given: Nothing, ctx: ToolContext[Any]) -> str:
         started.set()
-        while not ctx.cancelled():
+        while not ctx.cancelled():  # noqa: ASYNC110  (as a tool does that works in pieces)
             await asyncio.sleep(0.005)
         return "stopped early"
 
@@ -235,7 +235,12 @@ async def test_abort(world: World) -> None:
     await handle.abort("no more")
     await handle.abort("again")
     result = await result_of(handle)
-    assert (result.status, result.error_code, result.error, result.recoverable) == ("failed", "aborted", "no more", False)
+    assert (result.status, result.error_code, result.error, result.recoverable) == (
+        "failed",
+        "aborted",
+        "no more",
+        False,
+    )
     state = await handle.get_state()
     assert state.aborted and state.abort_reason == "no more"
     assert (await handle.can_resume()).reason == "aborted"
@@ -377,9 +382,7 @@ async def test_first_answer_wins(world: World) -> None:
     executor = world.executor([calls(call("pay", text="a")), "done"])
     who = approving(ran)
     handle, _, _ = await play(executor, who)
-    asked = [
-        executor.answer(who, handle.session_id, Confirmation("call_0", approved=i % 2 == 0)) for i in range(4)
-    ]
+    asked = [executor.answer(who, handle.session_id, Confirmation("call_0", approved=i % 2 == 0)) for i in range(4)]
     outcomes = await asyncio.gather(*asked, return_exceptions=True)
     assert sum(isinstance(o, CallNotPendingError) for o in outcomes) == 3, outcomes
     current = await executor.get_handle(who, handle.session_id)
@@ -489,6 +492,7 @@ async def test_from_checkpoint_of_a_completed_session(world: World) -> None:
     executor = world.executor([*turn_script("one", "two", "three"), *turn_script("other")])
     session_id, points = await three_turns(executor, who)
     before = {point: told(await executor.sessions.get_checkpoint_messages(session_id, point)) for point in points}
+    ids = [m.id for m in await history(executor, session_id) if m.role != "system"]
 
     handle = await executor.resume(who, session_id, checkpoint_id=points[0], mode="from_checkpoint", message="instead")
     chunks = await chunks_of(handle)
@@ -497,6 +501,10 @@ async def test_from_checkpoint_of_a_completed_session(world: World) -> None:
     assert of_type(chunks, "stream_resync")[0].checkpoint_id
     lines = told(await history(executor, session_id))
     assert lines[:4] == before[points[0]] and lines[4] == "user: instead" and len(lines) == 8
+    after = [m.id for m in await history(executor, session_id) if m.role != "system"]
+    assert after[:4] == ids[:4] and not set(after[4:]) & set(ids)  # a message keeps its id, and no other gets it
+    conversation = await executor.sessions.load_conversation_messages(session_id)
+    assert [m.id for m in conversation if m.role != "system"] == after
     state = await handle.get_state()
     assert state.custom_state == {"lines": ["one", "other"]} and state.step_count == 4 and state.turn == 4
     for point in points:  # old checkpoints keep their messages
@@ -538,7 +546,15 @@ async def test_from_checkpoint_of_failed_interrupted_and_paused(world: World) ->
     gate = Gate()
     who = agent(tools=[writer(), a_tool("ask", "client")], state_schema=Log)
     executor = world.executor(
-        ["one", ModelError("down"), "after failure", gated(gate, "x"), "after interrupt", calls(call("ask")), "after pause"]
+        [
+            "one",
+            ModelError("down"),
+            "after failure",
+            gated(gate, "x"),
+            "after interrupt",
+            calls(call("ask")),
+            "after pause",
+        ]
     )
     handle, _, _ = await play(executor, who)
     point = (await handle.get_state()).checkpoint_id
@@ -547,7 +563,12 @@ async def test_from_checkpoint_of_failed_interrupted_and_paused(world: World) ->
     async def back(expected: str) -> None:
         again = await executor.resume(who, sid, checkpoint_id=point, message="again")
         assert (await result_of(again)).output == expected
-        assert told(await history(executor, sid)) == ["user: go", "assistant: one", "user: again", f"assistant: {expected}"]
+        assert told(await history(executor, sid)) == [
+            "user: go",
+            "assistant: one",
+            "user: again",
+            f"assistant: {expected}",
+        ]
 
     _, result, _ = await play(executor, who, "fails", session_id=sid)
     assert result.status == "failed"
@@ -592,7 +613,7 @@ async def test_illegal_moves_raise_the_right_error(world: World) -> None:
                     await verb(who, session_id)
                 assert caught.value.reason == wanted and session_id in str(caught.value)
 
-    completed, _, _ = await play(executor, who, session_id="ses_completed")
+    await play(executor, who, session_id="ses_completed")
     await reasons("ses_completed", resume="completed", retry="completed")
     await play(executor, who, session_id="ses_failed")
     await reasons("ses_failed", resume="failed_use_retry", retry=None)

@@ -92,7 +92,11 @@ async def test_a_message_after_an_answered_one_is_appended(world: World) -> None
     executor = world.executor([calls(call("write", text="a")), DOWN, "ok"])
     handle, _, _ = await play(executor, scribe())
     await result_of(await handle.retry(message="try harder"))
-    assert told(await history(executor, handle.session_id))[2:] == ["tool: wrote a", "user: try harder", "assistant: ok"]
+    assert told(await history(executor, handle.session_id))[2:] == [
+        "tool: wrote a",
+        "user: try harder",
+        "assistant: ok",
+    ]
     assert (await handle.get_state()).custom_state["lines"] == ["a"]
 
 

@@ -263,9 +263,7 @@ async def test_retries_of_a_tool_start_from_the_base_state(quick_world: World) -
         return "ok"
 
     executor = quick_world.executor([calls(call("flaky")), "done"])
-    handle, _, chunks = await play(
-        executor, agent(tools=[a_tool("flaky", flaky, retries=2)], state_schema=Notes)
-    )
+    handle, _, chunks = await play(executor, agent(tools=[a_tool("flaky", flaky, retries=2)], state_schema=Notes))
     assert (await handle.get_state()).custom_state["items"] == ["try 2"]
     assert len(of_type(chunks, "tool_start")) == 1
 
@@ -278,7 +276,9 @@ async def test_calls_that_cannot_be_executed(world: World) -> None:
     handle, result, chunks = await play(executor, agent(tools=[note], state_schema=Notes))
     assert result.status == "completed"
     unknown, invalid, broken, fine = results(await history(executor, handle.session_id))
-    assert "no tool 'missing'" in unknown and "text" in invalid and "not a JSON object" in broken and fine == "noted fine"
+    assert (
+        "no tool 'missing'" in unknown and "text" in invalid and "not a JSON object" in broken and fine == "noted fine"
+    )
     errors = of_type(chunks, "error")
     assert [(e.code, e.recoverable) for e in errors] == [("invalid_tool_call", True)] * 3
     assert "missing" in errors[0].error
@@ -290,7 +290,7 @@ async def test_calls_that_cannot_be_executed(world: World) -> None:
 
 async def test_only_refused_calls_go_back_to_the_model(world: World) -> None:
     executor = world.executor([calls(call("missing")), "sorry"])
-    handle, result, _ = await play(executor, agent())
+    _, result, _ = await play(executor, agent())
     assert result.output == "sorry" and result.steps == 2
 
 
@@ -330,7 +330,9 @@ async def test_texts_that_cannot_be_stored_are_results_too(quick_world: World) -
     executor = quick_world.executor([calls(*(call(t.name) for t in tools)), "done"])
     handle, result, _ = await play(executor, agent(tools=tools))
     assert result.status == "completed"
-    assert all("bad" in content or "surrogate" in content for content in results(await history(executor, handle.session_id)))
+    assert all(
+        "bad" in content or "surrogate" in content for content in results(await history(executor, handle.session_id))
+    )
 
 
 async def test_answers_that_cannot_be_stored_as_they_are(world: World) -> None:
@@ -361,7 +363,7 @@ async def test_an_infinite_number_is_no_output(quick_world: World) -> None:
 
 async def test_finish_without_an_output_schema_is_an_unknown_tool(quick_world: World) -> None:
     model = ScriptedModel([calls(call("__finish__", a=1)), "done"])
-    handle, result, _ = await play(quick_world.executor(model), agent())
+    _, result, _ = await play(quick_world.executor(model), agent())
     assert result.output == "done" and model.requests[1].messages[-1].role == "tool"
     _, result, _ = await play(quick_world.executor([calls(call("__finish__"))] * 5), agent(max_steps=3))
     assert (result.error_code, result.steps) == ("max_steps", 3)
@@ -558,7 +560,7 @@ async def test_finish_with(world: World) -> None:
 
     deliverer = a_tool("deliver", deliver, input_schema=Text, finish_with=True)
     executor = world.executor([calls(call("deliver", text="fail")), calls(call("deliver", text="sent"))])
-    handle, result, chunks = await play(executor, agent(tools=[deliverer], output_schema=Answer))
+    _, result, chunks = await play(executor, agent(tools=[deliverer], output_schema=Answer))
     assert result.output == Answer(summary="sent", score=3)
     assert (result.completion_reason, result.steps) == ("finish_with", 2)
     assert of_type(chunks, "output")[0].output == {"summary": "sent", "score": 3}
@@ -609,7 +611,7 @@ async def test_a_text_that_is_to_be_continued(quick_world: World) -> None:
     """`pause_turn`: the provider wants to be asked again."""
     model = ScriptedModel([{"content": "part one", "should_stop": False, "stop_reason": "unknown"}, "part two"])
     executor = quick_world.executor(model)
-    handle, result, _ = await play(executor, agent())
+    _, result, _ = await play(executor, agent())
     assert (result.status, result.output, result.steps) == ("completed", "part two", 2)
     assert model.requests[1].messages[-1].content == "part one"
     endless = {"content": "more", "should_stop": False}
@@ -682,13 +684,15 @@ async def test_function_agents(world: World) -> None:
         return text
 
     executor = world.executor()
-    handle, result, chunks = await play(executor, adder, {"a": 2, "b": 3})
+    _, result, chunks = await play(executor, adder, {"a": 2, "b": 3})
     assert result.output == Totals(total=5) and result.steps == 1
     assert of_type(chunks, "custom")[0].data == 2 and of_type(chunks, "output")[0].output == {"total": 5}
     _, result, _ = await play(executor, echo, "12")
     assert result.output == "12"
     _, result, _ = await play(executor, echo, "bad")
-    assert (result.status, result.error_code) == ("failed", "function_failed") and "will not say it" in (result.error or "")
+    assert (result.status, result.error_code) == ("failed", "function_failed") and "will not say it" in (
+        result.error or ""
+    )
     _, result, _ = await play(executor, adder, "seven")
     assert (result.status, result.error_code) == ("failed", "invalid_input")
 
@@ -732,11 +736,20 @@ async def test_sixteen_at_once_on_one_session(world: World) -> None:
 async def test_input_is_checked(quick_world: World) -> None:
     executor = quick_world.executor(["x"])
     who = agent(state_schema=Notes)
-    for wrong in ("", "  \n", {"message": ""}, {"text": "x"}, {"message": "x", "more": 1}, 5, None, {"message": "bad \udc80"}):
+    for wrong in (
+        "",
+        "  \n",
+        {"message": ""},
+        {"text": "x"},
+        {"message": "x", "more": 1},
+        5,
+        None,
+        {"message": "bad \udc80"},
+    ):
         with pytest.raises(InvalidInputError):
             await executor.execute(who, wrong)  # type: ignore[arg-type]
     for state in ({"items": 5}, {"items": [float("nan")]}, {"last": "\udc80"}):
-        with pytest.raises(InvalidInputError, match="items|last|state"):
+        with pytest.raises(InvalidInputError, match=r"items|last|state"):
             await executor.execute(who, {"message": "x", "state": state})
     with pytest.raises(InvalidInputError):
         await executor.execute(agent(), {"message": "x", "state": {"a": "\udc80"}})

@@ -68,7 +68,11 @@ async def test_turns_share_history_and_state(world: World) -> None:
     state = await handle.get_state()
     assert state.custom_state == {"lines": ["a", "b"], "mood": "keen"}  # merged over, not reset
     assert (state.turn, state.step_count, state.message_count) == (3, 5, 10)
-    assert [m.role for m in model.requests[-1].messages] == ["system", *["user", "assistant", "tool", "assistant"] * 2, "user"]
+    assert [m.role for m in model.requests[-1].messages] == [
+        "system",
+        *["user", "assistant", "tool", "assistant"] * 2,
+        "user",
+    ]
     assert of_type(chunks, "state_patch")[0].patches == [{"op": "replace", "path": "/mood", "value": "keen"}]
     runs = (await executor.sessions.list_runs(sid)).runs
     assert [(r.turn, r.steps, r.mode) for r in runs] == [(3, 1, "execute"), (2, 2, "execute"), (1, 2, "execute")]
@@ -81,8 +85,13 @@ async def test_a_fresh_executor_goes_on(file_world: World) -> None:
     sid = await session_of(first, scribe(), "a")
     await first.close()
     model = ScriptedModel(turn("b"))
-    sid = await session_of(file_world.executor(model), scribe(), "b")
-    assert told(model.requests[0].messages)[1:5] == ["user: say a", "assistant: [write]", "tool: wrote a", "assistant: said a"]
+    await session_of(file_world.executor(model), scribe(), "b")
+    assert told(model.requests[0].messages)[1:5] == [
+        "user: say a",
+        "assistant: [write]",
+        "tool: wrote a",
+        "assistant: said a",
+    ]
 
 
 async def test_call_ids_stay_unique(world: World) -> None:
@@ -108,7 +117,9 @@ async def test_branch_from_the_latest(world: World) -> None:
     state = await handle.get_state()
     point = (await executor.sessions.get(sid)).checkpoint_id
     assert state.forked_from == {"session_id": sid, "checkpoint_id": point}
-    assert state.custom_state["lines"] == ["a", "b"] and state.message_count == 10 and state.stream_id == handle.session_id
+    assert (
+        state.custom_state["lines"] == ["a", "b"] and state.message_count == 10 and state.stream_id == handle.session_id
+    )
     _, result, _ = await play(executor, who, "on", session_id=sid)
     assert result.output == "original"
     assert (await executor.sessions.get_message_count(sid)) == 10
@@ -126,7 +137,14 @@ async def test_branch_from_a_checkpoint_under_a_chosen_id(world: World) -> None:
     )
     assert handle.session_id == "ses_branch" and result.output == "branched"
     lines = told(await history(executor, "ses_branch"))
-    assert lines == ["user: say a", "assistant: [write]", "tool: wrote a", "assistant: said a", "user: x", "assistant: branched"]
+    assert lines == [
+        "user: say a",
+        "assistant: [write]",
+        "tool: wrote a",
+        "assistant: said a",
+        "user: x",
+        "assistant: branched",
+    ]
     assert (await handle.get_state()).custom_state["lines"] == ["a"]
     with pytest.raises(InvalidInputError, match="exists"):
         await executor.execute(who, "x", session_id="ses_branch", branch={"from_session_id": sid})
@@ -151,7 +169,11 @@ async def test_branch_of_a_running_session(world: World) -> None:
     assert result.output == "branched"
     gate.open()
     assert (await result_of(running)).output == "slow"
-    assert told(await history(executor, handle.session_id))[-3:] == ["user: slowly", "user: meanwhile", "assistant: branched"]
+    assert told(await history(executor, handle.session_id))[-3:] == [
+        "user: slowly",
+        "user: meanwhile",
+        "assistant: branched",
+    ]
 
 
 async def test_clone_by_checkpoint(world: World) -> None:
@@ -291,7 +313,7 @@ async def test_delete_leaves_nothing_and_frees_the_id(world: World) -> None:
     assert (await executor.sessions.list_sessions()).sessions == []
     assert await executor.store.query("sessions", sid) == []
     handle, result, chunks = await play(executor, who, "hello", session_id=sid)
-    assert result.output == "new" and [c.sequence for c in chunks][0] == 1
+    assert result.output == "new" and chunks[0].sequence == 1
     assert told(await history(executor, sid)) == ["user: hello", "assistant: new"]
     assert (await handle.get_state()).custom_state["lines"] == []
 

@@ -27,8 +27,10 @@ from tests.support_run import (
 )
 
 from helix import ModelError, ScriptedModel, ToolContext, create_sub_agent_tool
-from helix.core.chunks import StreamChunk
+from helix.core.chunks import StreamChunk, UnknownChunk
+from helix.core.errors import InvalidInputError
 from helix.core.wire import StreamMessage
+from helix.engine.run_stream import RunStream
 from helix.runtime.handle import AgentExecutionHandle
 from helix.stream.handler import create_resumable_stream_handler
 from helix.stream.state import Snapshot, StreamProjector, create_state_projection
@@ -205,7 +207,7 @@ async def test_a_model_that_repeats_itself_within_a_step(world: World) -> None:
             request.callbacks.on_error(ModelError("overloaded \udc80", retryable=True))
             return await super().generate_step(request)
 
-    handle, result, chunks = await play(world.executor(Flaky(["a whole answer"])), agent())
+    _, result, chunks = await play(world.executor(Flaky(["a whole answer"])), agent())
     assert result.output == "a whole answer"
     assert types(chunks) == ["checkpoint_created", "error", "step_discarded", "step_committed", "checkpoint_created"]
     (error,) = of_type(chunks, "error")
@@ -234,6 +236,25 @@ async def test_the_state_can_be_followed(world: World) -> None:
     assert values == [1, 3] and projector.state == (await handle.get_state()).custom_state
 
 
+async def test_waiting_has_an_end(quick_world: World) -> None:
+    gate = Gate()
+    handle = await quick_world.executor([gated(gate, "x")]).execute(agent(), "go")
+    with pytest.raises(TimeoutError):
+        await handle.result(timeout_s=0.01)
+    assert (await handle.get_state()).status == "running"  # waiting is not stopping
+    gate.open()
+    assert (await result_of(handle)).status == "completed"
+
+
+async def test_writers_refuse_what_they_do_not_know(quick_world: World) -> None:
+    executor = quick_world.executor(["x"])
+    handle, _, _ = await play(executor, agent())
+    row = await executor.engine.history.existing(handle.session_id)
+    stream = RunStream(executor.streams, executor.engine.clock, row, row.run_id, row.turn)
+    with pytest.raises(InvalidInputError):
+        stream.put("run", [UnknownChunk(type="hologram")])
+
+
 async def test_server_sent_events_of_a_run(world: World) -> None:
     executor = world.executor(["hello"])
     handle, _, chunks = await play(executor, agent())
@@ -246,7 +267,7 @@ async def test_server_sent_events_of_a_run(world: World) -> None:
     assert (await handler.handle(stream_id=handle.session_id, resume_at=ids[-1])).status == 204
 
 
-@pytest.mark.parametrize("size", [1, 7, 10_000])
+@pytest.mark.parametrize("size", [3, 10_000])
 async def test_text_arrives_whole_whatever_its_pieces(quick_world: World, size: int) -> None:
     text = "Ein Wörterbuch — ".join(map(str, range(300)))
     executor = quick_world.executor(ScriptedModel([text], delta_chars=size))

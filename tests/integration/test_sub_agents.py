@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 from tests.support_run import (
-    QUICK,
     Gate,
     Nothing,
     Text,
@@ -31,7 +29,6 @@ from tests.support_run import (
 )
 
 from helix import Agent, Confirmation, ModelError, ToolContext, create_sub_agent_tool
-from helix.core.chunks import StreamChunk
 from helix.core.errors import CannotResumeError
 from helix.engine.engine import Settings
 from helix.engine.sessions import get_sub_agent_refs_by_type
@@ -83,14 +80,18 @@ async def test_a_child_has_its_own_session(world: World) -> None:
         "finder": [calls(call("write", text="finder"), content="Looking."), finish("blue")],
     }
     executor = world.executor(script)
-    handle, result, chunks = await play(executor, parent(child()), metadata={"a": 1}, user_id="u1", tags=["t"])
+    handle, result, _ = await play(executor, parent(child()), metadata={"a": 1}, user_id="u1", tags=["t"])
     assert result.output == "The boss is done."
     assert (await handle.get_state()).custom_state == {"lines": ["boss"]}
     ref = await only_child(executor, handle.session_id)
     assert (ref.agent_type, ref.parent_tool_call_id, ref.status) == ("finder", "call_0", "completed")
     state = await executor.sessions.get(ref.session_id)
     assert state.custom_state == {"lines": ["finder"]} and state.parent_session_id == handle.session_id
-    assert state.stream_id == handle.session_id and (state.user_id, state.tags, state.metadata) == ("u1", ["t"], {"a": 1})
+    assert state.stream_id == handle.session_id and (state.user_id, state.tags, state.metadata) == (
+        "u1",
+        ["t"],
+        {"a": 1},
+    )
     assert told(await history(executor, ref.session_id))[0] == "user: find it"
     assert told(await history(executor, handle.session_id)) == [
         "user: go",
@@ -142,7 +143,11 @@ async def test_input_is_validated_and_told(world: World) -> None:
     tool = create_sub_agent_tool(child(), Query)
     boss = agent("boss", tools=[tool])
     script = {
-        "boss": [calls(call("subagent__finder", topic="sky", depth="deep")), calls(call("subagent__finder", topic="sky")), "ok"],
+        "boss": [
+            calls(call("subagent__finder", topic="sky", depth="deep")),
+            calls(call("subagent__finder", topic="sky")),
+            "ok",
+        ],
         "finder": [finish("blue")],
     }
     executor = world.executor(script)
@@ -186,7 +191,10 @@ async def test_a_failed_child_is_a_failed_result(world: World) -> None:
 
 async def test_usage_of_children_counts(world: World) -> None:
     used = {"usage": {"prompt_tokens": 10, "completion_tokens": 1, "cost_micros": 5, "calls": 1}}
-    script = {"boss": [calls(ask()) | used, {"content": "done"} | used], "finder": ["text" and {"content": "hm"} | used, finish("x") | used]}
+    script = {
+        "boss": [calls(ask()) | used, {"content": "done"} | used],
+        "finder": [{"content": "hm"} | used, finish("x") | used],
+    }
     executor = world.executor(script)
     handle, result, _ = await play(executor, parent(child()))
     assert (result.usage.calls, result.usage.prompt_tokens, result.usage.cost_micros) == (4, 40, 20)
@@ -239,7 +247,9 @@ async def test_interrupt_reaches_the_child_and_resume_goes_on(world: World) -> N
     again = await handle.resume()
     result, more = await result_of(again), await chunks_of(again)
     assert result.output == "done"
-    assert await only_child(executor, handle.session_id) == ref.model_copy(update={"status": "completed"})  # the same child
+    assert await only_child(executor, handle.session_id) == ref.model_copy(
+        update={"status": "completed"}
+    )  # the same child
     assert (await executor.sessions.get(ref.session_id)).custom_state == {"lines": ["finder"]}
     assert results(await history(executor, handle.session_id)) == ['{"fact":"blue"}', "ok"]
     assert_stream([*chunks, *more])
@@ -389,7 +399,10 @@ async def test_answered_from_another_process(file_world: World) -> None:
 async def test_a_parent_with_a_question_of_its_own_waits_for_both(world: World) -> None:
     ran: list[str] = []
     boss = agent("boss", tools=[create_sub_agent_tool(asking(ran)), a_tool("ask_me", "client")])
-    script = {"boss": [calls(ask(), call("ask_me")), "done"], "finder": [calls(call("pay", text="rent")), finish("paid")]}
+    script = {
+        "boss": [calls(ask(), call("ask_me")), "done"],
+        "finder": [calls(call("pay", text="rent")), finish("paid")],
+    }
     executor = world.executor(script)
     handle, result, _ = await play(executor, boss)
     assert sorted(p.kind for p in result.pending) == ["child", "client"]

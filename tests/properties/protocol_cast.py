@@ -21,7 +21,14 @@ from helix.core.context import ToolContext
 from helix.core.errors import FatalToolError
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, UserMessage
 from helix.core.prompt import FINISH_NUDGE
-from helix.core.steps import AnyStepResult, ErrorStepResult, ParsedSubAgentCall, ParsedToolCall, TextStepResult, ToolCallsStepResult
+from helix.core.steps import (
+    AnyStepResult,
+    ErrorStepResult,
+    ParsedSubAgentCall,
+    ParsedToolCall,
+    TextStepResult,
+    ToolCallsStepResult,
+)
 from helix.core.tools import create_sub_agent_tool, define_tool, tool
 from helix.core.usage import Usage
 from helix.engine.engine import Worst
@@ -117,7 +124,12 @@ def _tool(name: str, on_unknown: Any, *, approval: bool = False, finish_with: bo
 @cache
 def agents() -> dict[str, AnyAgent]:
     config = LLMConfig(model="planned")
-    shared = [_tool("free", "retry"), _tool("once", "skip"), _tool("care", "ask"), _tool("gated", "retry", approval=True)]
+    shared = [
+        _tool("free", "retry"),
+        _tool("once", "skip"),
+        _tool("care", "ask"),
+        _tool("gated", "retry", approval=True),
+    ]
     shared.append(define_tool(name="form", description="Ask the client.", input_schema=Nothing, execute="client"))
     own = [*shared, _tool("fatal", "retry"), _tool("done", "retry", finish_with=True)]
     common: dict[str, Any] = {"system_prompt": "work", "state_schema": Notes, "llm_config": config}
@@ -154,7 +166,9 @@ class Cast:
 
     def _answer(self, request: LLMGenerateInput, history: list[AnyMessage], bought: Purchase) -> AnyStepResult:
         usage = Usage(prompt_tokens=bought.cost * 10, cost_micros=bought.cost, calls=1)
-        at = max((i for i, m in enumerate(history) if isinstance(m, UserMessage) and m.content != FINISH_NUDGE), default=0)
+        at = max(
+            (i for i, m in enumerate(history) if isinstance(m, UserMessage) and m.content != FINISH_NUDGE), default=0
+        )
         plan = history[at].content.split(">") if history and isinstance(history[at], UserMessage) else []
         index = sum(isinstance(m, AssistantMessage) for m in history[at:])
         words = plan[index].split("+") if index < len(plan) else ["end"]
@@ -175,5 +189,7 @@ class Cast:
             elif word not in ("end", "text"):
                 calls.append(ParsedToolCall(id=ident, name=word, arguments={}))
         if calls or children:
-            return ToolCallsStepResult(content=bought.text, tool_calls=calls, sub_agent_calls=children, usage=usage, model="m")
+            return ToolCallsStepResult(
+                content=bought.text, tool_calls=calls, sub_agent_calls=children, usage=usage, model="m"
+            )
         return TextStepResult(content=bought.text, usage=usage, model="m")

@@ -37,7 +37,9 @@ class Checks:
             if session_row is None or session_row.status == "deleting" or self._half_deleted(session_row):
                 continue
             if self.view.told(sid, lineage, count) != told:
-                raise AssertionError(f"checkpoint_forever: {ident} of {sid} holds other messages than when it was written")
+                raise AssertionError(
+                    f"checkpoint_forever: {ident} of {sid} holds other messages than when it was written"
+                )
         self._budgets()
         for stream_id in {k.partition for k in self.world.mirror if k.table == "streams"} - self.torn:
             self._stream(stream_id)
@@ -106,7 +108,9 @@ class Checks:
                 texts[place] += chunk["delta"]
             elif chunk["type"] == "step_committed":
                 if texts[place] not in bought and texts[place]:
-                    raise AssertionError(f"final_is_committed: {stream_id}: step {place} was committed as {texts[place]!r}")
+                    raise AssertionError(
+                        f"final_is_committed: {stream_id}: step {place} was committed as {texts[place]!r}"
+                    )
                 texts[place] += "!"
             elif chunk["type"] == "step_discarded":
                 texts[place] += "x"
@@ -130,13 +134,18 @@ class Checks:
             for _, value in self.world.rows("sessions", sid, "r#"):
                 run = RunRow.model_validate(value)
                 if run.effects != "done":
-                    raise AssertionError(f"effects_once: {run.run_id} of {sid} is {run.status} and its effects never happened")
+                    raise AssertionError(
+                        f"effects_once: {run.run_id} of {sid} is {run.status} and its effects never happened"
+                    )
                 self._end_told(session, run)
             self._family(session)
             self._state(session)
         runs = {value["run_id"] for key, value in self.world.mirror.items() if key.sort.startswith("r#")}
         for budget, draws in self._draws().items():
-            for run_id, draw in draws:  # a zombie of a deleted session may draw still: only a sweep of all draws finds it
+            for (
+                run_id,
+                draw,
+            ) in draws:  # a zombie of a deleted session may draw still: only a sweep of all draws finds it
                 if draw["state"] != "returned" and not (spent["gone"] and run_id not in runs):
                     raise AssertionError(f"budget_exact: a draw of {run_id} from {budget} is never returned: {draw}")
             total = sum(d["amount"] - d.get("returned", 0) for _, d in draws)
@@ -175,7 +184,9 @@ class Checks:
         if run.turn == session.turn and run.status == "completed":
             told = self.view.told(session.session_id, session.lineage, session.count)
             answers = [text for role, text, _ in told if role == "assistant"]
-            shown = "".join(m["chunk"]["delta"] for m in own if m["kind"] == "chunk" and m["chunk"]["type"] == "text_delta")
+            shown = "".join(
+                m["chunk"]["delta"] for m in own if m["kind"] == "chunk" and m["chunk"]["type"] == "text_delta"
+            )
             if answers and answers[-1] not in shown:
                 raise AssertionError(f"final_is_committed: {answers[-1]} of {session.session_id} never came: {shown}")
         head = Head.model_validate([r for _, r in self.world.rows("streams", session.stream_id)][-1]["head"])
@@ -184,7 +195,9 @@ class Checks:
 
     def _family(self, session: SessionRow) -> None:
         """one_child, told_once, parent_wakes."""
-        children = [s for s in self.view.sessions() if s.parent is not None and s.parent.session_id == session.session_id]
+        children = [
+            s for s in self.view.sessions() if s.parent is not None and s.parent.session_id == session.session_id
+        ]
         calls = [(c.parent.run_id, c.parent.call_id) for c in children if c.parent]
         if len(set(calls)) != len(calls):
             raise AssertionError(f"one_child: two children for one call of {session.session_id}: {calls}")
@@ -193,7 +206,9 @@ class Checks:
                 continue
             child = self.view.session(row.child.session_id)
             if child is not None and child.status in FINAL:
-                raise AssertionError(f"parent_wakes: {session.session_id} waits for {child.session_id}, which is {child.status}")
+                raise AssertionError(
+                    f"parent_wakes: {session.session_id} waits for {child.session_id}, which is {child.status}"
+                )
 
     def _state(self, session: SessionRow) -> None:
         """The custom state is what the successful tools in history did, in order."""
@@ -202,6 +217,10 @@ class Checks:
         entries = self.view.history(session.session_id, session.lineage, session.count)
         calls = [e for e in entries if e["kind"] == "call" and e.get("by") == "tool" and e.get("success")]
         wanted = [f"{e['tool_name']} {e['call_id']}" for e in calls]
-        point = next((v for _, v in self.world.rows("sessions", session.session_id, "c#") if v["id"] == session.state_at), None)
+        point = next(
+            (v for _, v in self.world.rows("sessions", session.session_id, "c#") if v["id"] == session.state_at), None
+        )
         if point is None or (point.get("state") or {}).get("log", []) != wanted:
-            raise AssertionError(f"answer_fits_history: state of {session.session_id} is {point}, history says {wanted}")
+            raise AssertionError(
+                f"answer_fits_history: state of {session.session_id} is {point}, history says {wanted}"
+            )

@@ -2,105 +2,27 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import tempfile
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from tests.properties.protocol_cast import Cast
-from tests.properties.protocol_checks import Checks
-from tests.properties.protocol_play import Cloud, Process
-from tests.properties.protocol_watch import Watcher
-from tests.properties.protocol_world import Actor, Fate, InlineExecutor, World
+from hypothesis.stateful import initialize, precondition, rule
+from tests.properties.protocol_base import ProtocolBase
+from tests.properties.protocol_world import Fate
 
-from helix.adapters.memory import MemoryStateStore
 from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.sqlite import SQLiteStateStore
-from helix.core.rows import CallRow, RunRow, SessionRow
+from helix.core.rows import CallRow
 from helix.engine.answers import Confirmation
 from helix.engine.claims import ClaimInput
-from helix.engine.ends import sweep_session
-from helix.engine.money import return_draws
-from helix.ports.state_store import StateStore
 
-SOLO_PLANS = ["text", "free>text", "free+once>text", "care>text", "gated>text", "gated+gated+once>text", "form+free>text"]
-SOLO_PLANS += ["free>free>text", "boom", "free>boom", "fatal+free>text", "done+free", "free+unknown>text"]
-BOSS_PLANS = [*SOLO_PLANS, "kid>text", "kidgate>text", "kidgate+gated>text", "kid+kidform>text", "kidtext+free>text", "kid+once"]
-SESSIONS = {"a": "solo", "b": "boss"}
 SMALL = st.integers(0, 5)
 THEN = st.sampled_from([0, 0, 1, 7, 40, 150])
 FATES: list[Fate] = ["lost", "unanswered", "die_before", "die_after"]
-LIMIT = 6000
+HOLD = st.sampled_from(["free", "once", "care", "gated", "claim_call", "call_result", "claim_step", "stage", "draw"])
+PICKS = st.lists(st.integers(0, 11), min_size=1, max_size=60)
 
 
-class ProtocolMachine(RuleBasedStateMachine):
-    kind = "memory"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.folder: tempfile.TemporaryDirectory[str] | None = None
-        self.world = World(self._store())
-        self.cast = Cast(self.world, lambda start: self.watcher.started(start))
-        self.watcher = Watcher(self.world, self.cast)
-        self.checks = Checks(self.world, self.cast, self.watcher)
-        self.processes = [Process(self.world, self.cast, name) for name in ("P0", "P1")]
-        self.cloud = Cloud(self.world, self.cast)
-        self.agents = dict(SESSIONS)
-        self.copies = 0
-        self.sick = False
-        self.log = Listener(self.world)
-        logging.getLogger("helix").addHandler(self.log)
-        self.level = logging.getLogger("helix").level
-        logging.getLogger("helix").propagate = False
-
-    def _store(self) -> StateStore:
-        if self.kind == "memory":
-            return MemoryStateStore()
-        base = "/dev/shm" if os.path.isdir("/dev/shm") else None
-        self.folder = tempfile.TemporaryDirectory(dir=base)
-        store = SQLiteStateStore(Path(self.folder.name) / "helix.db", synchronous="NORMAL")
-        store._thread.shutdown()
-        store._thread = InlineExecutor()  # type: ignore[assignment]
-        return store
-
-    # --- helpers --------------------------------------------------------------------------------------------------
-
-    def say(self, text: str) -> None:
-        self.world.trace.append(f"{self.world.clock.now() - 1_000_000:.1f} {text}")
-
-    def after(self, then: int = 0) -> None:
-        """Let everybody go on for `then` calls, then judge."""
-        self._everybody(then)
-        self.cloud.tick()
-        try:
-            self.checks.always()
-        except AssertionError:
-            self.sick = True
-            raise
-
-    def process(self, n: int) -> Process:
-        return self.processes[n % 2]
-
-    def target(self, n: int) -> str:
-        names = sorted(self.agents)
-        return names[n % len(names)]
-
-    def agent(self, session_id: str) -> Any:
-        return self.cast.agents[self.agents[session_id]]
-
-    def plan(self, session_id: str, n: int) -> str:
-        plans = SOLO_PLANS if self.agents[session_id] == "solo" else BOSS_PLANS
-        return plans[n % len(plans)]
-
-    def live(self) -> list[Actor]:
-        return [a for a in self.world.actors if not a.dead and a.busy()]
-
-    def sessions(self) -> list[SessionRow]:
-        return list(self.watcher.view.sessions())
-
+class ProtocolMachine(ProtocolBase):
     # --- verbs ----------------------------------------------------------------------------------------------------
 
     @initialize(money=st.sampled_from([10_000, 10_000, 10_000, 30]), tokens=st.sampled_from([100_000, 100_000, 300]))
@@ -123,7 +45,13 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.cloud.claim(self.cast.solo, "a", ClaimInput("execute", self.plan("a", plan)))
         self.after(then)
 
-    @rule(p=SMALL, s=SMALL, mode=st.sampled_from(["continue", "continue", "with_message"]), plan=st.integers(0, 30), then=THEN)
+    @rule(
+        p=SMALL,
+        s=SMALL,
+        mode=st.sampled_from(["continue", "continue", "with_message"]),
+        plan=st.integers(0, 30),
+        then=THEN,
+    )
     def resume(self, p: int, s: int, mode: str, plan: int, then: int = 0) -> None:
         sid = self.target(s)
         message = self.plan(sid, plan) if mode == "with_message" else None
@@ -164,7 +92,14 @@ class ProtocolMachine(RuleBasedStateMachine):
             self.cloud.claim(self.agent(sid), sid, ClaimInput("from_checkpoint", plan, checkpoint_id=point))
         self.after(then)
 
-    @rule(p=SMALL, n=SMALL, verdict=st.sampled_from(["approve", "approve", "deny", "data"]), twice=st.booleans(), old=st.booleans(), then=THEN)
+    @rule(
+        p=SMALL,
+        n=SMALL,
+        verdict=st.sampled_from(["approve", "approve", "deny", "data"]),
+        twice=st.booleans(),
+        old=st.booleans(),
+        then=THEN,
+    )
     def answer(self, p: int, n: int, verdict: str, twice: bool, old: bool, then: int = 0) -> None:
         """Any call that waits (or, now and then, one that was answered long ago)."""
         asked: list[tuple[str, str]] = []
@@ -189,13 +124,6 @@ class ProtocolMachine(RuleBasedStateMachine):
             else:
                 self.cloud.answer(self.agent(sid), sid, confirmation)
         self.after(then)
-
-    def _root(self, session_id: str) -> str:
-        session = self.watcher.view.session(session_id)
-        while session is not None and session.parent is not None:
-            session_id = session.parent.session_id
-            session = self.watcher.view.session(session_id)
-        return session_id
 
     @rule(p=SMALL, s=SMALL, how=SMALL, plan=st.integers(0, 30), then=THEN)
     def go_on(self, p: int, s: int, how: int, plan: int, then: int = 0) -> None:
@@ -300,14 +228,6 @@ class ProtocolMachine(RuleBasedStateMachine):
         """Everybody goes on, first come, first served."""
         self.after(calls)
 
-    def _everybody(self, calls: int) -> None:
-        for _ in range(calls):
-            self.cloud.tick()
-            choices = self.world.choices()
-            if not choices:
-                break
-            self.world.open(choices[0])
-
     @rule(n=SMALL, fate=st.sampled_from(FATES))
     def accident(self, n: int, fate: Fate) -> None:
         choices = [c for c in self.world.choices() if fate != "unanswered" or c.kind == "write"]
@@ -319,11 +239,6 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.world.open(call, fate)
         self._restart()
         self.after()
-
-    def _restart(self) -> None:
-        for n, process in enumerate(self.processes):
-            if process.actor.dead:
-                self.processes[n] = Process(self.world, self.cast, f"{process.actor.name}'")
 
     @rule(n=SMALL, then=THEN)
     def crash(self, n: int, then: int = 0) -> None:
@@ -386,92 +301,92 @@ class ProtocolMachine(RuleBasedStateMachine):
         self.world.advance(seconds)
         self.after(then)
 
-    # --- the end --------------------------------------------------------------------------------------------------
+    # --- accidents that need company ------------------------------------------------------------------------------
 
-    def teardown(self) -> None:
-        try:
-            if not self.sick and not self.world.violations:
-                self.drain()
-                self.checks.at_rest()
-        finally:
-            logging.getLogger("helix").removeHandler(self.log)
-            logging.getLogger("helix").propagate = True
-            if os.environ.get("HELIX_TRACE"):
-                Path(os.environ["HELIX_TRACE"]).write_text("\n".join(self.world.trace))
-            self.world.close()
-            if self.folder is not None:
-                self.folder.cleanup()
+    @rule(s=SMALL, verbs=st.lists(st.tuples(SMALL, SMALL), min_size=2, max_size=4), picks=PICKS)
+    def volley(self, s: int, verbs: list[tuple[int, int]], picks: list[int]) -> None:
+        """Several callers at once want something of one session, and their store calls cross."""
+        for verb, n in verbs:
+            match verb:
+                case 0:
+                    self.execute(p=n, s=s, plan=n)
+                case 1:
+                    self.go_on(p=n, s=s, how=n, plan=n)
+                case 2 | 3:
+                    self.answer(p=n, n=s, verdict=["approve", "deny", "data"][n % 3], twice=True, old=False)
+                case 4:
+                    self.resume(p=n, s=s, mode="with_message", plan=n)
+                case _:
+                    self.interrupt(p=n, s=s)
+        self.interleave(picks)
 
-    def drain(self) -> None:
-        """Every delivery arrives, time passes, and whoever opens a session sweeps it; then nothing may be left to do."""
-        self.say("drain")
-        for actor in self.world.actors:
-            actor.frozen = False
-        for turn in range(LIMIT):
-            self.cloud.tick()
-            if choices := self.world.choices():
-                self.world.open(choices[0])
-                self._restart()
-            elif self.live() or any(e.again for e in self.cloud.executions.values()):
-                self.world.advance(0.5)
-            elif not self._sweep():
-                return
-        busy = [a.name for a in self.live()]
-        raise AssertionError(f"never_stuck: {busy} after {turn} more calls; {[(s.session_id, s.status) for s in self.sessions()]}")
+    @rule(n=SMALL, calls=st.sampled_from([1, 10, 40, 150]), hold=HOLD, picks=PICKS)
+    def zombie(self, n: int, calls: int, hold: str, picks: list[int]) -> None:
+        """A process stands still until its lease has lapsed, another takes its sessions over, and then it goes on."""
+        process = self.processes[n % 2]
+        self.until(lambda: [c for c in self.world.pending if c.name.startswith(hold) and c.actor is process.actor])
+        if not process.actor.busy():
+            return
+        self.say(f"zombie {process.actor.name}")
+        process.actor.frozen = True
+        self.world.advance(16)
+        for session_id in sorted(self.agents):
+            view = self.watcher.view.session(session_id)
+            if view is not None and view.status == "running" and view.lease_owner is not None:
+                self.resume(p=n + 1, s=sorted(self.agents).index(session_id), mode="continue", plan=n)
+        self.after(calls)
+        process.actor.frozen = False
+        self.interleave(picks)
 
-    def _sweep(self) -> bool:
-        """What `sweep` and whoever opens a session would do next; False if there is nothing to do."""
-        process = self.processes[0]
-        executor, now = process.executor, self.world.clock.now()
-        for session in self.sessions():
-            sid = session.session_id
-            agent = self.cast.agents[session.agent_type]
-            if session.status == "deleting" and session.parent is None:
-                process.do(executor.delete(sid))
-                return True
-            if session.status == "running" and session.lease_owner is None:
-                if session.run_id not in self.cloud.executions:
-                    self.cloud.start(sid, session.run_id, session.agent_type, session.step + 1)
-                    return True
-            elif session.status == "running":
-                self.say(f"sweep {sid}")
-                if session.lease_expires >= now:
-                    self.world.advance(session.lease_expires - now + 0.5)
-                else:
-                    process.do(executor.resume(agent, sid))
-                return True
-        for session in self.sessions():
-            agent = self.cast.agents[session.agent_type]
-            rows = list(self.world.rows("sessions", session.session_id, "r#"))
-            if any(value["status"] != "running" and value.get("effects") != "done" for _, value in rows):
-                self.say(f"sweep effects of {session.session_id}")
-                process.do(self._effects(process, agent, session.session_id))
-                return True
-            for run in (RunRow.model_validate(value) for _, value in rows):  # a worker died between its draw and the rest
-                if any(v["state"] == "open" for _, v in self.world.rows("control", f"run#{run.run_id}")):
-                    process.do(return_draws(executor.engine, session, run))
-                    return True
-        return False
+    @rule(late=st.booleans(), hold=HOLD, picks=PICKS, seconds=st.sampled_from([0.0, 0.0, 22.0]))
+    def double(self, late: bool, hold: str, picks: list[int], seconds: float) -> None:
+        """Every delivery that is under way is delivered once more, and the two cross."""
+        self.until(lambda: [c for c in self.world.pending if c.name.startswith(hold) and c.actor.deadline is not None])
+        for execution in list(self.cloud.executions.values()):
+            for delivered in list(execution.deliveries):
+                self.cloud.deliver(execution, delivered.payload)
+                delivered.actor.frozen = late
+        if seconds:
+            self.world.advance(seconds)
+        self.interleave(picks)
+        for execution in self.cloud.executions.values():
+            for delivered in execution.deliveries:
+                delivered.actor.frozen = False
+        self.interleave(picks)
 
-    async def _effects(self, process: Process, agent: Any, sid: str) -> None:
-        executor = process.executor
-        for claimed in await sweep_session(executor.engine, agent, sid, executor._delivery()):
-            executor._start(executor._agent_named(claimed.session.agent_type), claimed, executor._delivery())
+    @rule(s=SMALL, p=SMALL, plan=st.integers(0, 30), how=st.sampled_from(["abort", "late"]), hold=HOLD, picks=PICKS)
+    def slow_tool(self, s: int, p: int, plan: int, how: str, hold: str, picks: list[int]) -> None:
+        """The run ends while its tools are at work, and somebody goes on before they are back."""
+        self.world.held = self.until(lambda: [c for c in self.world.pending if c.name.startswith(hold)])
+        if how == "late":
+            self.interrupt(p=p, s=s, then=20)
+            for execution in list(self.cloud.executions.values()):
+                if execution.phase[0] == "tools":
+                    self.cloud.deliver(execution, ("model", execution.phase[1] + 1))
+        else:
+            self.abort(p=p, s=s)
+        self.after(40)
+        for session_id in sorted(self.agents):
+            self.execute(p=p + 1, s=sorted(self.agents).index(session_id), plan=plan)
+        self.interleave(picks[: len(picks) // 2])
+        self.world.held = []
+        self.interleave(picks)
 
+    @rule(n=SMALL, picks=PICKS)
+    def answers(self, n: int, picks: list[int]) -> None:
+        """Several people answer the same question differently, at once."""
+        self.until(lambda: [v for v in self.world.mirror.values() if v.get("state") == "asked"])
+        for i, verdict in enumerate(["approve", "deny", "data"]):
+            self.answer(p=n + i, n=n if i < 2 else n + 1, verdict=verdict, twice=i == 0, old=False)
+        self.interleave(picks)
 
-class Listener(logging.Handler):
-    """A run that stops with an error that is no accident is a defect, although the executor survives it."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(logging.ERROR)
-        self.world = world
-
-    def emit(self, record: logging.LogRecord) -> None:
-        from helix.core.errors import CallerError, StoreError
-
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None and not isinstance(error, (StoreError, CallerError)):
-            self.world.violations.append(f"unexpected: {record.getMessage()}: {type(error).__name__} {error}")
+    def until(self, there: Callable[[], list[Any]], calls: int = 80) -> list[Any]:
+        """Let everybody go on until something is there, or for so many calls."""
+        for _ in range(calls):
+            if there() or not self.world.choices():
+                break
+            self._everybody(1)
+        return there()
 
 
 def machine_on(kind: str) -> type[ProtocolMachine]:

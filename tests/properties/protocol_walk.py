@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.properties.protocol_machine import FATES, ProtocolMachine, machine_on
 
+HOLDS = ["free", "once", "care", "gated", "claim_call", "call_result", "claim_step", "stage", "draw"]
 Act = Callable[[ProtocolMachine, Random], None]
 
 
@@ -56,7 +57,7 @@ def _copy(m: ProtocolMachine, rng: Random) -> None:
 
 
 def _interleave(m: ProtocolMachine, rng: Random) -> None:
-    m.interleave(picks=[rng.randrange(12) for _ in range(rng.randrange(1, 60))])
+    m.interleave(picks=picks(rng))
 
 
 def _one(m: ProtocolMachine, rng: Random) -> None:
@@ -78,6 +79,28 @@ def _late(m: ProtocolMachine, rng: Random) -> None:
         m.late_delivery(n=small(rng), step=rng.randrange(1, 5), then=then(rng))
 
 
+def picks(rng: Random) -> list[int]:
+    return [rng.randrange(12) for _ in range(rng.randrange(1, 60))]
+
+
+def hold(rng: Random) -> str:
+    return rng.choice(HOLDS)
+
+
+def _volley(m: ProtocolMachine, rng: Random) -> None:
+    m.volley(s=small(rng), verbs=[(small(rng), small(rng)) for _ in range(rng.randrange(2, 5))], picks=picks(rng))
+
+
+def _double(m: ProtocolMachine, rng: Random) -> None:
+    m.double(late=rng.random() < 0.5, hold=hold(rng), picks=picks(rng), seconds=rng.choice([0.0, 0.0, 22.0]))
+
+
+def _slow_tool(m: ProtocolMachine, rng: Random) -> None:
+    m.slow_tool(
+        s=small(rng), p=small(rng), plan=plan(rng), how=rng.choice(["abort", "late"]), hold=hold(rng), picks=picks(rng)
+    )
+
+
 ACTS: list[tuple[int, Act]] = [
     (8, _execute),
     (6, lambda m, rng: m.execute_in_the_cloud(plan=plan(rng), then=then(rng))),
@@ -88,6 +111,11 @@ ACTS: list[tuple[int, Act]] = [
     (4, lambda m, rng: m.interrupt(p=small(rng), s=small(rng), then=then(rng))),
     (2, lambda m, rng: m.abort(p=small(rng), s=small(rng), then=then(rng))),
     (12, lambda m, rng: m.go_on(p=small(rng), s=small(rng), how=small(rng), plan=plan(rng), then=then(rng))),
+    (8, _volley),
+    (5, lambda m, rng: m.zombie(n=small(rng), calls=rng.choice([1, 10, 40, 150]), hold=hold(rng), picks=picks(rng))),
+    (5, _double),
+    (5, _slow_tool),
+    (5, lambda m, rng: m.answers(n=small(rng), picks=picks(rng))),
     (2, _copy),
     (1, lambda m, rng: m.delete(p=small(rng), s=small(rng), sure=0, then=then(rng))),
     (1, lambda m, rng: m.raise_limit(more=rng.randrange(10, 1000))),
@@ -104,7 +132,9 @@ ACTS: list[tuple[int, Act]] = [
 ]
 
 
-def walk(seed: int, kind: str = "memory", acts: int = 60, watch: Callable[[ProtocolMachine], Any] | None = None) -> None:
+def walk(
+    seed: int, kind: str = "memory", acts: int = 60, watch: Callable[[ProtocolMachine], Any] | None = None
+) -> None:
     """One world, `acts` random acts, then everything to rest. Raises what is violated."""
     rng = Random(seed)
     machine = machine_on(kind)()
@@ -114,7 +144,7 @@ def walk(seed: int, kind: str = "memory", acts: int = 60, watch: Callable[[Proto
     weights = [weight * rng.choice([0, 1, 1, 4]) for weight, _ in ACTS]
     weights[0], weights[1] = max(weights[0], 4), max(weights[1], 4)
     try:
-        machine.budgets(money=rng.choice([10_000, 10_000, 10_000, 60]), tokens=rng.choice([100_000, 100_000, 600]))
+        machine.budgets(money=rng.choice([10_000, 10_000, 60, 17]), tokens=rng.choice([100_000, 100_000, 600]))
         for act in rng.choices([act for _, act in ACTS], weights, k=acts):
             act(machine, rng)
     except BaseException:

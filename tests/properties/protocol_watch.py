@@ -46,7 +46,9 @@ class View:
             for index in range(first, end):
                 entry = self.get(session_id, message_sort(owner, index))
                 if entry is None:
-                    raise AssertionError(f"pairs_whole: message {index} of {session_id} ({lineage}, {count}) is not there")
+                    raise AssertionError(
+                        f"pairs_whole: message {index} of {session_id} ({lineage}, {count}) is not there"
+                    )
                 found.append(entry)
         return found
 
@@ -133,7 +135,11 @@ class Watcher:
         elif now.status != was.status:
             if now.status != "deleting" and (was.status != "running" or now.status not in ENDS):
                 self.wrong("legal_transitions", f"{name} of {sid}: {was.status} -> {now.status}")
-            elif now.status == "deleting" and was.status == "running" and not 0 < was.lease_expires < self.world.clock.now():
+            elif (
+                now.status == "deleting"
+                and was.status == "running"
+                and not 0 < was.lease_expires < self.world.clock.now()
+            ):
                 self.wrong("legal_transitions", f"{sid} was deleted while it ran")
         run = self.view.get(sid, run_sort(now.run_id)) if now.run_id else None
         if now.status != "deleting" and run is not None and run["status"] != now.status:
@@ -143,7 +149,9 @@ class Watcher:
             self.wrong("interrupt_own_run", f"{sid} was interrupted without a stop of its run")
         if now.count > was.count and now.run_id == was.run_id and now.open is None and was.open is not None:
             if was.open.base != was.count:
-                self.wrong("answer_fits_history", f"{sid}: a step at {was.open.base} was folded onto {was.count} messages")
+                self.wrong(
+                    "answer_fits_history", f"{sid}: a step at {was.open.base} was folded onto {was.count} messages"
+                )
             if any(row is None or row.state != "done" for row in self.view.open_calls(was)):
                 self.wrong("pairs_whole", f"{sid}: step {was.open.step} was folded before all its calls were done")
 
@@ -185,6 +193,9 @@ class Watcher:
                 self._staged(name, place, after, was)
             return
         row = CallRow.model_validate(after)
+        running = was is not None and (was["status"], was["run_id"]) == ("running", row.run_id)
+        if name == "claim_call" and row.state == "claimed" and row.run_id and not running:
+            self.wrong("zombie_invisible", f"{place} was claimed by {row.run_id}, which does not run")
         if before is None:
             return
         old = CallRow.model_validate(before)
@@ -192,7 +203,10 @@ class Watcher:
             return
         now = self.world.clock.now()
         if old.state == "done":
-            self.wrong("result_immutable", f"{name} replaced the result of {place}: {old.by} {old.content} -> {row.by} {row.content}")
+            self.wrong(
+                "result_immutable",
+                f"{name} replaced the result of {place}: {old.by} {old.content} -> {row.by} {row.content}",
+            )
         elif old.state == "asked" and row.by != "close" and row.state not in ("approved", "done"):
             self.wrong("first_answer_wins", f"{name}: {place} asked -> {row.state}")
         elif old.state == "asked" and old.ask == "unknown" and row.state == "approved":
@@ -208,13 +222,21 @@ class Watcher:
             if name == "release_call" and row.state == "approved":
                 self._released(place, old)
                 return
-            mine = row.state == "done" and row.owner == old.owner and row.claim == old.claim and row.by in ("tool", "plan")
+            mine = (
+                row.state == "done" and row.owner == old.owner and row.claim == old.claim and row.by in ("tool", "plan")
+            )
             if not mine and row.by != "close" and not (dead and taken[policy or "skip"]):
-                self.wrong("no_finished_tool_again", f"{name}: {place} claimed by {old.owner} -> {row.state} {row.by} {row.owner}")
+                self.wrong(
+                    "no_finished_tool_again",
+                    f"{name}: {place} claimed by {old.owner} -> {row.state} {row.by} {row.owner}",
+                )
 
     def _released(self, place: str, old: CallRow) -> None:
         """A claim given back: its tool never started."""
-        if any(s.key.endswith(f"/{old.call_id}") and s.key.startswith(place.split()[0] + "/") for s in self.cast.ghost.started):
+        if any(
+            s.key.endswith(f"/{old.call_id}") and s.key.startswith(place.split()[0] + "/")
+            for s in self.cast.ghost.started
+        ):
             lineage = int(place.split("#")[1])
             if any(s.key == f"{place.split()[0]}/{lineage}/{old.call_id}" for s in self.cast.ghost.started):
                 self.wrong("no_finished_tool_again", f"{place} was given back after its tool started")
@@ -237,7 +259,9 @@ class Watcher:
         key = start.key
         sid, lineage, call_id = key.split("/")
         rows = [v for s, v in self.world.rows("sessions", sid, f"m#{int(lineage):06d}") if v.get("call_id") == call_id]
-        done = [v for v in rows if v["state"] == "done" and v.get("by") in ("tool", "answer", "child", "policy", "plan")]
+        done = [
+            v for v in rows if v["state"] == "done" and v.get("by") in ("tool", "answer", "child", "policy", "plan")
+        ]
         if done:
             self.wrong("no_finished_tool_again", f"{start.tool} {key} starts after its result ({done[0].get('by')})")
         before = [s for s in self.cast.ghost.started if s.key == key]
@@ -247,7 +271,9 @@ class Watcher:
                 self.wrong("no_finished_tool_again", f"{start.tool} {key} starts {len(before) + 1} times")
         for other in before:
             if not other.over and other.actor is not None and not other.actor.dead and not other.actor.frozen:
-                self.wrong("no_finished_tool_again", f"{start.tool} {key} starts while {other.actor.name} still runs it")
+                self.wrong(
+                    "no_finished_tool_again", f"{start.tool} {key} starts while {other.actor.name} still runs it"
+                )
         for row in rows:
             deadline = row.get("deadline")
             if row["state"] == "claimed" and deadline is not None and deadline < self.world.clock.now():

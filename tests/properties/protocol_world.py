@@ -18,7 +18,20 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from helix.core.errors import StoreError
-from helix.ports.state_store import Check, Delete, Key, Operation, Put, Row, StateStore, Table, Update, Value, Watch, updated
+from helix.ports.state_store import (
+    Check,
+    Delete,
+    Key,
+    Operation,
+    Put,
+    Row,
+    StateStore,
+    Table,
+    Update,
+    Value,
+    Watch,
+    updated,
+)
 
 # go: do it. lost: not done, StoreError. unanswered: done, StoreError. die_before, die_after: the process dies there.
 Fate = Literal["go", "lost", "unanswered", "die_before", "die_after"]
@@ -116,6 +129,7 @@ class World:
         self.inner = store
         self.store = GatedStore(self)
         self.pending: list[Call] = []
+        self.held: list[Call] = []  # calls that nobody lets through for the moment
         self.actors: list[Actor] = []
         self.mirror: dict[Key, Value] = {}
         self.observers: list[Observer] = []
@@ -175,7 +189,7 @@ class World:
             self.pending.remove(call)
 
     def choices(self) -> list[Call]:
-        return [call for call in self.pending if not call.actor.frozen]
+        return [call for call in self.pending if not call.actor.frozen and call not in self.held]
 
     def open(self, call: Call, fate: Fate = "go") -> None:
         if fate != "go":

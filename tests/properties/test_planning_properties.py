@@ -36,9 +36,7 @@ TOOL_CALLS = st.builds(
     arguments=ARGUMENTS,
     malformed=st.sampled_from([None, None, "{"]),
 )
-CHILD_CALLS = st.builds(
-    ParsedSubAgentCall, id=IDS, agent_type=st.sampled_from(["finder", "nobody"]), input=ARGUMENTS
-)
+CHILD_CALLS = st.builds(ParsedSubAgentCall, id=IDS, agent_type=st.sampled_from(["finder", "nobody"]), input=ARGUMENTS)
 
 
 @st.composite
@@ -73,7 +71,9 @@ def test_every_call_has_exactly_one_fate(result: ToolCallsStepResult, used: set[
 @given(results(), st.sets(IDS))
 def test_the_end_is_an_output_and_nothing_left_to_do(result: ToolCallsStepResult, used: set[str]) -> None:
     made = plan(result, used)
-    assert made.is_terminal == (made.finish is not None and not made.pending_tool_calls and not made.pending_sub_agent_calls)
+    assert made.is_terminal == (
+        made.finish is not None and not made.pending_tool_calls and not made.pending_sub_agent_calls
+    )
     assert not (made.missed and made.finish is not None)
     acknowledged = [s for s in made.settled.values() if s.success]
     assert len(acknowledged) == (1 if made.finish else 0)
@@ -91,9 +91,7 @@ def test_every_fold_decides_and_runs_end(
 ) -> None:
     """Beyond the limit of steps plus misses nothing goes on."""
     who = WHO if with_output else agent(tools=WHO.tools)
-    made = plan_step_processing(
-        result, output_schema=who.output_schema, tools=who.find_tool, used_call_ids=()
-    )
+    made = plan_step_processing(result, output_schema=who.output_schema, tools=who.find_tool, used_call_ids=())
     assert made.assistant_message_plan is not None
     requests = made.assistant_message_plan.tool_calls
     row = AssistantRow(

@@ -21,8 +21,7 @@ from helix.core.messages import (
     is_tool_result_message,
     strip_thinking,
 )
-from helix.core.rows import AssistantRow, CallRow, UserRow, message_of, parse_entry
-from helix.core.rows import entry_value
+from helix.core.rows import AssistantRow, CallRow, UserRow, entry_value, message_of, parse_entry
 
 ADAPTER: TypeAdapter[AnyMessage] = TypeAdapter(Message)
 CONVERSATION: list[AnyMessage] = [
@@ -43,7 +42,11 @@ def test_the_union_is_told_apart_by_role(message: AnyMessage) -> None:
 
 
 def test_unknown_fields_and_roles_are_errors() -> None:
-    for wrong in ({"role": "user", "content": "x", "contant": "y"}, {"role": "robot", "content": "x"}, {"content": "x"}):
+    for wrong in (
+        {"role": "user", "content": "x", "contant": "y"},
+        {"role": "robot", "content": "x"},
+        {"content": "x"},
+    ):
         with pytest.raises(ValidationError):
             ADAPTER.validate_python(wrong)
 
@@ -63,7 +66,10 @@ def test_strip_thinking_keeps_the_message() -> None:
 
 def test_results_by_call_id_in_order() -> None:
     second = ToolResultMessage(tool_call_id="b", tool_name="t", content="2")
-    assert list(get_tool_results_from_messages([*CONVERSATION, second]).items()) == [("c", CONVERSATION[3]), ("b", second)]
+    assert list(get_tool_results_from_messages([*CONVERSATION, second]).items()) == [
+        ("c", CONVERSATION[3]),
+        ("b", second),
+    ]
 
 
 def test_rows_become_messages_with_ids_of_their_place() -> None:

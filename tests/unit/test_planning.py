@@ -221,7 +221,12 @@ def test_results_as_content() -> None:
 def test_a_call_row_tells_its_value_and_error() -> None:
     row = CallRow(call_id="c", tool_name="t", step=1, state="done", content="7", success=True)
     assert call_value(row) == 7 and call_value(row.model_copy(update={"plain": True})) == "7"
-    for content, error in (('{"error":"no"}', "no"), ('{"status":"unknown","reason":"lost"}', "lost"), ("cut", "cut"), ("", "failed")):
+    for content, error in (
+        ('{"error":"no"}', "no"),
+        ('{"status":"unknown","reason":"lost"}', "lost"),
+        ("cut", "cut"),
+        ("", "failed"),
+    ):
         assert call_error(row.model_copy(update={"content": content})) == error
 
 
@@ -250,4 +255,6 @@ def test_results_that_can_be_stored_are_left_alone() -> None:
     nan = storable(
         ToolCallsStepResult(sub_agent_calls=[ParsedSubAgentCall(id="x", agent_type="f", input={"a": [float("inf")]})])
     )
-    assert isinstance(nan, ToolCallsStepResult) and nan.sub_agent_calls[0].malformed and not nan.sub_agent_calls[0].input
+    assert (
+        isinstance(nan, ToolCallsStepResult) and nan.sub_agent_calls[0].malformed and not nan.sub_agent_calls[0].input
+    )

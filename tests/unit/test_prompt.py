@@ -59,12 +59,30 @@ def test_history_is_not_changed() -> None:
 
 
 def test_whole_pairs_are_left_alone() -> None:
-    history = [USER, ask("a", "b"), result("a"), result("b"), AssistantMessage(content="done"), USER, ask("c"), result("c")]
+    history = [
+        USER,
+        ask("a", "b"),
+        result("a"),
+        result("b"),
+        AssistantMessage(content="done"),
+        USER,
+        ask("c"),
+        result("c"),
+    ]
     assert repair_pairs(history) == history
 
 
 def test_broken_pairs_are_repaired() -> None:
-    broken = [result("stray"), USER, ask("a", "b", "c"), result("c", "1"), USER, result("a", "2"), result("a", "3"), ask("d")]
+    broken = [
+        result("stray"),
+        USER,
+        ask("a", "b", "c"),
+        result("c", "1"),
+        USER,
+        result("a", "2"),
+        result("a", "3"),
+        ask("d"),
+    ]
     repaired = repair_pairs(broken)
     assert_paired(repaired)
     contents = [m.content for m in repaired if isinstance(m, ToolResultMessage)]
@@ -75,5 +93,10 @@ def test_broken_pairs_are_repaired() -> None:
 
 def test_tools_in_a_stable_order_finish_last() -> None:
     tools = [a_tool(name, lambda given, ctx: "") for name in ("b", "a", "c")]
-    assert [t.name for t in build_effective_tools(agent(tools=tools, output_schema=Answer))] == ["b", "a", "c", "__finish__"]
+    assert [t.name for t in build_effective_tools(agent(tools=tools, output_schema=Answer))] == [
+        "b",
+        "a",
+        "c",
+        "__finish__",
+    ]
     assert [t.name for t in build_effective_tools(agent(tools=tools))] == ["b", "a", "c"]

@@ -118,6 +118,12 @@ class History:
             found.extend(parse_entry(r.value) for r in rows)
         return found
 
+    async def read_messages(self, session_id: str, row: LineageRow, start: int, count: int) -> list[AnyMessage]:
+        """Messages `start` to `count` of the lineage, each with the id of the place where it was written."""
+        owners = [owner for owner, first, end in spans(row, start, count) for _ in range(first, end)]
+        entries = await self.entries(session_id, row, start, count)
+        return [message_of(e, owner, start + i) for i, (e, owner) in enumerate(zip(entries, owners, strict=True))]
+
     async def open_rows(self, session: SessionRow) -> OpenRows | None:
         """The session's open step as stored, or None if there is none."""
         if session.open is None:
@@ -157,9 +163,9 @@ class History:
         have = len(known.messages)
         if have < session.count:
             row = await self.lineage(session.session_id, session.lineage)
-            entries = await self.entries(session.session_id, row, have, session.count)
+            found = await self.read_messages(session.session_id, row, have, session.count)
             if have == len(known.messages):
-                self._extend(known, session.lineage, entries)
+                self._extend(known, found)
         if len(known.messages) > session.count:
             return known.messages[: session.count]
         return known.messages
@@ -173,11 +179,10 @@ class History:
         """Rows that a commit just made history, at `base`: saves the next call from reading them back."""
         known = self._known.get((session.session_id, session.created_at, session.lineage))
         if known is not None and len(known.messages) == base:
-            self._extend(known, session.lineage, entries)
+            self._extend(known, [message_of(entry, session.lineage, base + i) for i, entry in enumerate(entries)])
 
-    def _extend(self, known: _Known, lineage: int, entries: Sequence[AnyEntry]) -> None:
-        for entry in entries:
-            message = message_of(entry, lineage, len(known.messages))
+    def _extend(self, known: _Known, messages: Sequence[AnyMessage]) -> None:
+        for message in messages:
             known.messages.append(message)
             if isinstance(message, AssistantMessage):
                 known.call_ids.update(call.id for call in message.tool_calls)

@@ -258,8 +258,8 @@ async def _heartbeat(engine: Engine, session: SessionRow, delivery: Delivery) ->
     task = asyncio.get_running_loop().create_task(beat())
     try:
         yield
-    except asyncio.CancelledError:
-        if lost:
+    except (asyncio.CancelledError, Exception) as error:
+        if lost and isinstance(error, asyncio.CancelledError):
             main.uncancel()
             raise LostLeaseError(session.run_id) from None
         with contextlib.suppress(Exception):
@@ -281,7 +281,7 @@ class LostLeaseError(StoreError):
 
 
 async def _let_go(engine: Engine, session: SessionRow, delivery: Delivery) -> None:
-    """A worker that is told to stop gives its lease back at once, so that nobody waits for it to lapse."""
+    """A worker that stops gives its lease back at once, so that nobody waits for it to lapse."""
     when = When(equal={"run_id": session.run_id, "status": "running", "lease_owner": delivery.owner})
     update = Update(session_key(session.session_id), set={"lease_expires": engine.clock.now() - 1}, when=when)
     with contextlib.suppress(ConditionFailedError):

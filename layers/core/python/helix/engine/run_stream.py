@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
-from helix.core.chunks import ChunkBase
-from helix.core.errors import StoreError
+from helix.core.chunks import ChunkBase, UnknownChunk
+from helix.core.errors import InvalidInputError, StoreError
 from helix.core.rows import SessionRow
 from helix.core.sequencer import Mark, StreamRecord
 from helix.ports.clock import Clock
@@ -56,7 +56,10 @@ class RunStream:
         status: str | None = None,
         error: str | None = None,
     ) -> None:
-        """Add chunks of one writer; their envelope is filled in here. They are flushed soon; `flush` waits for it."""
+        """Add chunks of one writer; their envelope is filled in here. They are flushed soon; `flush` waits for it. A chunk
+        of an unknown type is refused: that is for readers."""
+        if any(isinstance(chunk, UnknownChunk) for chunk in chunks):
+            raise InvalidInputError(f"chunks {chunks!r} are not all of a known type")
         add = partial(self._put, kind, chunks, step, attempt, call_id, version, mark, last, status, error)
         if threading.get_ident() == self._thread:
             add()

@@ -13,7 +13,7 @@ from helix.core.errors import CheckpointNotFoundError, InvalidInputError, Sessio
 from helix.core.json import JsonObject, JsonValue, text_size
 from helix.core.messages import AnyMessage, Record, strip_thinking
 from helix.core.prompt import repair_pairs
-from helix.core.rows import CallRow, CheckpointRow, ChildRef, ErrorInfo, Pending, RunRow, SessionRow, message_of
+from helix.core.rows import CallRow, CheckpointRow, ChildRef, ErrorInfo, Pending, RunRow, SessionRow
 from helix.core.usage import Usage
 from helix.engine.history import DELETING, History, session_key
 from helix.ports.state_store import StateStore
@@ -165,8 +165,7 @@ class Sessions:
         found: list[AnyMessage] = []
         if offset < end:
             lineage = await self._history.lineage(session_id, session.lineage)
-            entries = await self._history.entries(session_id, lineage, offset, end)
-            found = [message_of(e, session.lineage, offset + i) for i, e in enumerate(entries)]
+            found = await self._history.read_messages(session_id, lineage, offset, end)
         if not include_thinking:
             found = strip_thinking(found)
         return PaginatedMessages(found, session.count, offset, limit, end < session.count)
@@ -221,8 +220,7 @@ class Sessions:
         """The conversation as it was at the checkpoint, whatever happened since."""
         row = await self.get_checkpoint(session_id, checkpoint_id)
         lineage = await self._history.lineage(session_id, row.lineage)
-        entries = await self._history.entries(session_id, lineage, 0, row.count)
-        return [message_of(e, row.lineage, i) for i, e in enumerate(entries)]
+        return await self._history.read_messages(session_id, lineage, 0, row.count)
 
     async def list_sub_sessions(self, session_id: str) -> list[SubSessionRef]:
         """Sub-agents of the current lineage, those at work included, in call order."""

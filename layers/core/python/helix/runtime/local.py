@@ -17,10 +17,9 @@ from helix.core.claiming import lapsed
 from helix.core.errors import AgentNotFoundError, InvalidInputError
 from helix.core.hooks import Hooks
 from helix.core.initial import Input, parse_input
-from helix.core.json import JsonObject, dumps
-from helix.core.messages import AssistantMessage
+from helix.core.json import JsonObject
 from helix.core.registry import AgentRegistry, default_registry
-from helix.core.rows import RunRow, SessionRow
+from helix.core.rows import SessionRow
 from helix.core.status import ENDS
 from helix.core.wire import StreamMessage
 from helix.engine.answers import Answered, Confirmation, answer, wake_parents
@@ -38,6 +37,7 @@ from helix.ports.model import LLMAdapter
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
 from helix.runtime.handle import AgentExecutionHandle, AgentResult, ResumeMode, RetryMode
+from helix.runtime.watching import RunStoppedError, read_run, result_of, wait_run
 
 StateT = TypeVar("StateT")
 OutputT = TypeVar("OutputT")
@@ -85,6 +85,7 @@ class LocalExecutor:
         self.streams = self.engine.streams
         self._owner = self.engine.ids.new("worker")
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._failures: dict[str, Exception] = {}
 
     async def __aenter__(self) -> LocalExecutor:
         return self
@@ -123,7 +124,9 @@ class LocalExecutor:
         self._know(agent)
         if branch is not None:
             if not {"from_session_id"} <= set(branch) <= {"from_session_id", "checkpoint_id"}:
-                raise InvalidInputError(f"branch has {sorted(branch)}: give from_session_id, and checkpoint_id if you like")
+                raise InvalidInputError(
+                    f"branch has {sorted(branch)}: give from_session_id, and checkpoint_id if you like"
+                )
             if session_id is not None and await self.sessions.exists(session_id):
                 raise InvalidInputError(f"branch makes a new session, and {session_id!r} exists: leave session_id out")
             copied = await self.branch(branch["from_session_id"], branch.get("checkpoint_id"), session_id=session_id)
@@ -233,8 +236,9 @@ class LocalExecutor:
                 self._start(self._agent_named(other.session.agent_type), other, self._delivery())
         except LostLeaseError as error:
             logger.warning("%s", error)
-        except Exception:
-            logger.exception("run %s stopped; it can be resumed once its lease has lapsed", claimed.run.run_id)
+        except Exception as error:
+            self._failures[claimed.run.run_id] = error
+            logger.exception("run %s stopped here; resume goes on with it", claimed.run.run_id)
 
     # --- controlling and watching ---------------------------------------------------------------------------------
 
@@ -304,48 +308,14 @@ class LocalExecutor:
     async def wait_result(
         self, agent: Agent[Any, OutputT], session_id: str, run_id: str, timeout_s: float | None
     ) -> AgentResult[OutputT]:
-        """The result of the run once it no longer runs; a superseded run reports how it stopped."""
+        """The result of the run once it no longer runs; a superseded run reports how it stopped. Raises `TimeoutError`,
+        and `RunStoppedError` where this process gave the run up."""
         async with asyncio.timeout(timeout_s):
             task = self._tasks.get(run_id)
             if task is not None and task is not asyncio.current_task():
                 await asyncio.wait({task})  # this process's own run, its effects included
-            with self.store.watch("sessions", session_id) as watch:
-                run = await self.sessions.get_run(session_id, run_id)
-                while run.status == "running":
-                    await watch.changed(1.0)
-                    run = await self.sessions.get_run(session_id, run_id)
-        return await self._result(agent, run)
-
-    async def _result(self, agent: Agent[Any, OutputT], run: RunRow) -> AgentResult[OutputT]:
-        output: Any = run.output
-        schema: Any = agent.output_schema
-        if run.status == "completed" and schema is not None and output is not None:
-            output = schema.model_validate_json(dumps(output), by_alias=True, by_name=True)
-        text = await self._last_text(run) if run.status == "completed" else None
-        return AgentResult[Any](
-            session_id=run.session_id,
-            run_id=run.run_id,
-            status="interrupted" if run.status == "superseded" else run.status,
-            output=output if output is not None or schema is not None else text,
-            text=text,
-            error=run.error.message if run.error else None,
-            error_code=run.error.code if run.error else None,
-            recoverable=run.error.recoverable if run.error else True,
-            pending=run.pending,
-            completion_reason=run.completion_reason,
-            usage=run.usage,
-            steps=run.steps,
-        )
-
-    async def _last_text(self, run: RunRow) -> str | None:
-        """The text of the run's last answer, at its own checkpoint: later runs do not change it."""
-        if run.checkpoint is None:
-            return None
-        messages = await self.sessions.get_checkpoint_messages(run.session_id, run.checkpoint)
-        for message in reversed(messages):
-            if isinstance(message, AssistantMessage):
-                return message.content
-        return None
+            run = await wait_run(self.store, self.sessions, session_id, run_id, self._check_stopped)
+        return await result_of(agent, self.sessions, run)
 
     async def stream_run(self, session_id: str, run_id: str, *, after: int | None = None) -> AsyncIterator[StreamChunk]:
         async for message in self.stream_messages(session_id, run_id, after=after):
@@ -356,24 +326,18 @@ class LocalExecutor:
         self, session_id: str, run_id: str, *, after: int | None = None
     ) -> AsyncIterator[StreamMessage]:
         """Messages of the run and of the sub-agents under it, gapless from its beginning to its end."""
-        run = await self.sessions.get_run(session_id, run_id)
-        state = await self.sessions.get(session_id)
-        sequence = run.start_sequence if after is None else after
-        while True:
-            messages = await self.streams.read(state.stream_id, sequence)
-            for message in messages:
-                sequence = message.sequence
-                own = message.session_id == session_id
-                if own and message.turn < run.turn:
-                    continue
-                if own and message.turn > run.turn:
-                    return  # taken over: the run has no end of its own on the stream
-                yield message
-                if own and message.kind != "chunk":
-                    return
-            if not messages:
-                await self.streams.wait(state.stream_id, sequence, 5.0)
-                await self._tidy(session_id)
+
+        async def idle() -> None:
+            self._check_stopped(run_id)
+            await self._tidy(session_id)
+
+        async for message in read_run(self.streams, self.sessions, session_id, run_id, after, idle):
+            yield message
+
+    def _check_stopped(self, run_id: str) -> None:
+        """Waiting for a run that this process gave up would be waiting for ever."""
+        if run_id in self._failures and run_id not in self._tasks:
+            raise RunStoppedError(run_id) from self._failures[run_id]
 
     # --- inside ---------------------------------------------------------------------------------------------------
 

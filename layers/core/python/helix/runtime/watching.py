@@ -1,0 +1,106 @@
+"""Watching a run from any process: until it stops, and its messages in order."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+from helix.core.agents import Agent
+from helix.core.errors import OperatorError
+from helix.core.json import dumps
+from helix.core.messages import AssistantMessage
+from helix.core.rows import RunRow
+from helix.core.wire import StreamMessage
+from helix.engine.sessions import Sessions
+from helix.ports.state_store import StateStore
+from helix.ports.streams import StreamManager
+from helix.runtime.handle import AgentResult
+
+OutputT = TypeVar("OutputT")
+LOOK_S = 1.0
+
+
+class RunStoppedError(OperatorError):
+    """The process that executed the run gave it up, because its store or its stream failed. `__cause__` says why."""
+
+    code = "run_stopped"
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id!r} stopped in this process and nothing recorded is lost: resume its session")
+
+
+async def wait_run(
+    store: StateStore, sessions: Sessions, session_id: str, run_id: str, look: Callable[[str], None]
+) -> RunRow:
+    """The run's row once it no longer runs. `look` is called before each wait, and may raise."""
+    with store.watch("sessions", session_id) as watch:
+        run = await sessions.get_run(session_id, run_id)
+        while run.status == "running":
+            look(run_id)
+            await watch.changed(LOOK_S)
+            run = await sessions.get_run(session_id, run_id)
+    return run
+
+
+async def read_run(
+    streams: StreamManager,
+    sessions: Sessions,
+    session_id: str,
+    run_id: str,
+    after: int | None,
+    idle: Callable[[], Awaitable[None]],
+) -> AsyncIterator[StreamMessage]:
+    """The run's messages and those of the sub-agents under it, from its beginning (or after a sequence) to its end.
+    `idle` is called while nothing comes, and may raise."""
+    run = await sessions.get_run(session_id, run_id)
+    stream_id = (await sessions.get(session_id)).stream_id
+    sequence = run.start_sequence if after is None else after
+    while True:
+        messages = await streams.read(stream_id, sequence)
+        for message in messages:
+            sequence = message.sequence
+            own = message.session_id == session_id
+            if own and message.turn < run.turn:
+                continue
+            if own and message.turn > run.turn:
+                return  # taken over: the run has no end of its own on the stream
+            yield message
+            if own and message.kind != "chunk":
+                return
+        if not messages:
+            await idle()
+            await streams.wait(stream_id, sequence, LOOK_S)
+
+
+async def result_of(agent: Agent[Any, OutputT], sessions: Sessions, run: RunRow) -> AgentResult[OutputT]:
+    """The result that the run's row tells, its output as the agent's schema."""
+    output: Any = run.output
+    schema: Any = agent.output_schema
+    if run.status == "completed" and schema is not None and output is not None:
+        output = schema.model_validate_json(dumps(output), by_alias=True, by_name=True)
+    text = await _last_text(sessions, run) if run.status == "completed" else None
+    return AgentResult[Any](
+        session_id=run.session_id,
+        run_id=run.run_id,
+        status="interrupted" if run.status == "superseded" else run.status,
+        output=output if output is not None or schema is not None else text,
+        text=text,
+        error=run.error.message if run.error else None,
+        error_code=run.error.code if run.error else None,
+        recoverable=run.error.recoverable if run.error else True,
+        pending=run.pending,
+        completion_reason=run.completion_reason,
+        usage=run.usage,
+        steps=run.steps,
+    )
+
+
+async def _last_text(sessions: Sessions, run: RunRow) -> str | None:
+    """The text of the run's last answer, at its own checkpoint: later runs do not change it."""
+    if run.checkpoint is None:
+        return None
+    messages = await sessions.get_checkpoint_messages(run.session_id, run.checkpoint)
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage):
+            return message.content
+    return None

@@ -1,0 +1,31 @@
+"""Contracts: what every adapter of a port must pass, one law per test. For people who write adapters.
+
+    class TestMyStore(StateStoreContract):
+        @pytest.fixture
+        async def store(self):
+            store = MyStateStore(...)
+            yield store
+            await store.close()
+
+        @pytest.fixture
+        async def other(self, store):        # what another process would use on the same data; default: `store`
+            ...
+
+The same for `StreamManagerContract` (fixtures `streams`, `other`), `BudgetsContract` (`budgets`, `other`) and
+`SlotsContract` (`slots`, `other`). They need pytest and pytest-asyncio.
+"""
+
+import pytest
+
+# Before they are imported: a failing law then shows the values it compared.
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{module}" for module in ("budgets", "slots", "state_store_races", "streams"))
+)
+pytest.register_assert_rewrite(f"{__name__}.state_store")
+
+from helix.testing.contracts.budgets import BudgetsContract  # noqa: E402
+from helix.testing.contracts.slots import SlotsContract  # noqa: E402
+from helix.testing.contracts.state_store import StateStoreContract  # noqa: E402
+from helix.testing.contracts.streams import StreamManagerContract  # noqa: E402
+
+__all__ = ["BudgetsContract", "SlotsContract", "StateStoreContract", "StreamManagerContract"]

@@ -1,0 +1,221 @@
+"""One world with everything in it: set up, let go on, brought to rest. The rules are in `protocol_machine`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis.stateful import RuleBasedStateMachine
+from tests.properties.protocol_cast import Cast
+from tests.properties.protocol_checks import Checks
+from tests.properties.protocol_play import Cloud, Process
+from tests.properties.protocol_watch import Watcher
+from tests.properties.protocol_world import Actor, InlineExecutor, World
+
+from helix.adapters.memory import MemoryStateStore
+from helix.adapters.sqlite import SQLiteStateStore
+from helix.core.errors import CallerError, StoreError
+from helix.core.rows import RunRow, SessionRow
+from helix.engine.ends import sweep_session
+from helix.engine.money import return_draws
+from helix.ports.state_store import StateStore
+
+SOLO_PLANS = [
+    "text",
+    "free>text",
+    "free+once>text",
+    "care>text",
+    "gated>text",
+    "gated+gated+once>text",
+    "form+free>text",
+]
+SOLO_PLANS += ["free>free>text", "boom", "free>boom", "fatal+free>text", "done+free", "free+unknown>text"]
+BOSS_PLANS = [
+    *SOLO_PLANS,
+    "kid>text",
+    "kidgate>text",
+    "kidgate+gated>text",
+    "kid+kidform>text",
+    "kidtext+free>text",
+    "kid+once",
+]
+SESSIONS = {"a": "solo", "b": "boss"}
+LIMIT = 6000
+
+
+class ProtocolBase(RuleBasedStateMachine):
+    kind = "memory"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder: tempfile.TemporaryDirectory[str] | None = None
+        self.world = World(self._store())
+        self.cast = Cast(self.world, lambda start: self.watcher.started(start))
+        self.watcher = Watcher(self.world, self.cast)
+        self.checks = Checks(self.world, self.cast, self.watcher)
+        self.processes = [Process(self.world, self.cast, name) for name in ("P0", "P1")]
+        self.cloud = Cloud(self.world, self.cast)
+        self.agents = dict(SESSIONS)
+        self.copies = 0
+        self.sick = False
+        self.log = Listener(self.world)
+        logging.getLogger("helix").addHandler(self.log)
+        self.level = logging.getLogger("helix").level
+        logging.getLogger("helix").propagate = False
+
+    def _store(self) -> StateStore:
+        if self.kind == "memory":
+            return MemoryStateStore()
+        base = "/dev/shm" if os.path.isdir("/dev/shm") else None
+        self.folder = tempfile.TemporaryDirectory(dir=base)
+        store = SQLiteStateStore(Path(self.folder.name) / "helix.db", synchronous="NORMAL")
+        store._thread.shutdown()
+        store._thread = InlineExecutor()  # type: ignore[assignment]
+        return store
+
+    # --- helpers --------------------------------------------------------------------------------------------------
+
+    def say(self, text: str) -> None:
+        self.world.trace.append(f"{self.world.clock.now() - 1_000_000:.1f} {text}")
+
+    def after(self, then: int = 0) -> None:
+        """Let everybody go on for `then` calls, then judge."""
+        self._everybody(then)
+        self.cloud.tick()
+        try:
+            self.checks.always()
+        except AssertionError:
+            self.sick = True
+            raise
+
+    def process(self, n: int) -> Process:
+        return self.processes[n % 2]
+
+    def target(self, n: int) -> str:
+        names = sorted(self.agents)
+        return names[n % len(names)]
+
+    def agent(self, session_id: str) -> Any:
+        return self.cast.agents[self.agents[session_id]]
+
+    def plan(self, session_id: str, n: int) -> str:
+        plans = SOLO_PLANS if self.agents[session_id] == "solo" else BOSS_PLANS
+        return plans[n % len(plans)]
+
+    def live(self) -> list[Actor]:
+        return [a for a in self.world.actors if not a.dead and a.busy()]
+
+    def sessions(self) -> list[SessionRow]:
+        return list(self.watcher.view.sessions())
+
+    def _everybody(self, calls: int) -> None:
+        for _ in range(calls):
+            self.cloud.tick()
+            choices = self.world.choices()
+            if not choices:
+                break
+            self.world.open(choices[0])
+
+    def _root(self, session_id: str) -> str:
+        session = self.watcher.view.session(session_id)
+        while session is not None and session.parent is not None:
+            session_id = session.parent.session_id
+            session = self.watcher.view.session(session_id)
+        return session_id
+
+    def _restart(self) -> None:
+        for n, process in enumerate(self.processes):
+            if process.actor.dead:
+                self.processes[n] = Process(self.world, self.cast, f"{process.actor.name}'")
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def teardown(self) -> None:
+        try:
+            if not self.sick and not self.world.violations:
+                self.drain()
+                self.checks.at_rest()
+        finally:
+            logging.getLogger("helix").removeHandler(self.log)
+            logging.getLogger("helix").propagate = True
+            if os.environ.get("HELIX_TRACE"):
+                Path(os.environ["HELIX_TRACE"]).write_text("\n".join(self.world.trace))
+            self.world.close()
+            if self.folder is not None:
+                self.folder.cleanup()
+
+    def drain(self) -> None:
+        """Every delivery arrives, time passes, and whoever opens a session sweeps it; then nothing may be left to do."""
+        self.say("drain")
+        for actor in self.world.actors:
+            actor.frozen = False
+        for _ in range(LIMIT):
+            self.cloud.tick()
+            if choices := self.world.choices():
+                self.world.open(choices[0])
+                self._restart()
+            elif self.live() or any(e.again for e in self.cloud.executions.values()):
+                self.world.advance(0.5)
+            elif not self._sweep():
+                return
+        busy = [a.name for a in self.live()]
+        raise AssertionError(
+            f"never_stuck: {busy} after {LIMIT} more calls; {[(s.session_id, s.status) for s in self.sessions()]}"
+        )
+
+    def _sweep(self) -> bool:
+        """What `sweep` and whoever opens a session would do next; False if there is nothing to do."""
+        process = self.processes[0]
+        executor, now = process.executor, self.world.clock.now()
+        for session in self.sessions():
+            sid = session.session_id
+            agent = self.cast.agents[session.agent_type]
+            if session.status == "deleting" and session.parent is None:
+                process.do(executor.delete(sid))
+                return True
+            if session.status == "running" and session.lease_owner is None:
+                if session.run_id not in self.cloud.executions:
+                    self.cloud.start(sid, session.run_id, session.agent_type, session.step + 1)
+                    return True
+            elif session.status == "running":
+                self.say(f"sweep {sid}")
+                if session.lease_expires >= now:
+                    self.world.advance(session.lease_expires - now + 0.5)
+                else:
+                    process.do(executor.resume(agent, sid))
+                return True
+        for session in self.sessions():
+            agent = self.cast.agents[session.agent_type]
+            rows = list(self.world.rows("sessions", session.session_id, "r#"))
+            if any(value["status"] != "running" and value.get("effects") != "done" for _, value in rows):
+                self.say(f"sweep effects of {session.session_id}")
+                process.do(self._effects(process, agent, session.session_id))
+                return True
+            for run in (
+                RunRow.model_validate(value) for _, value in rows
+            ):  # a worker died between its draw and the rest
+                if any(v["state"] == "open" for _, v in self.world.rows("control", f"run#{run.run_id}")):
+                    process.do(return_draws(executor.engine, session, run))
+                    return True
+        return False
+
+    async def _effects(self, process: Process, agent: Any, sid: str) -> None:
+        executor = process.executor
+        for claimed in await sweep_session(executor.engine, agent, sid, executor._delivery()):
+            executor._start(executor._agent_named(claimed.session.agent_type), claimed, executor._delivery())
+
+
+class Listener(logging.Handler):
+    """A run that stops with an error that is no accident is a defect, although the executor survives it."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.ERROR)
+        self.world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, (StoreError, CallerError)):
+            self.world.violations.append(f"unexpected: {record.getMessage()}: {type(error).__name__} {error}")
