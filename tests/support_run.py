@@ -190,5 +190,5 @@ def assert_stream(chunks: Sequence[ChunkBase]) -> None:
 async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
     """Wait for a state that has no event of its own."""
     async with asyncio.timeout(PATIENCE_S):
-        while not await condition():  # noqa: ASYNC110
+        while not await condition():
             await asyncio.sleep(0.005)

@@ -137,7 +137,7 @@ async def test_a_long_tool_sees_the_interrupt(world: World) -> None:
 
     async def patient(given: Nothing, ctx: ToolContext[Any]) -> str:
         started.set()
-        while not ctx.cancelled():  # noqa: ASYNC110  (as a tool does that works in pieces)
+        while not ctx.cancelled():
             await asyncio.sleep(0.005)
         return "stopped early"
 

@@ -82,7 +82,7 @@ async def test_turns_share_history_and_state(world: World) -> None:
 
 async def test_a_fresh_executor_goes_on(file_world: World) -> None:
     first = file_world.executor(turn("a"))
-    sid = await session_of(first, scribe(), "a")
+    await session_of(first, scribe(), "a")
     await first.close()
     model = ScriptedModel(turn("b"))
     await session_of(file_world.executor(model), scribe(), "b")

@@ -324,6 +324,8 @@ class ProtocolMachine(ProtocolBase):
     def zombie(self, n: int, calls: int, hold: str, picks: list[int]) -> None:
         """A process stands still until its lease has lapsed, another takes its sessions over, and then it goes on."""
         process = self.processes[n % 2]
+        if not process.actor.busy():
+            self.execute(p=n, s=n, plan=2)
         self.until(lambda: [c for c in self.world.pending if c.name.startswith(hold) and c.actor is process.actor])
         if not process.actor.busy():
             return
@@ -341,6 +343,7 @@ class ProtocolMachine(ProtocolBase):
     @rule(late=st.booleans(), hold=HOLD, picks=PICKS, seconds=st.sampled_from([0.0, 0.0, 22.0]))
     def double(self, late: bool, hold: str, picks: list[int], seconds: float) -> None:
         """Every delivery that is under way is delivered once more, and the two cross."""
+        self._cloudy()
         self.until(lambda: [c for c in self.world.pending if c.name.startswith(hold) and c.actor.deadline is not None])
         for execution in list(self.cloud.executions.values()):
             for delivered in list(execution.deliveries):
@@ -357,6 +360,7 @@ class ProtocolMachine(ProtocolBase):
     @rule(s=SMALL, p=SMALL, plan=st.integers(0, 30), how=st.sampled_from(["abort", "late"]), hold=HOLD, picks=PICKS)
     def slow_tool(self, s: int, p: int, plan: int, how: str, hold: str, picks: list[int]) -> None:
         """The run ends while its tools are at work, and somebody goes on before they are back."""
+        self._cloudy()
         self.world.held = self.until(lambda: [c for c in self.world.pending if c.name.startswith(hold)])
         if how == "late":
             self.interrupt(p=p, s=s, then=20)
@@ -366,6 +370,9 @@ class ProtocolMachine(ProtocolBase):
         else:
             self.abort(p=p, s=s)
         self.after(40)
+        if picks[0] % 3 == 0:
+            self.world.held = []
+            self.interleave(picks)
         for session_id in sorted(self.agents):
             self.execute(p=p + 1, s=sorted(self.agents).index(session_id), plan=plan)
         self.interleave(picks[: len(picks) // 2])
@@ -379,6 +386,11 @@ class ProtocolMachine(ProtocolBase):
         for i, verdict in enumerate(["approve", "deny", "data"]):
             self.answer(p=n + i, n=n if i < 2 else n + 1, verdict=verdict, twice=i == 0, old=False)
         self.interleave(picks)
+
+    def _cloudy(self) -> None:
+        """At least one execution is on its way to its tools."""
+        if not any(e.deliveries for e in self.cloud.executions.values()):
+            self.execute_in_the_cloud(plan=2)
 
     def until(self, there: Callable[[], list[Any]], calls: int = 80) -> list[Any]:
         """Let everybody go on until something is there, or for so many calls."""

@@ -61,7 +61,7 @@ async def gate(name: str) -> str:
 
 async def _until(name: str) -> str:
     await asyncio.to_thread(_note_execution)
-    while not Path(name).exists():  # noqa: ASYNC110  # another process makes it
+    while not Path(name).exists():  # another process makes it
         await asyncio.sleep(0.02)
     return f"{name} is open"
 

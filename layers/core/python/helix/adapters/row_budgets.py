@@ -82,7 +82,9 @@ class RowBudgets:
                 continue
             kept = max(0, min(amount, keep.get(budget, 0)))
             ops: list[Operation] = [
-                Update(row.key, set={"state": "returned", "returned": amount - kept}, when=When(equal={"state": "open"})),
+                Update(
+                    row.key, set={"state": "returned", "returned": amount - kept}, when=When(equal={"state": "open"})
+                ),
                 Update(_key(budget), add={"remaining": amount - kept}),
             ]
             try:

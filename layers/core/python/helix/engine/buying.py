@@ -93,7 +93,9 @@ async def ask_model(
 
     def failed_try(error: Exception) -> None:
         nonlocal shown
-        chunks = [ErrorChunk(error=clean_text(str(error)), code=getattr(error, "code", "model_error"), recoverable=True)]
+        chunks = [
+            ErrorChunk(error=clean_text(str(error)), code=getattr(error, "code", "model_error"), recoverable=True)
+        ]
         discard = [StepDiscardedChunk(reason="the model call failed and is repeated")] if shown else []
         stream.put("attempt", [*chunks, *discard], step=claim.step, attempt=claim.attempt)
         shown = False

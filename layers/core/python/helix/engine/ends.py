@@ -85,14 +85,16 @@ async def guarded_hook(
     payload: Mapping[str, Any],
     stream: RunStream | None = None,
 ) -> None:
-    """A run-level hook: called until its guard row is written, so at least once; its event id lets it be dropped twice."""
+    """A run-level hook: called until its guard row is written, so at least once; its event id lets it be dropped twice.
+    Two finishers in one process (an abort, and the run that it ends) call it once."""
     key = row_key(session.session_id, guard_sort(run_id, name))
-    (seen,) = await engine.store.get([key])
-    if seen is not None:
-        return
-    state = await engine.history.state(session) if session.state_at else {}
-    await call_hook(engine, agent, session, name, payload, stream, state=state)
-    await commit(engine, "hook_guard", [Put(key, {"at": engine.clock.now()}, ABSENT)], _no)
+    async with engine.one_at_a_time(f"{run_id}/{name}"):
+        (seen,) = await engine.store.get([key])
+        if seen is not None:
+            return
+        state = await engine.history.state(session) if session.state_at else {}
+        await call_hook(engine, agent, session, name, payload, stream, state=state)
+        await commit(engine, "hook_guard", [Put(key, {"at": engine.clock.now()}, ABSENT)], _no)
 
 
 async def _no() -> bool:
@@ -164,6 +166,8 @@ async def _abort_children(
             child_agent = agent.find_agent(row.child.agent_type) or engine.agents(row.child.agent_type)
             if await engine.history.session(row.child.session_id) is not None:
                 await abort(engine, child_agent, row.child.session_id, reason, delivery)
+                # it may have ended before, under a worker that died before its effects
+                await sweep_session(engine, child_agent, row.child.session_id, delivery)
 
 
 async def _aborted(engine: Engine, session_id: str) -> bool:
@@ -195,10 +199,13 @@ async def _crashed(engine: Engine, session_id: str, run_id: str) -> bool:
     return run.status == "failed"
 
 
-async def sweep_session(engine: Engine, agent: AnyAgent, session_id: str, delivery: Delivery) -> list[Claimed]:
-    """Complete the effects of ended runs whose finisher died (PROTOCOL 8; in process: whoever opens the session)."""
+async def sweep_session(
+    engine: Engine, agent: AnyAgent, session_id: str, delivery: Delivery, *, limit: int | None = SWEPT_RUNS
+) -> list[Claimed]:
+    """Complete the effects of ended runs whose finisher died (PROTOCOL 8; in process: whoever opens the session). `limit`
+    is how many of the newest runs are looked at; None means all, which finds what several dead processes left."""
     claimed: list[Claimed] = []
-    rows = await engine.store.query("sessions", session_id, start="r#", end="r$", limit=SWEPT_RUNS, reverse=True)
+    rows = await engine.store.query("sessions", session_id, start="r#", end="r$", limit=limit, reverse=True)
     for row in rows:
         run = RunRow.model_validate(row.value)
         if run.status != "running" and run.effects == "open":
@@ -207,7 +214,9 @@ async def sweep_session(engine: Engine, agent: AnyAgent, session_id: str, delive
         elif run.status != "running" and (known := await engine.history.session(session_id)) is not None:
             await return_draws(engine, known, run)  # a zombie may have drawn after the effects
     session = await engine.history.session(session_id)
-    open_rows = await engine.history.open_rows(session) if session is not None and session.status != "deleting" else None
+    open_rows = (
+        await engine.history.open_rows(session) if session is not None and session.status != "deleting" else None
+    )
     for call in open_rows.calls if open_rows is not None else ():
         if call is not None and call.child is not None and call.by == "child":  # it told, and may not have come further
             child_agent = agent.find_agent(call.child.agent_type) or engine.agents(call.child.agent_type)

@@ -195,8 +195,10 @@ class DynamoDBStateStore:
                     f" + {terms.value({'N': str(v)})}"
                     for n, v in operation.add.items()
                 ]
-                request |= {"Key": _key(operation.key), "UpdateExpression": "SET " + ", ".join(parts)}
-                kind = "Update"
+                request["Key"] = _key(operation.key)
+                if parts:
+                    request["UpdateExpression"] = "SET " + ", ".join(parts)
+                kind = "Update" if parts else "ConditionCheck"
             case Delete():
                 request["Key"] = _key(operation.key)
                 kind = "Delete"

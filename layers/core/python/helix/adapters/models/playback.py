@@ -77,7 +77,9 @@ async def play(
 
 def out_of_time(request: LLMGenerateInput, model: str) -> ErrorStepResult:
     problem = f"no complete answer within the {request.timeout_s} s that were left"
-    return ErrorStepResult(error=problem, code="deadline_exceeded", retryable=True, model=model, stop_reason=StopReason.ERROR)
+    return ErrorStepResult(
+        error=problem, code="deadline_exceeded", retryable=True, model=model, stop_reason=StopReason.ERROR
+    )
 
 
 async def notify(callback: Callable[..., Awaitable[None] | None] | None, *arguments: Any) -> None:

@@ -302,13 +302,12 @@ class StateStoreContract(StateStoreRaces):
         """JSON of every kind, with its types, in any alphabet."""
         value: Value = {
             "text": 'é \U0001f600 "quoted" \\ \n\t\u0001 \u2028',
-            "": "empty name",
             "ключ": "имя",
             "whole": 2**53,
             "negative": -1,
             "fraction": 0.1,
             "flags": [True, False, None],
-            "nested": {"a": [{"b": []}, {}]},
+            "nested": {"a": [{"b": []}, {}], "": "empty name"},
             "blank": "",
         }
         await store.transact("put", [Put(Key("sessions", "パーティション", "сорт/é"), value)])

@@ -122,7 +122,7 @@ class StateStoreRaces:
                 await store.get([key("a")])
                 await writer.transact("write", [Put(key("a"), {"n": n})])
                 began = time.monotonic()
-                await watch.changed(LONG_S)
+                await asyncio.wait_for(watch.changed(LONG_S), SOON_S)
                 assert time.monotonic() - began < SOON_S, "the change was missed"
 
     async def test_a_watch_wakes_who_waits(self, store: StateStore, other: StateStore) -> None:

@@ -1,0 +1,379 @@
+"""Stream managers, budgets and slots that break one law each: the second half of `broken`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from helix.adapters.memory import MemoryStateStore
+from helix.adapters.row_budgets import RowBudgets
+from helix.adapters.row_slots import RowSlots
+from helix.adapters.segments import SegmentStreams
+from helix.core.sequencer import StreamRecord
+from helix.core.wire import StreamInfo, StreamMessage
+from helix.ports.budgets import BudgetState, Demand, Unit
+from helix.ports.state_store import Check, Delete, Key, Operation, Put, Update
+from helix.testing.broken import ChecksThenWrites, ForgetsChecks
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+class _Unfenced(MemoryStateStore):
+    """Puts segments without asking whether their place is free."""
+
+    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+        await asyncio.sleep(0)
+        await super().transact(name, [Put(o.key, o.value) if isinstance(o, Put) else o for o in operations])
+
+
+class AppendsWithoutComparing(SegmentStreams):
+    """Two writers may put the same segment: the later one's stands, and the stream has lost chunks."""
+
+    def __init__(self, store: MemoryStateStore | None = None) -> None:
+        super().__init__(store or _Unfenced())
+
+
+class ComparesTooEarly(SegmentStreams):
+    """Looks whether the place is free, and puts the segment a moment later."""
+
+    def __init__(self, store: MemoryStateStore | None = None) -> None:
+        super().__init__(store or ChecksThenWrites())
+
+
+class ForgetsNumbers(SegmentStreams):
+    """A resend is a new record: n is counted anew."""
+
+    def __init__(self, store: MemoryStateStore | None = None) -> None:
+        super().__init__(store or MemoryStateStore())
+        self._counts: Counter[Any] = Counter()
+
+    async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
+        fresh = []
+        for record in records:
+            writer = (
+                stream_id,
+                record.session_id,
+                record.turn,
+                record.kind,
+                record.step,
+                record.attempt,
+                record.call_id,
+            )
+            fresh.append(record.model_copy(update={"n": self._counts[writer]}))
+            self._counts[writer] += 1
+        await super().append(stream_id, fresh)
+
+
+class ForgetsAttempts(SegmentStreams):
+    """All tries at a step are one writer."""
+
+    def __init__(self, store: MemoryStateStore | None = None) -> None:
+        super().__init__(store or MemoryStateStore())
+        self._n = 0
+
+    async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
+        self._n += 1
+        alike = [r.model_copy(update={"attempt": 1, "n": self._n} if r.kind == "attempt" else {}) for r in records]
+        await super().append(stream_id, alike)
+
+
+class ForgetsTurns(SegmentStreams):
+    """What an older run still says is taken for the newest run's."""
+
+    def __init__(self, store: MemoryStateStore | None = None) -> None:
+        super().__init__(store or MemoryStateStore())
+        self._turn = 0
+
+    async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
+        self._turn = max([self._turn, *(r.turn for r in records)])
+        await super().append(stream_id, [r.model_copy(update={"turn": self._turn}) for r in records])
+
+
+class SkipsPartsOfSegments(SegmentStreams):
+    """A read begins with the next whole segment."""
+
+    async def read(self, stream_id: str, after: int = 0, limit: int = 1000) -> list[StreamMessage]:
+        rows = await self._store.query("streams", stream_id, start=f"s#{after + 1:012d}")
+        found = [StreamMessage(stream_id=stream_id, **m) for row in rows for m in row.value["messages"]]
+        return found[:limit]
+
+
+class ReadsOnePageOfStream(SegmentStreams):
+    """The log ends after its first 200 segments."""
+
+    async def read(self, stream_id: str, after: int = 0, limit: int = 1000) -> list[StreamMessage]:
+        first = await super().read(stream_id, 0, 10_000)
+        return [message for message in first if message.sequence > after][:limit]
+
+
+class ReadsThePast(SegmentStreams):
+    """What was read once is not looked at again: a reader does not see what came since."""
+
+    def __init__(self, store: MemoryStateStore | None = None) -> None:
+        super().__init__(store or MemoryStateStore())
+        self._pages: dict[Any, list[StreamMessage]] = {}
+
+    async def read(self, stream_id: str, after: int = 0, limit: int = 1000) -> list[StreamMessage]:
+        key = (stream_id, after, limit)
+        if key not in self._pages:
+            self._pages[key] = await super().read(stream_id, after, limit)
+        return self._pages[key]
+
+
+class SleepsThrough(SegmentStreams):
+    """`wait` only ends with its timeout."""
+
+    async def wait(self, stream_id: str, after: int, timeout_s: float) -> None:
+        await asyncio.sleep(timeout_s)
+
+
+class WaitsAfterReading(SegmentStreams):
+    """`wait` does not look whether there is something already."""
+
+    async def wait(self, stream_id: str, after: int, timeout_s: float) -> None:
+        with self._store.watch("streams", stream_id) as watch:
+            await watch.changed(timeout_s)
+
+
+class IsAlwaysActive(SegmentStreams):
+    async def info(self, stream_id: str) -> StreamInfo | None:
+        info = await super().info(stream_id)
+        return None if info is None else info.model_copy(update={"status": "active"})
+
+
+class KnowsEveryStream(SegmentStreams):
+    """A stream that does not exist is an empty one."""
+
+    async def info(self, stream_id: str) -> StreamInfo | None:
+        none = StreamInfo(
+            stream_id=stream_id, status="active", latest_sequence=0, total_chunks=0, created_at=0, updated_at=0
+        )
+        return await super().info(stream_id) or none
+
+
+class LetsTheEndBeRepeated(SegmentStreams):
+    """Every end is told again, and what follows it too."""
+
+    def __init__(self, store: MemoryStateStore | None = None) -> None:
+        super().__init__(store or MemoryStateStore())
+        self._turn = 0
+
+    async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
+        self._turn += 1
+        await super().append(stream_id, [r.model_copy(update={"turn": self._turn}) for r in records])
+
+
+class DeletesAllButTheLast(SegmentStreams):
+    async def delete(self, stream_id: str) -> None:
+        rows = await self._store.query("streams", stream_id)
+        for row in rows[:-1]:
+            await self._store.transact("delete", [Delete(row.key)])
+
+
+class RemembersDeletedStreams(SegmentStreams):
+    """The head of a stream is read once, and trusted for ever."""
+
+    async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
+        known = self._heads.get(stream_id)
+        if known is not None and known.sequence:
+            records = [r.model_copy(update={"kind": "fold", "mark": None, "version": 10**6}) for r in records]
+        await super().append(stream_id, records)
+
+
+# --- budgets ----------------------------------------------------------------------------------------------------------
+
+
+class _Lenient(MemoryStateStore):
+    """Lower bounds are not looked at."""
+
+    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+        await asyncio.sleep(0)
+        await super().transact(
+            name,
+            [Update(o.key, o.set, o.add) if isinstance(o, Update) and name == "draw" else o for o in operations],
+        )
+
+
+class DrawsWithoutCondition(RowBudgets):
+    def __init__(self) -> None:
+        super().__init__(_Lenient())
+
+
+class DrawsAgain(RowBudgets):
+    """A repeated draw is another draw."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStateStore())
+        self._n = 10**6
+
+    async def draw(self, run_id: str, n: int, demands: Sequence[Demand]) -> dict[str, int] | None:
+        self._n += 1
+        return await super().draw(run_id, self._n, demands)
+
+
+class DrawsOneByOne(RowBudgets):
+    """Several budgets are drawn from one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStateStore())
+
+    async def draw(self, run_id: str, n: int, demands: Sequence[Demand]) -> dict[str, int] | None:
+        drawn: dict[str, int] = {}
+        for demand in demands:
+            one = await super().draw(run_id, n, [demand])
+            if one is None:
+                return None
+            drawn |= one
+        return drawn
+
+
+class DrawsLessThanTheEstimate(RowBudgets):
+    def __init__(self) -> None:
+        super().__init__(MemoryStateStore())
+
+    async def draw(self, run_id: str, n: int, demands: Sequence[Demand]) -> dict[str, int] | None:
+        states = [await self.get(d.budget) for d in demands]
+        rests = [0 if s is None else s.remaining for s in states]
+        lower = [Demand(d.budget, d.unit, min(d.estimate, r), d.wish) for d, r in zip(demands, rests, strict=True)]
+        return await super().draw(run_id, n, lower)
+
+
+class GivesBackAgain(RowBudgets):
+    """A repeat returns the money once more."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStateStore())
+
+    async def give_back(self, run_id: str, used: Mapping[str, int]) -> None:
+        rows = await self._store.query("control", f"run#{run_id}")
+        for row in rows:
+            await self._store.transact("reopen", [Update(row.key, set={"state": "open"})])
+        await super().give_back(run_id, used)
+
+
+class GivesBackEverything(RowBudgets):
+    def __init__(self) -> None:
+        super().__init__(MemoryStateStore())
+
+    async def give_back(self, run_id: str, used: Mapping[str, int]) -> None:
+        await super().give_back(run_id, {})
+
+
+class LimitsStartAnew(RowBudgets):
+    """A new limit forgets what was drawn."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStateStore())
+
+    async def set_limit(self, budget: str, unit: Unit, limit: int) -> BudgetState:
+        await super().set_limit(budget, unit, limit)
+        row = Put(Key("control", f"budget#{budget}", "budget"), {"unit": unit, "limit": limit, "remaining": limit})
+        await self._store.transact("reset", [row])
+        return BudgetState(budget, unit, limit, limit)
+
+
+# --- slots ------------------------------------------------------------------------------------------------------------
+
+
+class TakesWithoutCondition(RowSlots):
+    """Two may take one slot at once."""
+
+    def __init__(self) -> None:
+        super().__init__(ChecksThenWrites())
+
+
+class QueuesWithoutCheck(RowSlots):
+    """A ticket may be put after the last slot was given up: nobody wakes it."""
+
+    def __init__(self) -> None:
+        super().__init__(_TicketsUnchecked())
+
+
+class _TicketsUnchecked(ForgetsChecks):
+    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+        if name == "take_ticket":
+            operations = [o for o in operations if not isinstance(o, Check)]
+            for _ in range(6):
+                await asyncio.sleep(0)
+        await super().transact(name, operations)
+
+
+class ForgetsTheHeir(RowSlots):
+    """A release frees the slot and tells nobody."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStateStore())
+
+    async def release(self, agent_type: str, limit: int, run_id: str) -> str | None:
+        await super().release(agent_type, 0, run_id)
+        return None
+
+
+class ServesInAnyOrder(RowSlots):
+    """The line is ordered by run id."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStateStore())
+
+    async def take(self, agent_type: str, limit: int, run_id: str, *, priority: int = 0, order: str = "") -> bool:
+        return await super().take(agent_type, limit, run_id)
+
+
+class LetsThemJumpTheLine(RowSlots):
+    """Who comes while a slot is free takes it, whoever waits."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStateStore())
+
+    async def take(self, agent_type: str, limit: int, run_id: str, *, priority: int = 0, order: str = "") -> bool:
+        return await super().take(agent_type, limit, run_id, priority=-500, order="")
+
+
+class FreesForAnybody(RowSlots):
+    """A release by a stranger frees the lowest slot."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStateStore())
+
+    async def release(self, agent_type: str, limit: int, run_id: str) -> str | None:
+        owners = await self.owners(agent_type)
+        if run_id not in [*owners.values(), *await self.waiting(agent_type)] and owners:
+            run_id = owners[min(owners)]
+        return await super().release(agent_type, limit, run_id)
+
+
+class TakesTwice(RowSlots):
+    """An owner that asks again gets another slot."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStateStore())
+        self._times: Counter[str] = Counter()
+
+    async def take(self, agent_type: str, limit: int, run_id: str, *, priority: int = 0, order: str = "") -> bool:
+        self._times[run_id] += 1
+        again = f"{run_id}'{self._times[run_id]}" if self._times[run_id] > 1 else run_id
+        return await super().take(agent_type, limit, again, priority=priority, order=order)
+
+
+class LeavesTicketsBehind(RowSlots):
+    """A waiter's ticket stays in the line when it leaves."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStateStore())
+
+    async def release(self, agent_type: str, limit: int, run_id: str) -> str | None:
+        if run_id in await self.waiting(agent_type):
+            return None
+        return await super().release(agent_type, limit, run_id)
+
+
+class IgnoresALowerLimit(RowSlots):
+    """Slots beyond the limit are passed on all the same."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStateStore())
+
+    async def release(self, agent_type: str, limit: int, run_id: str) -> str | None:
+        return await super().release(agent_type, 90, run_id)

@@ -1,0 +1,170 @@
+"""The contracts have teeth: every broken adapter fails the law that it breaks, and the sound ones of memory fail none."""
+
+import asyncio
+import inspect
+from typing import Any
+
+import pytest
+
+from helix import MemoryStateStore
+from helix.adapters.row_budgets import RowBudgets
+from helix.adapters.row_slots import RowSlots
+from helix.adapters.segments import SegmentStreams
+from helix.testing import broken, broken_services
+from helix.testing.contracts import (
+    BudgetsContract,
+    SlotsContract,
+    StateStoreContract,
+    StreamManagerContract,
+    slots,
+    state_store_races,
+    streams,
+)
+
+STORES = {
+    "IgnoresConditions": "test_a_refused_transaction_writes_nothing",
+    "IgnoresAbsent": "test_one_winner_for_an_absent_row",
+    "WritesBeforeItFails": "test_a_refused_transaction_writes_nothing",
+    "ChecksThenWrites": "test_increments_by_compare_and_set_are_not_lost",
+    "ForgetsChecks": "test_a_check_guards_until_the_write",
+    "LosesAdditions": "test_additions_are_not_lost",
+    "NoneIsNotMissing": "test_equal_to_none",
+    "NoneIsAnything": "test_equal_to_none",
+    "MissingIsZero": "test_bounds_fail_where_nothing_is",
+    "BelowIncludesItsBound": "test_bounds",
+    "OneConditionIsEnough": "test_all_parts_of_a_condition_must_hold",
+    "NamesTheWrongOperation": "test_the_first_refused_operation_is_named",
+    "UpdatesMakeRows": "test_update_of_a_missing_row_is_refused",
+    "UpdatesReplaceRows": "test_update_sets_and_adds",
+    "DeletesOnlyWhatIsThere": "test_delete",
+    "TakesAnyNumber": "test_limits_of_a_transaction",
+    "WritesBadValuesLate": "test_values_that_are_not_json_are_refused",
+    "ReadsLate": "test_reads_see_what_was_answered",
+    "QueriesLate": "test_reads_see_what_was_answered",
+    "DoesNotOrder": "test_query_orders_byte_wise",
+    "OrdersByLetters": "test_query_orders_byte_wise",
+    "OrdersByUtf16": "test_query_orders_byte_wise",
+    "IncludesTheEnd": "test_query_takes_a_range",
+    "LimitsBeforeItReverses": "test_query_limits_and_reverses",
+    "ReadsOnePage": "test_query_reads_all_pages",
+    "MixesPartitions": "test_partitions_and_tables_are_apart",
+    "SharesValues": "test_values_are_the_callers_own",
+    "KeepsTheCallersValue": "test_values_are_the_callers_own",
+    "LosesLetters": "test_values_come_back_as_they_were",
+    "MakesFloats": "test_values_come_back_as_they_were",
+    "RefusesLargeValues": "test_large_values",
+    "ClosesOnce": "test_close_is_idempotent",
+    "DoesNotWake": "test_a_watch_wakes_who_waits",
+    "WakesOnlyWhoWaits": "test_a_watch_does_not_miss_what_came_before_the_wait",
+    "NeverGivesUp": "test_a_watch_returns_when_its_time_is_over",
+}
+STREAMS = {
+    "AppendsWithoutComparing": "test_many_writers_leave_no_gap",
+    "ComparesTooEarly": "test_many_writers_leave_no_gap",
+    "ForgetsNumbers": "test_a_resend_changes_nothing",
+    "ForgetsAttempts": "test_a_newer_attempt_takes_the_older_back",
+    "ForgetsTurns": "test_a_newer_turn_silences_the_older",
+    "SkipsPartsOfSegments": "test_a_replay_from_anywhere_is_the_rest",
+    "ReadsOnePageOfStream": "test_a_long_stream_is_read_whole",
+    "ReadsThePast": "test_a_live_reader_sees_what_a_replay_shows",
+    "SleepsThrough": "test_wait_wakes",
+    "WaitsAfterReading": "test_wait_returns_at_once_where_there_is_more",
+    "IsAlwaysActive": "test_info_tells_how_it_stands",
+    "KnowsEveryStream": "test_a_stream_is_made_by_its_first_record",
+    "LetsTheEndBeRepeated": "test_an_end_is_told_once_and_last",
+    "DeletesAllButTheLast": "test_delete",
+    "RemembersDeletedStreams": "test_a_newer_turn_silences_the_older",
+}
+BUDGETS = {
+    "DrawsWithoutCondition": "test_remaining_is_never_negative",
+    "DrawsAgain": "test_a_draw_happens_once",
+    "DrawsOneByOne": "test_a_draw_on_several_budgets_is_one",
+    "DrawsLessThanTheEstimate": "test_a_draw_over_the_line_takes_nothing",
+    "GivesBackAgain": "test_giving_back_twice_changes_nothing",
+    "GivesBackEverything": "test_what_was_not_used_comes_back",
+    "LimitsStartAnew": "test_a_limit_moves_what_remains",
+}
+SLOTS = {
+    "TakesWithoutCondition": "test_two_never_share_a_slot",
+    "QueuesWithoutCheck": "test_no_wake_up_is_lost",
+    "ForgetsTheHeir": "test_a_release_passes_the_slot_on",
+    "ServesInAnyOrder": "test_the_line_is_ordered",
+    "LetsThemJumpTheLine": "test_the_line_is_ordered",
+    "FreesForAnybody": "test_a_release_by_a_stranger_changes_nothing",
+    "TakesTwice": "test_taking_again_changes_nothing",
+    "LeavesTicketsBehind": "test_a_waiter_may_leave_the_line",
+    "IgnoresALowerLimit": "test_a_lower_limit_frees_slots_as_their_owners_end",
+}
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missed is missed after a second too."""
+    for module in (state_store_races, streams):
+        monkeypatch.setattr(module, "SOON_S", 0.5)
+    monkeypatch.setattr(slots, "PATIENCE_S", 0.5)
+
+
+async def obey(contract: Any, law: str, adapter: Any) -> None:
+    """Run one law, with all its parameters, on an adapter."""
+    test = getattr(contract, law)
+    marks = [m for m in getattr(test, "pytestmark", ()) if m.name == "parametrize"]
+    cases = [case for mark in marks for case in mark.args[1]] or [()]
+    names = inspect.signature(test).parameters
+    given = [adapter] * len([n for n in names if n in ("store", "streams", "budgets", "slots", "other")])
+    for case in cases:
+        await test(*given, *(case if isinstance(case, tuple) else (case,)))
+
+
+async def fails(contract: Any, law: str, adapter: Any) -> bool:
+    try:
+        async with asyncio.timeout(5):
+            await obey(contract, law, adapter)
+    except (Exception, pytest.fail.Exception):
+        return True
+    return False
+
+
+@pytest.mark.parametrize(("name", "law"), STORES.items())
+async def test_a_broken_store_fails_its_law(name: str, law: str) -> None:
+    assert await fails(StateStoreContract(), law, getattr(broken, name)())
+
+
+@pytest.mark.parametrize(("name", "law"), STREAMS.items())
+async def test_a_broken_stream_manager_fails_its_law(name: str, law: str) -> None:
+    kind = getattr(broken_services, name)
+    own_store = kind.__init__ is not SegmentStreams.__init__
+    assert await fails(StreamManagerContract(), law, kind() if own_store else kind(MemoryStateStore()))
+
+
+@pytest.mark.parametrize(("name", "law"), BUDGETS.items())
+async def test_broken_budgets_fail_their_law(name: str, law: str) -> None:
+    assert await fails(BudgetsContract(), law, getattr(broken_services, name)())
+
+
+@pytest.mark.parametrize(("name", "law"), SLOTS.items())
+async def test_broken_slots_fail_their_law(name: str, law: str) -> None:
+    assert await fails(SlotsContract(), law, getattr(broken_services, name)())
+
+
+SOUND = [
+    (StateStoreContract, STORES, MemoryStateStore),
+    (StreamManagerContract, STREAMS, lambda: SegmentStreams(MemoryStateStore())),
+    (BudgetsContract, BUDGETS, lambda: RowBudgets(MemoryStateStore())),
+    (SlotsContract, SLOTS, lambda: RowSlots(MemoryStateStore())),
+]
+
+
+@pytest.mark.parametrize(("contract", "laws", "make"), SOUND)
+async def test_a_sound_adapter_fails_none_of_them(contract: Any, laws: dict[str, str], make: Any) -> None:
+    """So that it is the defect that fails, and not the way of asking. Laws with parameters want a fresh adapter each."""
+    for law in sorted(set(laws.values()) - {"test_info_tells_how_it_stands"}):
+        await obey(contract(), law, make())
+
+
+def test_every_broken_adapter_is_tried() -> None:
+    tried = {*STORES, *STREAMS, *BUDGETS, *SLOTS}
+    kinds = (MemoryStateStore, SegmentStreams, RowBudgets, RowSlots)
+    for module in (broken, broken_services):
+        made = {n for n, c in vars(module).items() if inspect.isclass(c) and c.__module__ == module.__name__}
+        assert {n for n in made if not n.startswith("_") and issubclass(getattr(module, n), kinds)} <= tried
