@@ -311,6 +311,22 @@ def _run_key(session_id: str, run_id: str) -> Any:
     return row_key(session_id, run_sort(run_id))
 
 
+async def test_a_hook_may_send_the_next_message(world: World) -> None:
+    ended: list[str] = []
+
+    async def go_on(payload: Any, context: Any) -> None:
+        ended.append(context.run_id)
+        if len(ended) == 1:
+            handle = await executor.execute(who, "and now?", session_id=context.session_id)
+            assert (await result_of(handle)).output == "two"
+
+    executor = world.executor(["one", "two"], hooks={"on_agent_complete": go_on})
+    who = agent()
+    handle, _, _ = await play(executor, who)
+    assert len(ended) == len(set(ended)) == 2
+    assert len(await history(executor, handle.session_id)) == 4
+
+
 async def test_wrong_hooks_are_refused_when_defined() -> None:
     from helix import DefinitionError
 

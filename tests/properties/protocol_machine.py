@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
@@ -18,11 +17,10 @@ from helix.engine.claims import ClaimInput
 SMALL = st.integers(0, 5)
 THEN = st.sampled_from([0, 0, 1, 7, 40, 150])
 FATES: list[Fate] = ["lost", "unanswered", "die_before", "die_after"]
-HOLD = st.sampled_from(["free", "once", "care", "gated", "claim_call", "call_result", "claim_step", "stage", "draw"])
 PICKS = st.lists(st.integers(0, 11), min_size=1, max_size=60)
 
 
-class ProtocolMachine(ProtocolBase):
+class ProtocolRules(ProtocolBase):
     # --- verbs ----------------------------------------------------------------------------------------------------
 
     @initialize(money=st.sampled_from([10_000, 10_000, 10_000, 30]), tokens=st.sampled_from([100_000, 100_000, 300]))
@@ -300,106 +298,3 @@ class ProtocolMachine(ProtocolBase):
         self.say(f"tick {seconds}")
         self.world.advance(seconds)
         self.after(then)
-
-    # --- accidents that need company ------------------------------------------------------------------------------
-
-    @rule(s=SMALL, verbs=st.lists(st.tuples(SMALL, SMALL), min_size=2, max_size=4), picks=PICKS)
-    def volley(self, s: int, verbs: list[tuple[int, int]], picks: list[int]) -> None:
-        """Several callers at once want something of one session, and their store calls cross."""
-        for verb, n in verbs:
-            match verb:
-                case 0:
-                    self.execute(p=n, s=s, plan=n)
-                case 1:
-                    self.go_on(p=n, s=s, how=n, plan=n)
-                case 2 | 3:
-                    self.answer(p=n, n=s, verdict=["approve", "deny", "data"][n % 3], twice=True, old=False)
-                case 4:
-                    self.resume(p=n, s=s, mode="with_message", plan=n)
-                case _:
-                    self.interrupt(p=n, s=s)
-        self.interleave(picks)
-
-    @rule(n=SMALL, calls=st.sampled_from([1, 10, 40, 150]), hold=HOLD, picks=PICKS)
-    def zombie(self, n: int, calls: int, hold: str, picks: list[int]) -> None:
-        """A process stands still until its lease has lapsed, another takes its sessions over, and then it goes on."""
-        process = self.processes[n % 2]
-        if not process.actor.busy():
-            self.execute(p=n, s=n, plan=2)
-        self.until(lambda: [c for c in self.world.pending if c.name.startswith(hold) and c.actor is process.actor])
-        if not process.actor.busy():
-            return
-        self.say(f"zombie {process.actor.name}")
-        process.actor.frozen = True
-        self.world.advance(16)
-        for session_id in sorted(self.agents):
-            view = self.watcher.view.session(session_id)
-            if view is not None and view.status == "running" and view.lease_owner is not None:
-                self.resume(p=n + 1, s=sorted(self.agents).index(session_id), mode="continue", plan=n)
-        self.after(calls)
-        process.actor.frozen = False
-        self.interleave(picks)
-
-    @rule(late=st.booleans(), hold=HOLD, picks=PICKS, seconds=st.sampled_from([0.0, 0.0, 22.0]))
-    def double(self, late: bool, hold: str, picks: list[int], seconds: float) -> None:
-        """Every delivery that is under way is delivered once more, and the two cross."""
-        self._cloudy()
-        self.until(lambda: [c for c in self.world.pending if c.name.startswith(hold) and c.actor.deadline is not None])
-        for execution in list(self.cloud.executions.values()):
-            for delivered in list(execution.deliveries):
-                self.cloud.deliver(execution, delivered.payload)
-                delivered.actor.frozen = late
-        if seconds:
-            self.world.advance(seconds)
-        self.interleave(picks)
-        for execution in self.cloud.executions.values():
-            for delivered in execution.deliveries:
-                delivered.actor.frozen = False
-        self.interleave(picks)
-
-    @rule(s=SMALL, p=SMALL, plan=st.integers(0, 30), how=st.sampled_from(["abort", "late"]), hold=HOLD, picks=PICKS)
-    def slow_tool(self, s: int, p: int, plan: int, how: str, hold: str, picks: list[int]) -> None:
-        """The run ends while its tools are at work, and somebody goes on before they are back."""
-        self._cloudy()
-        self.world.held = self.until(lambda: [c for c in self.world.pending if c.name.startswith(hold)])
-        if how == "late":
-            self.interrupt(p=p, s=s, then=20)
-            for execution in list(self.cloud.executions.values()):
-                if execution.phase[0] == "tools":
-                    self.cloud.deliver(execution, ("model", execution.phase[1] + 1))
-        else:
-            self.abort(p=p, s=s)
-        self.after(40)
-        if picks[0] % 3 == 0:
-            self.world.held = []
-            self.interleave(picks)
-        for session_id in sorted(self.agents):
-            self.execute(p=p + 1, s=sorted(self.agents).index(session_id), plan=plan)
-        self.interleave(picks[: len(picks) // 2])
-        self.world.held = []
-        self.interleave(picks)
-
-    @rule(n=SMALL, picks=PICKS)
-    def answers(self, n: int, picks: list[int]) -> None:
-        """Several people answer the same question differently, at once."""
-        self.until(lambda: [v for v in self.world.mirror.values() if v.get("state") == "asked"])
-        for i, verdict in enumerate(["approve", "deny", "data"]):
-            self.answer(p=n + i, n=n if i < 2 else n + 1, verdict=verdict, twice=i == 0, old=False)
-        self.interleave(picks)
-
-    def _cloudy(self) -> None:
-        """At least one execution is on its way to its tools."""
-        if not any(e.deliveries for e in self.cloud.executions.values()):
-            self.execute_in_the_cloud(plan=2)
-
-    def until(self, there: Callable[[], list[Any]], calls: int = 80) -> list[Any]:
-        """Let everybody go on until something is there, or for so many calls."""
-        for _ in range(calls):
-            if there() or not self.world.choices():
-                break
-            self._everybody(1)
-        return there()
-
-
-def machine_on(kind: str) -> type[ProtocolMachine]:
-    return type(f"ProtocolOn{kind.capitalize()}", (ProtocolMachine,), {"kind": kind})

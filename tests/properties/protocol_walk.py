@@ -9,9 +9,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from tests.properties.protocol_machine import FATES, ProtocolMachine, machine_on
+from tests.properties.protocol_company import HOLDS, ProtocolMachine, machine_on
+from tests.properties.protocol_machine import FATES
 
-HOLDS = ["free", "once", "care", "gated", "claim_call", "call_result", "claim_step", "stage", "draw"]
+HOWS = ["at once", "over a pause", "over an end"]
 Act = Callable[[ProtocolMachine, Random], None]
 
 
@@ -115,7 +116,7 @@ ACTS: list[tuple[int, Act]] = [
     (5, lambda m, rng: m.zombie(n=small(rng), calls=rng.choice([1, 10, 40, 150]), hold=hold(rng), picks=picks(rng))),
     (5, _double),
     (5, _slow_tool),
-    (5, lambda m, rng: m.answers(n=small(rng), picks=picks(rng))),
+    (5, lambda m, rng: m.answers(n=small(rng), how=rng.choice(HOWS), picks=picks(rng))),
     (2, _copy),
     (1, lambda m, rng: m.delete(p=small(rng), s=small(rng), sure=0, then=then(rng))),
     (1, lambda m, rng: m.raise_limit(more=rng.randrange(10, 1000))),
@@ -144,7 +145,7 @@ def walk(
     weights = [weight * rng.choice([0, 1, 1, 4]) for weight, _ in ACTS]
     weights[0], weights[1] = max(weights[0], 4), max(weights[1], 4)
     try:
-        machine.budgets(money=rng.choice([10_000, 10_000, 60, 17]), tokens=rng.choice([100_000, 100_000, 600]))
+        machine.budgets(money=rng.choice([10_000, 10_000, 60, 23, 17, 12]), tokens=rng.choice([100_000, 100_000, 600]))
         for act in rng.choices([act for _, act in ACTS], weights, k=acts):
             act(machine, rng)
     except BaseException:

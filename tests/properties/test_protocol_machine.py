@@ -1,12 +1,15 @@
 """Random interleavings of every verb over memory and SQLite, and PROTOCOL 12 after every step.
 
-    HELIX_EXAMPLES=5000 .venv/bin/python -m pytest tests/properties/test_protocol_machine.py -k memory
+    HELIX_EXAMPLES=5000 HELIX_SEED=7 .venv/bin/python -m pytest tests/properties/test_protocol_machine.py -k memory
 
-one_winner_per_claim, legal_transitions, no_answer_rebought, staged_answer_immutable, answer_fits_history,
-no_finished_tool_again, result_immutable, zombie_invisible, interrupt_own_run, first_answer_wins: at each transaction
-(`protocol_watch`). pairs_whole, checkpoint_forever, no_answer_lost, budget_exact, stream_gapless, final_is_committed,
-end_truthful: after each rule. never_stuck, effects_once, one_child, told_once, parent_wakes and what is drawn, spent and
-returned: once everything was delivered and nothing moves (`protocol_checks`).
+At each transaction (`protocol_watch`): one_winner_per_claim, legal_transitions, no_answer_rebought,
+staged_answer_immutable, answer_fits_history, no_finished_tool_again, result_immutable, zombie_invisible,
+interrupt_own_run, first_answer_wins. After each act (`protocol_checks`): pairs_whole, checkpoint_forever, no_answer_lost,
+budget_exact, stream_gapless, final_is_committed, end_truthful. Once everything was delivered and nothing moves:
+never_stuck, effects_once, one_child, told_once, parent_wakes, state fits history, drawn = spent + assumed >= paid.
+
+The Hypothesis machine shrinks what it finds; the walks over the same rules are longer and many more. Both repeat
+themselves exactly unless HELIX_EXAMPLES asks for a long run.
 """
 
 from __future__ import annotations
@@ -16,29 +19,38 @@ import os
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
-from tests.properties.protocol_machine import ProtocolMachine, machine_on
+from tests.properties.protocol_company import ProtocolMachine, machine_on
+from tests.properties.protocol_walk import walk
 
-EXAMPLES = int(os.environ.get("HELIX_EXAMPLES", "0"))
-STEPS = int(os.environ.get("HELIX_STEPS", "40"))
-
-
-def profile(examples: int) -> settings:
-    """A fixed, repeatable budget where nobody asks for more."""
-    return settings(
-        max_examples=EXAMPLES or examples,
-        stateful_step_count=STEPS,
-        deadline=None,
-        derandomize=not EXAMPLES,
-        database=None,
-        print_blob=True,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate, Phase.shrink],
-    )
+EXAMPLES = int(os.environ.get("HELIX_EXAMPLES") or 0)
+SEED = int(os.environ.get("HELIX_SEED") or 0)
+RULES, ACTS = 30, 60
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize(("kind", "examples"), [("memory", 90), ("sqlite", 30)])
+@pytest.mark.parametrize(("kind", "examples"), [("memory", 40), ("sqlite", 15)])
 def test_the_protocol_holds_whatever_happens(kind: str, examples: int) -> None:
     machine: type[ProtocolMachine] = machine_on(kind)
-    run_state_machine_as_test(machine, settings=profile(examples))
+    profile = settings(
+        max_examples=EXAMPLES or examples,
+        stateful_step_count=RULES,
+        deadline=None,
+        derandomize=not EXAMPLES,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
+    )
+    run_state_machine_as_test(machine, settings=profile)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize(("kind", "walks"), [("memory", 50), ("sqlite", 15)])
+def test_the_protocol_holds_on_long_walks(kind: str, walks: int) -> None:
+    for seed in range(SEED, SEED + (EXAMPLES or walks)):
+        try:
+            walk(seed, kind, ACTS)
+        except BaseException as error:
+            error.add_note(f"walk({seed}, {kind!r}, {ACTS}) finds it again")
+            raise

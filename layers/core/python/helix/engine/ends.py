@@ -86,15 +86,19 @@ async def guarded_hook(
     stream: RunStream | None = None,
 ) -> None:
     """A run-level hook: called until its guard row is written, so at least once; its event id lets it be dropped twice.
-    Two finishers in one process (an abort, and the run that it ends) call it once."""
-    key = row_key(session.session_id, guard_sort(run_id, name))
-    async with engine.one_at_a_time(f"{run_id}/{name}"):
+    Two finishers in one process call it once: an abort and the run that it ends, or a hook that sends the next message."""
+    key, telling = row_key(session.session_id, guard_sort(run_id, name)), f"{run_id}/{name}"
+    if telling in engine.telling:
+        return
+    engine.telling.add(telling)
+    try:
         (seen,) = await engine.store.get([key])
-        if seen is not None:
-            return
-        state = await engine.history.state(session) if session.state_at else {}
-        await call_hook(engine, agent, session, name, payload, stream, state=state)
-        await commit(engine, "hook_guard", [Put(key, {"at": engine.clock.now()}, ABSENT)], _no)
+        if seen is None:
+            state = await engine.history.state(session) if session.state_at else {}
+            await call_hook(engine, agent, session, name, payload, stream, state=state)
+            await commit(engine, "hook_guard", [Put(key, {"at": engine.clock.now()}, ABSENT)], _no)
+    finally:
+        engine.telling.discard(telling)
 
 
 async def _no() -> bool:

@@ -56,7 +56,8 @@ class Worst:
 
 @dataclass(slots=True)
 class Engine:
-    """One per process (or Lambda). `models` chooses the adapter of an agent; `agents` resolves a name."""
+    """One per process (or Lambda). `models` chooses the adapter of an agent; `agents` resolves a name. `telling` are the
+    run-level hooks that are being called."""
 
     store: StateStore
     streams: StreamManager
@@ -70,6 +71,7 @@ class Engine:
     worst_case: Callable[[LLMGenerateInput], Worst] | None = None
     settings: Settings = field(default_factory=Settings)
     history: History = field(init=False)
+    telling: set[str] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         self.history = History(self.store)

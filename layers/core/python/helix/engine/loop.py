@@ -20,7 +20,7 @@ from helix.engine.call_model import call_model
 from helix.engine.call_tool import call_tool, view_step
 from helix.engine.children import announce_child, lease_for, refusal, start_child
 from helix.engine.claims import Claimed
-from helix.engine.ends import abort, finish_run, guarded_hook
+from helix.engine.ends import abort, finish_run, guarded_hook, sweep_session
 from helix.engine.engine import ChildWaits, Delivery, Engine, Outcome, Over, Tools, logger
 from helix.engine.history import session_key
 from helix.engine.hooking import call_hook, tell_history
@@ -37,8 +37,8 @@ async def run_loop(engine: Engine, agent: AnyAgent, claimed: Claimed, delivery: 
     stream = RunStream(engine.streams, engine.clock, session, run.run_id, run.turn)
     announce_claim(stream, claimed)
     await stream.flush()
-    if claimed.ended is not None:
-        await finish_run(engine, agent, session.session_id, claimed.ended, delivery)
+    if claimed.ended is not None:  # and those before it, whose finisher may have died too
+        await sweep_session(engine, agent, session.session_id, delivery)
     async with _heartbeat(engine, session, delivery), watch_stops(engine, session, run.run_id) as watch:
         if engine.hooks.wanted("on_agent_start", agent.hooks):
             state = await engine.history.state(session)

@@ -138,6 +138,15 @@ class SlotsContract:
             await asyncio.gather(*(live(n) for n in range(24)))
         assert await slots.owners(A) == {} and await slots.waiting(A) == []
 
+    async def test_coming_while_the_last_slot_is_freed(self, slots: Slots, other: Slots) -> None:
+        """Who comes in that moment takes the slot or is passed it: never does one wait beside a free slot."""
+        for n in range(12):
+            agent = f"agent{n}"
+            await slots.take(agent, 1, "owner")
+            heir, got = await asyncio.gather(slots.release(agent, 1, "owner"), other.take(agent, 1, "newcomer"))
+            assert await slots.owners(agent) == {0: "newcomer"} and await slots.waiting(agent) == []
+            assert got or heir == "newcomer"
+
     async def test_leaving_and_being_served_at_once(self, slots: Slots, other: Slots) -> None:
         """A waiter that leaves while its slot is being granted passes it on: the slot is not lost with it."""
         for n in range(8):

@@ -233,6 +233,7 @@ class StreamManagerContract:
             while not seen or seen[-1].kind == "chunk":
                 page = await other.read(S, len(seen), 7)
                 seen.extend(page)
+                await asyncio.sleep(0)
                 if not page:
                     await other.wait(S, len(seen), LONG_S)
             return seen

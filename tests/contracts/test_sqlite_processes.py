@@ -1,0 +1,63 @@
+"""SQLite among real processes: forked, released together, on one fresh file."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support_processes import Worker
+
+from helix import SQLiteStateStore
+from helix.adapters.row_budgets import RowBudgets
+from helix.adapters.row_slots import RowSlots
+from helix.adapters.segments import SegmentStreams
+from helix.ports.state_store import Key
+from helix.testing.journal import read_all
+
+PROCESSES = 6
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    made = Worker("race_worker")
+    yield made
+    made.close()
+
+
+async def test_increments_and_first_puts(worker: Worker, tmp_path: Path) -> None:
+    """No increment is lost, and of those who put an absent row one wins."""
+    won = worker.race("increment", tmp_path / "h.db", PROCESSES)
+    store = SQLiteStateStore(tmp_path / "h.db")
+    assert await store.get([Key("sessions", "p", "n")]) == [{"n": 20 * PROCESSES}]
+    rows = await store.query("sessions", "q")
+    assert sum(won) == len(rows) == 20
+    assert [sum(row.value["by"] == me for row in rows) for me in range(PROCESSES)] == won
+    await store.close()
+
+
+async def test_writers_of_one_stream(worker: Worker, tmp_path: Path) -> None:
+    """Dense sequences, each chunk once, every writer's in its order."""
+    worker.race("append", tmp_path / "h.db", PROCESSES)
+    store = SQLiteStateStore(tmp_path / "h.db")
+    messages = await read_all(SegmentStreams(store), "ses")
+    assert [message.sequence for message in messages] == list(range(1, 15 * PROCESSES + 1))
+    for me in range(PROCESSES):
+        mine = [m.chunk["delta"] for m in messages if m.session_id == f"child{me}" and m.chunk]
+        assert mine == [f"{me}.{n}" for n in range(15)]
+    await store.close()
+
+
+async def test_draws_on_one_budget(worker: Worker, tmp_path: Path) -> None:
+    """Never more than there is, and limit = remaining + drawn."""
+    drawn = worker.race("draw", tmp_path / "h.db", PROCESSES)
+    store = SQLiteStateStore(tmp_path / "h.db")
+    state = await RowBudgets(store).get("b")
+    assert state is not None and 0 <= state.remaining < 7 and state.remaining + sum(drawn) == state.limit == 500
+    await store.close()
+
+
+async def test_slots(worker: Worker, tmp_path: Path) -> None:
+    """Two at most hold a slot, everyone gets one, and all come back."""
+    assert worker.race("slots", tmp_path / "h.db", PROCESSES) == [0] * PROCESSES
+    store = SQLiteStateStore(tmp_path / "h.db")
+    assert await RowSlots(store).owners("a") == {} and await RowSlots(store).waiting("a") == []
+    await store.close()

@@ -1,0 +1,182 @@
+"""A process that forks many, which all do the same on one SQLite file at once.
+
+A job on standard input: `{"do": ..., "db": ..., "processes": n}`; the answer on standard output: what each process found.
+The forked wait for each other at a barrier of files, so that all begin together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from helix import Agent, LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel, SQLiteStateStore
+from helix.adapters.row_budgets import RowBudgets
+from helix.adapters.row_slots import RowSlots
+from helix.adapters.segments import SegmentStreams
+from helix.core.errors import AgentAlreadyRunningError, ConditionFailedError
+from helix.ports.budgets import Demand
+from helix.ports.state_store import ABSENT, Key, Put, When
+from helix.testing.contracts.streams import started, text
+from helix.testing.invariants import check_session
+
+TALKER = Agent(name="talker", system_prompt="Talk.", llm_config=LLMConfig(model="scripted"))
+S = "ses"
+
+
+def files(folder: Path, kind: str) -> int:
+    return len(list(folder.glob(f"{kind}-*")))
+
+
+def barrier(folder: Path, job: dict[str, Any], me: int) -> None:
+    (folder / f"ready-{me}").touch()
+    while files(folder, "ready") < job["processes"]:
+        time.sleep(0.001)
+
+
+async def execute(job: dict[str, Any], me: int, folder: Path) -> str:
+    """Everyone sends a message; the winner's run lasts until all others have been told."""
+
+    async def answer(request: Any) -> str:
+        while files(folder, "told") < job["processes"] - 1:
+            await asyncio.sleep(0.005)
+        return f"heard {request.messages[-1].content}"
+
+    async with LocalExecutor(job["db"], model=ScriptedModel([answer], repeat=True)) as workers:
+        try:
+            handle = await workers.execute(TALKER, f"message of {me} in round {job['round']}", session_id=S)
+        except AgentAlreadyRunningError:
+            (folder / f"told-{me}").touch()
+            return "refused"
+        result = await handle.result(timeout_s=60)
+        return f"{result.status}: {result.output}"
+
+
+async def increment(job: dict[str, Any], me: int, folder: Path) -> int:
+    """Compare-and-set increments of one row, and one row per number that only one may put."""
+    store, key, won = SQLiteStateStore(job["db"]), Key("sessions", "p", "n"), 0
+    for n in range(20):
+        while True:
+            (value,) = await store.get([key])
+            seen = ABSENT if value is None else When(equal={"n": value["n"]})
+            try:
+                await store.transact("increment", [Put(key, {"n": (value or {"n": 0})["n"] + 1}, seen)])
+                break
+            except ConditionFailedError:
+                continue
+        try:
+            await store.transact("put", [Put(Key("sessions", "q", f"{n}"), {"by": me}, ABSENT)])
+            won += 1
+        except ConditionFailedError:
+            pass
+    await store.close()
+    return won
+
+
+async def append(job: dict[str, Any], me: int, folder: Path) -> int:
+    """Each a writer of its own session on one stream."""
+    store = SQLiteStateStore(job["db"])
+    streams, name = SegmentStreams(store), f"child{me}"
+    await streams.append(S, [started(session=name)])
+    for n in range(15):
+        await streams.append(S, [text(n, f"{me}.{n}", session=name)])
+    await store.close()
+    return 15
+
+
+async def draw(job: dict[str, Any], me: int, folder: Path) -> int:
+    """Draws on one budget that cannot hold them all."""
+    store = SQLiteStateStore(job["db"])
+    budgets, drawn = RowBudgets(store), 0
+    await budgets.set_limit("b", "micros", 500)
+    for n in range(15):
+        taken = await budgets.draw(f"run{me}", n, [Demand("b", "micros", 5 + n % 3, 15)])
+        drawn += taken["b"] if taken is not None else 0
+    await store.close()
+    return drawn
+
+
+async def slots(job: dict[str, Any], me: int, folder: Path) -> int:
+    """Take a slot of two, hold it alone, pass it on; who waits looks until the slot is its own. Returns overlaps seen."""
+    store = SQLiteStateStore(job["db"])
+    mine, crowded = RowSlots(store), 0
+    for n in range(4):
+        run = f"run{me}.{n}"
+        if not await mine.take("a", 2, run):
+            with store.watch("control", "slots#a") as watch:
+                while run not in (await mine.owners("a")).values():
+                    await watch.changed(10)
+        held = folder / f"held-{run}"
+        held.touch()
+        crowded += files(folder, "held") > 2
+        held.unlink()
+        await mine.release("a", 2, run)
+    await store.close()
+    return crowded
+
+
+JOBS: dict[str, Callable[[dict[str, Any], int, Path], Awaitable[Any]]] = {
+    "execute": execute,
+    "increment": increment,
+    "append": append,
+    "draw": draw,
+    "slots": slots,
+}
+
+
+def child(job: dict[str, Any], me: int, folder: Path) -> None:
+    code = 1
+    try:
+        barrier(folder, job, me)
+        found = asyncio.run(asyncio.wait_for(_awaited(JOBS[job["do"]](job, me, folder)), 90))
+        (folder / f"found-{me}").write_text(json.dumps(found))
+        code = 0
+    except BaseException:
+        (folder / f"found-{me}").write_text(json.dumps(traceback.format_exc()))
+    finally:
+        os._exit(code)
+
+
+async def _awaited(waiting: Awaitable[Any]) -> Any:
+    return await waiting
+
+
+async def warm_up() -> None:
+    """What is built at first use is built before the first fork."""
+    store = MemoryStateStore()
+    workers = LocalExecutor(store, model=ScriptedModel(["hello"]))
+    await (await workers.execute(TALKER, "hi", session_id=S)).result()
+    await check_session(store, workers.streams, S, at_rest=True)
+
+
+def main() -> None:
+    logging.disable(logging.WARNING)
+    asyncio.run(warm_up())
+    gc.freeze()
+    for line in sys.stdin:
+        job = json.loads(line)
+        folder = Path(tempfile.mkdtemp())
+        pids = []
+        for me in range(job["processes"]):
+            pid = os.fork()
+            if pid == 0:
+                child(job, me, folder)
+            pids.append(pid)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        found = [json.loads((folder / f"found-{me}").read_text()) for me in range(job["processes"])]
+        shutil.rmtree(folder)
+        print(json.dumps({"codes": codes, "found": found}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

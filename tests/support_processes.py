@@ -1,0 +1,34 @@
+"""Talking to a worker process of `tests/support`: one JSON line there, one back."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+
+class Worker:
+    """`module` of `tests.support`, waiting for jobs."""
+
+    def __init__(self, module: str) -> None:
+        command = [sys.executable, "-m", f"tests.support.{module}"]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, **job: Any) -> dict[str, Any]:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return answer
+
+    def race(self, do: str, db: Path, processes: int, **job: Any) -> list[Any]:
+        """What each process found; all must have ended well."""
+        answer = self.ask(do=do, db=str(db), processes=processes, **job)
+        assert answer["codes"] == [0] * processes, "\n".join(map(str, answer["found"]))
+        found: list[Any] = answer["found"]
+        return found
+
+    def close(self) -> None:
+        self.process.communicate()
