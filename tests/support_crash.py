@@ -104,6 +104,9 @@ LEAD = [
 ]
 
 
+GATED_SCRIPT = [{"tool_calls": [call("gated", topic="x"), call("look", topic="y")]}, finish("done", "x")]
+
+
 class LoggedModel:
     """Writes a line when an answer is begun, and one when it is given: `model start <session> <step>`."""
 

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 import pytest
 from tests.support_crash import (
     CONFIG,
+    GATED_SCRIPT,
     HELPER,
+    LEAD,
     LOG,
     LONG,
     SINK,
     Answer,
     LoggedModel,
     Notes,
-    asked,
     bought,
     call,
-    careful,
     executor,
     finish,
     gated,
@@ -86,10 +86,11 @@ class Sweep:
 
         covered = await crash_everywhere(MemoryStateStore, acting, self.recover, choose=choose)
         assert covered
-        print(len(covered), "crash points")
+        print(f"\n{len(covered)} crash points")
         return covered
 
 
+@pytest.mark.slow
 async def test_tools_state_and_a_sub_agent() -> None:
     sweep = Sweep(lead, model())
 
@@ -106,12 +107,9 @@ async def test_tools_state_and_a_sub_agent() -> None:
     assert all(found == (state, output) for found in sweep.states)
 
 
-GATED = [{"tool_calls": [call("gated", topic="x"), call("look", topic="y")]}, finish("done", "x")]
-
-
 @pytest.mark.parametrize("approve", [True, False])
 async def test_an_approval_and_its_answer(approve: bool) -> None:
-    sweep = Sweep(lead, model(lead=GATED), approve=approve)
+    sweep = Sweep(lead, model(lead=GATED_SCRIPT), approve=approve)
 
     async def act(workers: LocalExecutor) -> None:
         result = await (await workers.execute(lead, "begin", session_id=S)).result()
@@ -124,6 +122,7 @@ async def test_an_approval_and_its_answer(approve: bool) -> None:
     assert all(sorted(state["seen"]) == seen for state, _ in sweep.states)
 
 
+@pytest.mark.slow
 async def test_an_approval_in_a_sub_agent() -> None:
     script = [{"tool_calls": [call("subagent__careful", message="ask"), call("look", topic="y")]}, finish("done", "x")]
     sweep = Sweep(lead, model(lead=script))
@@ -267,9 +266,10 @@ async def test_branch_and_clone() -> None:
             await check_session(store, streams, ident, at_rest=True)
 
     covered = await crash_everywhere(MemoryStateStore, act, recover, choose=choose)
-    print(len(covered), "crash points")
+    assert covered
 
 
+@pytest.mark.slow
 async def test_delete() -> None:
     """A deletion that was begun can be finished, by whoever asks again; nothing is left of it then."""
     scripted = model(helper=HELPER)
@@ -292,8 +292,31 @@ async def test_delete() -> None:
         await check_session(store, streams, S, at_rest=True)
 
     covered = await crash_everywhere(MemoryStateStore, act, recover, choose=choose)
-    print(len(covered), "crash points")
+    assert covered
 
 
-def test_the_names_of_this_module_are_used() -> None:
-    assert careful.name == "careful" and asked is not None
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["a new message", "from_start", "from_checkpoint"])
+async def test_whoever_goes_on_otherwise(verb: str) -> None:
+    """What was open is closed or left behind, sub-agents at work in it end with it, and nobody waits for them."""
+    scripted = model(lead=[*LEAD, finish("again"), finish("once more")])
+
+    async def act(store: StateStore, streams: StreamManager, points: CrashPoints) -> None:
+        await (await executor(store, streams, scripted).execute(lead, "begin", session_id=S)).result()
+
+    async def recover(store: StateStore, streams: StreamManager, point: Point) -> None:
+        journal, workers = Journal(), executor(store, streams, scripted, LONG)
+        await check_session(store, streams, S, journal=journal)
+        state = await workers.sessions.load(S)
+        if state is None or verb == "a new message":
+            handle = await workers.execute(lead, "instead", session_id=S)
+        elif verb == "from_start" and state.status == "running":
+            handle = await workers.retry(lead, S, mode="from_start")
+        else:
+            first = (await workers.sessions.list_checkpoints(S, limit=100)).items[-1]
+            handle = await workers.resume(lead, S, mode="from_checkpoint", checkpoint_id=first.id)
+        assert (await handle.result(timeout_s=20)).status == "completed"
+        await quiet(workers)
+        await check_session(store, streams, S, at_rest=True, journal=journal)
+
+    assert await crash_everywhere(MemoryStateStore, act, recover, choose=writes)

@@ -41,7 +41,7 @@ class ProtocolMachine(ProtocolRules):
         if not process.actor.busy():
             return
         self.say(f"zombie {process.actor.name}")
-        process.actor.frozen = True
+        process.actor.frozen = process.actor.stood = True
         self.world.advance(16)
         for session_id in sorted(self.agents):
             view = self.watcher.view.session(session_id)

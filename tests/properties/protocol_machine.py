@@ -254,7 +254,7 @@ class ProtocolRules(ProtocolBase):
         actors = [a for a in self.live() if not a.frozen]
         if actors:
             self.say(f"freeze {actors[n % len(actors)].name}")
-            actors[n % len(actors)].frozen = True
+            actors[n % len(actors)].frozen = actors[n % len(actors)].stood = True
         self.after()
 
     @precondition(lambda self: any(a.frozen for a in self.world.actors))

@@ -18,7 +18,7 @@ from helix.core.agents import AnyAgent
 from helix.core.errors import CallerError, StoreError, WorkInProgressError
 from helix.core.registry import AgentRegistry
 from helix.core.rows import SessionRow
-from helix.engine.announcing import announce_claim
+from helix.engine.announcing import announce_claim, announce_untold
 from helix.engine.answers import Confirmation, answer
 from helix.engine.call_model import call_model
 from helix.engine.call_tool import call_tool, view_step
@@ -28,6 +28,7 @@ from helix.engine.engine import AppliedBudget, Delivery, Engine, Over, Settings,
 from helix.engine.hooks import HookManager
 from helix.engine.run_stream import RunStream
 from helix.engine.stops import watch_stops
+from helix.engine.untold import read_untold
 from helix.runtime.local import LocalExecutor
 
 SETTINGS = Settings(lease_s=15, stop_poll_s=4, margin_s=1)
@@ -159,6 +160,25 @@ class Cloud:
         if run_id not in self.executions:
             self.executions[run_id] = Execution(session_id, run_id, self.cast.agents[agent_type], ("model", step))
             self._enter(self.executions[run_id])
+
+    def sweep(self, session_id: str) -> None:
+        """Start a claimed run whose claimer died before it did, and tell the stream what it may not have told."""
+
+        async def work(engine: Engine, delivery: Delivery) -> None:
+            async def inner() -> None:
+                session = await engine.history.existing(session_id)
+                run = await engine.history.run(session_id, session.run_id)
+                stream = RunStream(engine.streams, engine.clock, session, run.run_id, run.turn)
+                stream.put("run", mark="started", last=session.last)
+                untold = await read_untold(engine, session_id, session.checkpoint)
+                if untold is not None:
+                    announce_untold(stream, untold)
+                await stream.close()
+                self.start(session_id, run.run_id, session.agent_type, run.first_step)
+
+            await guarded(self.world, inner())
+
+        self._invoke("sweep", work)
 
     # --- the state machine ----------------------------------------------------------------------------------------
 

@@ -270,7 +270,7 @@ class Watcher:
             if len(before) + 1 > allowed:
                 self.wrong("no_finished_tool_again", f"{start.tool} {key} starts {len(before) + 1} times")
         for other in before:
-            if not other.over and other.actor is not None and not other.actor.dead and not other.actor.frozen:
+            if not other.over and other.actor is not None and not other.actor.dead and not other.actor.stood:
                 self.wrong(
                     "no_finished_tool_again", f"{start.tool} {key} starts while {other.actor.name} still runs it"
                 )

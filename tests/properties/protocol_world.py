@@ -102,6 +102,7 @@ class Actor:
     deadline: float | None = None
     dead: bool = False
     frozen: bool = False
+    stood: bool = False  # it stood still once: its tools may overlap with those of whoever took over
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def busy(self) -> bool:

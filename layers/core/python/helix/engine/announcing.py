@@ -41,8 +41,10 @@ def announce_claim(stream: RunStream, claimed: Claimed) -> None:
     stream.put("run", chunks, mark="started", last=claimed.session.last)
     if claimed.missed is not None:
         announce_untold(stream, claimed.missed)
-    for row in plan.closed:
-        announce_result(stream, row)
+    # Not only what was closed here: a slow tool, or a person, may have given a result while no turn was open to tell it.
+    for entry in plan.added:
+        if isinstance(entry, CallRow) and entry.by != "plan":
+            announce_result(stream, entry)
     announce_fold(stream, first)
 
 

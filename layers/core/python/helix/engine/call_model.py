@@ -83,6 +83,9 @@ async def _finish_step(
         if todo:
             return Tools(step - 1, todo)
         return await _paused(engine, agent, session, rows, list(waiting.values()), stream)
+    for row in done:  # nobody else tells these on this stream: they were written beside the run
+        if row.by in ("answer", "child"):
+            announce_result(stream, row)
     state = await engine.history.state(session)
     fold = fold_step(
         agent, session.open.base, rows.answer, done, state, run_steps=session.run_steps, misses=session.misses

@@ -52,6 +52,8 @@ async def finish_run(
     if stream is None and session.run_id == run_id:  # its worker may have died before it told its last commit
         untold = await read_untold(engine, session_id, run.checkpoint or "")
         if untold is not None:
+            # The stream may not know this turn yet: it begins with what was staged last, or the stream forgets that.
+            out.put("run", mark="started", last=run.last)
             announce_untold(out, untold)
     announce_end(out, run)
     await out.close()

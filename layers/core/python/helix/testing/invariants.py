@@ -175,6 +175,9 @@ def _run(rows: SessionRows, session: SessionRow, before: RunRow | None, run: Run
         yield f"legal_transitions: {name} and its session tell different ends"
     if None in rows.history(run.start_lineage, run.start_count):
         yield f"checkpoint_forever: {name} began on messages that are not there"
+    origin = rows.checkpoints.get(run.start_state_at)
+    if run.start_state_at and (origin is None or origin.state is None):
+        yield f"checkpoint_forever: {name} began on a state that is not there: {run.start_state_at!r}"
 
 
 def _at_rest(rows: SessionRows, session: SessionRow) -> Iterator[str]:
