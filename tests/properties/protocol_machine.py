@@ -285,7 +285,9 @@ class ProtocolRules(ProtocolBase):
         payloads: list[tuple[Any, ...]] = [("model", step), ("finish",), ("tools", step, "call_0")]
         payload = payloads[(n + step) % 3]
         view = self.watcher.view.session(execution.session_id)
-        if payload[0] == "tools" and (view is None or view.open is None or view.open.step != step):
+        calls = self.watcher.view.open_calls(view) if view is not None else []
+        waits = view is not None and view.open is not None and view.open.step == step
+        if payload[0] == "tools" and not (waits and any(row is not None and row.call_id == "call_0" for row in calls)):
             payload = ("finish",)
         if payload[0] == "model" and view is not None and step > view.step + 1:
             payload = ("model", view.step + 1)

@@ -124,7 +124,9 @@ def _texts(rows: SessionRows, told: Told, *, at_rest: bool) -> Iterator[str]:
         if count > 1:
             yield f"final_is_committed: {place} was committed {count} times"
     if at_rest and rows.session is not None and rows.session.forked_from is None:
-        for answer, content in answers.items():
+        # Of what is history: an answer that was staged and then left behind by a rewind is rightly discarded.
+        history = [e for e in rows.history(rows.session.lineage, rows.session.count) if isinstance(e, AssistantRow)]
+        for answer, content in (((e.step, e.attempt, e.run_id), e.content) for e in history):
             if content and answer not in counts:
                 yield f"final_is_committed: the stored text of {answer} never became final on the stream"
         if told.open:
