@@ -123,15 +123,6 @@ Outcome = Over | Tools
 
 
 @dataclass(frozen=True, slots=True)
-class RunRef:
-    """A claimed run to be started: ids only, as they travel to any process."""
-
-    session_id: str
-    run_id: str
-    agent_type: str
-
-
-@dataclass(frozen=True, slots=True)
 class ChildWaits:
     """A sub-agent is paused or interrupted: its parent cannot go on."""
 

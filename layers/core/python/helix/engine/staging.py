@@ -10,7 +10,6 @@ from helix.core.agents import AnyAgent
 from helix.core.chunks import ErrorChunk, ToolApprovalRequestChunk
 from helix.core.claiming import OpenRows
 from helix.core.folding import Next, decide_next, missing
-from helix.core.messages import ToolCallRequest
 from helix.core.planning import StepProcessingPlan, parsed_content, plan_step_processing
 from helix.core.rows import (
     AnyEntry,
@@ -271,7 +270,3 @@ def announce_ask(stream: RunStream, row: CallRow, answer: AssistantRow) -> None:
         tool_call_id=row.call_id, tool_name=row.tool_name, input=arguments, kind=row.ask or "approval"
     )
     stream.put("call", [chunk], step=row.step, attempt=row.claim, call_id=row.call_id)
-
-
-def request_of(answer: AssistantRow, call_id: str) -> ToolCallRequest:
-    return next(call for call in answer.tool_calls if call.id == call_id)
