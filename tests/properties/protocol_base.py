@@ -223,7 +223,7 @@ class ProtocolBase(RuleBasedStateMachine):
     async def _effects(self, process: Process, agent: Any, sid: str) -> None:
         executor = process.executor
         for claimed in await sweep_session(executor.engine, agent, sid, executor._delivery(), limit=None):
-            executor._start(executor._agent_named(claimed.session.agent_type), claimed, executor._delivery())
+            await executor._begin(executor.agents.named(claimed.session.agent_type), claimed, executor._delivery())
 
 
 class Listener(logging.Handler):

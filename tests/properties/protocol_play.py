@@ -57,7 +57,7 @@ class Process:
         )
         self.executor.engine.worst_case = lambda request: WORST
         for agent in cast.agents.values():
-            self.executor._know(agent)
+            self.executor.agents.know(agent)
 
     def do(self, work: Coroutine[Any, Any, Any]) -> None:
         """Start a caller's request; what it is refused with is its own business, other errors are defects."""

@@ -16,7 +16,7 @@ from helix.core.config import LLMConfig
 from helix.core.errors import DefinitionError
 from helix.core.hooks import Hooks
 from helix.core.json import JsonObject, dumps
-from helix.core.resources import ResourceConfig
+from helix.core.resources import DEFAULT_PROFILE, ResourceConfig
 from helix.core.signatures import parameters_of
 from helix.core.steps import AnyStepResult
 from helix.core.tools import NAME, AnyTool, Tool, create_finish_tool
@@ -91,6 +91,11 @@ class Agent(Generic[StateT, OutputT]):
         resources = ResourceConfig.of(self.resources, owner, "resources") if self.resources else None
         object.__setattr__(self, "resources", resources.model_dump(mode="json") if resources else {})
         self._check_tools(owner)
+
+    @property
+    def profile(self) -> str:
+        """The name of the functions that execute the agent when deployed: shared, unless it asks for resources."""
+        return self.name if self.resources else DEFAULT_PROFILE
 
     def _check_schemas(self, owner: str) -> None:
         try:

@@ -12,6 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from helix.core.errors import DefinitionError
 
+DEFAULT_PROFILE = "default"
+"""The resource profile of all agents that ask for nothing of their own."""
+
 SHORTHAND = {
     "min": "min_instances",
     "max": "max_instances",

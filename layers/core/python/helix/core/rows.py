@@ -7,6 +7,7 @@
     c#<version>        checkpoint         count + lineage + custom state
     x#<run id>         stop               interrupt or abort of one run
     h#<run id>#<hook>  guard              a run-level hook that was delivered
+    t#<digest>         token              a parent's execution that waits for this session
 
 Law: the step row of the protocol is the assistant message beyond the count, its call rows are the messages behind it:
 folding a step only moves the count. The step's claim lives in the session row, which the claim writes anyway.
@@ -141,7 +142,11 @@ class SessionRow(Stored):
 
 
 class RunRow(Stored):
-    """`start_*` is where the run began: what `retry from_start` goes back to. `effects` follow PROTOCOL 7."""
+    """`start_*` is where the run began: what `retry from_start` goes back to. `effects` follow PROTOCOL 7.
+
+    part, part_step: the execution at work and the first step it buys; 0 means `first_step`.
+    deadline: when a sub-agent's run is to be over (Unix seconds): its parent's tool waits no longer.
+    """
 
     kind: Literal["run"] = "run"
     run_id: str
@@ -152,6 +157,8 @@ class RunRow(Stored):
     agent_type: str
     first_step: int
     part: int = 1
+    part_step: int = 0
+    deadline: float | None = None
     fingerprint: str = ""
     previous_run_id: str | None = None
     input: JsonObject | None = None
@@ -170,7 +177,6 @@ class RunRow(Stored):
     completion_reason: str | None = None
     pending: list[Pending] = Field(default_factory=list)
     checkpoint: str | None = None
-    tokens: list[str] = Field(default_factory=list)
     start_sequence: int = 0
     effects: Literal["open", "done"] = "open"
     started_at: float = 0
@@ -355,6 +361,10 @@ def stop_sort(run_id: str) -> str:
 
 def guard_sort(run_id: str, hook: str) -> str:
     return f"h#{run_id}#{hook}"
+
+
+def token_sort(digest: str) -> str:
+    return f"t#{digest}"
 
 
 def checkpoint_id(session_id: str, step: int, now: float, version: int) -> str:

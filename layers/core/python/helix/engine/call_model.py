@@ -10,12 +10,22 @@ from helix.core.agents import AnyAgent
 from helix.core.claiming import OpenRows
 from helix.core.errors import WorkInProgressError
 from helix.core.folding import Fold, Next, fold_step
-from helix.core.rows import AnyEntry, CheckpointRow, ErrorInfo, Pending, SessionRow, StepClaim, StopRow, message_sort
+from helix.core.rows import (
+    AnyEntry,
+    CallRow,
+    CheckpointRow,
+    ErrorInfo,
+    Pending,
+    SessionRow,
+    StepClaim,
+    StopRow,
+    message_sort,
+)
 from helix.engine.announcing import announce_commit, announce_fold, announce_result
 from helix.engine.buying import Answer, ask_model, prepare
 from helix.engine.engine import Delivery, Engine, Outcome, Over, Tools
 from helix.engine.history import row_key
-from helix.engine.hooking import tell_history
+from helix.engine.hooking import call_hook, tell_history
 from helix.engine.money import Reserved, assume_dead, reserve, return_draws
 from helix.engine.run_stream import RunStream
 from helix.engine.staging import stage
@@ -86,6 +96,8 @@ async def _finish_step(
     for row in done:  # nobody else tells these on this stream: they were written beside the run
         if row.by in ("answer", "child"):
             announce_result(stream, row)
+        if row.by == "child" and engine.launcher is not None:  # in process, the worker that ran it tells
+            await _tell_sub_agent(engine, agent, session, row, stream)
     state = await engine.history.state(session)
     fold = fold_step(
         agent, session.open.base, rows.answer, done, state, run_steps=session.run_steps, misses=session.misses
@@ -95,6 +107,20 @@ async def _finish_step(
     if stop is not None:
         return await _stopped(engine, agent, session, stop, (rows, fold), stream)
     return await _buy(engine, agent, session, (rows, fold), delivery, stream, watch)
+
+
+async def _tell_sub_agent(
+    engine: Engine, agent: AnyAgent, session: SessionRow, row: CallRow, stream: RunStream
+) -> None:
+    ref = row.child
+    payload = {
+        "step": row.step,
+        "tool_call_id": row.call_id,
+        "agent_type": ref.agent_type if ref is not None else "",
+        "sub_agent_id": ref.session_id if ref is not None else "",
+        "status": "completed" if row.success else "failed",
+    }
+    await call_hook(engine, agent, session, "after_sub_agent", payload, stream, call_id=row.call_id)
 
 
 def _adopted(session: SessionRow, rows: OpenRows, stream: RunStream) -> Tools:

@@ -34,6 +34,8 @@ async def start_child(
     tool = agent.find_tool(request.name)
     assert tool is not None and tool.agent is not None
     child_agent = tool.agent
+    # Nobody stays to watch the clock of a sub-agent that is executed by deliveries.
+    deadline = engine.clock.now() + tool.timeout_s if engine.launcher is not None else None
     while True:
         child = await engine.history.session(ref.session_id)
         parent = view.session
@@ -51,7 +53,9 @@ async def start_child(
                     stream_id=parent.stream_id,
                 )
                 message = child_message(tool, request.arguments)
-                ask = ClaimInput("execute", message, run_id=ref.run_id, opening=opening, extra=wanted)
+                ask = ClaimInput(
+                    "execute", message, run_id=ref.run_id, opening=opening, extra=wanted, deadline=deadline
+                )
                 return await claim(engine, child_agent, ref.session_id, ask, delivery)
             match child.status:
                 case "running":
@@ -64,7 +68,11 @@ async def start_child(
                     )
                 case "interrupted":
                     return await claim(
-                        engine, child_agent, child.session_id, ClaimInput("continue", extra=wanted), delivery
+                        engine,
+                        child_agent,
+                        child.session_id,
+                        ClaimInput("continue", extra=wanted, deadline=deadline),
+                        delivery,
                     )
                 case "paused":
                     return ChildWaits(waits)

@@ -40,6 +40,7 @@ from helix.core.usage import Usage
 from helix.engine.engine import Delivery, Engine
 from helix.engine.history import row_key, session_key
 from helix.engine.leftovers import clear_leftovers, marker_key
+from helix.engine.open_runs import open_run_put
 from helix.engine.untold import Untold, read_untold
 from helix.engine.writing import advance, as_read, checkpoint, commit, end, entry_put
 from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, Update, When
@@ -77,7 +78,7 @@ class Claimed:
 @dataclass(frozen=True, slots=True)
 class ClaimInput:
     """A claim as a caller asks for it. `extra` joins the transaction; it was made from the session at `version`, so the
-    claim is refused with `StaleStateError` once the session has moved on."""
+    claim is refused with `StaleStateError` once the session has moved on. `deadline`: when the run is to be over."""
 
     mode: str
     message: str | None = None
@@ -88,6 +89,7 @@ class ClaimInput:
     opening: Opening = field(default_factory=Opening)
     extra: list[Operation] = field(default_factory=list)
     version: int | None = None
+    deadline: float | None = None
 
 
 async def claim(engine: Engine, agent: AnyAgent, session_id: str, ask: ClaimInput, delivery: Delivery) -> Claimed:
@@ -190,6 +192,8 @@ async def _try(
     run = _run(agent, session, new, ask, plan, request, now, info.latest_sequence if info else 0)
     ops = _operations(session, new, run, plan, open_rows, ask, now)
     ops.append(checkpoint_put)
+    if engine.launcher is not None:
+        ops.append(open_run_put(run))
     won = await commit(engine, f"claim_{ask.mode}", ops, lambda: _is_mine(engine, session_id, run_id))
     if not won:
         return None
@@ -332,6 +336,7 @@ def _run(
         start_state_at=new.state_at if closing or old is None else plan.state_at,
         start_step=plan.step,
         start_sequence=sequence,
+        deadline=ask.deadline,
         started_at=now,
     )
 

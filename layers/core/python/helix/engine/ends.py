@@ -6,6 +6,7 @@ Law: `finish_run` depends on the run row, not on who set it; repeating any part 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from helix.core.agents import AnyAgent
@@ -21,10 +22,13 @@ from helix.engine.engine import Delivery, Engine, logger
 from helix.engine.history import row_key, session_key
 from helix.engine.hooking import call_hook
 from helix.engine.money import return_draws
+from helix.engine.open_runs import open_run_key
 from helix.engine.run_stream import RunStream
+from helix.engine.tokens import wake_waiting
 from helix.engine.untold import read_untold
 from helix.engine.writing import advance, commit, end, session_put
-from helix.ports.state_store import ABSENT, Check, Put, Update, When
+from helix.ports.launcher import Part
+from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, Update, When
 
 SWEPT_RUNS = 5
 MAX_REASON_BYTES = 8_000
@@ -58,8 +62,12 @@ async def finish_run(
     announce_end(out, run)
     await out.close()
     await _end_hook(engine, agent, session, run)
-    done = Update(row_key(session_id, run_sort(run_id)), set={"effects": "done"})
-    await commit(engine, "effects_done", [done], _no)
+    if session.run_id == run_id:
+        await wake_waiting(engine, session_id)
+    done: list[Operation] = [Update(row_key(session_id, run_sort(run_id)), set={"effects": "done"})]
+    if engine.launcher is not None:
+        done.append(Delete(open_run_key(run_id)))
+    await commit(engine, "effects_done", done, _no)
     return [claimed] if claimed is not None else []
 
 
@@ -159,6 +167,9 @@ async def abort(
         seen = When(equal={"status": "running", "version": session.version, "run_id": session.run_id})
         if await commit(engine, "abort", [session_put(new, seen), ended], lambda: _aborted(engine, session_id)):
             break
+    if engine.launcher is not None:
+        run = await engine.history.run(session_id, session.run_id)
+        await engine.launcher.stop(part_of(agent, run), reason or "aborted")
     return await finish_run(engine, agent, session_id, session.run_id, delivery)
 
 
@@ -174,6 +185,11 @@ async def _abort_children(
                 await abort(engine, child_agent, row.child.session_id, reason, delivery)
                 # it may have ended before, under a worker that died before its effects
                 await sweep_session(engine, child_agent, row.child.session_id, delivery)
+
+
+def part_of(agent: AnyAgent, run: RunRow) -> Part:
+    """The execution that is, or should be, at work on the run."""
+    return Part(agent.profile, run.session_id, run.run_id, run.part, run.part_step or run.first_step)
 
 
 async def _aborted(engine: Engine, session_id: str) -> bool:
@@ -198,6 +214,32 @@ async def fail_lapsed(engine: Engine, agent: AnyAgent, session_id: str, delivery
         return False
     await finish_run(engine, agent, session_id, session.run_id, delivery)
     return True
+
+
+async def fail_run(
+    engine: Engine, agent: AnyAgent, session_id: str, run_id: str, part: int, delivery: Delivery, *, cause: str = ""
+) -> list[Claimed]:
+    """An execution of the run has ended, and the run may not have. An old part's end never fails the run that its next
+    part executes: that one is started, which is harmless if it was. Returns the runs claimed by telling a parent."""
+    while True:
+        run = await engine.history.run(session_id, run_id)
+        if run.part > part and run.status == "running":
+            assert engine.launcher is not None
+            await engine.launcher.start(part_of(agent, run))
+            return []
+        session = await engine.history.session(session_id)
+        if session is None or session.run_id != run_id or session.status != "running":
+            return await finish_run(engine, agent, session_id, run_id, delivery)
+        now = engine.clock.now()
+        new = advance(session, now)
+        error = CRASHED.model_copy(update={"message": f"{CRASHED.message}: {cause}"}) if cause else CRASHED
+        ended = end(new, "failed", now, error=error)
+        ended = replace(ended, when=When(equal={"part": run.part if run.part > 1 else None}))
+        seen = When(equal={"status": "running", "version": session.version, "run_id": run_id})
+        if await commit(
+            engine, "fail_run", [session_put(new, seen), ended], lambda: _crashed(engine, session_id, run_id)
+        ):
+            return await finish_run(engine, agent, session_id, run_id, delivery)
 
 
 async def _crashed(engine: Engine, session_id: str, run_id: str) -> bool:

@@ -14,6 +14,7 @@ from helix.engine.step_view import StepView
 from helix.ports.budgets import Budgets, Unit
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
+from helix.ports.launcher import Launcher
 from helix.ports.model import LLMAdapter, LLMGenerateInput
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
@@ -36,12 +37,16 @@ def no_budgets(session: SessionRow) -> Sequence[AppliedBudget]:
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Times in seconds. `lease_s`: how long a silent worker keeps its run. `stop_poll_s`: how late an interrupt is seen
-    during a model call. `margin_s`: added to a tool's timeout for its claim's deadline."""
+    during a model call. `margin_s`: added to a tool's timeout for its claim's deadline. `roll_over_events`: how long the
+    history of an execution may get before the run goes on in the next one. `start_grace_s`: how old a claim is before a
+    sweep looks whether its execution was started."""
 
     lease_s: float = 15
     stop_poll_s: float = 0.5
     margin_s: float = 5
     max_depth: int = 5
+    roll_over_events: int = 20_000
+    start_grace_s: float = 20
     worst_case_micros_per_token: int = 100
     default_output_tokens: int = 4096
 
@@ -57,7 +62,7 @@ class Worst:
 @dataclass(slots=True)
 class Engine:
     """One per process (or Lambda). `models` chooses the adapter of an agent; `agents` resolves a name. `telling` are the
-    run-level hooks that are being called."""
+    run-level hooks that are being called. With a `launcher`, runs are executed by deliveries, and open runs are indexed."""
 
     store: StateStore
     streams: StreamManager
@@ -69,6 +74,7 @@ class Engine:
     budgets: Budgets
     applied_budgets: Callable[[SessionRow], Sequence[AppliedBudget]] = no_budgets
     worst_case: Callable[[LLMGenerateInput], Worst] | None = None
+    launcher: Launcher | None = None
     settings: Settings = field(default_factory=Settings)
     history: History = field(init=False)
     telling: set[str] = field(init=False, default_factory=set)

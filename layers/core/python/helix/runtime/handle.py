@@ -16,7 +16,7 @@ from helix.engine.answers import Confirmation
 from helix.engine.sessions import CanResumeResult, SessionState
 
 if TYPE_CHECKING:
-    from helix.runtime.local import LocalExecutor
+    from helix.runtime.executor import Executor
 
 OutputT = TypeVar("OutputT")
 ResumeMode = Literal["continue", "with_message", "with_confirmation", "from_checkpoint"]
@@ -46,7 +46,7 @@ class AgentResult(BaseModel, Generic[OutputT]):
 class AgentExecutionHandle(Generic[OutputT]):
     """A run of a session, from anywhere. Nothing is lost when it is dropped: the run goes on."""
 
-    def __init__(self, executor: LocalExecutor, agent: Agent[Any, OutputT], session_id: str, run_id: str) -> None:
+    def __init__(self, executor: Executor, agent: Agent[Any, OutputT], session_id: str, run_id: str) -> None:
         self._executor, self._agent = executor, agent
         self.session_id, self.run_id = session_id, run_id
 

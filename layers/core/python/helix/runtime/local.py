@@ -3,50 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
-from helix.adapters.models.function import FunctionModel
 from helix.adapters.row_budgets import RowBudgets
 from helix.adapters.segments import SegmentStreams
 from helix.adapters.system import SystemClock, SystemIds
 from helix.core.agents import Agent, AnyAgent
-from helix.core.chunks import StreamChunk
-from helix.core.claiming import lapsed
-from helix.core.errors import AgentNotFoundError, InvalidInputError
 from helix.core.hooks import Hooks
-from helix.core.initial import Input, parse_input
-from helix.core.json import JsonObject
-from helix.core.registry import AgentRegistry, default_registry
+from helix.core.registry import AgentRegistry
 from helix.core.rows import SessionRow
-from helix.core.status import ENDS
-from helix.core.wire import StreamMessage
-from helix.engine.answers import Answered, Confirmation, answer, wake_parents
-from helix.engine.claims import Claimed, ClaimInput, Opening, check_input, claim
-from helix.engine.copies import clone_session, delete_session
-from helix.engine.ends import abort, fail_lapsed, interrupt, leave_children, sweep_session
+from helix.engine.claims import Claimed
 from helix.engine.engine import AppliedBudget, Delivery, Engine, Lease, Settings, logger, no_budgets
 from helix.engine.hooks import HookManager
 from helix.engine.loop import LostLeaseError, run_loop
-from helix.engine.sessions import CanResumeResult, Sessions, SessionState
-from helix.engine.snapshots import SessionSnapshot, read_snapshot
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
-from helix.ports.model import LLMAdapter
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
-from helix.runtime.handle import AgentExecutionHandle, AgentResult, ResumeMode, RetryMode
-from helix.runtime.watching import RunStoppedError, read_run, result_of, wait_run
+from helix.runtime.executor import Agents, Executor, Models
+from helix.runtime.handle import AgentResult
+from helix.runtime.watching import RunStoppedError
 
-StateT = TypeVar("StateT")
 OutputT = TypeVar("OutputT")
 
 
-class LocalExecutor:
+class LocalExecutor(Executor):
     """Runs agents as tasks of this event loop; any other process with the same file can watch, answer and resume them.
 
-    store: path of a SQLite file (default `helix.db`), `":memory:"`, or a `StateStore`.
+    store: path of a SQLite file (default `helix.db`), `":memory:"`, the URL of a Redis server, or a `StateStore`.
     model: the `LLMAdapter` for all agents, or a function agent -> adapter; default litellm.
     hooks: called before the agents' own. registry: where sub-agents and names are resolved, besides the agents given.
     budgets: which budgets bound a session, see `helix.ports.budgets`.
@@ -56,7 +42,7 @@ class LocalExecutor:
         self,
         store: str | Path | StateStore = "helix.db",
         *,
-        model: LLMAdapter | Callable[[AnyAgent], LLMAdapter] | None = None,
+        model: Models | None = None,
         streams: StreamManager | None = None,
         registry: AgentRegistry | None = None,
         hooks: Hooks | Mapping[str, Any] | None = None,
@@ -65,25 +51,22 @@ class LocalExecutor:
         ids: Ids | None = None,
         settings: Settings | None = None,
     ) -> None:
-        self.store = open_store(store)
-        self.registry = registry if registry is not None else default_registry
-        self._agents: dict[str, AnyAgent] = {}
-        self._model = model
-        self.engine = Engine(
-            store=self.store,
-            streams=streams or SegmentStreams(self.store),
+        opened = open_store(store)
+        agents = Agents(registry, model)
+        engine = Engine(
+            store=opened,
+            streams=streams or SegmentStreams(opened),
             clock=clock or SystemClock(),
             ids=ids or SystemIds(),
-            models=self._model_of,
-            agents=self._agent_named,
+            models=agents.model_of,
+            agents=agents.named,
             hooks=HookManager(hooks),
-            budgets=RowBudgets(self.store),
+            budgets=RowBudgets(opened),
             applied_budgets=budgets or no_budgets,
             settings=settings or Settings(),
         )
-        self.sessions = Sessions(self.store)
-        self.streams = self.engine.streams
-        self._owner = self.engine.ids.new("worker")
+        super().__init__(engine, agents)
+        self._owner = engine.ids.new("worker")
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._failures: dict[str, Exception] = {}
 
@@ -101,130 +84,19 @@ class LocalExecutor:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.store.close()
 
-    # --- starting runs --------------------------------------------------------------------------------------------
+    async def wait_result(
+        self, agent: Agent[Any, OutputT], session_id: str, run_id: str, timeout_s: float | None
+    ) -> AgentResult[OutputT]:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        task = self._tasks.get(run_id)
+        if task is not None and task is not asyncio.current_task():
+            async with asyncio.timeout(timeout_s):
+                await asyncio.wait({task})  # this process's own run, its effects included
+        left = None if timeout_s is None else timeout_s - (loop.time() - begun)
+        return await super().wait_result(agent, session_id, run_id, left)
 
-    async def execute(
-        self,
-        agent: Agent[StateT, OutputT],
-        input: Input,
-        *,
-        session_id: str | None = None,
-        branch: Mapping[str, str] | None = None,
-        user_id: str | None = None,
-        tags: list[str] | None = None,
-        metadata: JsonObject | None = None,
-    ) -> AgentExecutionHandle[OutputT]:
-        """Start a run: a new session, or the next message of one that is not running.
-
-        input: a message, or `{"message": ..., "state": {...}}`. branch: `{"from_session_id": ..., "checkpoint_id": ...}`
-        makes a new session from another's checkpoint (default its latest) first.
-        Raises `AgentAlreadyRunningError` if the session is running: exactly one of several callers wins.
-        """
-        asked = parse_input(agent, input)
-        self._know(agent)
-        if branch is not None:
-            if not {"from_session_id"} <= set(branch) <= {"from_session_id", "checkpoint_id"}:
-                raise InvalidInputError(
-                    f"branch has {sorted(branch)}: give from_session_id, and checkpoint_id if you like"
-                )
-            if session_id is not None and await self.sessions.exists(session_id):
-                raise InvalidInputError(f"branch makes a new session, and {session_id!r} exists: leave session_id out")
-            copied = await self.branch(branch["from_session_id"], branch.get("checkpoint_id"), session_id=session_id)
-            session_id = copied.session_id
-        session_id = session_id or self.engine.ids.new("ses")
-        opening = Opening(user_id=user_id, tags=tags or [], metadata=metadata or {})
-        ask = ClaimInput("execute", asked.message, asked.state or None, metadata=asked.metadata, opening=opening)
-        return await self._claim(agent, session_id, ask)
-
-    async def resume(
-        self,
-        agent: Agent[StateT, OutputT],
-        session_id: str,
-        *,
-        mode: ResumeMode = "continue",
-        message: str | None = None,
-        checkpoint_id: str | None = None,
-        confirmation: Confirmation | None = None,
-    ) -> AgentExecutionHandle[OutputT]:
-        """Go on with an interrupted or paused session as a new run, or rewind to a checkpoint.
-
-        continue: execute what is pending, then loop. with_message: close what is pending, then a new message.
-        with_confirmation: answer a pending call (here or in a sub-agent). from_checkpoint: time travel, also from
-        completed and failed sessions; later messages stay reachable by their own checkpoints.
-        A session whose process died goes on here once its lease has lapsed.
-        """
-        self._know(agent)
-        _check_mode(mode, ResumeMode)
-        if message is not None and mode == "continue":
-            mode = "with_message"
-        if checkpoint_id is not None and mode in ("continue", "with_message"):
-            mode = "from_checkpoint"
-        if confirmation is not None or mode == "with_confirmation":
-            if confirmation is None:
-                raise InvalidInputError("with_confirmation needs a confirmation: which call, approved or not")
-            await self.answer(agent, session_id, confirmation)
-            return await self.get_handle(agent, session_id)
-        session = await self.engine.history.existing(session_id)
-        if lapsed(session, self.engine.clock.now()):
-            if mode == "continue":
-                return await self._claim(agent, session_id, ClaimInput("takeover"))
-            await fail_lapsed(self.engine, agent, session_id, self._delivery())
-            mode_after = "execute" if mode == "with_message" else mode
-            return await self._claim(agent, session_id, ClaimInput(mode_after, message, checkpoint_id=checkpoint_id))
-        return await self._claim(agent, session_id, ClaimInput(mode, message, checkpoint_id=checkpoint_id))
-
-    async def retry(
-        self,
-        agent: Agent[StateT, OutputT],
-        session_id: str,
-        *,
-        mode: RetryMode = "from_checkpoint",
-        message: str | None = None,
-    ) -> AgentExecutionHandle[OutputT]:
-        """Try a failed session again with a fresh step budget: from its last checkpoint, or from the failed run's start.
-
-        With a message, the failed run's unanswered message is replaced; without, nothing is repeated that was bought.
-        """
-        self._know(agent)
-        _check_mode(mode, RetryMode)
-        await fail_lapsed(self.engine, agent, session_id, self._delivery())
-        claim_mode = "retry" if mode == "from_checkpoint" else "from_start"
-        return await self._claim(agent, session_id, ClaimInput(claim_mode, message))
-
-    async def answer(self, agent: AnyAgent, session_id: str, confirmation: Confirmation) -> Answered:
-        """Answer a call that waits, here or in a sub-agent. The runs that can go on are started here. First answer wins;
-        later ones raise `CallNotPendingError`."""
-        self._know(agent)
-        delivery = self._delivery()
-        answered = await answer(self.engine, agent, session_id, confirmation, delivery)
-        if answered.claimed is not None:
-            target = agent.find_agent(answered.claimed.session.agent_type) or agent
-            self._start(target, answered.claimed, delivery)
-            for parent in await wake_parents(self.engine, answered.claimed.session, delivery):
-                self._start(self._agent_named(parent.session.agent_type), parent, delivery)
-        return answered
-
-    async def _claim(
-        self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
-    ) -> AgentExecutionHandle[OutputT]:
-        check_input(session_id, ask)
-        delivery = self._delivery()
-        if ask.mode == "execute":
-            await self._revive(agent, session_id)
-        for other in await sweep_session(self.engine, agent, session_id, delivery):
-            self._start(self._agent_named(other.session.agent_type), other, self._delivery())
-        await leave_children(self.engine, agent, session_id, ask, delivery)
-        claimed = await claim(self.engine, agent, session_id, ask, delivery)
-        self._start(agent, claimed, delivery)
-        return AgentExecutionHandle(self, agent, session_id, claimed.run.run_id)
-
-    async def _revive(self, agent: AnyAgent, session_id: str) -> None:
-        """A new message to a session whose process died: its run failed, and the message follows."""
-        session = await self.engine.history.session(session_id)
-        if session is not None and session.status == "running":
-            await fail_lapsed(self.engine, agent, session_id, self._delivery())
-
-    def _start(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
+    async def _begin(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
         run_id = claimed.run.run_id
         task = asyncio.get_running_loop().create_task(self._run(agent, claimed, delivery), name=f"helix:{run_id}")
         self._tasks[run_id] = task
@@ -233,158 +105,20 @@ class LocalExecutor:
     async def _run(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
         try:
             for other in await run_loop(self.engine, agent, claimed, delivery):
-                self._start(self._agent_named(other.session.agent_type), other, self._delivery())
+                await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
         except LostLeaseError as error:
             logger.warning("%s", error)
         except Exception as error:
             self._failures[claimed.run.run_id] = error
             logger.exception("run %s stopped here; resume goes on with it", claimed.run.run_id)
 
-    # --- controlling and watching ---------------------------------------------------------------------------------
-
-    async def get_handle(
-        self, agent: Agent[Any, OutputT], session_id: str, run_id: str | None = None
-    ) -> AgentExecutionHandle[OutputT]:
-        """A handle of a run by ids (default: the session's current run)."""
-        self._know(agent)
-        session = await self.sessions.get(session_id)
-        await self._tidy(session_id)
-        if run_id is not None:
-            await self.sessions.get_run(session_id, run_id)
-        return AgentExecutionHandle(self, agent, session_id, run_id or session.current_run_id)
-
-    async def interrupt(self, session_id: str, reason: str | None = None, *, run_id: str | None = None) -> bool:
-        """Ask the run to stop; from any process. False if it does not run."""
-        return await interrupt(self.engine, session_id, run_id, reason)
-
-    async def abort(
-        self, agent: AnyAgent, session_id: str, reason: str | None = None, *, run_id: str | None = None
-    ) -> None:
-        """Fail the running session (with `run_id`: if that is its run) for good, its sub-agents too."""
-        self._know(agent)
-        for other in await abort(self.engine, agent, session_id, reason, self._delivery(), run_id=run_id):
-            self._start(self._agent_named(other.session.agent_type), other, self._delivery())
-
-    async def can_resume(self, session_id: str) -> CanResumeResult:
-        """Whether `resume` would go on with the session here: its agent must be known to this executor."""
-        found = await self.sessions.can_resume(session_id, now=self.engine.clock.now())
-        if found.can_resume:
-            try:
-                self._agent_named((await self.sessions.get(session_id)).agent_type)
-            except AgentNotFoundError:
-                return CanResumeResult(can_resume=False, reason="agent_not_registered")
-        return found
-
-    async def get_snapshot(self, session_id: str) -> SessionSnapshot:
-        """The conversation at its newest checkpoint, and the sequence after which the stream goes on from there."""
-        return await read_snapshot(self.sessions, self.streams, session_id)
-
-    async def branch(
-        self, from_session_id: str, checkpoint_id: str | None = None, *, session_id: str | None = None
-    ) -> SessionState:
-        """A new session with another's messages and state up to a checkpoint (default its latest)."""
-        target = session_id or self.engine.ids.new("ses")
-        await clone_session(self.engine, from_session_id, target, from_checkpoint_id=checkpoint_id)
-        return await self.sessions.get(target)
-
-    async def clone_session(
-        self,
-        source: str,
-        target: str,
-        *,
-        from_checkpoint_id: str | None = None,
-        from_message_index: int | None = None,
-    ) -> SessionState:
-        """Copy a session, or its first messages, to a new id. See `helix.engine.copies.clone_session`."""
-        await clone_session(
-            self.engine, source, target, from_checkpoint_id=from_checkpoint_id, from_message_index=from_message_index
-        )
-        return await self.sessions.get(target)
-
-    async def delete(self, session_id: str) -> bool:
-        """Delete the session, its sub-agents' sessions and its stream. Raises `AgentAlreadyRunningError` while it runs."""
-        return await delete_session(self.engine, session_id)
-
-    async def wait_result(
-        self, agent: Agent[Any, OutputT], session_id: str, run_id: str, timeout_s: float | None
-    ) -> AgentResult[OutputT]:
-        """The result of the run once it no longer runs; a superseded run reports how it stopped. Raises `TimeoutError`,
-        and `RunStoppedError` where this process gave the run up."""
-        async with asyncio.timeout(timeout_s):
-            task = self._tasks.get(run_id)
-            if task is not None and task is not asyncio.current_task():
-                await asyncio.wait({task})  # this process's own run, its effects included
-            run = await wait_run(self.store, self.sessions, session_id, run_id, self._check_stopped)
-        return await result_of(agent, self.sessions, run)
-
-    async def stream_run(self, session_id: str, run_id: str, *, after: int | None = None) -> AsyncIterator[StreamChunk]:
-        async for message in self.stream_messages(session_id, run_id, after=after):
-            if message.kind == "chunk":
-                yield message.parsed()
-
-    async def stream_messages(
-        self, session_id: str, run_id: str, *, after: int | None = None
-    ) -> AsyncIterator[StreamMessage]:
-        """Messages of the run and of the sub-agents under it, gapless from its beginning to its end."""
-
-        async def idle() -> None:
-            self._check_stopped(run_id)
-            await self._tidy(session_id)
-
-        async for message in read_run(self.streams, self.sessions, session_id, run_id, after, idle):
-            yield message
-
-    def _check_stopped(self, run_id: str) -> None:
-        """Waiting for a run that this process gave up would be waiting for ever."""
+    def _gave_up(self, run_id: str) -> None:
         if run_id in self._failures and run_id not in self._tasks:
             raise RunStoppedError(run_id) from self._failures[run_id]
-
-    # --- inside ---------------------------------------------------------------------------------------------------
-
-    async def _tidy(self, session_id: str) -> None:
-        """Complete the effects of a run whose worker died behind its end: who reads its stream waits for them."""
-        session = await self.engine.history.session(session_id)
-        if session is None or session.status not in ENDS:
-            return
-        run = await self.engine.history.run(session_id, session.run_id) if session.run_id else None
-        silent_since = self.engine.clock.now() - self.engine.settings.lease_s
-        if run is None or run.effects == "done" or (run.ended_at or 0) > silent_since:
-            return
-        for other in await sweep_session(
-            self.engine, self._agent_named(session.agent_type), session_id, self._delivery()
-        ):
-            self._start(self._agent_named(other.session.agent_type), other, self._delivery())
 
     def _delivery(self) -> Delivery:
         lease = Lease(self.engine.clock.now() + self.engine.settings.lease_s)
         return Delivery(self._owner, self.engine.clock.now() + 24 * 3600, lease)
-
-    def _know(self, agent: AnyAgent) -> None:
-        if not isinstance(agent, Agent):
-            raise InvalidInputError(f"{agent!r} is not an Agent")
-        self._agents[agent.name] = agent
-
-    def _agent_named(self, name: str) -> AnyAgent:
-        for known in self._agents.values():
-            found = known.find_agent(name)
-            if found is not None:
-                return found
-        return self.registry.resolve(name)
-
-    def _model_of(self, agent: AnyAgent) -> LLMAdapter:
-        if agent.function is not None:
-            return FunctionModel(agent)
-        model = self._model
-        if model is None:
-            from helix.adapters.models.litellm import LiteLLMAdapter
-
-            self._model = model = LiteLLMAdapter()
-        return model if hasattr(model, "generate_step") else model(agent)
-
-
-def _check_mode(mode: str, modes: Any) -> None:
-    if mode not in get_args(modes):
-        raise InvalidInputError(f"mode is {mode!r}: use one of {', '.join(get_args(modes))}")
 
 
 def open_store(store: str | Path | StateStore) -> StateStore:

@@ -55,12 +55,17 @@ async def read_run(
     run = await sessions.get_run(session_id, run_id)
     stream_id = (await sessions.get(session_id)).stream_id
     sequence = run.start_sequence if after is None else after
+    # Where the log lags behind the rows, the claim saw an earlier end of it: what came since is of the runs before.
+    begun = after is not None
     while True:
         messages = await streams.read(stream_id, sequence)
         for message in messages:
             sequence = message.sequence
             own = message.session_id == session_id
             if own and message.turn < run.turn:
+                continue
+            begun = begun or own
+            if not begun:
                 continue
             if own and message.turn > run.turn:
                 return  # taken over: the run has no end of its own on the stream

@@ -1,0 +1,97 @@
+"""sweep: what crashes and lost events left between a claim and its effects (PROTOCOL 8).
+
+Law: it looks at open runs only, which their index lists from claim to effects; whatever it does, the verbs may do as
+well, before, after or meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from helix.core.errors import AgentNotFoundError, RunNotFoundError, StoreError
+from helix.core.rows import RunRow, SessionRow
+from helix.engine.copies import delete_session
+from helix.engine.deliveries import end_late_child
+from helix.engine.ends import fail_run, finish_run, part_of
+from helix.engine.engine import Delivery, Engine, logger
+from helix.engine.history import DELETING
+from helix.engine.launching import begin_again, begin_all, launcher_of
+from helix.engine.open_runs import PARTITIONS, partition_name
+from helix.engine.writing import commit
+from helix.ports.state_store import Delete, Row
+
+PAGE = 100
+
+
+async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
+    """Look at every open run once, or until the delivery's deadline is near. Returns how often what was done. A run that
+    cannot be looked at now is logged, and does not keep the others waiting."""
+    done: Counter[str] = Counter()
+    for partition in range(PARTITIONS):
+        start = ""
+        while True:
+            rows = await engine.store.query("control", partition_name(partition), start=start, limit=PAGE)
+            for row in rows:
+                if not delivery.may_act(engine.clock.now() + 5):
+                    done["left for the next sweep"] += 1
+                    return done
+                try:
+                    done[await _look(engine, row, delivery)] += 1
+                except (StoreError, AgentNotFoundError) as error:
+                    done["failed"] += 1
+                    logger.warning("sweep: run %s: %s", row.key.sort, error)
+            if len(rows) < PAGE:
+                break
+            start = rows[-1].key.sort + "\x00"
+    return done
+
+
+async def _look(engine: Engine, row: Row, delivery: Delivery) -> str:
+    now = engine.clock.now()
+    if row.value["started_at"] > now - engine.settings.start_grace_s:
+        return "young"
+    session_id, run_id = row.value["session_id"], row.key.sort
+    session = await engine.history.session(session_id)
+    if session is not None and session.status == DELETING:
+        await delete_session(engine, session_id)
+        session = None
+    try:
+        run = None if session is None else await engine.history.run(session_id, run_id)
+    except RunNotFoundError:
+        run = None
+    if session is None or run is None:
+        await commit(engine, "drop_open_run", [Delete(row.key)], _no)
+        return "dropped"
+    return await _reconcile(engine, session, run, row, delivery)
+
+
+async def _reconcile(engine: Engine, session: SessionRow, run: RunRow, row: Row, delivery: Delivery) -> str:
+    agent = engine.agents(run.agent_type)
+    if run.status != "running" and run.effects == "done":
+        await commit(engine, "drop_open_run", [Delete(row.key)], _no)
+        return "dropped"
+    part = part_of(agent, run)
+    state = await launcher_of(engine).state(part)
+    if run.status != "running":
+        ended_long_ago = (run.ended_at or 0) < engine.clock.now() - engine.settings.start_grace_s
+        if state == "running" and not ended_long_ago:
+            return "running"
+        await begin_all(engine, await finish_run(engine, agent, session.session_id, run.run_id, delivery))
+        return "finished"
+    if run.deadline is not None and engine.clock.now() >= run.deadline:
+        await end_late_child(engine, agent, run, delivery)
+        return "late"
+    if state == "none":
+        logger.info("sweep: run %s was claimed and never started", run.run_id)
+        await begin_again(engine, agent, session, run)
+        return "started"
+    if state == "ended":
+        logger.info("sweep: the execution of run %s has ended without it", run.run_id)
+        claims = await fail_run(engine, agent, session.session_id, run.run_id, part.part, delivery)
+        await begin_all(engine, claims)
+        return "failed run"
+    return "running"
+
+
+async def _no() -> bool:
+    return False
