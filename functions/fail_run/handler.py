@@ -1,0 +1,6 @@
+"""An execution has ended without its run: fail the run, or start its next part."""
+
+from helix.runtime.lambdas import serve
+from helix.runtime.verbs import FailRunEvent, fail_run
+
+handler = serve("fail_run", FailRunEvent, fail_run)

@@ -1,0 +1,165 @@
+"""The application as it is deployed: ports on AWS, put together once per process.
+
+Law: nothing is made before it is asked for, so a function pays at its start only for the clients and modules that it
+uses, and its role needs only those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+from collections.abc import Coroutine, Mapping
+from functools import cache, cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import botocore.session
+from botocore.config import Config
+
+from helix.adapters.aws.dynamodb import DynamoDBStateStore
+from helix.adapters.aws.overflow import Overflow
+from helix.adapters.segments import SegmentStreams
+from helix.adapters.system import SystemClock, SystemIds
+from helix.core.errors import InvalidInputError
+from helix.ports.clock import Clock
+from helix.ports.ids import Ids
+from helix.ports.sockets import Sockets
+from helix.ports.streams import StreamManager
+from helix.runtime.cloud_settings import CloudSettings, read_cloud_settings
+
+if TYPE_CHECKING:
+    from helix.engine.engine import Engine
+    from helix.runtime.executor import Agents
+    from helix.runtime.step_functions import StepFunctionsExecutor
+
+T = TypeVar("T")
+CONNECT_S, READ_S, POOL = 2, 10, 32
+IMPORTED = "import:"
+
+
+class Application:
+    """What the handlers of one process share. `run` executes a coroutine on the process's one event loop."""
+
+    def __init__(self, settings: CloudSettings, environment: Mapping[str, str]) -> None:
+        self.settings = settings
+        self.environment = environment
+        self.clock: Clock = SystemClock()
+        self.ids: Ids = SystemIds()
+        self._clients: dict[tuple[str, str | None], Any] = {}
+        self._session = botocore.session.get_session()
+
+    def client(self, service: str, endpoint: str | None = None) -> Any:
+        """A botocore client with short timeouts: a call that hangs is repeated by who knows what it means."""
+        if (service, endpoint) not in self._clients:
+            config = Config(
+                connect_timeout=CONNECT_S,
+                read_timeout=READ_S,
+                max_pool_connections=POOL,
+                retries={"mode": "standard", "max_attempts": 3},
+            )
+            made = self._session.create_client(service, endpoint_url=endpoint, config=config)
+            self._clients[service, endpoint] = made
+        return self._clients[service, endpoint]
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+    @cached_property
+    def _runner(self) -> asyncio.Runner:
+        return asyncio.Runner()
+
+    @cached_property
+    def store(self) -> DynamoDBStateStore:
+        s = self.settings
+        tables = {"sessions": s.sessions_table, "streams": s.streams_table, "control": s.control_table}
+        overflow = Overflow(_Lazy(self, "s3"), s.bucket) if s.bucket else None
+        return DynamoDBStateStore(
+            self.client("dynamodb"),
+            tables,  # type: ignore[arg-type]
+            clock=self.clock,
+            overflow=overflow,
+        )
+
+    @cached_property
+    def log(self) -> SegmentStreams:
+        """The replay log itself: where the projector appends, and everybody reads."""
+        return SegmentStreams(self.store)
+
+    @cached_property
+    def streams(self) -> StreamManager:
+        """What writers append to: Kinesis before the log."""
+        from helix.adapters.aws.kinesis import KinesisStreams
+
+        return KinesisStreams(self.client("kinesis"), self.settings.chunks, self.log, self.clock)
+
+    @cached_property
+    def sockets(self) -> Sockets:
+        from helix.adapters.aws.sockets import ApiGatewaySockets
+
+        return ApiGatewaySockets(self.client("apigatewaymanagementapi", self.settings.sockets))
+
+    @cached_property
+    def agents(self) -> Agents:
+        """The agents that are deployed: importing their modules registers them."""
+        from helix.runtime.executor import Agents
+
+        for module in self.settings.agents:
+            importlib.import_module(module)
+        return Agents(None, _models(self.settings.model))
+
+    @cached_property
+    def engine(self) -> Engine:
+        from helix.adapters.aws.launcher import StepFunctionsLauncher
+        from helix.adapters.row_budgets import RowBudgets
+        from helix.engine.engine import Engine, Settings
+        from helix.engine.hooks import HookManager
+
+        return Engine(
+            store=self.store,
+            streams=self.streams,
+            clock=self.clock,
+            ids=self.ids,
+            models=self.agents.model_of,
+            agents=self.agents.named,
+            hooks=HookManager(None),
+            budgets=RowBudgets(self.store),
+            launcher=StepFunctionsLauncher(self.client("stepfunctions"), self.settings.machine),
+            settings=Settings(roll_over_events=self.settings.roll_over_events),
+        )
+
+    @cached_property
+    def executor(self) -> StepFunctionsExecutor:
+        from helix.runtime.step_functions import StepFunctionsExecutor
+
+        return StepFunctionsExecutor(self.engine, self.agents)
+
+
+class _Lazy:
+    """A client that is made at its first call: most processes never meet a row that exceeds an item."""
+
+    def __init__(self, application: Application, service: str) -> None:
+        self._application, self._service = application, service
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._application.client(self._service), verb)
+
+
+@lru_cache(maxsize=1)
+def application() -> Application:
+    """This process's application, from its environment."""
+    return Application(read_cloud_settings(os.environ), os.environ)
+
+
+def _models(name: str) -> Any:
+    """The model for all agents that the settings name, or None for each agent's own."""
+    if not name:
+        return None
+    if name.startswith(IMPORTED):
+        module, _, attribute = name.removeprefix(IMPORTED).partition(":")
+        found = getattr(importlib.import_module(module), attribute, None)
+        if found is None:
+            raise InvalidInputError(f"the model {name!r} is not there: {module!r} has no {attribute!r}")
+        return found
+    from helix.runtime.models import choose_model
+
+    return cache(lambda agent: choose_model(agent, name, {}).adapter)

@@ -1,0 +1,81 @@
+"""From a Lambda invocation to a verb: parse the event, act once, answer in JSON, log and measure.
+
+Law: a handler is `serve(verb)`. What a verb raises reaches the platform, whose retries know the classes of errors by their
+names; the log has the ids of what it was about, and no content.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from aws_lambda_powertools import Logger, Metrics
+from aws_lambda_powertools.metrics import MetricUnit
+from pydantic import BaseModel, ValidationError
+
+from helix.core.errors import HelixError, InvalidInputError
+from helix.engine.engine import Delivery
+from helix.runtime.cloud import Application, application
+from helix.runtime.cloud_settings import STAGE
+
+EventT = TypeVar("EventT", bound=BaseModel)
+NAMESPACE = "Helix"
+IDS = ("session_id", "run_id", "part", "step")
+
+
+class LambdaContext(Protocol):
+    aws_request_id: str
+
+    def get_remaining_time_in_millis(self) -> int: ...
+
+
+Verb = Callable[[Application, EventT, Delivery], Coroutine[Any, Any, Any]]
+Handler = Callable[[Any, LambdaContext], Any]
+
+
+def serve(name: str, event_type: type[EventT], verb: Verb[EventT]) -> Handler:
+    """The handler of one function. Deployed, its application is made now, while the platform starts the process."""
+    logger = Logger(service=name, level=os.environ.get("HELIX_LOG", "INFO").upper(), log_uncaught_exceptions=False)
+    metrics = Metrics(namespace=NAMESPACE, service=name)
+    helix = logging.getLogger("helix")
+    helix.handlers, helix.propagate = list(logger.handlers), False
+    helix.setLevel(logger.log_level)
+    if os.environ.get(STAGE):
+        application()
+
+    def handler(event: Any, context: LambdaContext) -> Any:
+        app = application()
+        parsed = parse(name, event_type, event)
+        ids = {key: value for key in IDS if (value := getattr(parsed, key, None)) is not None}
+        logger.append_keys(**ids, request_id=context.aws_request_id)
+        begun = app.clock.now()
+        delivery = Delivery(context.aws_request_id, begun + context.get_remaining_time_in_millis() / 1000)
+        try:
+            return app.run(verb(app, parsed, delivery))
+        except HelixError as error:
+            metrics.add_metric("Errors", MetricUnit.Count, 1)
+            metrics.add_metadata("error", error.code)
+            logger.warning("%s: %s", type(error).__name__, error)
+            raise
+        except Exception as error:
+            metrics.add_metric("Errors", MetricUnit.Count, 1)
+            logger.exception("%s", type(error).__name__)
+            raise
+        finally:
+            metrics.add_metric("Duration", MetricUnit.Milliseconds, (app.clock.now() - begun) * 1000)
+            metrics.flush_metrics()
+            logger.remove_keys([*ids, "request_id"])
+
+    return handler
+
+
+def parse(name: str, event_type: type[EventT], event: Any) -> EventT:
+    """Raises `InvalidInputError` that names the field which is wrong, and shows no value."""
+    try:
+        return event_type.model_validate(event)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "event"
+        raise InvalidInputError(f"{name}: {field}: {first['msg']}") from None

@@ -1,0 +1,144 @@
+"""The verbs as functions: what each is sent, and what it answers. Ids and counters only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, Json, model_validator
+
+from helix.engine.deliveries import (
+    Place,
+    deliver_call,
+    deliver_child,
+    deliver_end,
+    deliver_failure,
+    deliver_model,
+)
+from helix.engine.engine import Delivery, logger
+from helix.engine.sweeping import sweep as sweep_runs
+from helix.runtime.cloud import Application
+
+
+class Event(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class CallModelEvent(Event):
+    """`step` is the one to buy; `events` an estimate of the execution's history so far."""
+
+    session_id: str
+    run_id: str
+    part: int = 1
+    step: int
+    events: int = 0
+
+
+class CallRef(Event):
+    step: int
+    id: str
+
+
+class CallToolEvent(Event):
+    session_id: str
+    run_id: str
+    part: int = 1
+    call: CallRef
+
+
+class StartRunEvent(CallToolEvent):
+    """`token` is answered when the parent has nothing to wait for any more."""
+
+    token: str
+
+
+class FinishRunEvent(Event):
+    session_id: str
+    run_id: str
+
+
+class CaughtError(Event):
+    """What a state machine caught. `Cause` is the function's own report, which stays in its log."""
+
+    error: str = Field(default="", alias="Error")
+
+
+class ExecutionInput(Event):
+    session_id: str
+    run_id: str
+    part: int = 1
+
+
+class ExecutionDetail(Event):
+    status: str
+    input: Json[ExecutionInput]
+
+
+class FailRunEvent(Event):
+    """Either an execution's status event from EventBridge (`detail`), or a state machine that gives up."""
+
+    session_id: str | None = None
+    run_id: str | None = None
+    part: int = 1
+    error: CaughtError = CaughtError()
+    detail: ExecutionDetail | None = None
+
+    @model_validator(mode="after")
+    def _named(self) -> FailRunEvent:
+        if self.detail is None and (self.session_id is None or self.run_id is None):
+            raise ValueError("needs session_id and run_id, or the detail of an execution's status event")
+        return self
+
+    def place(self) -> tuple[str, str, int, str]:
+        """(session, run, part, cause)."""
+        if self.detail is not None:
+            about = self.detail.input
+            return about.session_id, about.run_id, about.part, self.detail.status
+        assert self.session_id is not None and self.run_id is not None
+        return self.session_id, self.run_id, self.part, self.error.error
+
+
+class SweepEvent(Event):
+    """What the schedule sends says nothing."""
+
+
+async def call_model(app: Application, event: CallModelEvent, delivery: Delivery) -> dict[str, Any]:
+    """Answers the event for the next `call_model`, and what comes before it: `next`, with `call` or `calls`."""
+    place = Place(event.session_id, event.run_id, event.part, event.step, event.events)
+    move = await deliver_model(app.engine, place, delivery)
+    told: dict[str, Any] = {**event.model_dump(include={"session_id", "run_id", "part"})}
+    told |= {"step": move.step, "events": move.events}
+    if move.kind != "on":
+        return {**told, "next": "finish" if move.kind == "over" else "rolled"}
+    calls = [{"step": move.step - 1, "id": call_id, "kind": kind} for call_id, kind in move.calls]
+    if not calls:
+        return {**told, "next": "call_model"}
+    if len(calls) == 1:
+        return {**told, "next": calls[0]["kind"], "call": calls[0]}
+    return {**told, "next": "map", "calls": calls}
+
+
+async def call_tool(app: Application, event: CallToolEvent, delivery: Delivery) -> dict[str, Any]:
+    place = Place(event.session_id, event.run_id, event.part, event.call.step)
+    return {"told": await deliver_call(app.engine, place, event.call.id, delivery)}
+
+
+async def start_run(app: Application, event: StartRunEvent, delivery: Delivery) -> dict[str, Any]:
+    place = Place(event.session_id, event.run_id, event.part, event.call.step)
+    return {"told": await deliver_child(app.engine, place, event.call.id, event.token, delivery)}
+
+
+async def finish_run(app: Application, event: FinishRunEvent, delivery: Delivery) -> dict[str, Any]:
+    await deliver_end(app.engine, event.session_id, event.run_id, delivery)
+    return {"session_id": event.session_id, "run_id": event.run_id}
+
+
+async def fail_run(app: Application, event: FailRunEvent, delivery: Delivery) -> dict[str, Any]:
+    session_id, run_id, part, cause = event.place()
+    await deliver_failure(app.engine, session_id, run_id, part, cause, delivery)
+    return {"session_id": session_id, "run_id": run_id}
+
+
+async def sweep(app: Application, event: SweepEvent, delivery: Delivery) -> dict[str, int]:
+    done = dict(await sweep_runs(app.engine, delivery))
+    logger.info("swept: %s", done or "no open runs")
+    return done
