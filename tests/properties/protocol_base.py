@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis.stateful import RuleBasedStateMachine
 from tests.properties.protocol_cast import Cast
 from tests.properties.protocol_checks import Checks
-from tests.properties.protocol_play import Cloud, Process
+from tests.properties.protocol_play import SETTINGS, Cloud, Process
 from tests.properties.protocol_watch import Watcher
 from tests.properties.protocol_world import Actor, InlineExecutor, World
 
@@ -187,6 +187,11 @@ class ProtocolBase(RuleBasedStateMachine):
     def _sweep(self) -> bool:
         """What `sweep` and whoever opens a session would do next; False if there is nothing to do."""
         process = self.processes[0]
+        if any(key.partition.startswith("open-runs#") for key in self.world.mirror):
+            self.say("sweep")
+            self.world.advance(SETTINGS.start_grace_s + 1)
+            self.cloud.sweep()
+            return True
         executor, now = process.executor, self.world.clock.now()
         for session in self.sessions():
             sid = session.session_id
@@ -194,11 +199,7 @@ class ProtocolBase(RuleBasedStateMachine):
             if session.status == "deleting" and session.parent is None:
                 process.do(executor.delete(sid))
                 return True
-            if session.status == "running" and session.lease_owner is None:
-                if session.run_id not in self.cloud.executions:
-                    self.cloud.sweep(sid)
-                    return True
-            elif session.status == "running":
+            if session.status == "running" and session.lease_owner is not None:
                 self.say(f"sweep {sid}")
                 if session.lease_expires >= now:
                     self.world.advance(session.lease_expires - now + 0.5)

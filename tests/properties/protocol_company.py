@@ -116,7 +116,7 @@ class ProtocolMachine(ProtocolRules):
     def _cloudy(self) -> None:
         """At least one execution is on its way to its tools."""
         if not any(e.deliveries for e in self.cloud.executions.values()):
-            self.execute_in_the_cloud(plan=2)
+            self.execute_in_the_cloud(s=0, plan=2)
 
     def until(self, there: Callable[[], list[Any]], calls: int = 80) -> list[Any]:
         """Let everybody go on until something is there, or for so many calls."""

@@ -12,7 +12,6 @@ from tests.properties.protocol_world import Fate
 from helix.adapters.row_budgets import RowBudgets
 from helix.core.rows import CallRow
 from helix.engine.answers import Confirmation
-from helix.engine.claims import ClaimInput
 
 SMALL = st.integers(0, 5)
 THEN = st.sampled_from([0, 0, 1, 7, 40, 150])
@@ -37,10 +36,37 @@ class ProtocolRules(ProtocolBase):
         process.do(process.executor.execute(self.agent(sid), self.plan(sid, plan), session_id=sid))
         self.after(then)
 
-    @rule(plan=st.integers(0, 30), then=THEN)
-    def execute_in_the_cloud(self, plan: int, then: int = 0) -> None:
-        self.say(f"cloud execute a {self.plan('a', plan)}")
-        self.cloud.claim(self.cast.solo, "a", ClaimInput("execute", self.plan("a", plan)))
+    @rule(s=SMALL, plan=st.integers(0, 30), then=THEN)
+    def execute_in_the_cloud(self, s: int, plan: int, then: int = 0) -> None:
+        sid = self.target(s)
+        self.say(f"cloud execute {sid} {self.plan(sid, plan)}")
+        agent, message = self.agent(sid), self.plan(sid, plan)
+        self.cloud.do("execute", lambda executor: executor.execute(agent, message, session_id=sid))
+        self.after(then)
+
+    @precondition(lambda self: any(e.phase != ("over",) for e in self.cloud.executions.values()))
+    @rule(n=SMALL, told=st.booleans(), then=THEN)
+    def end_execution(self, n: int, told: bool, then: int = 0) -> None:
+        """Somebody stops the machine, or it times out."""
+        found = [e for e in self.cloud.executions.values() if e.phase != ("over",)]
+        execution = found[n % len(found)]
+        self.say(f"end execution {execution.name} told={told}")
+        self.cloud.kill(execution, told)
+        self.after(then)
+
+    @precondition(lambda self: any(e.phase == ("over",) for e in self.cloud.executions.values()))
+    @rule(n=SMALL, then=THEN)
+    def late_event(self, n: int, then: int = 0) -> None:
+        """The status event of an execution that ended, late or once more."""
+        found = [e for e in self.cloud.executions.values() if e.phase == ("over",)]
+        self.say(f"late event of {found[n % len(found)].name}")
+        self.cloud.fail(found[n % len(found)])
+        self.after(then)
+
+    @rule(then=THEN)
+    def sweep(self, then: int = 0) -> None:
+        self.say("sweep")
+        self.cloud.sweep()
         self.after(then)
 
     @rule(
@@ -54,11 +80,12 @@ class ProtocolRules(ProtocolBase):
         sid = self.target(s)
         message = self.plan(sid, plan) if mode == "with_message" else None
         self.say(f"resume {sid} {mode} {message} by {p}")
-        if p < 4 or self.agents[sid] != "solo":
+        if p < 4:
             process = self.process(p)
             process.do(process.executor.resume(self.agent(sid), sid, message=message))
         else:
-            self.cloud.claim(self.agent(sid), sid, ClaimInput(mode, message))
+            agent = self.agent(sid)
+            self.cloud.do(mode, lambda executor: executor.resume(agent, sid, message=message))
         self.after(then)
 
     @rule(p=SMALL, s=SMALL, start=st.booleans(), plan=st.none() | st.integers(0, 30), then=THEN)
@@ -66,11 +93,13 @@ class ProtocolRules(ProtocolBase):
         sid = self.target(s)
         message = None if plan is None else self.plan(sid, plan)
         self.say(f"retry {sid} from_start={start} {message} by {p}")
-        if p < 4 or self.agents[sid] != "solo":
-            process, mode = self.process(p), "from_start" if start else "from_checkpoint"
-            process.do(process.executor.retry(self.agent(sid), sid, mode=mode, message=message))  # type: ignore[arg-type]
+        agent = self.agent(sid)
+        mode: Any = "from_start" if start else "from_checkpoint"
+        if p < 4:
+            process = self.process(p)
+            process.do(process.executor.retry(agent, sid, mode=mode, message=message))
         else:
-            self.cloud.claim(self.agent(sid), sid, ClaimInput("from_start" if start else "retry", message))
+            self.cloud.do("retry", lambda executor: executor.retry(agent, sid, mode=mode, message=message))
         self.after(then)
 
     @rule(p=SMALL, s=SMALL, n=st.integers(0, 30), message=st.none() | st.integers(0, 30), then=THEN)
@@ -82,12 +111,13 @@ class ProtocolRules(ProtocolBase):
         point = points[n % len(points)]
         plan = None if message is None else self.plan(sid, message)
         self.say(f"rewind {sid} to {point} {plan} by {p}")
-        if p < 4 or self.agents[sid] != "solo":
+        agent = self.agent(sid)
+        asked: dict[str, Any] = {"mode": "from_checkpoint", "checkpoint_id": point, "message": plan}
+        if p < 4:
             process = self.process(p)
-            mode: Any = "from_checkpoint"
-            process.do(process.executor.resume(self.agent(sid), sid, mode=mode, checkpoint_id=point, message=plan))
+            process.do(process.executor.resume(agent, sid, **asked))
         else:
-            self.cloud.claim(self.agent(sid), sid, ClaimInput("from_checkpoint", plan, checkpoint_id=point))
+            self.cloud.do("rewind", lambda executor: executor.resume(agent, sid, **asked))
         self.after(then)
 
     @rule(
@@ -114,13 +144,14 @@ class ProtocolRules(ProtocolBase):
         data = {"x": n} if verdict == "data" else None
         confirmation = Confirmation(call_id, verdict == "approve" or (verdict == "data" and n % 2 == 0), data)
         self.say(f"answer {sid} {call_id} {verdict} by {p} twice={twice}")
+        agent = self.agent(sid)
         for _ in range(2 if twice else 1):
-            if p < 4 or self.agents[sid] != "solo":
+            if p < 4:
                 process = self.process(p)
                 process.do(process.executor.answer(self.agent(sid), sid, confirmation))
                 p += 1
             else:
-                self.cloud.answer(self.agent(sid), sid, confirmation)
+                self.cloud.do("answer", lambda executor: executor.answer(agent, sid, confirmation))
         self.after(then)
 
     @rule(p=SMALL, s=SMALL, how=SMALL, plan=st.integers(0, 30), then=THEN)
@@ -149,8 +180,12 @@ class ProtocolRules(ProtocolBase):
     def abort(self, p: int, s: int, then: int = 0) -> None:
         sid = self.target(s)
         self.say(f"abort {sid} by {p}")
-        process = self.process(p)
-        process.do(process.executor.abort(self.agent(sid), sid, "enough"))
+        if p < 4:
+            process = self.process(p)
+            process.do(process.executor.abort(self.agent(sid), sid, "enough"))
+        else:
+            agent = self.agent(sid)
+            self.cloud.do("abort", lambda executor: executor.abort(agent, sid, "enough"))
         self.after(then)
 
     @rule(p=SMALL, s=SMALL, n=st.integers(0, 30), how=st.sampled_from(["branch", "clone", "index"]), then=THEN)

@@ -14,24 +14,27 @@ from tests.properties.protocol_world import ACTOR, Actor, World
 
 from helix.adapters.row_budgets import RowBudgets
 from helix.adapters.segments import SegmentStreams
-from helix.core.agents import AnyAgent
 from helix.core.errors import CallerError, StoreError, WorkInProgressError
 from helix.core.registry import AgentRegistry
 from helix.core.rows import SessionRow
-from helix.engine.announcing import announce_claim, announce_untold
-from helix.engine.answers import Confirmation, answer
-from helix.engine.call_model import call_model
-from helix.engine.call_tool import call_tool, view_step
-from helix.engine.claims import Claimed, ClaimInput, claim
-from helix.engine.ends import finish_run
-from helix.engine.engine import AppliedBudget, Delivery, Engine, Over, Settings, Tools
+from helix.engine.deliveries import (
+    Move,
+    Place,
+    deliver_call,
+    deliver_child,
+    deliver_end,
+    deliver_failure,
+    deliver_model,
+)
+from helix.engine.engine import AppliedBudget, Delivery, Engine, Settings
 from helix.engine.hooks import HookManager
-from helix.engine.run_stream import RunStream
-from helix.engine.stops import watch_stops
-from helix.engine.untold import read_untold
+from helix.engine.sweeping import sweep
+from helix.ports.launcher import ExecutionState, Part, execution_name
+from helix.runtime.executor import Agents
 from helix.runtime.local import LocalExecutor
+from helix.runtime.step_functions import StepFunctionsExecutor
 
-SETTINGS = Settings(lease_s=15, stop_poll_s=4, margin_s=1)
+SETTINGS = Settings(lease_s=15, stop_poll_s=4, margin_s=1, roll_over_events=30)
 LAMBDA_S = 30.0
 BUDGETS = (AppliedBudget("money", "micros"), AppliedBudget("tokens", "tokens"))
 
@@ -82,19 +85,29 @@ class Delivered:
 
 @dataclass(eq=False)
 class Execution:
-    """`phase` is ("model", step), ("tools", step), ("finish",) or ("over",); `left` the calls not answered yet."""
+    """`phase` is ("model", step), ("tools", step), ("finish",) or ("over",); `left` the calls not answered yet, each with
+    its verb; `tokens` the task token that a sub-agent's call waits for now."""
 
-    session_id: str
-    run_id: str
-    agent: AnyAgent
+    name: str
+    part: Part
     phase: tuple[Any, ...]
-    left: list[str] = field(default_factory=list)
+    events: int = 0
+    left: dict[str, str] = field(default_factory=dict)
+    tokens: dict[str, str] = field(default_factory=dict)
     deliveries: list[Delivered] = field(default_factory=list)
     again: list[tuple[float, tuple[Any, ...]]] = field(default_factory=list)
 
+    @property
+    def session_id(self) -> str:
+        return self.part.session_id
+
+    @property
+    def run_id(self) -> str:
+        return self.part.run_id
+
 
 class Cloud:
-    """Executions by run id, and two warm workers that they run on."""
+    """Executions by name, the launcher that starts them, and two warm workers that they run on."""
 
     def __init__(self, world: World, cast: Cast) -> None:
         self.world, self.cast = world, cast
@@ -114,6 +127,7 @@ class Cloud:
             hooks=HookManager(None),
             budgets=RowBudgets(world.store),
             applied_budgets=budgets_of,
+            launcher=self,
             settings=SETTINGS,
         )
         engine.worst_case = lambda request: WORST
@@ -127,89 +141,122 @@ class Cloud:
         self.world.spawn(actor, work(engine, Delivery(f"lambda{self._n}", deadline)))
         return actor
 
-    # --- claims ---------------------------------------------------------------------------------------------------
+    # --- the launcher ---------------------------------------------------------------------------------------------
 
-    def claim(self, agent: AnyAgent, session_id: str, ask: ClaimInput) -> None:
+    async def start(self, part: Part) -> None:
+        fate = await self.world.gate("write", "start_execution")
+        if fate == "lost":
+            raise StoreError("the start was lost")
+        name = execution_name(part)
+        if name not in self.executions:
+            self.executions[name] = Execution(name, part, ("model", part.step))
+            self._enter(self.executions[name])
+        elif self.executions[name].part != part:
+            self.world.violations.append(f"{name} was started as {self.executions[name].part} and again as {part}")
+        if fate == "unanswered":
+            raise StoreError("the start was not answered")
+
+    async def state(self, part: Part) -> ExecutionState:
+        execution = self.executions.get(execution_name(part))
+        if execution is None:
+            return "none"
+        return "ended" if execution.phase == ("over",) else "running"
+
+    async def stop(self, part: Part, reason: str) -> None:
+        execution = self.executions.get(execution_name(part))
+        if execution is not None:
+            execution.phase, execution.again = ("over",), []
+
+    async def wake(self, token: str) -> None:
+        fate = await self.world.gate("write", "send_task_success")
+        if fate == "lost":
+            raise StoreError("the wake-up was lost")
+        for execution in self.executions.values():
+            for call_id, waits in execution.tokens.items():
+                if waits == token and execution.phase[0] == "tools" and call_id in execution.left:
+                    self._answered(execution, call_id)
+                    break
+        if fate == "unanswered":
+            raise StoreError("the wake-up was not answered")
+
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    def do(self, name: str, ask: Callable[[StepFunctionsExecutor], Coroutine[Any, Any, Any]]) -> None:
+        """A caller's request, handled by a function of its own."""
+
         async def work(engine: Engine, delivery: Delivery) -> None:
-            async def inner() -> None:
-                await self._begin(engine, await claim(engine, agent, session_id, ask, delivery))
+            agents = Agents(AgentRegistry(), self.cast)
+            for agent in self.cast.agents.values():
+                agents.know(agent)
+            await guarded(self.world, ask(StepFunctionsExecutor(engine, agents)))
 
-            await guarded(self.world, inner())
+        self._invoke(name, work)
 
-        self._invoke(ask.mode, work)
+    def sweep(self) -> None:
+        self._invoke("sweep", lambda engine, delivery: guarded(self.world, sweep(engine, delivery)))
 
-    def answer(self, agent: AnyAgent, session_id: str, confirmation: Confirmation) -> None:
-        async def work(engine: Engine, delivery: Delivery) -> None:
-            async def inner() -> None:
-                answered = await answer(engine, agent, session_id, confirmation, delivery)
-                if answered.claimed is not None:
-                    await self._begin(engine, answered.claimed)
+    def kill(self, execution: Execution, told: bool) -> None:
+        """The execution ends from outside; its status event may be lost."""
+        execution.phase, execution.again = ("over",), []
+        if told:
+            self.fail(execution)
 
-            await guarded(self.world, inner())
-
-        self._invoke("answer", work)
-
-    async def _begin(self, engine: Engine, claimed: Claimed) -> None:
-        stream = RunStream(engine.streams, engine.clock, claimed.session, claimed.run.run_id, claimed.run.turn)
-        announce_claim(stream, claimed)
-        await stream.close()
-        self.start(claimed.session.session_id, claimed.run.run_id, claimed.session.agent_type, claimed.run.first_step)
-
-    def start(self, session_id: str, run_id: str, agent_type: str, step: int) -> None:
-        """StartExecution, name = run id: a second start is harmless."""
-        if run_id not in self.executions:
-            self.executions[run_id] = Execution(session_id, run_id, self.cast.agents[agent_type], ("model", step))
-            self._enter(self.executions[run_id])
-
-    def sweep(self, session_id: str) -> None:
-        """Start a claimed run whose claimer died before it did, and tell the stream what it may not have told."""
-
-        async def work(engine: Engine, delivery: Delivery) -> None:
-            async def inner() -> None:
-                session = await engine.history.existing(session_id)
-                run = await engine.history.run(session_id, session.run_id)
-                stream = RunStream(engine.streams, engine.clock, session, run.run_id, run.turn)
-                stream.put("run", mark="started", last=session.last)
-                untold = await read_untold(engine, session_id, session.checkpoint)
-                if untold is not None:
-                    announce_untold(stream, untold)
-                await stream.close()
-                self.start(session_id, run.run_id, session.agent_type, run.first_step)
-
-            await guarded(self.world, inner())
-
-        self._invoke("sweep", work)
+    def fail(self, execution: Execution) -> None:
+        part = execution.part
+        self._invoke(
+            "fail_run",
+            lambda engine, delivery: guarded(
+                self.world, deliver_failure(engine, part.session_id, part.run_id, part.part, "ABORTED", delivery)
+            ),
+        )
 
     # --- the state machine ----------------------------------------------------------------------------------------
 
     def _enter(self, execution: Execution) -> None:
-        kind = execution.phase[0]
-        payloads = [(*execution.phase, call) for call in execution.left] if kind == "tools" else [execution.phase]
-        for payload in payloads if kind != "over" else ():
-            execution.again.append((0.0, payload))
+        if execution.phase[0] == "tools":
+            payloads = [self._payload(execution, call_id) for call_id in execution.left]
+        else:
+            payloads = [execution.phase] if execution.phase != ("over",) else []
+        execution.again.extend((0.0, payload) for payload in payloads)
+
+    def _payload(self, execution: Execution, call_id: str) -> tuple[Any, ...]:
+        step, kind = execution.phase[1], execution.left[call_id]
+        if kind == "call_tool":
+            return ("tools", step, call_id)
+        self._n += 1
+        execution.tokens[call_id] = f"token{self._n}"  # each try has its own
+        return ("child", step, call_id, execution.tokens[call_id])
+
+    def _answered(self, execution: Execution, call_id: str) -> None:
+        execution.left.pop(call_id, None)
+        execution.tokens.pop(call_id, None)
+        if not execution.left:
+            execution.phase = ("model", execution.phase[1] + 1)
+            self._enter(execution)
 
     def respond(self, execution: Execution, payload: tuple[Any, ...], outcome: Any) -> None:
-        phase = execution.phase
-        if payload[: len(phase)] != phase:
+        if not self.wanted(execution, payload):
             return  # the answer of a delivery that its execution no longer waits for
-        if phase[0] == "finish":
+        if payload[0] == "finish":
             execution.phase = ("over",)
-        elif phase[0] == "tools":
-            execution.left = [call for call in execution.left if call != payload[2]]
-            if execution.left:
-                return
-            execution.phase = ("model", phase[1] + 1)
-        elif isinstance(outcome, Over):
-            execution.phase = ("finish",)
-        else:
-            assert isinstance(outcome, Tools)
-            execution.left = list(outcome.calls)
-            execution.phase = ("tools", outcome.step) if outcome.calls else ("model", outcome.step + 1)
-        self._enter(execution)
+        elif payload[0] == "tools":
+            self._answered(execution, payload[2])
+        elif payload[0] == "model":
+            assert isinstance(outcome, Move)
+            execution.events = outcome.events
+            if outcome.kind != "on":
+                execution.phase = ("finish",) if outcome.kind == "over" else ("over",)
+            else:
+                execution.left = dict(outcome.calls)
+                execution.phase = ("tools", outcome.step - 1) if outcome.calls else ("model", outcome.step)
+            self._enter(execution)
 
     def wanted(self, execution: Execution, payload: tuple[Any, ...]) -> bool:
-        same = payload[: len(execution.phase)] == execution.phase
-        return same and (execution.phase[0] != "tools" or payload[2] in execution.left)
+        if payload[0] not in ("tools", "child"):
+            return payload == execution.phase
+        if execution.phase[:2] != ("tools", payload[1]) or payload[2] not in execution.left:
+            return False
+        return payload[0] == "tools" or execution.tokens.get(payload[2]) == payload[3]
 
     def tick(self) -> None:
         """Repeat deliveries that died or were told to come later, and start what is due."""
@@ -218,50 +265,53 @@ class Cloud:
             for delivered in list(execution.deliveries):
                 if not delivered.actor.busy():
                     execution.deliveries.remove(delivered)
-                    still = any(d.payload == delivered.payload for d in execution.deliveries)
-                    queued = any(payload == delivered.payload for _, payload in execution.again)
-                    if self.wanted(execution, delivered.payload) and not still and not queued:
-                        execution.again.append((now, delivered.payload))
+                    if delivered.actor.dead:
+                        self._later(execution, delivered.payload, now)
             due = [item for item in execution.again if item[0] <= now]
             execution.again = [item for item in execution.again if item[0] > now]
             for _, payload in due:
                 if self.wanted(execution, payload):
                     self.deliver(execution, payload)
 
+    def _later(self, execution: Execution, payload: tuple[Any, ...], when: float) -> None:
+        """A task's retry, unless another delivery of it is under way."""
+        still = any(d.payload == payload and d.actor.busy() for d in execution.deliveries)
+        queued = any(other == payload for _, other in execution.again)
+        if self.wanted(execution, payload) and not still and not queued:
+            retried = self._payload(execution, payload[2]) if payload[0] == "child" else payload
+            execution.again.append((when, retried))
+
     def deliver(self, execution: Execution, payload: tuple[Any, ...]) -> None:
         async def work(engine: Engine, delivery: Delivery) -> None:
             try:
                 outcome = await self._handle(engine, execution, payload, delivery)
             except WorkInProgressError as held:
-                execution.again.append((max(held.until, self.world.clock.now()) + 0.5, payload))
-            except (StoreError, LookupError) as error:
-                if not isinstance(error, (StoreError, CallerError)):
-                    raise
-                execution.again.append((self.world.clock.now() + 1, payload))
-                if isinstance(error, CallerError):  # the session was deleted
-                    execution.phase = ("over",)
+                self._retry(execution, payload, max(held.until, self.world.clock.now()) + 0.5)
+            except StoreError:
+                self._retry(execution, payload, self.world.clock.now() + 1)
+            except CallerError:  # the session was deleted while it worked
+                execution.phase = ("over",)
             else:
                 self.respond(execution, payload, outcome)
 
-        name = f"{execution.run_id[4:10]}.{'.'.join(map(str, payload))}"
+        name = f"{execution.name[4:10]}.{'.'.join(map(str, payload))}"
         execution.deliveries.append(Delivered(payload, self._invoke(name, work)))
 
+    def _retry(self, execution: Execution, payload: tuple[Any, ...], when: float) -> None:
+        if self.wanted(execution, payload):
+            retried = self._payload(execution, payload[2]) if payload[0] == "child" else payload
+            execution.again.append((when, retried))
+
     async def _handle(self, engine: Engine, execution: Execution, payload: tuple[Any, ...], delivery: Delivery) -> Any:
-        sid, run_id, agent = execution.session_id, execution.run_id, execution.agent
-        session = await engine.history.existing(sid)
-        run = await engine.history.run(sid, run_id)
-        stream = RunStream(engine.streams, engine.clock, session, run_id, run.turn)
-        outcome: Any = None
-        async with watch_stops(engine, session, run_id) as watch:
-            if payload[0] == "model":
-                outcome = await call_model(engine, agent, sid, run_id, payload[1], delivery, stream, watch)
-            elif payload[0] == "tools":
-                view = await view_step(engine, sid, run_id, payload[1])
-                while view is not None:
-                    outcome = await call_tool(engine, agent, view, payload[2], delivery, stream, watch)
-                    view = await view_step(engine, sid, run_id, payload[1]) if outcome == "again" else None
-            else:
-                for other in await finish_run(engine, agent, sid, run_id, delivery, stream):
-                    await self._begin(engine, other)
-        await stream.close()
-        return outcome
+        part = execution.part
+        step = payload[1] if len(payload) > 1 else 0
+        place = Place(part.session_id, part.run_id, part.part, step, execution.events)
+        match payload[0]:
+            case "model":
+                return await deliver_model(engine, place, delivery)
+            case "tools":
+                return await deliver_call(engine, place, payload[2], delivery)
+            case "child":
+                return await deliver_child(engine, place, payload[2], payload[3], delivery)
+            case _:
+                return await deliver_end(engine, part.session_id, part.run_id, delivery)

@@ -80,6 +80,16 @@ def _late(m: ProtocolMachine, rng: Random) -> None:
         m.late_delivery(n=small(rng), step=rng.randrange(1, 5), then=then(rng))
 
 
+def _end_execution(m: ProtocolMachine, rng: Random) -> None:
+    if any(e.phase != ("over",) for e in m.cloud.executions.values()):
+        m.end_execution(n=small(rng), told=rng.random() < 0.5, then=then(rng))
+
+
+def _late_event(m: ProtocolMachine, rng: Random) -> None:
+    if any(e.phase == ("over",) for e in m.cloud.executions.values()):
+        m.late_event(n=small(rng), then=then(rng))
+
+
 def picks(rng: Random) -> list[int]:
     return [rng.randrange(12) for _ in range(rng.randrange(1, 60))]
 
@@ -104,7 +114,7 @@ def _slow_tool(m: ProtocolMachine, rng: Random) -> None:
 
 ACTS: list[tuple[int, Act]] = [
     (8, _execute),
-    (6, lambda m, rng: m.execute_in_the_cloud(plan=plan(rng), then=then(rng))),
+    (6, lambda m, rng: m.execute_in_the_cloud(s=small(rng), plan=plan(rng), then=then(rng))),
     (8, _resume),
     (8, _retry),
     (4, _rewind),
@@ -129,6 +139,9 @@ ACTS: list[tuple[int, Act]] = [
     (4, _wake),
     (6, _duplicate),
     (3, _late),
+    (2, _end_execution),
+    (2, _late_event),
+    (3, lambda m, rng: m.sweep(then=then(rng))),
     (8, lambda m, rng: m.tick(seconds=rng.choice([0.1, 1.0, 5.0, 16.0, 35.0]), then=then(rng))),
 ]
 

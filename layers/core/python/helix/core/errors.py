@@ -109,6 +109,22 @@ class StreamNotFoundError(CallerError, LookupError):
     code = "stream_not_found"
 
 
+class NotAuthenticatedError(CallerError):
+    """No proof of who asks, or it is wrong, revoked or expired; which of these is not said."""
+
+    code = "not_authenticated"
+
+
+class ProtocolError(CallerError):
+    """A message that is no request of this protocol. `field` names the first field that is wrong, if one is."""
+
+    code = "invalid_message"
+
+    def __init__(self, message: str, field: str | None = None) -> None:
+        self.field = field
+        super().__init__(message)
+
+
 # --- the developer must act --------------------------------------------------------------------------------------
 
 

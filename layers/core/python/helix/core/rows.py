@@ -9,16 +9,17 @@
     h#<run id>#<hook>  guard              a run-level hook that was delivered
     t#<digest>         token              a parent's execution that waits for this session
 
-Law: the step row of the protocol is the assistant message beyond the count, its call rows are the messages behind it:
-folding a step only moves the count. The step's claim lives in the session row, which the claim writes anyway.
+Law: the step row of the protocol is the assistant message beyond the count, its call rows follow: folding a step only
+moves the count. The step's claim lives in the session row, which the claim writes anyway.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from helix.core.compact import StoredUsage, expand_checkpoint, expand_session, shorten_checkpoint, shorten_session
 from helix.core.errors import CheckpointNotFoundError
 from helix.core.json import JsonObject, JsonValue, clean_text
 from helix.core.messages import (
@@ -124,8 +125,8 @@ class SessionRow(Stored):
     run_steps: int = 0
     misses: int = 0
     forced: bool = False
-    run_usage: Usage = Usage()
-    usage: Usage = Usage()
+    run_usage: StoredUsage = Usage()
+    usage: StoredUsage = Usage()
     blocks: list[Block] = Field(default_factory=list)
     output: JsonValue = None
     error: ErrorInfo | None = None
@@ -139,6 +140,11 @@ class SessionRow(Stored):
     metadata: JsonObject = Field(default_factory=dict)
     created_at: float = 0
     updated_at: float = 0
+
+    _expand = model_validator(mode="before")(expand_session)
+
+    def dump(self) -> dict[str, Any]:
+        return shorten_session(super().dump())
 
 
 class RunRow(Stored):
@@ -167,7 +173,7 @@ class RunRow(Stored):
     start_state_at: str = ""
     start_step: int = 0
     steps: int = 0
-    usage: Usage = Usage()
+    usage: StoredUsage = Usage()
     blocks: list[Block] = Field(default_factory=list)
     claim: StepClaim | None = None
     last: tuple[int, int] | None = None
@@ -200,8 +206,13 @@ class CheckpointRow(Stored):
     patches: list[JsonObject] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
     pending: list[Pending] = Field(default_factory=list)
-    usage: Usage = Usage()
+    usage: StoredUsage = Usage()
     created_at: float = 0
+
+    _expand = model_validator(mode="before")(expand_checkpoint)
+
+    def dump(self) -> dict[str, Any]:
+        return shorten_checkpoint(super().dump())
 
 
 class LineageRow(Stored):
@@ -244,7 +255,7 @@ class AssistantRow(Stored):
     finish: JsonObject | None = None
     stop_reason: str | None = None
     model: str | None = None
-    usage: Usage = Usage()
+    usage: StoredUsage = Usage()
     created_at: float = 0
 
 
@@ -277,7 +288,7 @@ class CallRow(Stored):
     fatal: bool = False
     by: str | None = None
     patches: list[JsonObject] = Field(default_factory=list)
-    usage: Usage | None = None
+    usage: StoredUsage | None = None
     child: ChildRef | None = None
     ended_at: float | None = None
 
@@ -290,7 +301,6 @@ class StopRow(Stored):
     created_at: float = 0
 
 
-EntryRow = Annotated[UserRow | AssistantRow | CallRow, Field(discriminator="kind")]
 AnyEntry = UserRow | AssistantRow | CallRow
 _KINDS: dict[str, type[BaseModel]] = {"user": UserRow, "assistant": AssistantRow, "call": CallRow}
 
@@ -338,9 +348,6 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
                 content=entry.content or "",
                 success=bool(entry.success),
             )
-
-
-# --- keys: the sort part within a session's partition -------------------------------------------------------------
 
 
 def run_sort(run_id: str) -> str:

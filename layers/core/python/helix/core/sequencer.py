@@ -52,9 +52,11 @@ class StreamRecord(Record):
 
 
 class SessionHead(Record):
-    """Where one session stands on the stream. `calls` maps a call id of the current step to (claim, last n, ended)."""
+    """Where one session stands on the stream. `calls` maps a call id of the current step to (claim, last n, ended).
+    `began`: the stream's last sequence before the current turn. `run_id` and `agent_type` are known while the turn runs."""
 
     turn: int = 0
+    began: int = 0
     over: bool = True
     status: str = "running"
     step: int = 0
@@ -130,6 +132,7 @@ class _Admission:
         self._settle(session, record)
         self._emit(record, record.chunks)
         session.over, session.status = True, record.status or "completed"
+        session.run_id, session.agent_type, session.n = "", "", -1  # only an open attempt is spoken for
         kind: Kind = "fail" if record.mark == "fail" else "paused" if record.mark == "paused" else "end"
         self._message(record, kind, status=record.status, error=record.error)
         self._forget_children()
@@ -184,6 +187,7 @@ class _Admission:
         self._settle(session, record)
         kept = record.last is not None and record.last[0] == session.step
         session.turn, session.over, session.status = record.turn, False, "running"
+        session.began = self.head.sequence
         session.run_id, session.agent_type = record.run_id, record.agent_type
         session.open, session.n = False, -1
         if not kept:  # what was staged last stays closed, unless a rewind (no `last`) left it behind

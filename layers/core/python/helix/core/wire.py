@@ -37,7 +37,8 @@ class StreamMessage(Record):
 
 
 class StreamInfo(Record):
-    """`latest_sequence` is 0 for a stream without messages. `status` is that of the root session's last run."""
+    """`latest_sequence` is 0 for a stream without messages. `status` is that of the root session's last run that the stream
+    knows of, `turn` its number, and `began` the last sequence before it: a run may be claimed and not yet told of."""
 
     stream_id: str
     status: Literal["active", "paused", "ended", "failed"]
@@ -45,6 +46,8 @@ class StreamInfo(Record):
     total_chunks: int
     created_at: float
     updated_at: float
+    turn: int = 0
+    began: int = 0
 
 
 def is_stream_end(message: StreamMessage) -> bool:

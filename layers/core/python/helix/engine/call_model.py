@@ -21,7 +21,7 @@ from helix.core.rows import (
     StopRow,
     message_sort,
 )
-from helix.engine.announcing import announce_commit, announce_fold, announce_result
+from helix.engine.announcing import announce_commit, announce_fold, announce_result, announce_untold
 from helix.engine.buying import Answer, ask_model, prepare
 from helix.engine.engine import Delivery, Engine, Outcome, Over, Tools
 from helix.engine.history import row_key
@@ -30,6 +30,7 @@ from helix.engine.money import Reserved, assume_dead, reserve, return_draws
 from helix.engine.run_stream import RunStream
 from helix.engine.staging import stage
 from helix.engine.stops import StopWatch, judge_stop
+from helix.engine.untold import read_untold
 from helix.engine.waiting import waiting_calls
 from helix.engine.writing import advance, at, checkpoint, commit, end, session_put
 from helix.ports.state_store import Check, Operation, Put, When
@@ -58,6 +59,7 @@ async def call_model(
         if rows is not None and session.step == step - 2:
             outcome = await _finish_step(engine, agent, session, rows, step, stop, delivery, stream, watch)
         elif stop is not None:  # 3
+            await _tell_for(engine, session, delivery, stream)
             outcome = await _stopped(engine, agent, session, stop, None, stream)
         elif rows is not None:  # 5
             outcome = _adopted(session, rows, stream)
@@ -291,6 +293,7 @@ async def _buy(
         if held.run_id == session.run_id and held.deadline >= now and held.attempt_id != delivery.owner:
             raise WorkInProgressError(f"step {held.step} of session {session.session_id!r}", held.deadline)
         number = held.attempt + 1
+        await _tell_for(engine, session, delivery, stream)
         assume_dead(new)
     state = await engine.history.state(session)
     if folding is not None and folding[1].state is not None:
@@ -311,6 +314,17 @@ async def _buy(
         return None
     answer = await ask_model(engine, agent, claimed, prepared, stream, watch)  # 7
     return await _settle(engine, agent, claimed, answer, delivery, stream)
+
+
+async def _tell_for(engine: Engine, session: SessionRow, delivery: Delivery, stream: RunStream) -> None:
+    """Another delivery claimed the next step and did not come to its answer: it may have died before it told of the fold
+    that came with its claim. In process, whoever takes over tells."""
+    held = session.claim
+    if held is None or delivery.leased or held.run_id != session.run_id or held.attempt_id.startswith(delivery.owner):
+        return
+    untold = await read_untold(engine, session.session_id, session.checkpoint)
+    if untold is not None:
+        announce_untold(stream, untold)
 
 
 async def _claim_step(

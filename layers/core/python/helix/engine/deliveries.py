@@ -280,8 +280,10 @@ async def _child(
     child_agent = agent.find_agent(ref.agent_type) or engine.agents(ref.agent_type)
     try:
         started = await start_child(engine, agent, view, request, ref, delivery)
-    except WorkInProgressError:  # it runs: claimed by an earlier delivery, which may not have come further
-        started = None
+    except WorkInProgressError:
+        if (await engine.history.existing(ref.session_id)).lease_owner is not None:
+            raise  # a process of its own runs it, which answers no tokens
+        started = None  # claimed by an earlier delivery, which may not have come further
     await add_token(engine, ref.session_id, token)
     if isinstance(started, Claimed):
         payload = {

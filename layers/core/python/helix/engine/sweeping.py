@@ -70,6 +70,8 @@ async def _reconcile(engine: Engine, session: SessionRow, run: RunRow, row: Row,
     if run.status != "running" and run.effects == "done":
         await commit(engine, "drop_open_run", [Delete(row.key)], _no)
         return "dropped"
+    if run.status == "running" and session.lease_owner is not None:
+        return "leased"
     part = part_of(agent, run)
     state = await launcher_of(engine).state(part)
     if run.status != "running":

@@ -20,6 +20,11 @@ class Part:
     step: int
 
 
+def execution_name(part: Part) -> str:
+    """The name of the part's execution: a second start under it is known for one."""
+    return part.run_id if part.part == 1 else f"{part.run_id}__part-{part.part}"
+
+
 class Launcher(Protocol):
     async def start(self, part: Part) -> None:
         """Start the execution, unless it was started before: then nothing happens, even if it has ended.

@@ -51,7 +51,7 @@ def serve(name: str, event_type: type[EventT], verb: Verb[EventT]) -> Handler:
         ids = {key: value for key in IDS if (value := getattr(parsed, key, None)) is not None}
         logger.append_keys(**ids, request_id=context.aws_request_id)
         begun = app.clock.now()
-        delivery = Delivery(context.aws_request_id, begun + context.get_remaining_time_in_millis() / 1000)
+        delivery = Delivery(app.ids.new("d"), begun + context.get_remaining_time_in_millis() / 1000)
         try:
             return app.run(verb(app, parsed, delivery))
         except HelixError as error:

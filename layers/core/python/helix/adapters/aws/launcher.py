@@ -13,7 +13,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from helix.core.errors import StoreError
-from helix.ports.launcher import ExecutionState, Part
+from helix.ports.launcher import ExecutionState, Part, execution_name
 
 PROFILE = "{profile}"
 _GONE = frozenset({"TaskDoesNotExist", "TaskTimedOut", "InvalidToken", "ExecutionDoesNotExist"})
@@ -71,10 +71,6 @@ class StepFunctionsLauncher:
             return answer
         except BotoCoreError as error:
             raise StoreError(f"Step Functions {verb}: {error}") from error
-
-
-def execution_name(part: Part) -> str:
-    return part.run_id if part.part == 1 else f"{part.run_id}__part-{part.part}"
 
 
 def _code(error: ClientError) -> str:

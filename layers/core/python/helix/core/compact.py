@@ -1,0 +1,84 @@
+"""Short forms of what every row repeats: bytes are written, and billed, at each step.
+
+Law: `expand` of what `shorten` gave is the row; a row that was written in full is read as well.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer
+
+from helix.core.usage import Usage
+
+FIELDS = ("prompt_tokens", "completion_tokens", "cost_micros", "calls", "reasoning_tokens", "cached_tokens")
+HERE = "~"
+
+
+def _numbers(usage: Usage) -> list[int | bool]:
+    """Up to the last that is not zero; a price that is not known comes last."""
+    numbers: list[int | bool] = [getattr(usage, name) for name in FIELDS]
+    if not usage.priced:
+        return [*numbers, False]
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return numbers
+
+
+def _usage(value: Any) -> Any:
+    return dict(zip((*FIELDS, "priced"), value, strict=False)) if isinstance(value, list) else value
+
+
+StoredUsage = Annotated[Usage, BeforeValidator(_usage), PlainSerializer(_numbers, when_used="json")]
+
+
+def shorten_session(value: dict[str, Any]) -> dict[str, Any]:
+    """A session row without what its own ids say: the stream is the session's, its run claimed, the checkpoints are its."""
+    if value["stream_id"] == value["session_id"]:
+        del value["stream_id"]
+    prefix = _prefix(value["session_id"])
+    for name in ("checkpoint", "state_at"):
+        if value.get(name, "").startswith(prefix):
+            value[name] = HERE + value[name][len(prefix) :]
+    for name in ("claim", "open"):
+        part = value.get(name)
+        if part is not None and part["run_id"] == value["run_id"]:
+            del part["run_id"]
+    return value
+
+
+def expand_session(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    value = {"stream_id": value.get("session_id"), **value}
+    for name in ("checkpoint", "state_at"):
+        short = value.get(name, "")
+        if isinstance(short, str) and short.startswith(HERE):
+            value[name] = _prefix(value["session_id"]) + short[len(HERE) :]
+    for name in ("claim", "open"):
+        if isinstance(value.get(name), dict):
+            value[name] = {"run_id": value.get("run_id"), **value[name]}
+    return value
+
+
+def shorten_checkpoint(value: dict[str, Any]) -> dict[str, Any]:
+    """A checkpoint row whose state is on another checkpoint of its session."""
+    prefix = _common(value["id"])
+    if value["state_at"] != value["id"] and value["state_at"].startswith(prefix):
+        value["state_at"] = HERE + value["state_at"][len(prefix) :]
+    return value
+
+
+def expand_checkpoint(value: Any) -> Any:
+    if isinstance(value, dict) and str(value.get("state_at")).startswith(HERE):
+        return {**value, "state_at": _common(value["id"]) + value["state_at"][len(HERE) :]}
+    return value
+
+
+def _prefix(session_id: str) -> str:
+    return f"cpv1-{session_id}-"
+
+
+def _common(checkpoint: str) -> str:
+    """`cpv1-<session>-` of a checkpoint's id, whatever is in the session's."""
+    return checkpoint.rsplit("-", 3)[0] + "-"

@@ -1,0 +1,109 @@
+"""Frames: what goes through a socket, none of them over its limit, and whole again at the other end.
+
+A text that is too long travels as parts, `{"v":1,"type":"part","part":ID,"index":I,"total":N,"data":TEXT}`: whoever has
+all N joins their `data` in order of `index` and reads that as if it had come in one piece.
+
+Law: `Joiner` gives back exactly what `split` was given, whatever the order of the parts and however often each comes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from helix.core.errors import ProtocolError
+from helix.core.json import dumps, size, text_size
+from helix.core.wire import StreamMessage
+
+MAX_FRAME_BYTES: Final = 32 * 1024
+"""API Gateway's limit of a frame."""
+MAX_PARTS: Final = 2048
+MAX_PART_ID_BYTES: Final = 512
+OPEN_TEXTS: Final = 32
+"""Texts that a `Joiner` keeps while their parts are missing; the oldest is forgotten first."""
+
+
+def split(text: str | bytes, part_id: str) -> list[bytes]:
+    """`text` as frames of at most `MAX_FRAME_BYTES`: itself, if it fits, or its parts. `part_id` is unique on the
+    connection, at most 512 bytes."""
+    body = text.encode() if isinstance(text, str) else text
+    if len(body) <= MAX_FRAME_BYTES:
+        return [body]
+    if size(part_id) > MAX_PART_ID_BYTES:
+        raise ProtocolError(f"a part's id has at most {MAX_PART_ID_BYTES} bytes", "part")
+    whole = body.decode()
+    envelope = size({"v": 1, "type": "part", "part": part_id, "index": MAX_PARTS, "total": MAX_PARTS, "data": ""})
+    pieces = list(_pieces(whole, MAX_FRAME_BYTES - envelope))
+    if len(pieces) > MAX_PARTS:
+        raise ProtocolError(f"a message has {len(body)} bytes and does not fit {MAX_PARTS} frames", "body")
+    return [
+        dumps({"v": 1, "type": "part", "part": part_id, "index": i, "total": len(pieces), "data": piece}).encode()
+        for i, piece in enumerate(pieces)
+    ]
+
+
+def _pieces(text: str, limit: int) -> Iterable[str]:
+    """Consecutive pieces, each at most `limit` bytes as the inside of a JSON string."""
+    start = 0
+    while start < len(text):
+        length = min(limit, len(text) - start)
+        while (needed := size(text[start : start + length]) - 2) > limit:
+            length = max(1, length * limit // needed)
+        yield text[start : start + length]
+        start += length
+
+
+def message_frames(stream_id: str, messages: Iterable[StreamMessage]) -> list[bytes]:
+    """The messages as frames of type `messages`, in order: as many to a frame as fit, one that is too long in parts."""
+    frames: list[bytes] = []
+    held: list[str] = []
+    first, room = 0, 0
+    empty = size({"v": 1, "type": "messages", "stream_id": stream_id, "messages": []})
+    for message in messages:
+        text = dumps(message.model_dump(mode="json", exclude_defaults=True, exclude={"stream_id"}))
+        needed = text_size(text) + 1
+        if held and needed > room:
+            frames += split(_messages_frame(stream_id, held), f"{stream_id}:{first}")
+            held = []
+        if not held:
+            first, room = message.sequence, MAX_FRAME_BYTES - empty
+        held.append(text)
+        room -= needed
+    if held:
+        frames += split(_messages_frame(stream_id, held), f"{stream_id}:{first}")
+    return frames
+
+
+def _messages_frame(stream_id: str, texts: list[str]) -> str:
+    return f'{{"v":1,"type":"messages","stream_id":{dumps(stream_id)},"messages":[{",".join(texts)}]}}'
+
+
+class Joiner:
+    """Makes texts of parts. One for each connection: what is missing when a connection ends never comes."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[str, dict[int, str]] = OrderedDict()
+        self._totals: dict[str, int] = {}
+
+    def add(self, part: Mapping[str, Any]) -> str | None:
+        """The text, once this part makes it whole. Raises `ProtocolError` for what is no part."""
+        match part:
+            case {"part": str(ident), "index": int(index), "total": int(total), "data": str(data)}:
+                pass
+            case _:
+                raise ProtocolError("a part has part, index, total and data", "part")
+        if not (1 <= total <= MAX_PARTS and 0 <= index < total and self._totals.get(ident, total) == total):
+            raise ProtocolError(f"part {index} of {total} cannot be", "index")
+        self._totals[ident] = total
+        parts = self._open.setdefault(ident, {})
+        parts[index] = data
+        if len(parts) == total:
+            self._forget(ident)
+            return "".join(parts[i] for i in range(total))
+        while len(self._open) > OPEN_TEXTS:
+            self._forget(next(iter(self._open)))
+        return None
+
+    def _forget(self, ident: str) -> None:
+        del self._open[ident], self._totals[ident]

@@ -1,0 +1,335 @@
+"""The WebSocket protocol, version 1: what a client may send, and what it may be sent.
+
+    client -> server   {"v":1,"action":"run","id":"r1", ...}
+    server -> client   {"v":1,"type":"reply","id":"r1","action":"run","result":{...}}
+                       {"v":1,"type":"error","id":"r1","action":"run","error":{"code","message","recoverable","details"}}
+                       {"v":1,"type":"messages","stream_id","messages":[...]}   see `core.wire` and `core.frames`
+                       {"v":1,"type":"lagging","stream_id","after"}             frames were missed: subscribe again
+                       {"v":1,"type":"part", ...}                               see `core.frames`
+
+Law: a request is read completely before anything is done: closed models, every field bounded. Exactly one reply or
+error answers it, under its id. An error says what its reader may know: never a trace, nor what was sent.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
+
+from helix.core.errors import ProtocolError
+from helix.core.json import JsonObject, JsonValue, dumps, text_size
+from helix.core.messages import Record
+
+VERSION: Final = 1
+SUBPROTOCOL: Final = "helix.v1"
+"""What a browser offers besides `bearer.<token>`, and is echoed."""
+BEARER_SUBPROTOCOL: Final = "bearer."
+MAX_REQUEST_BYTES: Final = 128 * 1024
+"""API Gateway's limit of a message."""
+PAGE: Final = 100
+
+Id: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")]
+SessionId: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:@+=-]{1,256}$")]
+Name: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+Text: TypeAlias = Annotated[str, StringConstraints(min_length=1)]
+Reason: TypeAlias = Annotated[str, StringConstraints(max_length=2000)]
+Token: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=8192)]
+Key: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+"""The client's name of what is to be done once: a repeat with the same key, from any connection, does it no second time."""
+Limit: TypeAlias = Annotated[int, Field(ge=1, le=PAGE)]
+
+
+class _Request(Record):
+    """`id` is the client's own name of the request: it comes back with the answer."""
+
+    v: Literal[1]
+    id: Id
+
+
+class Authenticate(_Request):
+    """A new proof of the same principal; without a token: who this connection is.
+    Result: `{"principal", "expires_at", "prefix"}`; session ids of one's own choice begin with `prefix`."""
+
+    action: Literal["authenticate"]
+    token: Token | None = None
+
+
+class Run(_Request):
+    """A new session, or the next message of one. `message`, or `input` with a function agent's parameters.
+
+    `session_id` of a session that does not exist must begin with the principal's prefix (see `Authenticate`).
+    `key` makes repeats harmless: a run that was started under it is answered, not started again. Without, that holds for
+    the same request on the same connection.
+    Result: `{"session_id", "run_id", "turn", "stream_id", "after", "replay"}`: the run's messages have sequences above
+    `after`; where `replay` is true some were there before the subscription: subscribe after `after`.
+    """
+
+    action: Literal["run"]
+    agent: Annotated[str, StringConstraints(min_length=1, max_length=128)]
+    message: Text | None = None
+    input: JsonObject | None = None
+    state: JsonObject | None = None
+    session_id: SessionId | None = None
+    tags: list[Annotated[str, StringConstraints(max_length=256)]] = Field(default_factory=list, max_length=50)
+    metadata: JsonObject = Field(default_factory=dict)
+    key: Key | None = None
+    subscribe: bool = True
+
+    @model_validator(mode="after")
+    def _one_input(self) -> Run:
+        if (self.message is None) == (self.input is None):
+            raise ValueError("give message, or input, and not both")
+        return self
+
+
+class Resume(_Request):
+    """Result as of `Run`."""
+
+    action: Literal["resume"]
+    session_id: SessionId
+    mode: Literal["continue", "with_message", "from_checkpoint"] = "continue"
+    message: Text | None = None
+    checkpoint_id: Name | None = None
+    key: Key | None = None
+    subscribe: bool = True
+
+
+class Retry(_Request):
+    """Result as of `Run`."""
+
+    action: Literal["retry"]
+    session_id: SessionId
+    mode: Literal["from_checkpoint", "from_start"] = "from_checkpoint"
+    message: Text | None = None
+    key: Key | None = None
+    subscribe: bool = True
+
+
+class Interrupt(_Request):
+    """Result: `{"interrupted"}`: false if the run (default: the current one) does not run any more."""
+
+    action: Literal["interrupt"]
+    session_id: SessionId
+    run_id: Name | None = None
+    reason: Reason | None = None
+
+
+class Abort(_Request):
+    """Result: `{}`. Idempotent."""
+
+    action: Literal["abort"]
+    session_id: SessionId
+    run_id: Name | None = None
+    reason: Reason | None = None
+
+
+class Answer(_Request):
+    """A person's word on a call that waits, in the session or in a sub-agent below it; the first one counts.
+    Result: as of `Run`, `run_id` being the session's current run, and `resumed`: whether the answer started one."""
+
+    action: Literal["answer"]
+    session_id: SessionId
+    tool_call_id: Name
+    approved: bool = True
+    data: JsonValue = None
+    reason: Reason | None = None
+    subscribe: bool = True
+
+
+class _OfStream(_Request):
+    session_id: SessionId | None = None
+    stream_id: SessionId | None = None
+
+    @model_validator(mode="after")
+    def _one_stream(self) -> _OfStream:
+        if (self.session_id is None) == (self.stream_id is None):
+            raise ValueError("give session_id, or stream_id, and not both")
+        return self
+
+
+class Subscribe(_OfStream):
+    """Be sent what is on the stream after the sequence `after`, and what comes.
+    Result: `{"stream_id", "caught_up", "complete"}`: what was stored up to `caught_up` has been sent; where `complete`
+    is false there is more: subscribe again after it."""
+
+    action: Literal["subscribe"]
+    after: int = Field(default=0, ge=0)
+
+
+class Unsubscribe(_OfStream):
+    """Result: `{"stream_id"}`."""
+
+    action: Literal["unsubscribe"]
+
+
+class GetSession(_Request):
+    """Result: `{"session", "can_resume"}`; with `run_id` also `"run"`: how that run ended (status `running` if it has
+    not), with `messages` the newest that many messages, and with `snapshot` the conversation and where the stream goes
+    on from it."""
+
+    action: Literal["get_session"]
+    session_id: SessionId
+    run_id: Name | None = None
+    messages: int = Field(default=0, ge=0, le=PAGE)
+    before: int | None = Field(default=None, ge=0)
+    """Index behind the last of these messages; default: the newest."""
+    snapshot: bool = False
+
+
+class ListSessions(_Request):
+    """One's own root sessions, newest id first. Result: `{"sessions", "cursor"}`; `cursor` is the next page's `after`."""
+
+    action: Literal["list_sessions"]
+    limit: Limit = 20
+    after: Name | None = None
+
+
+class ListCheckpoints(_Request):
+    """Newest first, without states. Result: `{"checkpoints", "cursor"}`."""
+
+    action: Literal["list_checkpoints"]
+    session_id: SessionId
+    limit: Limit = 20
+    after: Name | None = None
+
+
+class Branch(_Request):
+    """A new session from a checkpoint (default the latest). Result: `{"session_id"}`; `target` names it, see `Run`."""
+
+    action: Literal["branch"]
+    session_id: SessionId
+    checkpoint_id: Name | None = None
+    target: SessionId | None = None
+    key: Key | None = None
+
+
+class Clone(_Request):
+    """A copy up to a checkpoint or message. Result: `{"session_id"}`; `target` names it, see `Run`."""
+
+    action: Literal["clone"]
+    session_id: SessionId
+    target: SessionId | None = None
+    checkpoint_id: Name | None = None
+    message_index: int | None = Field(default=None, ge=0)
+    key: Key | None = None
+
+
+class Delete(_Request):
+    """Result: `{"deleted": true}`."""
+
+    action: Literal["delete"]
+    session_id: SessionId
+
+
+class Ping(_Request):
+    """Keeps the connection open. Result: `{"now"}`, the server's Unix seconds."""
+
+    action: Literal["ping"]
+
+
+AnyRequest: TypeAlias = (
+    Authenticate
+    | Run
+    | Resume
+    | Retry
+    | Interrupt
+    | Abort
+    | Answer
+    | Subscribe
+    | Unsubscribe
+    | GetSession
+    | ListSessions
+    | ListCheckpoints
+    | Branch
+    | Clone
+    | Delete
+    | Ping
+)
+Request = Annotated[AnyRequest, Field(discriminator="action")]
+ACTIONS: Final = frozenset(get_args(cls.model_fields["action"].annotation)[0] for cls in get_args(AnyRequest))
+_REQUEST: TypeAdapter[AnyRequest] = TypeAdapter(Request)
+
+
+def parse_request(body: str | bytes) -> AnyRequest:
+    """Raises `ProtocolError`, which names the first wrong field and repeats nothing of its value."""
+    if (n := len(body) if isinstance(body, bytes) else _wire_size(body)) > MAX_REQUEST_BYTES:
+        raise ProtocolError(f"the message has {n} bytes; the limit is {MAX_REQUEST_BYTES}", "body")
+    data = _object(body)
+    if data is None:
+        raise ProtocolError("the message is not a JSON object", "body")
+    if type(data.get("v")) is not int or data["v"] != VERSION:
+        raise ProtocolError(f"v must be {VERSION}, the only version of this protocol", "v")
+    action = data.get("action")
+    if not isinstance(action, str) or action not in ACTIONS:
+        raise ProtocolError(f"action must be one of {', '.join(sorted(ACTIONS))}", "action")
+    try:
+        return _REQUEST.validate_python(data)
+    except ValidationError as error:
+        raise _refusal(error) from None
+
+
+def request_tags(body: str | bytes) -> tuple[str | None, str | None]:
+    """The id and action of a message that may be no request: what an error about it can name."""
+    data = _object(body) if len(body) <= MAX_REQUEST_BYTES else None
+    if data is None:
+        return None, None
+    ident, action = data.get("id"), data.get("action")
+    try:
+        known = _ID.validate_python(ident)
+    except ValidationError:
+        known = None
+    return known, action if isinstance(action, str) and action in ACTIONS else None
+
+
+_ID: TypeAdapter[str] = TypeAdapter(Id)
+
+
+def _wire_size(text: str) -> int:
+    """Bytes of a text that may have lone surrogates."""
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _object(body: str | bytes) -> dict[str, Any] | None:
+    try:
+        data = json.loads(body, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _refusal(error: ValidationError) -> ProtocolError:
+    first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+    place = [str(part) for part in first["loc"][1:]]  # the first is the tag of the union
+    field = ".".join(place)[:200] or None
+    return ProtocolError(f"{field or 'the request'}: {first['msg'].removeprefix('Value error, ')}", field)
+
+
+# --- what the server sends ----------------------------------------------------------------------------------------------
+
+
+def reply(request_id: str, action: str, result: JsonObject) -> str:
+    return dumps({"v": VERSION, "type": "reply", "id": request_id, "action": action, "result": result})
+
+
+def error_reply(request_id: str | None, action: str | None, error: JsonObject) -> str:
+    """`error` as `core.refusals.refusal_of` makes it."""
+    return dumps({"v": VERSION, "type": "error", "id": request_id, "action": action, "error": error})
+
+
+def lagging(stream_id: str, after: int) -> str:
+    """Frames after the sequence `after` were missed."""
+    return dumps({"v": VERSION, "type": "lagging", "stream_id": stream_id, "after": after})
+
+
+def request(action: str, request_id: str, fields: JsonObject) -> str:
+    """A client's request. Raises `ProtocolError` where it is too long for the socket: before it is sent."""
+    text = dumps({"v": VERSION, "action": action, "id": request_id, **fields})
+    if (n := text_size(text)) > MAX_REQUEST_BYTES:
+        raise ProtocolError(f"the message has {n} bytes; the limit is {MAX_REQUEST_BYTES}", "body")
+    return text

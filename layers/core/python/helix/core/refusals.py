@@ -1,0 +1,94 @@
+"""Errors on the wire: what a caller is told of one, and how the client makes the same error of it again.
+
+Law: callers' errors say what their message says. Of all others only the code leaves the service: their messages name
+tables, files or models, and stay in the log. What is no error of Helix is `internal_error`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from helix.core.errors import (
+    AgentAlreadyRunningError,
+    BudgetExceededError,
+    CallerError,
+    CannotResumeError,
+    DefinitionError,
+    HelixError,
+    ModelError,
+    NotAuthenticatedError,
+    OperatorError,
+    ProtocolError,
+    SessionNotFoundError,
+    StaleStateError,
+    StoreError,
+)
+from helix.core.json import JsonObject, clean_text
+
+INTERNAL = "internal_error"
+_DETAILS = ("session_id", "run_id", "reason", "field")
+_AGAIN = (AgentAlreadyRunningError, StaleStateError, NotAuthenticatedError)
+MAX_MESSAGE = 2_000
+
+
+class RemoteError(HelixError):
+    """The service failed, and said no more than the code. `remote_code` is that code; `recoverable`: try again."""
+
+    code: ClassVar[str] = INTERNAL
+
+    def __init__(self, message: str, remote_code: str = INTERNAL, recoverable: bool = True) -> None:
+        self.remote_code, self.recoverable = remote_code, recoverable
+        super().__init__(message)
+
+
+def refusal_of(error: BaseException) -> JsonObject:
+    """`{"code", "message", "recoverable", "details"}`. `recoverable`: the same request may succeed later, or once the
+    connection is authenticated again."""
+    details = {name: value for name in _DETAILS if isinstance(value := getattr(error, name, None), str)}
+    match error:
+        case CallerError() | BudgetExceededError():
+            again, message = isinstance(error, _AGAIN), str(error)
+        case OperatorError():
+            again, message, details = True, "the service could not do this now: try again", {}
+        case ModelError():
+            again, message, details = error.retryable, "the model failed: try again later", {}
+        case HelixError():
+            again, message, details = False, "the agent or its tools are defined wrongly: its developer must act", {}
+        case _:
+            again, message, details = True, "the service failed: its log has the details under this request's id", {}
+    code = error.code if isinstance(error, HelixError) else INTERNAL
+    told: JsonObject = {"code": code, "message": clean_text(message[:MAX_MESSAGE]), "recoverable": again}
+    return told | {"details": {name: clean_text(value) for name, value in details.items()}}
+
+
+def error_of(refusal: Mapping[str, Any]) -> HelixError:
+    """The error that a refusal tells of, of the class that has its code; a `RemoteError` where there is none.
+    `ConditionFailedError` and others that are made of more than a message come as `RemoteError` too."""
+    code, message = str(refusal.get("code", INTERNAL)), str(refusal.get("message", "the service failed"))
+    details = refusal.get("details")
+    known: Mapping[str, Any] = details if isinstance(details, dict) else {}
+    cls = _BY_CODE.get(code)
+    if cls is None or not issubclass(cls, CallerError | BudgetExceededError | StoreError):
+        return RemoteError(message, code, bool(refusal.get("recoverable", True)))
+    if issubclass(cls, CannotResumeError):
+        return cls(message, str(known.get("reason", "")))
+    if issubclass(cls, ProtocolError):
+        return cls(message, known.get("field"))
+    if issubclass(cls, AgentAlreadyRunningError | SessionNotFoundError):  # they make their message of their fields
+        made = cls.__new__(cls)
+        made.args = (message,)
+        made.session_id = str(known.get("session_id", ""))
+        if isinstance(made, AgentAlreadyRunningError):
+            made.run_id = known.get("run_id")
+        return made
+    return cls(message)
+
+
+def _all(cls: type[HelixError]) -> Iterator[type[HelixError]]:
+    for sub in cls.__subclasses__():
+        yield sub
+        yield from _all(sub)
+
+
+_BY_CODE = {cls.code: cls for cls in _all(HelixError) if cls is not RemoteError and cls is not DefinitionError}
