@@ -3,7 +3,8 @@
     python bench/durability.py            prints the table and saves it to bench/results/durability.md
 
 A step is one model answer with one tool call whose result has 1 KB. Times are CPU-bound medians around the step named;
-bytes are the JSON written to the state store (the stream's segments are counted beside them).
+bytes are the JSON written to the state store (the stream's segments are counted beside them). Redis is measured where a
+redis-server is installed: on loopback, with an append-only file that is synced every second, which is its own default.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from __future__ import annotations
 import asyncio
 import json
 import platform
+import shutil
+import socket
 import statistics
+import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -119,6 +123,36 @@ async def writes(make: Any) -> list[tuple[float, float, float, float]]:
     return rows
 
 
+@contextmanager
+def redis_server(folder: str) -> Iterator[str | None]:
+    """The URL of a server that ends with the block; None where there is none to start."""
+    binary = shutil.which("redis-server")
+    if binary is None:
+        yield None
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = ["--port", str(port), "--bind", "127.0.0.1", "--dir", folder, "--save", "", "--appendonly", "yes"]
+    process = subprocess.Popen([binary, *options], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert any("Ready to accept connections" in line for line in process.stdout), "redis-server did not start"
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+async def redis_overhead(url: str | None) -> list[str]:
+    """A column of the table."""
+    if url is None:
+        return ["not measured"] * len(STEPS)
+    from helix.adapters.redis import open_redis
+
+    return [f"{ms:.2f}" for ms in await overhead(lambda: open_redis(url))]
+
+
 async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         files = iter(range(1000))
@@ -132,13 +166,17 @@ async def main() -> None:
             "",
             f"Python {platform.python_version()}, {platform.machine()}; `python bench/durability.py`.",
             "",
-            "| step | state transactions | state bytes | stream appends | stream bytes | memory, ms | SQLite, ms |",
-            "|---:|---:|---:|---:|---:|---:|---:|",
+            "| step | state transactions | state bytes | appends | stream bytes | memory, ms | SQLite, ms | Redis, ms |",
+            "|---:|---:|---:|---:|---:|---:|---:|---:|",
         ]
         memory = await overhead(MemoryStateStore)
         disk = await overhead(sqlite)
-        for step, (n, size, appends, sent), fast, slow in zip(STEPS, counted, memory, disk, strict=True):
-            lines.append(f"| {step} | {n:.2f} | {size:.0f} | {appends:.2f} | {sent:.0f} | {fast:.2f} | {slow:.2f} |")
+        with redis_server(folder) as url:
+            remote = await redis_overhead(url)
+        for step, (n, size, appends, sent), fast, slow, far in zip(STEPS, counted, memory, disk, remote, strict=True):
+            lines.append(
+                f"| {step} | {n:.2f} | {size:.0f} | {appends:.2f} | {sent:.0f} | {fast:.2f} | {slow:.2f} | {far} |"
+            )
         ratio = counted[-1][1] / counted[1][1]
         lines += ["", f"State bytes at step 1,000 over step 10: {ratio:.3f}."]
     table = "\n".join(lines) + "\n"

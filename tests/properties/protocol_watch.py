@@ -166,13 +166,17 @@ class Watcher:
             self.wrong("no_answer_rebought", f"two live attempts at step {held.step} of {now.session_id}")
 
     def _stopped(self, session: SessionRow) -> bool:
-        current: SessionRow | None = session
+        """By a stop of its own run, or of a run of the sessions above it since it was made: they go on to their next run
+        while it is still on the way to its stop."""
+        if self.view.get(session.session_id, stop_sort(session.run_id)) is not None:
+            return True
+        current = session.parent
         while current is not None:
-            if self.view.get(current.session_id, stop_sort(current.run_id)) is not None:
+            stops = [sort for sort, _ in self.world.rows("sessions", current.session_id, "x#")]
+            if any(sort >= stop_sort(current.run_id) for sort in stops):  # run ids sort by turn
                 return True
-            current = self.view.session(current.parent.session_id) if current.parent else None
-            if current is None:
-                return False
+            above = self.view.session(current.session_id)
+            current = above.parent if above is not None else None
         return False
 
     # --- messages and calls ---------------------------------------------------------------------------------------

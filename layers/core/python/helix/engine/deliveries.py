@@ -284,7 +284,8 @@ async def _child(
         if (await engine.history.existing(ref.session_id)).lease_owner is not None:
             raise  # a process of its own runs it, which answers no tokens
         started = None  # claimed by an earlier delivery, which may not have come further
-    await add_token(engine, ref.session_id, token)
+    if not await add_token(engine, ref.session_id, token):
+        return "over"
     if isinstance(started, Claimed):
         payload = {
             "step": row.step,

@@ -127,6 +127,10 @@ def open_store(store: str | Path | StateStore) -> StateStore:
             from helix.adapters.memory import MemoryStateStore
 
             return MemoryStateStore()
+        if str(store).startswith(("redis://", "rediss://", "unix://")):
+            from helix.adapters.redis import open_redis
+
+            return open_redis(str(store))
         from helix.adapters.sqlite import SQLiteStateStore
 
         return SQLiteStateStore(store)

@@ -1,0 +1,290 @@
+"""The state store on Redis: for several machines that share one, without a cloud.
+
+Law: a transaction is one script, executed at one moment by one primary, and sent once: where its answer is lost, nobody
+here knows whether it was executed, and `StoreError` says so. Reads are sent again. Redis keeps what it is configured to
+keep (docs/guide/durability.md says what that is).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+
+from helix.adapters.redis.scripts import QUERY, TRANSACT, Script
+from helix.adapters.redis.subscriptions import Subscriptions
+from helix.adapters.redis.texts import index_of, row_of, text, texts, value_of
+from helix.adapters.segments import SegmentStreams
+from helix.core.errors import ConditionFailedError, InvalidInputError, StoreError
+from helix.ports.state_store import (
+    Key,
+    Operation,
+    Put,
+    Row,
+    Table,
+    Update,
+    Value,
+    Watch,
+    When,
+    check_operations,
+)
+
+T = TypeVar("T")
+PAGE_ROWS = 256
+PAGE_BYTES = 1_000_000  # of one answer: while Redis makes it, everybody else waits
+PURGE = 8  # expired rows that a transaction takes with it: more than it makes, so that they do not pile up
+READ_TRIES = 3
+
+logger = logging.getLogger("helix.redis")
+
+
+class RedisStateStore:
+    """`url` as redis-py reads it: `redis://[user:password@]host:port/db`, `rediss://` (TLS), `unix://path`.
+
+    One primary, with replicas or without; not a cluster, whose transactions end at a hash slot. Redis 6.2 or later.
+    prefix: begins every key; stores with different ones share nothing. replicas: a transaction is answered only when so
+    many replicas have it (`WAIT`), else `StoreError`. timeout_s: for connecting, and for each answer.
+    connections: at most so many at once; who needs another waits. A store belongs to one event loop at a time.
+
+    A row whose top-level number `ttl` (Unix seconds) is past by Redis's clock is removed by a later transaction; until then
+    it is read like any other. Nothing else ever expires.
+
+    Raises `StoreError` where Redis cannot be reached or is one that would lose rows: a cluster, or one that evicts.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str = "helix",
+        replicas: int = 0,
+        timeout_s: float = 10.0,
+        connections: int = 32,
+    ) -> None:
+        if not prefix or ":" in prefix:
+            raise InvalidInputError(f"prefix is {prefix!r}: it needs a letter, and has no colon")
+        if connections < 2:
+            raise InvalidInputError(f"connections is {connections}: one hears of changes, so it takes 2 at least")
+        self._url, self._prefix, self._replicas, self._timeout_s = url, prefix, replicas, timeout_s
+        self._connections, self._closed, self._checked = connections, False, False
+        self._redis: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._subscriptions: Subscriptions | None = None
+        try:
+            kwargs = self._make_pool().connection_kwargs
+        except ValueError as error:
+            raise InvalidInputError(f"this is no URL of a Redis server: {error}") from error
+        server = kwargs.get("path") or f"{kwargs.get('host', 'localhost')}:{kwargs.get('port', 6379)}"
+        self.place = f"{server}/{kwargs.get('db', 0)}"
+
+    # --- verbs ----------------------------------------------------------------------------------------------------
+
+    async def get(self, keys: Sequence[Key]) -> list[Value | None]:
+        if not keys:
+            return []
+        names = [row_of(self._prefix, key) for key in keys]
+
+        async def read(redis: Any) -> list[Any]:
+            if len(names) == 1:
+                return [await redis.hgetall(names[0])]
+            async with redis.pipeline(transaction=True) as pipe:
+                for name in names:
+                    pipe.hgetall(name)
+                found: list[Any] = await pipe.execute()
+                return found
+
+        return [value_of(row) for row in await self._read(read)]
+
+    async def query(
+        self,
+        table: Table,
+        partition: str,
+        *,
+        start: str = "",
+        end: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> list[Row]:
+        index = index_of(self._prefix, table, partition)
+        low, high = f"[{start}" if start else "-", "+" if end is None else f"({end}"
+        rows: list[Row] = []
+        while limit is None or len(rows) < limit:
+            size = PAGE_ROWS if limit is None else min(PAGE_ROWS, limit - len(rows))
+            near, far = (high, low) if reverse else (low, high)
+            there, *page = await self._page(index, [near, far, "1" if reverse else "0", size, PAGE_BYTES])
+            for sort, fields in zip(page[::2], page[1::2], strict=True):
+                hash_ = dict(zip(fields[::2], fields[1::2], strict=True))
+                rows.append(Row(Key(table, partition, sort.decode()), value_of(hash_) or {}))
+            if there < size and len(page) == 2 * there:
+                break
+            last = f"({rows[-1].key.sort}"
+            low, high = (low, last) if reverse else (last, high)
+        return rows
+
+    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+        check_operations(name, operations)
+        keys: list[str] = []
+        asked: list[str | int] = [PURGE]
+        for operation in operations:
+            keys += (
+                row_of(self._prefix, operation.key),
+                index_of(self._prefix, operation.key.table, operation.key.partition),
+            )
+            asked += _told(operation)
+        keys.append(f"{self._prefix}:expiries")
+        try:
+            redis = await self._client()
+            refused = await self._commit(redis, keys, asked)
+        except (RedisError, OSError) as error:
+            raise self._error(f"transaction {name!r}", error) from error
+        if refused >= 0:
+            raise ConditionFailedError(name, refused)
+
+    @contextlib.contextmanager
+    def _watch(self, table: Table, partition: str) -> Iterator[Watch]:
+        self._bind()
+        assert self._subscriptions is not None
+        with self._subscriptions.watch(index_of(self._prefix, table, partition), (table, partition)) as watch:
+            yield watch
+
+    def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
+        return self._watch(table, partition)
+
+    async def close(self) -> None:
+        self._closed = True
+        redis, subscriptions, self._redis, self._subscriptions = self._redis, self._subscriptions, None, None
+        if subscriptions is not None and self._loop is asyncio.get_running_loop():
+            await subscriptions.close()
+            await redis.aclose()
+
+    # --- asking Redis ---------------------------------------------------------------------------------------------
+
+    async def _page(self, index: str, asked: list[str | int]) -> list[Any]:
+        async def read(redis: Any) -> list[Any]:
+            found: list[Any] = await _run(redis, QUERY, [index], asked)
+            return found
+
+        return await self._read(read)
+
+    async def _read(self, ask: Callable[[Any], Awaitable[T]]) -> T:
+        for attempt in range(READ_TRIES):
+            try:
+                return await ask(await self._client())
+            except (RedisError, OSError) as error:
+                lost = isinstance(error, (RedisConnectionError, ConnectionError))
+                if not lost or attempt + 1 == READ_TRIES:
+                    raise self._error("reading", error) from error
+                await asyncio.sleep(0.02 * 4**attempt)
+        raise AssertionError("unreachable")
+
+    async def _commit(self, redis: Any, keys: list[str], asked: list[str | int]) -> int:
+        if not self._replicas:
+            refused: int = await _run(redis, TRANSACT, keys, asked)
+            return refused
+        async with redis.pipeline(transaction=False) as pipe:  # WAIT counts for the connection that wrote
+            pipe.eval(TRANSACT.text, len(keys), *keys, *asked)
+            pipe.wait(self._replicas, int(self._timeout_s * 500))
+            refused, reached = await pipe.execute()
+        if refused < 0 and reached < self._replicas:
+            raise RedisError(f"executed, but only {reached} of {self._replicas} replicas have it")
+        return refused
+
+    async def _client(self) -> Any:
+        self._bind()
+        if not self._checked:
+            await self._check(self._redis)
+        return self._redis
+
+    def _bind(self) -> None:
+        """Connections belong to the event loop that made them; those of a loop that ended are left to it."""
+        if self._closed:
+            raise StoreError(f"the Redis store {self.place} is closed")
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        if self._loop is not None and not self._loop.is_closed():
+            raise StoreError(f"the Redis store {self.place} is in use in another event loop: make one for each")
+        pool = self._make_pool()
+        self._loop, self._redis, self._subscriptions = loop, Redis.from_pool(pool), Subscriptions(pool)
+
+    def _make_pool(self) -> Any:
+        return BlockingConnectionPool.from_url(
+            self._url,
+            max_connections=self._connections,
+            timeout=self._timeout_s,
+            socket_timeout=self._timeout_s,
+            socket_connect_timeout=self._timeout_s,
+            protocol=2,
+            retry=Retry(NoBackoff(), 0),  # a transaction that is sent again might be executed again
+        )
+
+    async def _check(self, redis: Any) -> None:
+        """Refuse a server that would lose rows, as far as it tells; say it if it forgets them when it restarts."""
+        try:
+            info = await redis.info()
+        except ResponseError as error:  # a user without the right to ask may still read and write
+            logger.info("Redis at %s does not say how it is configured: %s", self.place, error)
+            return
+        if self._checked:  # by another task
+            return
+        self._checked = True
+        policy = str(info.get("maxmemory_policy", "noeviction"))
+        if info.get("redis_mode") == "cluster":
+            raise StoreError(f"Redis at {self.place} is a cluster: transactions span its slots; use a single primary")
+        if int(info.get("maxmemory", 0)) and policy.startswith("allkeys"):
+            raise StoreError(f"Redis at {self.place} evicts rows ({policy}): set maxmemory-policy noeviction")
+        if not int(info.get("aof_enabled", 0)):
+            logger.warning(
+                "Redis at %s forgets what it wrote since its last snapshot when it restarts: set appendonly yes",
+                self.place,
+            )
+
+    def _error(self, what: str, error: BaseException) -> StoreError:
+        return StoreError(f"Redis at {self.place}, {what}: {error or type(error).__name__}")
+
+
+async def _run(redis: Any, script: Script, keys: Sequence[str], asked: Sequence[str | int]) -> Any:
+    """By its hash, and whole where the server does not know it yet: it did nothing then."""
+    try:
+        return await redis.evalsha(script.sha, len(keys), *keys, *asked)
+    except NoScriptError:
+        return await redis.eval(script.text, len(keys), *keys, *asked)
+
+
+def _told(operation: Operation) -> list[str | int]:
+    """The operation as `TRANSACT` takes it."""
+    when = operation.when or When()
+    condition = "none" if operation.when is None else "absent" if when.absent else "there"
+    told: list[str | int] = [type(operation).__name__.lower(), operation.key.sort, condition]
+    for wanted in ({}, {}, {}) if when.absent else (when.equal, when.at_least, when.below):
+        told += (len(wanted), *texts(wanted))
+    match operation:
+        case Put():
+            told += (len(operation.value), *texts(operation.value), 0)
+        case Update():
+            told += (len(operation.set), *texts(operation.set), len(operation.add))
+            for name, amount in operation.add.items():
+                told += (name, text(amount))
+        case _:
+            told += (0, 0)
+    return told
+
+
+def open_redis(url: str) -> RedisStateStore:
+    """The store at a URL, with the defaults of `RedisStateStore`. It connects when it is first used."""
+    return RedisStateStore(url)
+
+
+def redis_streams(store: RedisStateStore, **options: Any) -> SegmentStreams:
+    """The `StreamManager` on a Redis store: segments, as on every other store; `options` are those of `SegmentStreams`.
+    Appends are one conditional put, and a waiting reader is woken by it."""
+    return SegmentStreams(store, **options)

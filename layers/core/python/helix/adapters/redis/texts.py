@@ -1,0 +1,61 @@
+"""Rows as Redis keeps them: one hash for each row, its top-level fields as JSON text under their names.
+
+    prefix:table:partition          the partition's index: a sorted set of sorts, byte-wise; also its channel's name
+    prefix:table:partition:sort     the row
+    prefix:expiries                 rows that carry `ttl`, by that time
+
+Law: a field's text says its value exactly, so that conditions judged on texts (`scripts.py`) mean what `When.holds` means.
+A number's text has the number's own decimal digits: Python's short form of a float is not the float from 2**53 on, and
+there all digits are written. `values(texts(value)) == value` for every JSON object, with its types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import from_json
+
+from helix.core.errors import InvalidInputError
+from helix.core.json import dumps
+from helix.ports.state_store import Key, Value
+
+EXACT = 2.0**53
+MARK = b"\xff"  # the field of a row without fields, because Redis has no empty hash; no UTF-8 name is this
+
+
+def text(value: object) -> str:
+    """One field. Raises `InvalidInputError` for what is not JSON."""
+    if type(value) is float and EXACT <= abs(value) < float("inf"):
+        return f"{value:.1f}"
+    return dumps(value)
+
+
+def texts(value: Mapping[str, Any]) -> list[str]:
+    """Names and texts in turn."""
+    found: list[str] = []
+    for name, field in value.items():
+        found += (_name(name), text(field))
+    return found
+
+
+def value_of(row: Mapping[bytes, bytes]) -> Value | None:
+    """The row of a hash as Redis answers it; None for no hash."""
+    if not row:
+        return None
+    return {name.decode(): from_json(field) for name, field in row.items() if name != MARK}
+
+
+def index_of(prefix: str, table: str, partition: str) -> str:
+    return f"{prefix}:{table}:{partition.replace('%', '%25').replace(':', '%3A')}"
+
+
+def row_of(prefix: str, key: Key) -> str:
+    return f"{index_of(prefix, key.table, key.partition)}:{key.sort}"
+
+
+def _name(name: object) -> str:
+    if not isinstance(name, str):
+        raise InvalidInputError(f"value is not JSON: the name {name!r} is no text")
+    dumps(name)
+    return name

@@ -1,0 +1,91 @@
+"""The Redis store, and everything that is built on rows, on a real server: alone, and as two stores on one database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from helix.adapters.redis import RedisStateStore, redis_streams
+from helix.adapters.row_budgets import RowBudgets
+from helix.adapters.row_slots import RowSlots
+from helix.adapters.segments import SegmentStreams
+from helix.testing.contracts import (
+    BudgetsContract,
+    SegmentLogContract,
+    SlotsContract,
+    StateStoreContract,
+    StreamManagerContract,
+)
+from tests.support.redis_server import RedisServer
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as made:
+        yield made
+
+
+@pytest.fixture
+async def store(server: RedisServer) -> AsyncIterator[RedisStateStore]:
+    server.ask("FLUSHALL")
+    made = RedisStateStore(server.url)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def second(server: RedisServer) -> AsyncIterator[RedisStateStore]:
+    made = RedisStateStore(server.url)
+    yield made
+    await made.close()
+
+
+class TestStore(StateStoreContract):
+    pass
+
+
+class TestTwoStores(StateStoreContract):
+    @pytest.fixture
+    def other(self, second: RedisStateStore) -> RedisStateStore:
+        return second
+
+
+class TestStreamsOfTwoProcesses(StreamManagerContract):
+    @pytest.fixture
+    def streams(self, store: RedisStateStore) -> SegmentStreams:
+        return redis_streams(store)
+
+    @pytest.fixture
+    def other(self, second: RedisStateStore) -> SegmentStreams:
+        return redis_streams(second)
+
+
+class TestLogOfTwoProjectors(SegmentLogContract):
+    @pytest.fixture
+    def log(self, store: RedisStateStore) -> SegmentStreams:
+        return redis_streams(store)
+
+    @pytest.fixture
+    def other(self, second: RedisStateStore) -> SegmentStreams:
+        return redis_streams(second)
+
+
+class TestBudgetsOfTwoProcesses(BudgetsContract):
+    @pytest.fixture
+    def budgets(self, store: RedisStateStore) -> RowBudgets:
+        return RowBudgets(store)
+
+    @pytest.fixture
+    def other(self, second: RedisStateStore) -> RowBudgets:
+        return RowBudgets(second)
+
+
+class TestSlotsOfTwoProcesses(SlotsContract):
+    @pytest.fixture
+    def slots(self, store: RedisStateStore) -> RowSlots:
+        return RowSlots(store)
+
+    @pytest.fixture
+    def other(self, second: RedisStateStore) -> RowSlots:
+        return RowSlots(second)

@@ -1,0 +1,187 @@
+"""Redis servers that die, stand still, or would lose rows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from helix.adapters.redis import RedisStateStore, open_redis
+from helix.core.errors import ConditionFailedError, InvalidInputError, StoreError
+from helix.ports.state_store import Check, Key, Put, Update, When
+from tests.support.redis_server import RedisServer, free_port
+from tests.support_run import eventually
+
+SOON_S = 10.0
+KEY = Key("sessions", "p", "row")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis"), appendonly="yes", appendfsync="always") as made:
+        yield made
+
+
+@pytest.fixture
+async def store(server: RedisServer) -> AsyncIterator[RedisStateStore]:
+    server.ask("FLUSHALL")
+    made = RedisStateStore(server.url, timeout_s=5)
+    yield made
+    await made.close()
+
+
+async def test_a_restart_loses_nothing_and_wakes_who_waits(tmp_path: Path) -> None:
+    """While it is away verbs raise `StoreError`; then the same store goes on, its rows are there, and its watches work."""
+    with RedisServer(tmp_path, appendonly="yes", appendfsync="always") as server:
+        store = RedisStateStore(server.url, timeout_s=5)
+        await store.transact("put", [Put(KEY, {"n": 1})])
+        with store.watch("sessions", "p") as watch:
+            await watch.changed(SOON_S)
+            await watch.changed(0.1)
+            waiting = asyncio.ensure_future(watch.changed(60))
+            server.kill()
+            for verb in (store.get([KEY]), store.query("sessions", "p"), store.transact("t", [Put(KEY, {"n": 2})])):
+                with pytest.raises(StoreError, match=f"127.0.0.1:{server.port}"):
+                    await verb
+            assert not waiting.done()
+            server.start()
+            assert await store.get([KEY]) == [{"n": 1}]
+            await asyncio.wait_for(waiting, SOON_S)  # what was published meanwhile nobody heard: look again
+            waiting = asyncio.ensure_future(watch.changed(60))
+            await store.transact("again", [Update(KEY, add={"n": 1})])
+            await asyncio.wait_for(waiting, SOON_S)
+        assert await store.get([KEY]) == [{"n": 2}]
+        await store.close()
+
+
+async def test_connections_that_died_in_the_pool_are_replaced(server: RedisServer, store: RedisStateStore) -> None:
+    """They are noticed before anything is sent on them, so no outcome is unknown."""
+    await asyncio.gather(*(store.transact("put", [Put(Key("sessions", "p", f"{n}"), {})]) for n in range(8)))
+    await asyncio.to_thread(server.ask, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    await asyncio.gather(*(store.transact("put", [Put(Key("sessions", "p", f"{n}"), {})]) for n in range(8)))
+
+
+async def stand_still(server: RedisServer, store: RedisStateStore) -> tuple[bool, int]:
+    """A server that stands still for longer than the store waits, and then executes what it was sent: was the transaction
+    answered, and how often was it executed?"""
+    await store.transact("put", [Put(KEY, {"n": 0})])
+    server.pause()
+    asyncio.get_running_loop().call_later(0.45, server.go_on)
+    answered = True
+    try:
+        await store.transact("add", [Update(KEY, add={"n": 1})])
+    except StoreError:
+        answered = False
+
+    async def executed() -> bool:
+        try:
+            return await store.get([KEY]) != [{"n": 0}]
+        except StoreError:  # it still stands
+            return False
+
+    await eventually(executed)
+    await store.transact("another", [Put(Key("sessions", "p", "other"), {})])
+    (found,) = await store.get([KEY])
+    await store.close()
+    assert found is not None
+    return answered, int(found["n"])
+
+
+async def test_a_lost_answer_is_unknown_and_never_sent_again(tmp_path: Path) -> None:
+    with RedisServer(tmp_path) as server:
+        assert await stand_still(server, RedisStateStore(server.url, timeout_s=0.3)) == (False, 1)
+
+
+class SendsAgain(RedisStateStore):
+    """With the retries that redis-py has by default."""
+
+    def _make_pool(self) -> Any:
+        pool = super()._make_pool()
+        pool.connection_kwargs["retry"] = Retry(NoBackoff(), 2)
+        return pool
+
+
+async def test_sending_again_would_execute_again(tmp_path: Path) -> None:
+    """So the law above has teeth."""
+    with RedisServer(tmp_path) as server:
+        assert await stand_still(server, SendsAgain(server.url, timeout_s=0.3)) == (True, 2)
+
+
+async def test_a_cancelled_caller_disturbs_nobody(store: RedisStateStore) -> None:
+    """Its connection is given up with it: no later caller reads its answer."""
+    await store.transact("put", [Put(KEY, {"n": 0})])
+    for n in range(30):
+        task = asyncio.ensure_future(store.transact("write", [Put(Key("sessions", "p", "b"), {"n": n})]))
+        for _ in range(n % 10):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert await store.get([KEY]) == [{"n": 0}]
+
+
+# --- servers that would lose rows ------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_evicts_is_refused(tmp_path: Path) -> None:
+    with RedisServer(tmp_path, maxmemory="100mb", maxmemory_policy="allkeys-lru") as server:
+        store = RedisStateStore(server.url)
+        with pytest.raises(StoreError, match="noeviction"):
+            await store.get([KEY])
+        await store.close()
+
+
+async def test_a_cluster_is_refused(tmp_path: Path) -> None:
+    with RedisServer(tmp_path, cluster_enabled="yes", cluster_port=str(free_port())) as server:
+        store = RedisStateStore(server.url)
+        with pytest.raises(StoreError, match="cluster"):
+            await store.transact("put", [Put(KEY, {})])
+        await store.close()
+
+
+async def test_a_server_that_forgets_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with RedisServer(tmp_path) as server:
+        store = RedisStateStore(server.url)
+        await asyncio.gather(*(store.get([KEY]) for _ in range(5)))
+        assert [r.message for r in caplog.records if "appendonly" in r.message] and len(caplog.records) == 1
+        await store.close()
+
+
+async def test_nobody_there() -> None:
+    store = RedisStateStore("redis://127.0.0.1:1/0", timeout_s=1)
+    with pytest.raises(StoreError, match=r"127\.0\.0\.1:1/0"):
+        await store.transact("put", [Put(KEY, {})])
+    await store.close()
+    with pytest.raises(StoreError, match="closed"):
+        await store.get([KEY])
+
+
+def test_what_is_no_url() -> None:
+    with pytest.raises(InvalidInputError, match="URL"):
+        open_redis("http://example.com")
+
+
+async def test_enough_replicas_or_a_store_error(tmp_path: Path) -> None:
+    """With `replicas`, a transaction is answered when so many have it; without them it says that it cannot know."""
+    with RedisServer(tmp_path / "primary", repl_diskless_sync_delay="0") as server:
+        store = RedisStateStore(server.url, replicas=1, timeout_s=4)
+        with pytest.raises(StoreError, match="0 of 1 replicas"):
+            await store.transact("put", [Put(KEY, {"n": 1})])
+        with RedisServer(tmp_path / "replica", replicaof=f"127.0.0.1 {server.port}") as replica:
+
+            async def followed() -> bool:
+                try:
+                    await store.transact("put", [Put(KEY, {"n": 2})])
+                    return True
+                except StoreError:
+                    return False
+
+            await eventually(followed)
+            assert replica.ask("EXISTS", "helix:sessions:p:row") == ":1"
+            with pytest.raises(ConditionFailedError):
+                await store.transact("check", [Check(KEY, When(equal={"n": 3}))])
+        await store.close()

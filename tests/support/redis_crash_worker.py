@@ -1,0 +1,12 @@
+"""The crashes of `crash_worker` on Redis: the same jobs, each `db` a prefix in the database that REDIS_URL names."""
+
+import os
+from pathlib import Path
+
+from tests.support import crash_worker
+
+from helix.adapters.redis import RedisStateStore
+
+if __name__ == "__main__":
+    crash_worker.SQLiteStateStore = lambda db: RedisStateStore(os.environ["REDIS_URL"], prefix=Path(db).stem)
+    crash_worker.main()
