@@ -30,6 +30,7 @@ from helix.engine.engine import Engine
 from helix.engine.history import DELETING, session_key
 from helix.engine.leftovers import clear_leftovers, marker_key
 from helix.engine.money import return_draws
+from helix.engine.open_runs import open_deletion_key, open_deletion_put
 from helix.engine.writing import checkpoint, commit, entry_put
 from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, When
 
@@ -165,18 +166,18 @@ async def delete_session(engine: Engine, session_id: str) -> bool:
         hidden = session.model_copy(update={"status": DELETING, "version": session.version + 1})
         below = {"lease_expires": now} if session.status == "running" else {}
         seen = When(equal={"version": session.version, "run_id": session.run_id, "status": session.status}, below=below)
-        if await commit(
-            engine,
-            "begin_delete",
-            [Put(session_key(session_id), hidden.dump(), seen)],
-            lambda: _hidden(engine, session_id),
-        ):
+        begin: list[Operation] = [Put(session_key(session_id), hidden.dump(), seen)]
+        if engine.launcher is not None:  # a sweep completes what a crash leaves
+            begin.append(open_deletion_put(session, now))
+        if await commit(engine, "begin_delete", begin, lambda: _hidden(engine, session_id)):
             break
     await _return_draws(engine, session)
     await _delete_rows(engine, session_id)
     if session.parent is None:
         await engine.streams.delete(session.stream_id)
     last: list[Operation] = [Delete(session_key(session_id)), Delete(index_key(session))]
+    if engine.launcher is not None:
+        last.append(Delete(open_deletion_key(session_id)))
     await engine.store.transact("finish_delete", last)
     return True
 

@@ -1,14 +1,14 @@
 """The index of open runs: from the claim of a run to its effects, for the sweep (PROTOCOL 8).
 
-Law: a run enters in the transaction of its claim and leaves in that of its effects. Kept for runs that are executed by
-deliveries; in process, whoever opens a session looks after it.
+Law: a run enters in the transaction of its claim and leaves in that of its effects; a session that is being deleted
+likewise. Kept for runs that are executed by deliveries; in process, whoever opens a session looks after it.
 """
 
 from __future__ import annotations
 
 from zlib import crc32
 
-from helix.core.rows import RunRow
+from helix.core.rows import RunRow, SessionRow
 from helix.ports.state_store import Key, Put
 
 PARTITIONS = 8
@@ -21,6 +21,15 @@ def partition_name(number: int) -> str:
 
 def open_run_key(run_id: str) -> Key:
     return Key("control", partition_name(crc32(run_id.encode()) % PARTITIONS), run_id)
+
+
+def open_deletion_key(session_id: str) -> Key:
+    return Key("control", partition_name(crc32(session_id.encode()) % PARTITIONS), f"delete:{session_id}")
+
+
+def open_deletion_put(session: SessionRow, now: float) -> Put:
+    value = {"session_id": session.session_id, "agent_type": session.agent_type, "started_at": now}
+    return Put(open_deletion_key(session.session_id), value)
 
 
 def open_run_put(run: RunRow) -> Put:

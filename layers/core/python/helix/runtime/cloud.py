@@ -83,7 +83,8 @@ class Application:
     @cached_property
     def log(self) -> SegmentStreams:
         """The replay log itself: where the projector appends, and everybody reads."""
-        return SegmentStreams(self.store)
+        days = self.settings.stream_days
+        return SegmentStreams(self.store, clock=self.clock, ttl_s=days * 86_400 if days else None)
 
     @cached_property
     def streams(self) -> StreamManager:
