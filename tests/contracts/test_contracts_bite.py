@@ -7,19 +7,23 @@ from typing import Any
 import pytest
 
 from helix import MemoryStateStore
+from helix.adapters.memory_sockets import MemorySockets
 from helix.adapters.row_budgets import RowBudgets
 from helix.adapters.row_slots import RowSlots
 from helix.adapters.segments import SegmentStreams
-from helix.testing import broken, broken_reads, broken_services
+from helix.testing import broken, broken_pipes, broken_reads, broken_services
 from helix.testing.contracts import (
     BudgetsContract,
+    SegmentLogContract,
     SlotsContract,
+    SocketsContract,
     StateStoreContract,
     StreamManagerContract,
     slots,
     state_store_races,
     streams,
 )
+from helix.testing.peers import MemoryPeers
 
 STORES = {
     "IgnoresConditions": "test_a_refused_transaction_writes_nothing",
@@ -95,6 +99,26 @@ SLOTS = {
     "LeavesTicketsBehind": "test_a_waiter_may_leave_the_line",
     "IgnoresALowerLimit": "test_a_lower_limit_frees_slots_as_their_owners_end",
 }
+LOGS = {
+    "ForgetsPositions": "test_a_batch_that_comes_again_is_told_again",
+    "TellsOnlyTheNew": "test_a_batch_that_comes_again_with_more",
+    "ComparesTexts": "test_positions_are_ordered_as_numbers",
+    "RoundsPositions": "test_a_batch_that_comes_again_with_more",
+    "TellsRepeats": "test_a_producers_repeat_says_nothing",
+    "TellsItsOwnOnly": "test_two_projectors_of_one_batch",
+    "ForgetsBeginnings": "test_a_beginning_without_a_chunk_is_remembered",
+    "RefusesLargeSegments": "test_nothing_is_too_large",
+    "FailsAnybody": "test_a_stream_can_be_failed",
+    "FailsWhatItKnows": "test_an_unknown_stream_can_be_failed",
+    "BeganWithTheStream": "test_info_tells_where_the_turn_began",
+}
+SOCKETS = {
+    "PostsLater": "test_frames_arrive_in_order",
+    "KnowsEverybody": "test_who_hung_up_is_gone",
+    "DropsNobody": "test_a_dropped_connection_is_gone",
+    "WaitsForTheSlow": "test_a_slow_one_holds_up_nobody",
+    "CutsFrames": "test_what_is_too_large_is_refused",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +135,10 @@ async def obey(contract: Any, law: str, adapter: Any) -> None:
     marks = [m for m in getattr(test, "pytestmark", ()) if m.name == "parametrize"]
     cases = [case for mark in marks for case in mark.args[1]] or [()]
     names = inspect.signature(test).parameters
-    given = [adapter] * len([n for n in names if n in ("store", "streams", "budgets", "slots", "other")])
+    given = [adapter] * len(
+        [n for n in names if n in ("store", "streams", "log", "sockets", "budgets", "slots", "other")]
+    )
+    given += [MemoryPeers(adapter)] * ("peers" in names)
     for case in cases:
         await test(*given, *(case if isinstance(case, tuple) else (case,)))
 
@@ -147,9 +174,21 @@ async def test_broken_slots_fail_their_law(name: str, law: str) -> None:
     assert await fails(SlotsContract(), law, getattr(broken_services, name)())
 
 
+@pytest.mark.parametrize(("name", "law"), LOGS.items())
+async def test_a_broken_log_fails_its_law(name: str, law: str) -> None:
+    assert await fails(SegmentLogContract(), law, getattr(broken_pipes, name)(MemoryStateStore()))
+
+
+@pytest.mark.parametrize(("name", "law"), SOCKETS.items())
+async def test_broken_sockets_fail_their_law(name: str, law: str) -> None:
+    assert await fails(SocketsContract(), law, getattr(broken_pipes, name)())
+
+
 SOUND = [
     (StateStoreContract, STORES, MemoryStateStore),
     (StreamManagerContract, STREAMS, lambda: SegmentStreams(MemoryStateStore())),
+    (SegmentLogContract, LOGS, lambda: SegmentStreams(MemoryStateStore())),
+    (SocketsContract, SOCKETS, MemorySockets),
     (BudgetsContract, BUDGETS, lambda: RowBudgets(MemoryStateStore())),
     (SlotsContract, SLOTS, lambda: RowSlots(MemoryStateStore())),
 ]
@@ -163,8 +202,8 @@ async def test_a_sound_adapter_fails_none_of_them(contract: Any, laws: dict[str,
 
 
 def test_every_broken_adapter_is_tried() -> None:
-    tried = {*STORES, *STREAMS, *BUDGETS, *SLOTS}
-    kinds = (MemoryStateStore, SegmentStreams, RowBudgets, RowSlots)
-    for module in (broken, broken_reads, broken_services):
+    tried = {*STORES, *STREAMS, *LOGS, *SOCKETS, *BUDGETS, *SLOTS}
+    kinds = (MemoryStateStore, SegmentStreams, MemorySockets, RowBudgets, RowSlots)
+    for module in (broken, broken_pipes, broken_reads, broken_services):
         made = {n for n, c in vars(module).items() if inspect.isclass(c) and c.__module__ == module.__name__}
         assert {n for n in made if not n.startswith("_") and issubclass(getattr(module, n), kinds)} <= tried

@@ -1,73 +1,179 @@
 """Streams as segments in a state store: memory, SQLite and DynamoDB alike.
 
-A segment is one row: the messages of one append and the head after it. Putting it is conditional on its key being
-free, and the key is the first sequence: so that one put is the compare-and-set of the whole stream.
+A segment is one row: messages, and the head after them. Putting it is conditional on its key being free, and the key
+is the first sequence: so that one put is the compare-and-set of the whole stream.
+
+Law: whatever changes the head is stored, also where it says nothing: then an *empty* segment takes the next key, and
+gives way to whoever read it (`rev`). A log position, where records come with one, is stored with the segment that they
+made: who delivers them again is told what they said (`project`). Positions are compared, never calculated with.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
-from helix.core.errors import ConditionFailedError
+from helix.core.errors import ConditionFailedError, InvalidInputError
+from helix.core.json import size
 from helix.core.sequencer import Head, StreamRecord, admit
 from helix.core.wire import StreamInfo, StreamMessage
-from helix.ports.state_store import ABSENT, Delete, Key, Put, StateStore
+from helix.ports.clock import Clock
+from helix.ports.state_store import ABSENT, Delete, Key, Operation, Put, Row, StateStore, When
 
 CACHED_HEADS = 256
+SEGMENT_BYTES = (
+    150_000  # of chunks; a record stays whole, and what still exceeds an item is the store's to put elsewhere
+)
+GRAVE_S = 86_400.0  # as long as records may lie in the log before they are projected
+PAGE = 10
+
+
+class Entry(NamedTuple):
+    """Records that share one place in a log before this one. `position`: decimal digits, growing within a stream; "" where
+    there is no such log."""
+
+    position: str
+    records: Sequence[StreamRecord]
+
+
+class Place(NamedTuple):
+    """The end of a stream as it was read. `rev`: of the empty segment at the next key, 0 where that key is free. `at`: the
+    log position of what came last. `grave`: what a deleted stream left, and `buried_at` when (Unix seconds)."""
+
+    head: Head
+    rev: int = 0
+    at: str = ""
+    grave: Key | None = None
+    buried_at: float = 0.0
 
 
 class SegmentStreams:
-    """A `StreamManager` on any `StateStore`. The sequencer runs inside `append`."""
+    """A `StreamManager` on any `StateStore`. The sequencer runs inside `append`.
 
-    def __init__(self, store: StateStore) -> None:
-        self._store = store
-        self._heads: OrderedDict[str, Head] = OrderedDict()
+    ttl_s: seconds after which a segment may expire (its row's `ttl`, Unix seconds); None: never. The segment in which
+    the root's turn ends never expires by itself, so that sequences never begin again. With `ttl_s`, which needs a
+    `clock`, a deleted stream leaves an empty row for a day: records made before the deletion stay out.
+    """
+
+    def __init__(self, store: StateStore, *, clock: Clock | None = None, ttl_s: float | None = None) -> None:
+        if ttl_s is not None and clock is None:
+            raise InvalidInputError("segments that expire need a clock")
+        self._store, self._clock, self._ttl_s = store, clock, ttl_s
+        self._heads: OrderedDict[str, Place] = OrderedDict()
+
+    # --- writing --------------------------------------------------------------------------------------------------
 
     async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
+        await self.project(stream_id, [Entry("", records)])
+
+    async def project(self, stream_id: str, entries: Sequence[Entry]) -> list[StreamMessage]:
+        """Append all records, in order, and return what they say: also what they said before, where their positions
+        show that they were appended already. Raises `StoreError`: some of it may be appended then; come again."""
         # A run's first record reads the head anew: the stream may have been deleted and begun again by another process.
-        fresh = any(record.mark == "started" for record in records)
-        known = None if fresh else self._heads.get(stream_id)
-        head = known or await self._read_head(stream_id)
+        fresh = any(record.mark == "started" for entry in entries for record in entry.records)
+        place = None if fresh else self._heads.get(stream_id)
         while True:
-            after, messages = admit(stream_id, head, records)
-            if not messages:
-                return
-            key = Key("streams", stream_id, segment_sort(head.sequence + 1))
-            body = [m.model_dump(mode="json", exclude_defaults=True, exclude={"stream_id"}) for m in messages]
-            value = {"head": after.model_dump(mode="json", exclude_defaults=True), "messages": body}
+            place = place or await self._read_place(stream_id)
+            said = await self._said(stream_id, place, entries)
             try:
-                await self._store.transact("append_segment", [Put(key, value, ABSENT)])
+                for position, records in _bounded(entries):
+                    place, messages = await self._put(stream_id, place, position, records)
+                    said.extend(messages)
+                return said
             except ConditionFailedError:
-                head = await self._read_head(stream_id)
+                place = None
+
+    async def fail(self, stream_id: str, reason: str, position: str = "", *, now: float) -> list[StreamMessage]:
+        """End the root's turn on the stream as failed, in nobody's name; of a stream without records, the first turn.
+        Returns what that says, as `project` does; a turn that is over stays as it is."""
+        head = (await self._read_place(stream_id)).head
+        root = head.sessions.get(head.root)
+        record = StreamRecord(
+            session_id=head.root or stream_id,
+            run_id=root.run_id if root else "",
+            turn=root.turn if root else 1,
+            kind="run",
+            mark="fail",
+            status="failed",
+            error=reason,
+            time=now,
+        )
+        return await self.project(stream_id, [Entry(position, [record])])
+
+    async def delete(self, stream_id: str) -> None:
+        self._heads.pop(stream_id, None)
+        grave = await self._bury(stream_id) if self._ttl_s is not None else None
+        end = None if grave is None else grave.sort
+        while rows := await self._store.query("streams", stream_id, end=end, limit=50):
+            await self._store.transact("delete_stream", [Delete(row.key) for row in rows])
+
+    async def _put(
+        self, stream_id: str, place: Place, position: str, records: Sequence[StreamRecord]
+    ) -> tuple[Place, list[StreamMessage]]:
+        """One segment. Raises `ConditionFailedError` where another writer was first."""
+        if place.buried_at:
+            records = [record for record in records if record.time > place.buried_at]
+        after, messages = admit(stream_id, place.head, records)
+        if not messages and after == place.head:
+            return place, []
+        rev = 0 if messages else place.rev + 1
+        value: dict[str, Any] = {"head": after.model_dump(mode="json", exclude_defaults=True)}
+        value["messages"] = [_body(message) for message in messages]
+        value |= ({"at": position} if position else {}) | ({"rev": rev} if rev else {})
+        root = after.sessions.get(after.root)
+        if self._ttl_s is not None and self._clock is not None and (root is None or not root.over):
+            value["ttl"] = int(self._clock.now() + self._ttl_s)
+        key = Key("streams", stream_id, segment_sort(place.head.sequence + 1))
+        operations: list[Operation] = [Put(key, value, When(equal={"rev": place.rev}) if place.rev else ABSENT)]
+        if place.grave is not None:
+            operations.append(Delete(place.grave, When(equal={"buried_at": place.buried_at})))
+        await self._store.transact("append_segment", operations)
+        place = Place(after, rev, position or place.at)
+        self._remember(stream_id, place)
+        return place, messages
+
+    async def _bury(self, stream_id: str) -> Key | None:
+        """Take the next key for good: no writer that still has the head in mind gets past it."""
+        assert self._clock is not None
+        while True:
+            place = await self._read_place(stream_id)
+            if place.grave is not None or place.head.sequence == 0:
+                return place.grave
+            key = Key("streams", stream_id, segment_sort(place.head.sequence + 1))
+            now = self._clock.now()
+            value = {"buried_at": now, "messages": [], "ttl": int(now + GRAVE_S)}
+            try:
+                when = When(equal={"rev": place.rev}) if place.rev else ABSENT
+                await self._store.transact("bury_stream", [Put(key, value, when)])
+            except ConditionFailedError:
                 continue
-            self._remember(stream_id, after)
-            return
+            self._heads.pop(stream_id, None)
+            return key
+
+    # --- reading --------------------------------------------------------------------------------------------------
 
     async def read(self, stream_id: str, after: int = 0, limit: int = 1000) -> list[StreamMessage]:
         found: list[StreamMessage] = []
         start = segment_sort(after + 1)
-        rows = await self._store.query("streams", stream_id, start=start, limit=_pages(limit))
+        rows = await self._store.query("streams", stream_id, start=start, limit=max(1, min(limit, 200)))
         if not rows or rows[0].key.sort != start:
             first = await self._store.query("streams", stream_id, end=start, limit=1, reverse=True)
             rows = [*first, *rows]
         for row in rows:
-            for message in row.value["messages"]:
-                if message["sequence"] > after:
-                    found.append(_message(stream_id, message))
+            found.extend(message for message in _messages(row) if message.sequence > after)
             if len(found) >= limit:
                 break
         return found
 
     async def wait(self, stream_id: str, after: int, timeout_s: float) -> None:
         with self._store.watch("streams", stream_id) as watch:
-            head = await self._read_head(stream_id)
-            if head.sequence <= after:
+            place = await self._read_place(stream_id)
+            if place.head.sequence <= after:
                 await watch.changed(timeout_s)
 
     async def info(self, stream_id: str) -> StreamInfo | None:
-        head = await self._read_head(stream_id)
+        head = (await self._read_place(stream_id)).head
         if head.sequence == 0:
             return None
         root = head.sessions.get(head.root)
@@ -80,21 +186,39 @@ class SegmentStreams:
             total_chunks=head.sequence,
             created_at=head.created_at,
             updated_at=head.updated_at,
+            turn=root.turn if root else 0,
+            began=root.began if root else 0,
         )
 
-    async def delete(self, stream_id: str) -> None:
-        self._heads.pop(stream_id, None)
-        while rows := await self._store.query("streams", stream_id, limit=50):
-            await self._store.transact("delete_stream", [Delete(row.key) for row in rows])
+    async def _said(self, stream_id: str, place: Place, entries: Sequence[Entry]) -> list[StreamMessage]:
+        """What the log has of these entries. Only of a log that has come as far can it have anything: the usual entries
+        are newer than all of it, and nothing is read."""
+        first = next((entry.position for entry in entries if entry.position), "")
+        if not first or not place.at or int(first) > int(place.at):
+            return []
+        rows: list[Row] = []
+        end: str | None = None
+        while page := await self._store.query("streams", stream_id, end=end, limit=PAGE, reverse=True):
+            for row in page:
+                at = row.value.get("at", "")
+                if at and int(at) < int(first):
+                    return [message for row in reversed(rows) for message in _messages(row)]
+                rows.append(row)
+            end = page[-1].key.sort
+        return [message for row in reversed(rows) for message in _messages(row)]
 
-    async def _read_head(self, stream_id: str) -> Head:
+    async def _read_place(self, stream_id: str) -> Place:
         rows = await self._store.query("streams", stream_id, limit=1, reverse=True)
-        head = Head.model_validate(rows[0].value["head"]) if rows else Head()
-        self._remember(stream_id, head)
-        return head
+        value = rows[0].value if rows else {}
+        if "buried_at" in value:
+            place = Place(Head(), grave=rows[0].key, buried_at=value["buried_at"])
+        else:
+            place = Place(Head.model_validate(value.get("head", {})), value.get("rev", 0), value.get("at", ""))
+        self._remember(stream_id, place)
+        return place
 
-    def _remember(self, stream_id: str, head: Head) -> None:
-        self._heads[stream_id] = head
+    def _remember(self, stream_id: str, place: Place) -> None:
+        self._heads[stream_id] = place
         self._heads.move_to_end(stream_id)
         while len(self._heads) > CACHED_HEADS:
             self._heads.popitem(last=False)
@@ -104,10 +228,24 @@ def segment_sort(sequence: int) -> str:
     return f"s#{sequence:012d}"
 
 
-def _pages(limit: int) -> int:
-    """Segments to ask for: each has at least one message."""
-    return max(1, min(limit, 200))
+def _bounded(entries: Sequence[Entry]) -> Iterator[Entry]:
+    """The same records, cut where a segment would become too large. No record is cut: its number is one."""
+    records: list[StreamRecord] = []
+    total, position = 0, ""
+    for entry in entries:
+        for record in entry.records:
+            weight = size(record.chunks)
+            if records and total + weight > SEGMENT_BYTES:
+                yield Entry(position, records)
+                records, total = [], 0
+            records, total, position = [*records, record], total + weight, entry.position
+    if records:
+        yield Entry(position, records)
 
 
-def _message(stream_id: str, body: dict[str, Any]) -> StreamMessage:
-    return StreamMessage(stream_id=stream_id, **body)
+def _body(message: StreamMessage) -> dict[str, Any]:
+    return message.model_dump(mode="json", exclude_defaults=True, exclude={"stream_id"})
+
+
+def _messages(row: Row) -> list[StreamMessage]:
+    return [StreamMessage(stream_id=row.key.partition, **message) for message in row.value["messages"]]

@@ -1,6 +1,7 @@
 """`helix chat`: one session, message after message, from the keyboard or a pipe.
 
-Law: the store has everything; leaving loses nothing. Questions of a paused run are asked here, one by one.
+Law: the store has everything; leaving loses nothing. Questions of a paused run are asked here, one by one, wherever the
+agent runs: `Partner` is who is talked to.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import asyncio
 import contextlib
 import json
 import sys
-from typing import Any
+from collections.abc import Coroutine, Sequence
+from typing import Any, Protocol
 
 from helix.cli import acts, formats
 from helix.cli.playing import Options, executor_of, prepare
@@ -29,15 +31,11 @@ LEAVE = frozenset({"/exit", "/quit", "/q"})
 def chat(options: Options, session_id: str | None) -> int:
     """The exit code of the last run; 0 if there was none."""
     agent, choice, view = prepare(options, sys.stdout, brief=True)
-    if sys.stdin.isatty():
-        with contextlib.suppress(ImportError):  # not on every system
-            import readline  # noqa: F401  # gives input() its history and editing
-        print(f"{agent.name}: type a message; an empty line or Ctrl-D leaves.\n")
+    greet(agent.name)
     with asyncio.Runner() as runner:
         executor = runner.run(_open(options, choice))
-        stage = Stage(executor, agent, view)
         try:
-            talk = _Chat(runner, stage, session_id)
+            talk = Chat(runner, _Here(Stage(executor, agent, view)), session_id)
             code = talk.loop()
         finally:
             runner.run(executor.close())
@@ -46,13 +44,46 @@ def chat(options: Options, session_id: str | None) -> int:
     return code
 
 
+def greet(name: str) -> None:
+    if sys.stdin.isatty():
+        with contextlib.suppress(ImportError):  # not on every system
+            import readline  # noqa: F401  # gives input() its history and editing
+        print(f"{name}: type a message; an empty line or Ctrl-D leaves.\n")
+
+
 async def _open(options: Options, choice: ModelChoice) -> LocalExecutor:
     return executor_of(options, choice)
 
 
-class _Chat:
-    def __init__(self, runner: asyncio.Runner, stage: Stage, session_id: str | None) -> None:
-        self._runner, self._stage, self.session_id = runner, stage, session_id
+class Partner(Protocol):
+    """Who is talked to. `send` and `answer` show the run, and give None if the user did not wait for its end."""
+
+    async def send(self, message: str, session_id: str | None) -> AgentResult[Any] | None: ...
+
+    async def answer(self, session_id: str, answers: Sequence[Confirmation]) -> AgentResult[Any] | None: ...
+
+    async def questions(self, session_id: str) -> list[Question]: ...
+
+
+class _Here:
+    """An agent in this process."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    async def send(self, message: str, session_id: str | None) -> AgentResult[Any] | None:
+        return await self._stage.play(acts.run(message, session_id))
+
+    async def answer(self, session_id: str, answers: Sequence[Confirmation]) -> AgentResult[Any] | None:
+        return await self._stage.play(acts.answer(session_id, answers))
+
+    async def questions(self, session_id: str) -> list[Question]:
+        return await open_questions(self._stage.executor, session_id)
+
+
+class Chat:
+    def __init__(self, runner: asyncio.Runner, partner: Partner, session_id: str | None) -> None:
+        self._runner, self._partner, self.session_id = runner, partner, session_id
 
     def loop(self) -> int:
         code = COMPLETED
@@ -60,7 +91,7 @@ class _Chat:
             if message in LEAVE:
                 break
             try:
-                result = self._play(acts.run(message, self.session_id))
+                result = self._play(self._partner.send(message, self.session_id))
             except CallerError as error:
                 say(str(error))
                 continue
@@ -68,14 +99,14 @@ class _Chat:
                 answered = self._answers(result.session_id)
                 if not answered:
                     return STOPPED
-                result = self._play(acts.answer(result.session_id, answered))
+                result = self._play(self._partner.answer(result.session_id, answered))
             code = code_of(result)
             if result is None or result.status == "interrupted":
                 return code
         return code
 
-    def _play(self, act: acts.Act) -> AgentResult[Any] | None:
-        result = self._runner.run(self._stage.play(act))
+    def _play(self, playing: Coroutine[Any, Any, AgentResult[Any] | None]) -> AgentResult[Any] | None:
+        result = self._runner.run(playing)
         if result is not None:
             self.session_id = result.session_id
         return result
@@ -83,7 +114,7 @@ class _Chat:
     def _answers(self, session_id: str) -> list[Confirmation]:
         """The user's word on each open question; none at the end of the input."""
         answers = []
-        for question in self._runner.run(open_questions(self._stage.executor, session_id)):
+        for question in self._runner.run(self._partner.questions(session_id)):
             answer = self._answer(question)
             if answer is None:
                 return []

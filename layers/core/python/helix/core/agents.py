@@ -173,6 +173,10 @@ class Agent(Generic[StateT, OutputT]):
 
     def fingerprint(self) -> str:
         """Changes when what the model is told changes; a run records it, so that a deploy in mid-run can be seen."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         config = self.llm_config
         tools = [*self.tools, self.function] if self.function is not None else self.tools
         told = {

@@ -18,6 +18,10 @@ from helix.core.wire import StreamMessage
 
 MAX_FRAME_BYTES: Final = 32 * 1024
 """API Gateway's limit of a frame."""
+SUBPROTOCOL: Final = "helix.v1"
+"""Of the WebSocket: what a client offers, and is echoed."""
+BEARER_SUBPROTOCOL: Final = "bearer."
+"""What a browser's token stands behind, offered as a subprotocol too: it can set no header."""
 MAX_PARTS: Final = 2048
 MAX_PART_ID_BYTES: Final = 512
 OPEN_TEXTS: Final = 32

@@ -14,6 +14,8 @@ error answers it, under its id. An error says what its reader may know: never a 
 from __future__ import annotations
 
 import json
+import re
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
@@ -23,14 +25,12 @@ from helix.core.json import JsonObject, JsonValue, dumps, text_size
 from helix.core.messages import Record
 
 VERSION: Final = 1
-SUBPROTOCOL: Final = "helix.v1"
-"""What a browser offers besides `bearer.<token>`, and is echoed."""
-BEARER_SUBPROTOCOL: Final = "bearer."
 MAX_REQUEST_BYTES: Final = 128 * 1024
 """API Gateway's limit of a message."""
 PAGE: Final = 100
 
-Id: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,64}$")]
+ID: Final = r"^[A-Za-z0-9_.:-]{1,64}$"
+Id: TypeAlias = Annotated[str, StringConstraints(pattern=ID)]
 SessionId: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:@+=-]{1,256}$")]
 Name: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 Text: TypeAlias = Annotated[str, StringConstraints(min_length=1)]
@@ -249,7 +249,12 @@ AnyRequest: TypeAlias = (
 )
 Request = Annotated[AnyRequest, Field(discriminator="action")]
 ACTIONS: Final = frozenset(get_args(cls.model_fields["action"].annotation)[0] for cls in get_args(AnyRequest))
-_REQUEST: TypeAdapter[AnyRequest] = TypeAdapter(Request)
+
+
+@lru_cache(maxsize=1)
+def _requests() -> TypeAdapter[AnyRequest]:
+    """Built at first use: the authoriser reads this module for two words."""
+    return TypeAdapter(Request)
 
 
 def parse_request(body: str | bytes) -> AnyRequest:
@@ -265,7 +270,7 @@ def parse_request(body: str | bytes) -> AnyRequest:
     if not isinstance(action, str) or action not in ACTIONS:
         raise ProtocolError(f"action must be one of {', '.join(sorted(ACTIONS))}", "action")
     try:
-        return _REQUEST.validate_python(data)
+        return _requests().validate_python(data)
     except ValidationError as error:
         raise _refusal(error) from None
 
@@ -276,14 +281,8 @@ def request_tags(body: str | bytes) -> tuple[str | None, str | None]:
     if data is None:
         return None, None
     ident, action = data.get("id"), data.get("action")
-    try:
-        known = _ID.validate_python(ident)
-    except ValidationError:
-        known = None
+    known = ident if isinstance(ident, str) and re.fullmatch(ID, ident) else None
     return known, action if isinstance(action, str) and action in ACTIONS else None
-
-
-_ID: TypeAdapter[str] = TypeAdapter(Id)
 
 
 def _wire_size(text: str) -> int:

@@ -148,11 +148,9 @@ class SessionRow(Stored):
 
 
 class RunRow(Stored):
-    """`start_*` is where the run began: what `retry from_start` goes back to. `effects` follow PROTOCOL 7.
-
-    part, part_step: the execution at work and the first step it buys; 0 means `first_step`.
-    deadline: when a sub-agent's run is to be over (Unix seconds): its parent's tool waits no longer.
-    """
+    """`start_*` is where the run began: what `retry from_start` goes back to. `part`, `part_step`: the execution at work
+    and the first step it buys (0: `first_step`). `editions`: (step, fingerprint) where a later step found the agent changed.
+    `deadline`: when a sub-agent is to be over (Unix seconds): its parent's tool waits no longer. `effects`: PROTOCOL 7."""
 
     kind: Literal["run"] = "run"
     run_id: str
@@ -166,6 +164,7 @@ class RunRow(Stored):
     part_step: int = 0
     deadline: float | None = None
     fingerprint: str = ""
+    editions: list[tuple[int, str]] = Field(default_factory=list)
     previous_run_id: str | None = None
     input: JsonObject | None = None
     start_lineage: int = 0

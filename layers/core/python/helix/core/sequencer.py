@@ -17,7 +17,7 @@ from helix.core.messages import Record
 from helix.core.wire import Kind, StreamMessage
 
 Mark = Literal["started", "committed", "end", "fail", "paused"]
-MAX_ENDED_CHILDREN = 64
+MAX_ENDED_CHILDREN = 16
 
 
 class StreamRecord(Record):
@@ -135,7 +135,7 @@ class _Admission:
         session.run_id, session.agent_type, session.n = "", "", -1  # only an open attempt is spoken for
         kind: Kind = "fail" if record.mark == "fail" else "paused" if record.mark == "paused" else "end"
         self._message(record, kind, status=record.status, error=record.error)
-        self._forget_children()
+        self._forget_children(record.session_id)
 
     def _fold(self, session: SessionHead, record: StreamRecord) -> None:
         if record.version > session.version:
@@ -256,8 +256,10 @@ class _Admission:
             )
         )
 
-    def _forget_children(self) -> None:
-        """Ended children leave the head after a while: it travels with every segment and must not grow for ever."""
+    def _forget_children(self, session_id: str) -> None:
+        """Ended children leave the head after a while: it travels with every segment and must not grow for ever. The one
+        that has just ended, `session_id`, is the last to go."""
+        self.head.sessions[session_id] = self.head.sessions.pop(session_id)
         ended = [key for key, value in self.head.sessions.items() if value.over and key != self.head.root]
         for key in ended[: max(0, len(ended) - MAX_ENDED_CHILDREN)]:
             del self.head.sessions[key]

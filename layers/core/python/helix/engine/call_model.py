@@ -33,7 +33,7 @@ from helix.engine.stops import StopWatch, judge_stop
 from helix.engine.untold import read_untold
 from helix.engine.waiting import waiting_calls
 from helix.engine.writing import advance, at, checkpoint, commit, end, session_put
-from helix.ports.state_store import Check, Operation, Put, When
+from helix.ports.state_store import Check, Operation, Put, Value, When
 
 
 async def call_model(
@@ -45,17 +45,20 @@ async def call_model(
     delivery: Delivery,
     stream: RunStream,
     watch: StopWatch,
+    seen: tuple[SessionRow, Value | None] | None = None,
 ) -> Outcome:
-    """Buy step `step` for this run, unless the rows say that there is something else to do first."""
+    """Buy step `step` for this run, unless the rows say that there is something else to do first. `seen`: the session and
+    the run's stop row, by a caller that read them just now."""
     while True:
-        session, stop_value = await engine.history.session_and_stop(session_id, run_id)
+        session, stop_value = seen or await engine.history.session_and_stop(session_id, run_id)
+        seen = None
         if session.run_id != run_id or session.status != "running":  # 1
             run = await engine.history.run(session_id, run_id)
             return Over(run.status)
         if session.step >= step:  # 1: in history already: its calls are done
             return Tools(step, ())
         stop = watch.stop or await judge_stop(engine, session, run_id, stop_value)
-        rows = await engine.history.open_rows(session)
+        rows = await engine.history.open_rows(session, ahead=True)
         if rows is not None and session.step == step - 2:
             outcome = await _finish_step(engine, agent, session, rows, step, stop, delivery, stream, watch)
         elif stop is not None:  # 3

@@ -29,6 +29,7 @@ from helix.engine.settling import refuse_child
 from helix.engine.step_view import StepView
 from helix.engine.stops import StopWatch, watch_stops
 from helix.engine.tokens import add_token, wake_waiting
+from helix.engine.writing import commit
 from helix.ports.state_store import Check, Update, When
 
 CANCEL_S = 15
@@ -64,7 +65,7 @@ class Move:
 async def deliver_model(engine: Engine, place: Place, delivery: Delivery) -> Move:
     """Buy the step, and run those of its calls that are declared `inline`."""
     try:
-        session, run = await _session_and_run(engine, place.session_id, place.run_id)
+        session, run, stop = await engine.history.session_run_and_stop(place.session_id, place.run_id)
     except (SessionNotFoundError, RunNotFoundError):
         return Move("gone", place.step, place.events)
     agent = engine.agents(session.agent_type)
@@ -78,12 +79,22 @@ async def deliver_model(engine: Engine, place: Place, delivery: Delivery) -> Mov
     if run.deadline is not None and run.status == "running" and engine.clock.now() >= run.deadline:
         await end_late_child(engine, agent, run, delivery)
         return Move("over", place.step, place.events)
+    if run.status == "running" and agent.fingerprint() != (run.editions[-1][1] if run.editions else run.fingerprint):
+        await _note_edition(engine, agent, run, place.step)
     stream = RunStream(engine.streams, engine.clock, session, run.run_id, run.turn)
     async with watch_stops(engine, session, run.run_id) as watch, _closing(stream):
         try:
             async with asyncio.timeout(_left(engine, run, delivery)):
                 outcome = await call_model(
-                    engine, agent, place.session_id, place.run_id, place.step, delivery, stream, watch
+                    engine,
+                    agent,
+                    place.session_id,
+                    place.run_id,
+                    place.step,
+                    delivery,
+                    stream,
+                    watch,
+                    seen=(session, stop),
                 )
         except TimeoutError:
             raise WorkInProgressError(
@@ -101,13 +112,16 @@ async def deliver_model(engine: Engine, place: Place, delivery: Delivery) -> Mov
 async def deliver_call(engine: Engine, place: Place, call_id: str, delivery: Delivery) -> str:
     """Bring one tool call to an end, or to the point where it waits for a person."""
     try:
-        session, run = await _session_and_run(engine, place.session_id, place.run_id)
-    except (SessionNotFoundError, RunNotFoundError):
+        view = await view_step(engine, place.session_id, place.run_id, place.step)
+    except SessionNotFoundError:
         return "over"
+    if view is None:
+        return "over"
+    session = view.session
     agent = engine.agents(session.agent_type)
-    stream = RunStream(engine.streams, engine.clock, session, run.run_id, run.turn)
-    async with watch_stops(engine, session, run.run_id) as watch, _closing(stream):
-        return await _call(engine, agent, place, call_id, delivery, stream, watch)
+    stream = RunStream(engine.streams, engine.clock, session, session.run_id, session.turn)
+    async with watch_stops(engine, session, session.run_id) as watch, _closing(stream):
+        return await _call(engine, agent, place, call_id, delivery, stream, watch, view)
 
 
 async def deliver_child(engine: Engine, place: Place, call_id: str, token: str, delivery: Delivery) -> str:
@@ -115,17 +129,19 @@ async def deliver_child(engine: Engine, place: Place, call_id: str, token: str, 
     or when the sub-agent's session stops running."""
     told = "over"
     try:
-        session, run = await _session_and_run(engine, place.session_id, place.run_id)
-    except (SessionNotFoundError, RunNotFoundError):
-        await launcher_of(engine).wake(token)
-        return told
-    agent = engine.agents(session.agent_type)
-    stream = RunStream(engine.streams, engine.clock, session, run.run_id, run.turn)
-    async with _closing(stream):
-        while (view := await view_step(engine, place.session_id, place.run_id, place.step)) is not None:
-            told = await _child(engine, agent, view, call_id, token, delivery, stream)
-            if told != "again":
-                break
+        view = await view_step(engine, place.session_id, place.run_id, place.step)
+    except SessionNotFoundError:
+        view = None
+    if view is not None:
+        session = view.session
+        agent = engine.agents(session.agent_type)
+        stream = RunStream(engine.streams, engine.clock, session, session.run_id, session.turn)
+        async with _closing(stream):
+            while view is not None:
+                told = await _child(engine, agent, view, call_id, token, delivery, stream)
+                if told != "again":
+                    break
+                view = await view_step(engine, place.session_id, place.run_id, place.step)
     if told != "waits":
         await launcher_of(engine).wake(token)
     return told
@@ -163,15 +179,6 @@ async def end_late_child(engine: Engine, agent: AnyAgent, run: RunRow, delivery:
 # --- inside -------------------------------------------------------------------------------------------------------
 
 
-async def _session_and_run(engine: Engine, session_id: str, run_id: str) -> tuple[SessionRow, RunRow]:
-    session, run = await engine.store.get([session_key(session_id), row_key(session_id, run_sort(run_id))])
-    if session is None:
-        raise SessionNotFoundError(session_id)
-    if run is None:
-        raise RunNotFoundError(f"session {session_id!r} has no run {run_id!r}")
-    return SessionRow.model_validate(session), RunRow.model_validate(run)
-
-
 @asynccontextmanager
 async def _closing(stream: RunStream) -> AsyncIterator[None]:
     """What was put is in the log before the delivery answers, or fails."""
@@ -202,6 +209,18 @@ async def _roll_over(engine: Engine, run: RunRow, place: Place) -> bool:
         return (await engine.history.run(run.session_id, run.run_id)).part > place.part
     logger.info("run %s goes on as part %d at step %d", run.run_id, run.part + 1, place.step)
     return True
+
+
+async def _note_edition(engine: Engine, agent: AnyAgent, run: RunRow, step: int) -> None:
+    """The agent is not what it was at the step before: the run goes on with it, and says from where."""
+    logger.info("run %s goes on with a changed agent %r at step %d", run.run_id, agent.name, step)
+    editions = [*run.editions, (step, agent.fingerprint())]
+    noted = Update(row_key(run.session_id, run_sort(run.run_id)), set={"editions": [list(e) for e in editions]})
+    await commit(engine, "note_edition", [noted], _no)
+
+
+async def _no() -> bool:
+    return False
 
 
 async def _inline(

@@ -75,6 +75,16 @@ class History:
             raise SessionNotFoundError(session_id)
         return SessionRow.model_validate(value), stop
 
+    async def session_run_and_stop(self, session_id: str, run_id: str) -> tuple[SessionRow, RunRow, Value | None]:
+        """All that a delivery of `call_model` begins with, in one read."""
+        keys = [session_key(session_id), row_key(session_id, run_sort(run_id)), row_key(session_id, stop_sort(run_id))]
+        value, run, stop = await self.store.get(keys)
+        if value is None:
+            raise SessionNotFoundError(session_id)
+        if run is None:
+            raise RunNotFoundError(f"session {session_id!r} has no run {run_id!r}")
+        return SessionRow.model_validate(value), RunRow.model_validate(run), stop
+
     async def existing(self, session_id: str) -> SessionRow:
         session = await self.session(session_id)
         if session is None:
@@ -124,17 +134,25 @@ class History:
         entries = await self.entries(session_id, row, start, count)
         return [message_of(e, owner, start + i) for i, (e, owner) in enumerate(zip(entries, owners, strict=True))]
 
-    async def open_rows(self, session: SessionRow) -> OpenRows | None:
-        """The session's open step as stored, or None if there is none."""
+    async def open_rows(self, session: SessionRow, *, ahead: bool = False) -> OpenRows | None:
+        """The session's open step as stored, or None if there is none. `ahead`: whoever asks will want the messages too;
+        what is not cached of them comes with the same read."""
         if session.open is None:
             return None
         step = session.open
         base = message_sort(session.lineage, step.base)
         end = message_sort(session.lineage, step.base + 1 + step.calls)
+        # Only in the first lineage does all history stand right before the open step.
+        known = self._cached(session) if ahead and session.lineage == 0 else None
+        have = min(step.base, len(known.messages)) if known is not None else step.base
+        start = message_sort(session.lineage, have)
         rows = {
             r.key.sort: parse_entry(r.value)
-            for r in await self.store.query("sessions", session.session_id, start=base, end=end)
+            for r in await self.store.query("sessions", session.session_id, start=start, end=end)
         }
+        before = [rows[sort] for sort in sorted(rows) if sort < base]
+        if known is not None and have == len(known.messages) and len(before) == step.base - have:
+            self._extend(known, [message_of(entry, session.lineage, have + i) for i, entry in enumerate(before)])
         answer = rows.get(base)
         if not isinstance(answer, AssistantRow):
             raise StoreError(f"session {session.session_id!r}: the staged answer of step {step.step} is missing")
@@ -155,11 +173,7 @@ class History:
 
     async def messages(self, session: SessionRow) -> Sequence[AnyMessage]:
         """The session's history. It is the cache's own: read only."""
-        key = (session.session_id, session.created_at, session.lineage)
-        known = self._known.setdefault(key, _Known())
-        self._known.move_to_end(key)
-        while len(self._known) > CACHED_SESSIONS:
-            self._known.popitem(last=False)
+        known = self._cached(session)
         have = len(known.messages)
         if have < session.count:
             row = await self.lineage(session.session_id, session.lineage)
@@ -180,6 +194,14 @@ class History:
         known = self._known.get((session.session_id, session.created_at, session.lineage))
         if known is not None and len(known.messages) == base:
             self._extend(known, [message_of(entry, session.lineage, base + i) for i, entry in enumerate(entries)])
+
+    def _cached(self, session: SessionRow) -> _Known:
+        key = (session.session_id, session.created_at, session.lineage)
+        known = self._known.setdefault(key, _Known())
+        self._known.move_to_end(key)
+        while len(self._known) > CACHED_SESSIONS:
+            self._known.popitem(last=False)
+        return known
 
     def _extend(self, known: _Known, messages: Sequence[AnyMessage]) -> None:
         for message in messages:

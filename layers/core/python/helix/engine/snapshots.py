@@ -11,7 +11,7 @@ from pydantic import Field
 from helix.core.json import JsonObject
 from helix.core.messages import Message, Record
 from helix.core.rows import Pending
-from helix.engine.sessions import Sessions
+from helix.engine.sessions import Sessions, SessionState
 from helix.ports.streams import StreamManager
 
 
@@ -29,13 +29,12 @@ class SessionSnapshot(Record):
 
 
 async def read_snapshot(sessions: Sessions, streams: StreamManager, session_id: str) -> SessionSnapshot:
-    """The newest checkpoint that the stream has told of. Reads the stream of the current run. Raises
+    """The newest checkpoint that the stream has told of. Reads the stream of the last run that it knows. Raises
     `SessionNotFoundError`."""
     session = await sessions.get(session_id)
     point, place = session.checkpoint_id, 0
     if session.current_run_id:
-        run = await sessions.get_run(session_id, session.current_run_id)
-        place = position = run.start_sequence
+        place = position = await _begin(sessions, streams, session)
         told = None
         while page := await streams.read(session.stream_id, position):
             position = page[-1].sequence
@@ -56,3 +55,12 @@ async def read_snapshot(sessions: Sessions, streams: StreamManager, session_id: 
         custom_state=checkpoint.state or {},
         pending=session.pending,
     )
+
+
+async def _begin(sessions: Sessions, streams: StreamManager, session: SessionState) -> int:
+    """A sequence after which the stream tells of the session's last run. Where the log lags behind the rows, what a claim
+    saw of it is too early, and the last run may be the one before."""
+    if session.stream_id == session.session_id:
+        info = await streams.info(session.stream_id)
+        return info.began if info is not None else 0
+    return (await sessions.get_run(session.session_id, session.current_run_id)).start_sequence

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from helix.runtime.step_functions import StepFunctionsExecutor
 
 T = TypeVar("T")
-CONNECT_S, READ_S, POOL = 2, 10, 32
+CONFIG = Config(
+    connect_timeout=2, read_timeout=10, max_pool_connections=32, retries={"mode": "standard", "max_attempts": 3}
+)
+"""Short timeouts: a call that hangs is repeated by whoever knows what it means."""
 IMPORTED = "import:"
 
 
@@ -45,24 +48,23 @@ class Application:
         self.environment = environment
         self.clock: Clock = SystemClock()
         self.ids: Ids = SystemIds()
-        self._clients: dict[tuple[str, str | None], Any] = {}
+        self._clients: dict[str, Any] = {}
         self._session = botocore.session.get_session()
 
-    def client(self, service: str, endpoint: str | None = None) -> Any:
-        """A botocore client with short timeouts: a call that hangs is repeated by who knows what it means."""
-        if (service, endpoint) not in self._clients:
-            config = Config(
-                connect_timeout=CONNECT_S,
-                read_timeout=READ_S,
-                max_pool_connections=POOL,
-                retries={"mode": "standard", "max_attempts": 3},
-            )
-            made = self._session.create_client(service, endpoint_url=endpoint, config=config)
-            self._clients[service, endpoint] = made
-        return self._clients[service, endpoint]
+    def client(self, service: str, *, endpoint: str | None = None, config: Config = CONFIG) -> Any:
+        """The botocore client of that service, made at its first use."""
+        if service not in self._clients:
+            self._clients[service] = self._session.create_client(service, endpoint_url=endpoint, config=config)
+        return self._clients[service]
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
+
+    def close(self) -> None:
+        """End the event loop and the connections."""
+        self._runner.close()
+        for client in self._clients.values():
+            client.close()
 
     @cached_property
     def _runner(self) -> asyncio.Runner:
@@ -72,13 +74,16 @@ class Application:
     def store(self) -> DynamoDBStateStore:
         s = self.settings
         tables = {"sessions": s.sessions_table, "streams": s.streams_table, "control": s.control_table}
-        overflow = Overflow(_Lazy(self, "s3"), s.bucket) if s.bucket else None
         return DynamoDBStateStore(
             self.client("dynamodb"),
             tables,  # type: ignore[arg-type]
             clock=self.clock,
-            overflow=overflow,
+            overflow=self.overflow,
         )
+
+    @cached_property
+    def overflow(self) -> Overflow | None:
+        return Overflow(_Lazy(self, "s3"), self.settings.bucket) if self.settings.bucket else None
 
     @cached_property
     def log(self) -> SegmentStreams:
@@ -91,13 +96,15 @@ class Application:
         """What writers append to: Kinesis before the log."""
         from helix.adapters.aws.kinesis import KinesisStreams
 
-        return KinesisStreams(self.client("kinesis"), self.settings.chunks, self.log, self.clock)
+        client = self.client("kinesis")
+        return KinesisStreams(client, self.settings.chunks, self.log, self.clock, overflow=self.overflow)
 
     @cached_property
     def sockets(self) -> Sockets:
-        from helix.adapters.aws.sockets import ApiGatewaySockets
+        from helix.adapters.aws.sockets import ApiGatewaySockets, sockets_config
 
-        return ApiGatewaySockets(self.client("apigatewaymanagementapi", self.settings.sockets))
+        client = self.client("apigatewaymanagementapi", endpoint=self.settings.sockets, config=sockets_config())
+        return ApiGatewaySockets(client)
 
     @cached_property
     def agents(self) -> Agents:

@@ -177,7 +177,7 @@ class RemembersDeletedStreams(SegmentStreams):
 
     async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
         known = self._heads.get(stream_id)
-        if known is not None and known.sequence:
+        if known is not None and known.head.sequence:
             records = [r.model_copy(update={"kind": "fold", "mark": None, "version": 10**6}) for r in records]
         await super().append(stream_id, records)
 

@@ -8,15 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from helix.adapters.aws.items import attribute, decode, encode
-from helix.adapters.aws.overflow import Overflow
-from helix.core.errors import ConditionFailedError, StoreError
+from helix.adapters.aws.expressions import Terms, condition, update
+from helix.adapters.aws.items import (
+    LEAST_OFFLOADED,
+    attribute,
+    decode,
+    encode,
+    item_bytes,
+    largest_field,
+    offload_field,
+    offload_fields,
+    pointers,
+)
+from helix.adapters.aws.overflow import ObjectGoneError, Overflow
+from helix.core.errors import ConditionFailedError, InvalidInputError, StoreError
+from helix.core.rows import SESSION
 from helix.ports.clock import Clock
 from helix.ports.state_store import (
     Check,
@@ -29,12 +42,14 @@ from helix.ports.state_store import (
     Update,
     Value,
     Watch,
-    When,
     check_operations,
 )
 
 TRIES = 8
 BATCH_KEYS = 100
+MAX_TRANSACTION_BYTES = 3_800_000  # DynamoDB's 4 MB, less keys and conditions
+LAST_ROWS: Mapping[Table, str] = {"sessions": SESSION}  # with them a partition ends, and its objects go
+_UNSURE = frozenset({"InternalServerError", "ServiceUnavailable"})
 _RETRY = frozenset(
     {
         "TransactionConflict",
@@ -75,8 +90,9 @@ class DynamoDBStateStore:
         if len(keys) == 1:
             key = keys[0]
             answer = await self._call("get_item", TableName=self._tables[key.table], Key=_key(key), ConsistentRead=True)
-            return [await self._decode(answer.get("Item"))]
-        found: dict[tuple[str, str, str], dict[str, Any]] = {}
+            return await self._decode(key.table, [answer["Item"]]) if "Item" in answer else [None]
+        items: dict[Key, dict[str, Any]] = {}
+        names = {name: table for table, name in self._tables.items()}
         unique = list(dict.fromkeys(keys))
         for start in range(0, len(unique), BATCH_KEYS):
             wanted: dict[str, Any] = {}
@@ -86,14 +102,20 @@ class DynamoDBStateStore:
             pause = 0.05
             while wanted:
                 answer = await self._call("batch_get_item", RequestItems=wanted)
-                for table, items in answer["Responses"].items():
-                    for item in items:
-                        found[table, item["pk"]["S"], item["sk"]["S"]] = item
+                for name, page in answer["Responses"].items():
+                    items |= {Key(names[name], item["pk"]["S"], item["sk"]["S"]): item for item in page}
                 wanted = answer.get("UnprocessedKeys") or {}
                 if wanted:
                     await self._clock.sleep(pause)
                     pause = min(1.0, pause * 2)
-        return [await self._decode(found.get((self._tables[k.table], k.partition, k.sort))) for k in keys]
+        found: dict[Key, Value | None] = {}
+        for table in {key.table for key in items}:
+            mine = [key for key in items if key.table == table]
+            found |= dict(zip(mine, await self._decode(table, [items[key] for key in mine]), strict=True))
+        values: list[Value | None] = []
+        for place, key in enumerate(keys):  # the values are the caller's own: who asks twice gets two
+            values.append(copy.deepcopy(found.get(key)) if key in keys[:place] else found.get(key))
+        return values
 
     async def query(
         self,
@@ -119,7 +141,7 @@ class DynamoDBStateStore:
         cursor: dict[str, Any] = {}
         while True:
             if limit is not None:
-                cursor["Limit"] = limit - len(rows) + 1  # one more: the end itself may be among them
+                cursor["Limit"] = limit - len(rows) + (end is not None)  # the end itself may be among them
             answer = await self._call(
                 "query",
                 TableName=self._tables[table],
@@ -129,10 +151,11 @@ class DynamoDBStateStore:
                 ScanIndexForward=not reverse,
                 **cursor,
             )
-            for item in answer["Items"]:
-                sort = item["sk"]["S"]
-                if sort != end and (limit is None or len(rows) < limit):
-                    rows.append(Row(Key(table, partition, sort), await self._decode(item) or {}))
+            page = [item for item in answer["Items"] if item["sk"]["S"] != end]
+            page = page if limit is None else page[: limit - len(rows)]
+            for item, value in zip(page, await self._decode(table, page), strict=True):
+                if value is not None:
+                    rows.append(Row(Key(table, partition, item["sk"]["S"]), value))
             if "LastEvaluatedKey" not in answer or (limit is not None and len(rows) >= limit):
                 return rows
             cursor = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
@@ -152,6 +175,14 @@ class DynamoDBStateStore:
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         check_operations(name, operations)
         prepared = [await self._prepare(operation) for operation in operations]
+        if len(prepared) > 1:
+            await self._bound(name, operations, prepared)
+        if self._overflow is not None:
+            for operation in operations:
+                if isinstance(operation, Delete) and operation.key.sort == LAST_ROWS.get(operation.key.table):
+                    # Before its last row: so that whoever goes on after a crash still finds what to go on with.
+                    await asyncio.to_thread(self._overflow.clear, operation.key.partition)
+        unsure = False
         for attempt in range(TRIES):
             try:
                 if len(prepared) == 1:
@@ -161,9 +192,14 @@ class DynamoDBStateStore:
                 return
             except ClientError as error:
                 refused = _refused(error)
-                if refused is not None:
+                # A write that botocore repeated, or that failed on DynamoDB's side, may meet its own first try.
+                unsure = unsure or error.response["Error"]["Code"] in _UNSURE
+                unsure = unsure or (refused is not None and len(prepared) == 1 and _repeated(error))
+                if refused is not None and not unsure:
                     raise ConditionFailedError(name, refused) from None
-                if attempt + 1 == TRIES or not _again(error):
+                if _too_large(error):
+                    raise InvalidInputError(f"transaction {name!r}: {error}") from error
+                if refused is not None or attempt + 1 == TRIES or not _again(error):
                     raise StoreError(f"DynamoDB transaction {name!r}: {error}") from error
                 # Spread by the clock's own fraction: two writers that collided do not collide again in step.
                 await self._clock.sleep(0.02 * 2**attempt * (0.5 + self._clock.now() % 1))
@@ -182,44 +218,73 @@ class DynamoDBStateStore:
 
     async def _prepare(self, operation: Operation) -> tuple[str, dict[str, Any]]:
         request: dict[str, Any] = {"TableName": self._tables[operation.key.table]}
-        terms = _Terms()
+        terms = Terms()
         match operation:
             case Put():
                 fields = await asyncio.to_thread(encode, operation.value, self._offload(operation.key))
                 request["Item"] = _key(operation.key) | fields
                 kind = "Put"
             case Update():
-                parts = [f"{terms.name(n)} = {terms.value(attribute(v))}" for n, v in operation.set.items()]
-                parts += [
-                    f"{terms.name(n)} = if_not_exists({terms.name(n)}, {terms.value({'N': '0'})})"
-                    f" + {terms.value({'N': str(v)})}"
-                    for n, v in operation.add.items()
-                ]
+                fields = {name: attribute(value) for name, value in operation.set.items()}
+                await asyncio.to_thread(offload_fields, fields, self._offload(operation.key))
+                expression = update(fields, operation.add, terms)
                 request["Key"] = _key(operation.key)
-                if parts:
-                    request["UpdateExpression"] = "SET " + ", ".join(parts)
-                kind = "Update" if parts else "ConditionCheck"
+                if expression:
+                    request["UpdateExpression"] = expression
+                kind = "Update" if expression else "ConditionCheck"
             case Delete():
                 request["Key"] = _key(operation.key)
                 kind = "Delete"
             case Check():
                 request["Key"] = _key(operation.key)
                 kind = "ConditionCheck"
-        condition = _condition(operation.when, terms, must_exist=isinstance(operation, Update))
-        if condition:
-            request["ConditionExpression"] = condition
+        wanted = condition(operation.when, terms, must_exist=isinstance(operation, Update))
+        if wanted:
+            request["ConditionExpression"] = wanted
         return kind, request | terms.attributes()
+
+    async def _bound(
+        self, name: str, operations: Sequence[Operation], prepared: Sequence[tuple[str, dict[str, Any]]]
+    ) -> None:
+        """Move fields to S3, largest first, until the rows of a transaction are within its limit together."""
+        items = [request.get("Item") for _, request in prepared]
+        total = sum(item_bytes(item) for item in items if item is not None)
+        while total > MAX_TRANSACTION_BYTES:
+            found = [(largest_field(item), place) for place, item in enumerate(items) if item is not None]
+            (weight, field), place = max(found, key=lambda one: one[0][0])
+            item, offload = items[place], self._offload(operations[place].key)
+            if weight < LEAST_OFFLOADED or item is None or offload is None:
+                raise InvalidInputError(
+                    f"transaction {name!r} has {total} bytes; DynamoDB takes {MAX_TRANSACTION_BYTES}"
+                    + ("" if self._overflow else ", and no bucket is configured")
+                )
+            total -= await asyncio.to_thread(offload_field, item, field, offload)
 
     def _offload(self, key: Key) -> Any:
         return None if self._overflow is None else self._overflow.writer(key)
 
-    async def _decode(self, item: dict[str, Any] | None) -> Value | None:
-        if item is None:
-            return None
+    async def _decode(self, table: Table, items: Sequence[dict[str, Any]]) -> list[Value | None]:
+        """The values, those in S3 fetched at once. None for a row that was deleted meanwhile."""
         fetch = None if self._overflow is None else self._overflow.read
-        if any(bytes(a["B"])[:1] == b"s" for a in item.values() if "B" in a):
-            return await asyncio.to_thread(decode, item, fetch)
-        return decode(item, fetch)
+        return await asyncio.gather(
+            *(self._fetched(table, item, fetch) if pointers(item) else _plain(item) for item in items)
+        )
+
+    async def _fetched(self, table: Table, item: dict[str, Any], fetch: Any) -> Value | None:
+        """A row whose object is gone was deleted, or written anew, since it was read: then it is read again."""
+        for attempt in range(TRIES):
+            try:
+                return await asyncio.to_thread(decode, item, fetch)
+            except ObjectGoneError:
+                if attempt + 1 == TRIES:
+                    raise
+            key = {name: item[name] for name in ("pk", "sk")}
+            answer = await self._call("get_item", TableName=self._tables[table], Key=key, ConsistentRead=True)
+            if "Item" not in answer:
+                return None
+            item = answer["Item"]
+            await self._clock.sleep(0.02 * 2**attempt)
+        raise AssertionError("unreachable")
 
     async def _call(self, verb: str, **request: Any) -> dict[str, Any]:
         try:
@@ -239,49 +304,6 @@ class _Polling:
 
     async def changed(self, timeout_s: float) -> None:
         await self._clock.sleep(min(timeout_s, self._poll_s))
-
-
-class _Terms:
-    """Names and values of an expression; every name goes through a placeholder, since many are reserved words."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, str] = {}
-        self.values: dict[str, Any] = {}
-
-    def name(self, name: str) -> str:
-        place = f"#n{list(self.names.values()).index(name)}" if name in self.names.values() else f"#n{len(self.names)}"
-        self.names[place] = name
-        return place
-
-    def value(self, value: Any) -> str:
-        place = f":v{len(self.values)}"
-        self.values[place] = value
-        return place
-
-    def attributes(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        if self.names:
-            found["ExpressionAttributeNames"] = self.names
-        if self.values:
-            found["ExpressionAttributeValues"] = self.values
-        return found
-
-
-def _condition(when: When | None, terms: _Terms, *, must_exist: bool) -> str:
-    if when is None:
-        return f"attribute_exists({terms.name('pk')})" if must_exist else ""
-    if when.absent:
-        return f"attribute_not_exists({terms.name('pk')})"
-    parts = [f"attribute_exists({terms.name('pk')})"]
-    for name, wanted in when.equal.items():
-        place = terms.name(name)
-        if wanted is None:
-            parts.append(f"(attribute_not_exists({place}) OR {place} = {terms.value({'NULL': True})})")
-        else:
-            parts.append(f"{place} = {terms.value(attribute(wanted))}")
-    parts += [f"{terms.name(n)} >= {terms.value(attribute(bound))}" for n, bound in when.at_least.items()]
-    parts += [f"{terms.name(n)} < {terms.value(attribute(bound))}" for n, bound in when.below.items()]
-    return " AND ".join(parts)
 
 
 def _key(key: Key) -> dict[str, Any]:
@@ -307,3 +329,17 @@ def _again(error: ClientError) -> bool:
         codes = {reason.get("Code") for reason in error.response.get("CancellationReasons", [])} - {"None", None}
         return bool(codes) and codes <= _RETRY
     return code in _RETRY
+
+
+def _repeated(error: ClientError) -> bool:
+    return bool(error.response.get("ResponseMetadata", {}).get("RetryAttempts"))
+
+
+def _too_large(error: ClientError) -> bool:
+    """Refused for what it is, not for what is stored: it would be refused again."""
+    reasons = {reason.get("Code") for reason in error.response.get("CancellationReasons", [])}
+    return error.response["Error"]["Code"] == "ValidationException" or "ValidationError" in reasons
+
+
+async def _plain(item: dict[str, Any]) -> Value | None:
+    return decode(item)

@@ -24,7 +24,9 @@ from helix.core.json import dumps
 Attribute = dict[str, Any]
 Item = dict[str, Attribute]
 MAX_ITEM_BYTES = 360_000
-COMPRESS_BYTES = 4_096
+MAX_ADDED_BYTES = 16_000  # of a field in an update: a few of them still fit beside MAX_ITEM_BYTES
+LEAST_OFFLOADED = 1_000
+COMPRESS_BYTES = 256  # bytes are billed, and a small row is mostly names that repeat
 SHORT_STRING = 1_024
 
 
@@ -67,22 +69,35 @@ def encode(value: Mapping[str, Any], offload: Callable[[bytes], str] | None = No
     not fit. Raises `InvalidInputError` if it does not fit and there is no `offload`."""
     item = {name: attribute(field) for name, field in value.items()}
     total = item_bytes(item)
-    if total <= MAX_ITEM_BYTES:
-        return item
-    for name in sorted(item, key=lambda n: -_bytes(item[n])):
-        body = item[name].get("B")
-        if body is None:
-            break
+    while total > MAX_ITEM_BYTES:
+        weight, name = largest_field(item)
+        if weight < LEAST_OFFLOADED:
+            raise InvalidInputError(f"a row of {total} bytes of short fields exceeds an item's {MAX_ITEM_BYTES}")
         if offload is None:
             raise InvalidInputError(
                 f"a row of {total} bytes exceeds an item's {MAX_ITEM_BYTES}, and no bucket is configured"
             )
-        pointer = {"B": b"s" + offload(body).encode()}
-        total -= _bytes(item[name]) - _bytes(pointer)
-        item[name] = pointer
-        if total <= MAX_ITEM_BYTES:
-            return item
-    raise InvalidInputError(f"a row of {total} bytes of short fields exceeds an item's {MAX_ITEM_BYTES}")
+        total -= offload_field(item, name, offload)
+    return item
+
+
+def largest_field(item: Mapping[str, Attribute]) -> tuple[int, str]:
+    """(bytes, name) of the largest field that could be offloaded; (0, "") if there is none."""
+    fields = [(_bytes(attr), name) for name, attr in item.items() if "B" in attr and bytes(attr["B"])[:1] != b"s"]
+    return max(fields, default=(0, ""))
+
+
+def offload_field(item: Item, name: str, offload: Callable[[bytes], str]) -> int:
+    """Put a field elsewhere, leave the pointer, and return the bytes that this saves."""
+    before = _bytes(item[name])
+    item[name] = {"B": b"s" + offload(item[name]["B"]).encode()}
+    return before - _bytes(item[name])
+
+
+def offload_fields(item: Item, offload: Callable[[bytes], str] | None) -> None:
+    """Put elsewhere what is too large to be added to a row that nobody has looked at."""
+    while offload is not None and (found := largest_field(item))[0] > MAX_ADDED_BYTES:
+        offload_field(item, found[1], offload)
 
 
 def decode(item: Mapping[str, Attribute], fetch: Callable[[str], bytes] | None = None) -> dict[str, Any]:

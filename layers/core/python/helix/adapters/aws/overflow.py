@@ -1,28 +1,67 @@
-"""What exceeds a DynamoDB item, in S3. Objects are written before the row that points to them, and never changed."""
+"""What exceeds a DynamoDB item or a Kinesis record, in S3. Objects are written before what points to them, and never
+changed: a name stands for its content."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
+from botocore.exceptions import BotoCoreError, ClientError
+
+from helix.core.errors import StoreError
 from helix.ports.state_store import Key
+
+_GONE = frozenset({"NoSuchKey", "404", "NotFound"})
+
+
+class ObjectGoneError(StoreError):
+    """The object is not there: what pointed to it was deleted or replaced since it was read. Read again."""
+
+    code = "object_gone"
 
 
 class Overflow:
-    """Objects are named by row and content: writing one twice is harmless, deleting a row's prefix deletes all."""
+    """Objects are named by row and content, below their partition: writing one twice is harmless.
+
+    An object is removed with its whole partition only: while that lives, a reader may hold a row that points to it."""
 
     def __init__(self, client: Any, bucket: str, prefix: str = "overflow/") -> None:
         self._client, self._bucket, self._prefix = client, bucket, prefix
 
     def writer(self, key: Key) -> Callable[[bytes], str]:
         def write(body: bytes) -> str:
-            name = f"{self._prefix}{key.table}/{key.partition}/{key.sort}/{hashlib.sha256(body).hexdigest()[:32]}"
-            self._client.put_object(Bucket=self._bucket, Key=name, Body=body)
+            digest = hashlib.sha256(body).hexdigest()[:32]
+            name = f"{self._place(key.partition)}{key.table}/{quote(key.sort, safe='')}/{digest}"
+            self._call("put_object", Key=name, Body=body)
             return name
 
         return write
 
     def read(self, name: str) -> bytes:
-        body: bytes = self._client.get_object(Bucket=self._bucket, Key=name)["Body"].read()
+        """Raises `ObjectGoneError` if there is no such object."""
+        body: bytes = self._call("get_object", Key=name)["Body"].read()
         return body
+
+    def clear(self, partition: str) -> None:
+        """Remove all objects of a partition, whichever table's: also those of rows that were replaced, or that a refused
+        transaction would have written. Idempotent."""
+        while found := self._call("list_objects_v2", Prefix=self._place(partition)).get("Contents"):
+            objects = [{"Key": one["Key"]} for one in found]
+            answer = self._call("delete_objects", Delete={"Objects": objects, "Quiet": True})
+            if answer.get("Errors"):
+                raise StoreError(f"S3 delete_objects: {answer['Errors'][0].get('Message')}")
+
+    def _place(self, partition: str) -> str:
+        return f"{self._prefix}{quote(partition, safe='')}/"
+
+    def _call(self, verb: str, **request: Any) -> Any:
+        try:
+            return getattr(self._client, verb)(Bucket=self._bucket, **request)
+        except ClientError as error:
+            if error.response["Error"]["Code"] in _GONE:
+                raise ObjectGoneError(f"S3 {verb}: {request.get('Key')!r} is not in {self._bucket!r}") from error
+            raise StoreError(f"S3 {verb}: {error}") from error
+        except BotoCoreError as error:
+            raise StoreError(f"S3 {verb}: {error}") from error

@@ -11,21 +11,31 @@
         async def other(self, store):        # what another process would use on the same data; default: `store`
             ...
 
-The same for `StreamManagerContract` (fixtures `streams`, `other`), `BudgetsContract` (`budgets`, `other`) and
-`SlotsContract` (`slots`, `other`). They need pytest and pytest-asyncio.
+The same for `StreamManagerContract` (fixtures `streams`, `other`), `SegmentLogContract` (`log`, `other`),
+`SocketsContract` (`sockets`, `peers`), `BudgetsContract` (`budgets`, `other`) and `SlotsContract` (`slots`, `other`).
+They need pytest and pytest-asyncio.
 """
 
 import pytest
 
 # Before they are imported: a failing law then shows the values it compared.
 pytest.register_assert_rewrite(
-    *(f"{__name__}.{module}" for module in ("budgets", "slots", "state_store_races", "streams"))
+    *(f"{__name__}.{module}" for module in ("budgets", "segments", "slots", "sockets", "state_store_races", "streams"))
 )
 pytest.register_assert_rewrite(f"{__name__}.state_store")
 
 from helix.testing.contracts.budgets import BudgetsContract  # noqa: E402
+from helix.testing.contracts.segments import SegmentLogContract  # noqa: E402
 from helix.testing.contracts.slots import SlotsContract  # noqa: E402
+from helix.testing.contracts.sockets import SocketsContract  # noqa: E402
 from helix.testing.contracts.state_store import StateStoreContract  # noqa: E402
 from helix.testing.contracts.streams import StreamManagerContract  # noqa: E402
 
-__all__ = ["BudgetsContract", "SlotsContract", "StateStoreContract", "StreamManagerContract"]
+__all__ = [
+    "BudgetsContract",
+    "SegmentLogContract",
+    "SlotsContract",
+    "SocketsContract",
+    "StateStoreContract",
+    "StreamManagerContract",
+]

@@ -1,0 +1,68 @@
+"""The stream manager of the cloud: writers put records on Kinesis, `project_stream` admits them to the log, readers read
+the log.
+
+Law: an append is acknowledged once Kinesis has it, in order; what it says is on the log a moment later. So a reader
+may be behind what was appended, and `info` tells what is on the log, not what is on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from helix.adapters.aws.log_records import pack
+from helix.adapters.aws.overflow import Overflow
+from helix.adapters.segments import SegmentStreams
+from helix.core.errors import StoreError
+from helix.core.sequencer import StreamRecord
+from helix.core.wire import StreamInfo, StreamMessage
+from helix.ports.clock import Clock
+from helix.ports.state_store import Key
+
+TRIES = 3
+
+
+class KinesisStreams:
+    """A `StreamManager`. `client` is boto3's of Kinesis; `overflow` holds records larger than Kinesis takes, without it
+    they are refused with `InvalidInputError`."""
+
+    def __init__(
+        self, client: Any, stream_name: str, log: SegmentStreams, clock: Clock, *, overflow: Overflow | None = None
+    ) -> None:
+        self._client, self._stream_name, self._log, self._clock = client, stream_name, log, clock
+        self._overflow = overflow
+
+    async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
+        offload = None if self._overflow is None else self._overflow.writer(Key("streams", stream_id, "records"))
+        # One at a time: a batch may take a later record and refuse an earlier one.
+        for data in await asyncio.to_thread(lambda: list(pack(stream_id, records, offload))):
+            await self._put(stream_id, data)
+
+    async def read(self, stream_id: str, after: int = 0, limit: int = 1000) -> list[StreamMessage]:
+        return await self._log.read(stream_id, after, limit)
+
+    async def wait(self, stream_id: str, after: int, timeout_s: float) -> None:
+        await self._log.wait(stream_id, after, timeout_s)
+
+    async def info(self, stream_id: str) -> StreamInfo | None:
+        return await self._log.info(stream_id)
+
+    async def delete(self, stream_id: str) -> None:
+        await self._log.delete(stream_id)
+
+    async def _put(self, stream_id: str, data: bytes) -> None:
+        """Repeated here, so that a flush of several goes on where it stopped; behind that the writer repeats all of it,
+        and the sequencer knows what it had."""
+        for attempt in range(TRIES):
+            try:
+                await asyncio.to_thread(
+                    self._client.put_record, StreamName=self._stream_name, PartitionKey=stream_id, Data=data
+                )
+                return
+            except (ClientError, BotoCoreError) as error:
+                if attempt + 1 == TRIES:
+                    raise StoreError(f"Kinesis put_record on {self._stream_name!r}: {error}") from error
+                await self._clock.sleep(0.05 * 2**attempt)

@@ -1,0 +1,7 @@
+"""The WebSocket client: agents that run elsewhere, from any Python program. Needs neither AWS nor model libraries."""
+
+from helix.client.client import HelixClient
+from helix.client.handle import RunHandle, RunResult
+from helix.client.settings import ClientSettings, ConnectionLostError
+
+__all__ = ["ClientSettings", "ConnectionLostError", "HelixClient", "RunHandle", "RunResult"]

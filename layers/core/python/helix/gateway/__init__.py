@@ -1,0 +1,1 @@
+"""What faces sockets: connections, their principals, and the actions that clients send."""

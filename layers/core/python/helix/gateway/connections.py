@@ -1,0 +1,198 @@
+"""Connections and subscriptions: who is connected, as whom, until when, and which streams each wants.
+
+Rows of the streams table, in partitions of their own:
+
+    conn#<connection>  connection       principal, expires_at, and what the connection asked for
+    conn#<connection>  sub#<stream>     a subscription, as the connection knows it
+    subs#<stream>      <connection>     the same, as the stream's projector reads it: one query answers all
+
+Law: a subscription is made only for a connection that is there and has not expired, in one transaction with both its
+rows; `close` takes the connection first, so nothing can subscribe behind its back. Every row carries `ttl`, for the
+connections whose end nobody told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from helix.core.errors import ConditionFailedError, InvalidInputError, NotAuthenticatedError
+from helix.ports.clock import Clock
+from helix.ports.state_store import Check, Delete, Key, Operation, Put, Row, StateStore, Update, When
+
+MAX_CONNECTION_S: Final = 2 * 3600.0
+"""API Gateway ends a connection after two hours, whatever happens on it."""
+ROW_MARGIN_S: Final = 600.0
+MAX_SUBSCRIPTIONS: Final = 32
+PAGE: Final = 40
+CONNECTION = "connection"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """`principal` is None only where nobody is asked who they are. `expires_at`, in Unix seconds, is when the proof of
+    the principal ends: the connection may stay open behind it, and can do nothing but authenticate."""
+
+    connection_id: str
+    principal: str | None
+    expires_at: float
+    opened_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Subscriber:
+    """A connection that wants a stream. `lagging`: it was too slow for a frame and must subscribe again to go on."""
+
+    connection_id: str
+    principal: str | None
+    expires_at: float
+    lagging: bool = False
+
+
+class Connections:
+    """On any `StateStore`. All verbs may be repeated; what is gone is not an error unless they say so."""
+
+    def __init__(self, store: StateStore, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+
+    async def open(self, connection_id: str, principal: str | None, expires_at: float) -> None:
+        """Write the connection's row. `expires_at` beyond the longest life of a connection is lowered to it."""
+        now = self._clock.now()
+        ttl = int(now + MAX_CONNECTION_S + ROW_MARGIN_S)
+        value = {"principal": principal, "expires_at": min(expires_at, ttl), "opened_at": now, "ttl": ttl}
+        await self._store.transact("open_connection", [Put(_connection_key(connection_id), value)])
+
+    async def get(self, connection_id: str) -> Connection | None:
+        """The connection, expired or not (compare `expires_at`); None if it was never opened, or is closed."""
+        (value,) = await self._store.get([_connection_key(connection_id)])
+        return None if value is None else _connection(connection_id, value)
+
+    async def renew(self, connection_id: str, principal: str | None, expires_at: float) -> None:
+        """A new proof of the same principal: the connection and its subscriptions live until `expires_at`.
+
+        Raises `NotAuthenticatedError` where the connection is gone or belongs to another principal.
+        """
+        rows = await self._store.query("streams", _partition(connection_id))
+        value = next((row.value for row in rows if row.key.sort == CONNECTION), None)
+        if value is None or value["principal"] != principal:
+            raise NotAuthenticatedError("this connection belongs to somebody else, or is closed: open a new one")
+        until = {"expires_at": min(expires_at, value["ttl"])}
+        same = When(equal={"principal": principal})
+        try:
+            await self._store.transact("renew", [Update(_connection_key(connection_id), set=until, when=same)])
+        except ConditionFailedError:
+            raise NotAuthenticatedError("the connection is closed: open a new one") from None
+        for stream_id in _streams(rows):
+            await self._update("renew_subscription", _subscriber_key(stream_id, connection_id), until)
+
+    async def close(self, connection_id: str) -> None:
+        """Remove the connection and its subscriptions. Repeating it goes on where it stopped."""
+        await self._store.transact("close_connection", [Delete(_connection_key(connection_id))])
+        while rows := await self._store.query("streams", _partition(connection_id), limit=PAGE):
+            await self._store.transact("close_subscriptions", _deletes(connection_id, rows))
+
+    # --- subscriptions ------------------------------------------------------------------------------------------------
+
+    async def subscribe(self, connection_id: str, stream_id: str) -> None:
+        """Let the connection have what is posted on the stream from now on, not lagging. Repeating it is harmless.
+
+        Raises `NotAuthenticatedError` where the connection is gone or has expired, and `InvalidInputError` beyond
+        `MAX_SUBSCRIPTIONS`.
+        """
+        while True:
+            rows = await self._store.query("streams", _partition(connection_id))
+            value = next((row.value for row in rows if row.key.sort == CONNECTION), None)
+            if value is None or value["expires_at"] <= self._clock.now():
+                raise NotAuthenticatedError("the connection has expired: authenticate, or open a new one")
+            streams = _streams(rows)
+            if stream_id not in streams and len(streams) >= MAX_SUBSCRIPTIONS:
+                raise InvalidInputError(
+                    f"a connection has at most {MAX_SUBSCRIPTIONS} subscriptions: unsubscribe first"
+                )
+            as_read = When(equal={"expires_at": value["expires_at"]})
+            copied = {name: value[name] for name in ("principal", "expires_at", "ttl")}
+            operations: list[Operation] = [
+                Check(_connection_key(connection_id), as_read),
+                Put(_subscription_key(connection_id, stream_id), {"ttl": value["ttl"]}),
+                Put(_subscriber_key(stream_id, connection_id), {**copied, "lagging": False}),
+            ]
+            try:
+                return await self._store.transact("subscribe", operations)
+            except ConditionFailedError:
+                continue  # renewed or closed meanwhile
+
+    async def unsubscribe(self, connection_id: str, stream_id: str) -> None:
+        await self._store.transact("unsubscribe", _pair(connection_id, stream_id))
+
+    async def subscribers(self, stream_id: str) -> list[Subscriber]:
+        """Those whose connection has not expired, in no particular order. One query."""
+        now = self._clock.now()
+        rows = await self._store.query("streams", _subscribers_of(stream_id))
+        found = [_subscriber(row) for row in rows]
+        return [subscriber for subscriber in found if subscriber.expires_at > now]
+
+    async def mark_lagging(self, stream_id: str, connection_id: str) -> None:
+        """It missed a frame: nothing more is posted to it until it has subscribed again."""
+        await self._update("mark_lagging", _subscriber_key(stream_id, connection_id), {"lagging": True})
+
+    async def clear_lagging(self, stream_id: str, connection_id: str) -> None:
+        await self._update("clear_lagging", _subscriber_key(stream_id, connection_id), {"lagging": False})
+
+    async def drop_stream(self, stream_id: str) -> None:
+        """Remove all subscriptions of a stream that was deleted: its id may come to belong to somebody else."""
+        while rows := await self._store.query("streams", _subscribers_of(stream_id), limit=PAGE):
+            pairs = [operation for row in rows for operation in _pair(row.key.sort, stream_id)]
+            await self._store.transact("drop_stream", pairs)
+
+    async def _update(self, name: str, key: Key, fields: dict[str, Any]) -> None:
+        try:
+            await self._store.transact(name, [Update(key, set=fields)])
+        except ConditionFailedError:
+            return  # it has unsubscribed, or is closed
+
+
+# --- keys and values --------------------------------------------------------------------------------------------------
+
+
+def _partition(connection_id: str) -> str:
+    return f"conn#{connection_id}"
+
+
+def _connection_key(connection_id: str) -> Key:
+    return Key("streams", _partition(connection_id), CONNECTION)
+
+
+def _subscription_key(connection_id: str, stream_id: str) -> Key:
+    return Key("streams", _partition(connection_id), f"sub#{stream_id}")
+
+
+def _subscribers_of(stream_id: str) -> str:
+    return f"subs#{stream_id}"
+
+
+def _subscriber_key(stream_id: str, connection_id: str) -> Key:
+    return Key("streams", _subscribers_of(stream_id), connection_id)
+
+
+def _pair(connection_id: str, stream_id: str) -> list[Operation]:
+    return [Delete(_subscription_key(connection_id, stream_id)), Delete(_subscriber_key(stream_id, connection_id))]
+
+
+def _streams(rows: Sequence[Row]) -> list[str]:
+    return [row.key.sort.removeprefix("sub#") for row in rows if row.key.sort.startswith("sub#")]
+
+
+def _deletes(connection_id: str, rows: Sequence[Row]) -> list[Operation]:
+    """What is found in the connection's partition, with the stream's side of each subscription."""
+    operations: list[Operation] = [Delete(row.key) for row in rows]
+    return operations + [Delete(_subscriber_key(stream_id, connection_id)) for stream_id in _streams(rows)]
+
+
+def _connection(connection_id: str, value: dict[str, Any]) -> Connection:
+    return Connection(connection_id, value["principal"], float(value["expires_at"]), float(value["opened_at"]))
+
+
+def _subscriber(row: Row) -> Subscriber:
+    value = row.value
+    return Subscriber(row.key.sort, value["principal"], float(value["expires_at"]), bool(value.get("lagging")))

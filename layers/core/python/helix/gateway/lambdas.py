@@ -1,0 +1,164 @@
+"""The functions of the WebSocket API: authorise, connect, disconnect, and answer messages.
+
+Law: closed by default. The authoriser says who somebody is, and `connect` believes only it: where identity is asked for
+and the event has none, the handshake is refused. Answers to messages travel by the management API alone, so what the
+integration returns says nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from aws_lambda_powertools.metrics import MetricUnit, single_metric
+from pydantic import BaseModel, ConfigDict, Field
+
+from helix.core.errors import InvalidInputError, NotAuthenticatedError
+from helix.gateway.authoriser import Authoriser, accepted_subprotocol, token_of
+from helix.gateway.connections import MAX_CONNECTION_S, Connections
+from helix.gateway.keys import ApiKeys
+from helix.runtime.cloud import Application
+from helix.runtime.lambdas import NAMESPACE
+
+if TYPE_CHECKING:
+    from helix.engine.engine import Delivery
+    from helix.gateway.gateway import Gateway
+
+Json = dict[str, Any]
+
+
+class _Event(BaseModel):
+    """What API Gateway sends has much more, which no function here needs."""
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+
+class Claims(_Event):
+    """What `ws_authorize` found out; context values are texts."""
+
+    principal: str | None = None
+    expires_at: float | None = None
+
+
+class RequestContext(_Event):
+    connection_id: str = Field(alias="connectionId", min_length=1)
+    authorizer: Claims | None = None
+
+
+class AuthorizeEvent(_Event):
+    method_arn: str = Field(alias="methodArn", min_length=1)
+    headers: dict[str, str] | None = None
+
+
+class ConnectEvent(_Event):
+    headers: dict[str, str] | None = None
+    request_context: RequestContext = Field(alias="requestContext")
+
+
+class DisconnectEvent(_Event):
+    request_context: RequestContext = Field(alias="requestContext")
+
+
+class MessageEvent(_Event):
+    request_context: RequestContext = Field(alias="requestContext")
+    body: str | None = None
+    is_base64_encoded: bool = Field(default=False, alias="isBase64Encoded")
+
+    def message(self) -> str | bytes:
+        """What was sent. A binary frame comes in base 64; one that is not even that is no message."""
+        if not self.is_base64_encoded:
+            return self.body or ""
+        try:
+            return base64.b64decode(self.body or "", validate=True)
+        except binascii.Error:
+            return b""
+
+
+async def authorize(app: Application, event: AuthorizeEvent, delivery: Delivery) -> Json:
+    """An IAM policy for this API's `$connect`: allow, with the principal and when its proof expires; or deny."""
+    try:
+        proof = await authoriser(app).prove(token_of(event.headers or {}))
+    except NotAuthenticatedError:
+        _count("$connect", NotAuthenticatedError.code)
+        return _policy("anonymous", "Deny", event.method_arn, {})
+    context = {"expires_at": repr(proof.expires_at)}
+    if proof.principal is not None:
+        context["principal"] = proof.principal
+    return _policy(proof.principal or "anonymous", "Allow", event.method_arn, context)
+
+
+def _policy(principal: str, effect: str, resource: str, context: Json) -> Json:
+    statement = {"Action": "execute-api:Invoke", "Effect": effect, "Resource": resource}
+    policy = {"Version": "2012-10-17", "Statement": [statement]}
+    return {"principalId": principal, "policyDocument": policy, "context": context}
+
+
+async def connect(app: Application, event: ConnectEvent, delivery: Delivery) -> Json:
+    """Write the connection, and accept the subprotocol."""
+    claims, now = event.request_context.authorizer or Claims(), app.clock.now()
+    if "none" in app.settings.auth:
+        claims = Claims(expires_at=now + MAX_CONNECTION_S)
+    elif claims.principal is None or claims.expires_at is None or claims.expires_at <= now:
+        return {"statusCode": 401}
+    connections = Connections(app.store, app.clock)
+    await connections.open(event.request_context.connection_id, claims.principal, claims.expires_at or now)
+    _count("$connect", "ok")
+    chosen = accepted_subprotocol(event.headers or {})
+    return {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": chosen}} if chosen else {"statusCode": 200}
+
+
+async def disconnect(app: Application, event: DisconnectEvent, delivery: Delivery) -> Json:
+    """Remove the connection with its subscriptions. What this event misses, `ttl` and the next post find."""
+    await Connections(app.store, app.clock).close(event.request_context.connection_id)
+    _count("$disconnect", "ok")
+    return {"statusCode": 200}
+
+
+async def message(app: Application, event: MessageEvent, delivery: Delivery) -> Json:
+    """Do what the message asks and post the answer."""
+    await gateway(app).handle(event.request_context.connection_id, event.message())
+    return {"statusCode": 200}
+
+
+@lru_cache(maxsize=1)
+def authoriser(app: Application) -> Authoriser:
+    """As the settings say: keys, tokens, both, or nobody is asked."""
+    settings = app.settings
+    tokens = None
+    if "jwt" in settings.auth:
+        if not settings.jwks_url:
+            raise InvalidInputError("HELIX_AUTH has jwt, and HELIX_JWKS_URL is not set")
+        from helix.gateway.tokens import TokenRules, TokenVerifier
+
+        rules = TokenRules(settings.jwt_issuer, settings.jwt_audience, settings.jwks_url)
+        tokens = TokenVerifier(rules, app.clock)
+    keys = ApiKeys(app.store, app.clock) if "keys" in settings.auth else None
+    return Authoriser(app.clock, keys=keys, tokens=tokens, anonymous="none" in settings.auth)
+
+
+@lru_cache(maxsize=1)
+def gateway(app: Application) -> Gateway:
+    from helix.gateway.backend import Backend
+    from helix.gateway.gateway import Gateway
+
+    backend = Backend(
+        executor=app.executor,
+        connections=Connections(app.store, app.clock),
+        sockets=app.sockets,
+        authoriser=authoriser(app),
+        registry=app.executor.registry,
+        clock=app.clock,
+        ids=app.ids,
+    )
+    return Gateway(backend, count=_count)
+
+
+def _count(action: str, code: str) -> None:
+    """Both are from short lists of our own, so the metric has few dimensions."""
+    dimensions = {"action": action, "code": code}
+    with single_metric(
+        name="Messages", unit=MetricUnit.Count, value=1, namespace=NAMESPACE, default_dimensions=dimensions
+    ):
+        pass

@@ -1,0 +1,81 @@
+"""The contract of `Sockets`: bytes reach whom they are for, and nobody waits for a slow one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol
+
+import pytest
+
+from helix.core.errors import InvalidInputError
+from helix.ports.sockets import Sockets
+
+SOON_S = 5.0
+
+
+class Peers(Protocol):
+    """The other ends. Made by whoever writes an adapter: clients on real connections, or what stands for them."""
+
+    async def connect(self) -> str:
+        """A new client; returns its connection id."""
+        ...
+
+    async def hang_up(self, connection_id: str) -> None:
+        """The client goes away; returns once the gateway knows."""
+        ...
+
+    async def stall(self, connection_id: str) -> None:
+        """From now on nothing is taken for this client."""
+        ...
+
+    async def received(self, connection_id: str, count: int) -> list[bytes]:
+        """What the client has got, once it is `count` frames; raises or fails when that takes too long."""
+        ...
+
+
+class SocketsContract:
+    """Give fixtures `sockets`, with a deadline of about a second, and `peers`."""
+
+    pytestmark = pytest.mark.asyncio
+
+    async def test_frames_arrive_in_order(self, sockets: Sockets, peers: Peers) -> None:
+        """Each as it was, in the order of the posts."""
+        one, two = await peers.connect(), await peers.connect()
+        frames = [b'{"n":1}', '{"é":"\U0001f600"}'.encode(), b"x" * 32_768]
+        for frame in frames:
+            assert await sockets.post(one, frame) == "sent"
+        assert await sockets.post(two, b"another") == "sent"
+        assert await peers.received(one, 3) == frames
+        assert await peers.received(two, 1) == [b"another"]
+
+    async def test_who_hung_up_is_gone(self, sockets: Sockets, peers: Peers) -> None:
+        """And so is who never was."""
+        one = await peers.connect()
+        await peers.hang_up(one)
+        assert await sockets.post(one, b"late") == "gone"
+        assert await sockets.post("nobody=", b"?") == "gone"
+
+    async def test_a_dropped_connection_is_gone(self, sockets: Sockets, peers: Peers) -> None:
+        """Dropping twice is no error."""
+        one = await peers.connect()
+        await sockets.drop(one)
+        await sockets.drop(one)
+        assert await sockets.post(one, b"late") == "gone"
+
+    async def test_a_slow_one_holds_up_nobody(self, sockets: Sockets, peers: Peers) -> None:
+        """It is said to be slow within the deadline; meanwhile the others are served."""
+        slow, quick = await peers.connect(), await peers.connect()
+        await peers.stall(slow)
+        began = time.monotonic()
+        waiting = [asyncio.ensure_future(sockets.post(slow, b"?")) for _ in range(12)]
+        assert [await sockets.post(quick, b"!") for _ in range(3)] == ["sent"] * 3
+        assert await asyncio.gather(*waiting) == ["slow"] * 12
+        assert time.monotonic() - began < SOON_S
+        assert await peers.received(quick, 3) == [b"!"] * 3
+
+    async def test_what_is_too_large_is_refused(self, sockets: Sockets, peers: Peers) -> None:
+        """Named as such: it would be refused again."""
+        one = await peers.connect()
+        with pytest.raises(InvalidInputError):
+            await sockets.post(one, b"x" * 200_000)

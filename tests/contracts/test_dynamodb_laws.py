@@ -1,0 +1,273 @@
+"""What only the DynamoDB store promises: its limits are nobody's business, and what it cannot know it does not say."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from tests.support.aws_resources import BUCKET, CLOCK, fresh, make_store, make_tables, moto, tables
+
+from helix.adapters.aws.dynamodb import DynamoDBStateStore
+from helix.adapters.aws.items import item_bytes
+from helix.adapters.aws.overflow import Overflow
+from helix.core.errors import ConditionFailedError, InvalidInputError, StoreError
+from helix.ports.state_store import ABSENT, Delete, Key, Operation, Put, Update, When
+
+S = "session/1"
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[dict[str, Any]]:
+    with moto() as made:
+        yield made
+
+
+@pytest.fixture
+def prefix(aws: dict[str, Any]) -> str:
+    found = fresh()
+    make_tables(aws["dynamodb"], found)
+    for one in objects(aws):
+        aws["s3"].delete_object(Bucket=BUCKET, Key=one)
+    return found
+
+
+@pytest.fixture
+def store(aws: dict[str, Any], prefix: str) -> DynamoDBStateStore:
+    return make_store(aws["dynamodb"], aws["s3"], prefix)
+
+
+class Faulty:
+    """A client whose calls of one verb first do something else, once for each of `acts`."""
+
+    def __init__(self, client: Any, verb: str, *acts: Callable[[], Any]) -> None:
+        self._client, self._verb, self._acts = client, verb, list(acts)
+
+    def __getattr__(self, verb: str) -> Any:
+        def call(**request: Any) -> Any:
+            if verb == self._verb and self._acts:
+                self._acts.pop(0)()
+            return getattr(self._client, verb)(**request)
+
+        return call
+
+
+def refusal(code: str, *reasons: str, retried: int = 0) -> Callable[[], Any]:
+    def fail() -> Any:
+        answer: Any = {"Error": {"Code": code, "Message": code}, "ResponseMetadata": {"RetryAttempts": retried}}
+        raise ClientError(answer | {"CancellationReasons": [{"Code": reason} for reason in reasons]}, "Write")
+
+    return fail
+
+
+def key(sort: str, partition: str = S) -> Key:
+    return Key("sessions", partition, sort)
+
+
+def noise(size: int, seed: int = 1) -> str:
+    """A text that does not compress below half its size."""
+    return random.Random(seed).randbytes(size // 2).hex()
+
+
+def objects(aws: dict[str, Any]) -> list[str]:
+    return [one["Key"] for one in aws["s3"].list_objects_v2(Bucket=BUCKET).get("Contents", [])]
+
+
+def items(aws: dict[str, Any], prefix: str) -> list[Any]:
+    found: list[Any] = []
+    more: dict[str, Any] = {}
+    while True:
+        page = aws["dynamodb"].scan(TableName=tables(prefix)["sessions"], **more)
+        found += page["Items"]
+        if "LastEvaluatedKey" not in page:
+            return found
+        more = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+
+
+# --- large rows ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_row_over_an_items_limit_goes_to_s3(
+    store: DynamoDBStateStore, aws: dict[str, Any], prefix: str
+) -> None:
+    """What conditions look at stays where they see it."""
+    value = {"status": "running", "state": {"text": noise(800_000)}}
+    await store.transact("put", [Put(key("large"), value)])
+    assert await store.get([key("large"), key("none"), key("large")]) == [value, None, value]
+    (item,) = items(aws, prefix)
+    assert item["status"] == {"S": "running"} and len(item["state"]["B"]) < 200
+    await store.transact("touch", [Update(key("large"), set={"n": 1}, when=When(equal={"status": "running"}))])
+    assert (await store.query("sessions", S))[0].value == value | {"n": 1}
+
+
+@pytest.mark.parametrize("size", [300_000, 1_000_000, 3_000_000])
+async def test_large_fields_by_update(store: DynamoDBStateStore, aws: dict[str, Any], prefix: str, size: int) -> None:
+    """A tool's result may be recorded on a row that is large already."""
+    before = {"kind": "call", "arguments": {"text": noise(600_000)}}
+    await store.transact("put", [Put(key("call"), before)])
+    await store.transact("record", [Update(key("call"), set={"state": "done", "content": noise(size, 2)})])
+    assert await store.get([key("call")]) == [before | {"state": "done", "content": noise(size, 2)}]
+    assert max(item_bytes(item) for item in items(aws, prefix)) < 400_000
+
+
+async def test_a_transaction_over_its_limit_goes_to_s3_in_part(
+    store: DynamoDBStateStore, aws: dict[str, Any], prefix: str
+) -> None:
+    """Its largest fields, as few as it takes; the rest stays in the table."""
+    values = {f"m{n:02d}": {"text": noise(600_000, n), "n": n} for n in range(20)}
+    await store.transact("copy", [Put(key(sort), value) for sort, value in values.items()])
+    assert {row.key.sort: row.value for row in await store.query("sessions", S)} == values
+    total = sum(item_bytes(item) for item in items(aws, prefix))
+    assert 3_000_000 < total < 4_000_000 and len(objects(aws)) < 15
+
+
+async def test_three_megabytes_of_conversation(store: DynamoDBStateStore) -> None:
+    """In rows of a tenth of a megabyte: read back in order, page by page, from both ends."""
+    rows = {f"m{n:03d}": {"content": noise(100_000, n)} for n in range(30)}
+    for sort, value in rows.items():
+        await store.transact("put", [Put(key(sort), value)])
+    found = await store.query("sessions", S, start="m", end="n")
+    assert [(row.key.sort, row.value) for row in found] == list(rows.items())
+    last = await store.query("sessions", S, end="m025", limit=15, reverse=True)
+    assert [row.key.sort for row in last] == [f"m{n:03d}" for n in range(24, 9, -1)]
+
+
+async def test_without_a_bucket_what_is_too_large_is_refused(aws: dict[str, Any], prefix: str) -> None:
+    """By name, before anything is written."""
+    bare = DynamoDBStateStore(aws["dynamodb"], tables(prefix), clock=CLOCK)
+    with pytest.raises(InvalidInputError, match="no bucket"):
+        await bare.transact("put", [Put(key("a"), {"text": noise(900_000)})])
+    rows = [Put(key(f"m{n}"), {"text": noise(500_000, n)}) for n in range(20)]
+    with pytest.raises(InvalidInputError, match="no bucket"):
+        await bare.transact("copy", rows)
+    await bare.transact("put", [Put(key("small"), {})])
+    with pytest.raises(InvalidInputError, match="transaction 'grow'"):
+        await bare.transact("grow", [Update(key("small"), set={"text": noise(900_000)})])
+    assert [row.key.sort for row in await bare.query("sessions", S)] == ["small"]
+
+
+# --- objects and their rows ---------------------------------------------------------------------------------------------
+
+
+async def test_objects_go_with_their_partition(store: DynamoDBStateStore, aws: dict[str, Any]) -> None:
+    """Those of rows, of rows that were replaced, and of refused transactions; nobody else's."""
+    large = [{"text": noise(800_000, n)} for n in range(4)]
+    await store.transact("put", [Put(key("session"), {}), Put(key("state"), large[0])])
+    await store.transact("put", [Put(key("state"), large[1])])
+    with pytest.raises(ConditionFailedError):
+        await store.transact("put", [Put(key("state"), large[2], ABSENT)])
+    await store.transact("put", [Put(Key("streams", S, "s#1"), large[2])])
+    for other in ("session/10", "session"):
+        await store.transact("put", [Put(key("state", other), large[3])])
+    assert len(objects(aws)) == 6
+    await store.transact("delete", [Delete(key("state")), Delete(Key("streams", S, "s#1"))])
+    assert len(objects(aws)) == 6
+    await store.transact("finish", [Delete(key("session"))])
+    assert len(objects(aws)) == 2
+    assert await store.get([key("state", "session/10"), key("state", "session")]) == [large[3], large[3]]
+
+
+async def test_a_crash_while_objects_are_removed_leaves_the_last_row(aws: dict[str, Any], prefix: str) -> None:
+    """By which whoever goes on finds the session; then nothing is left."""
+    s3 = Faulty(aws["s3"], "delete_objects", refusal("InternalError"))
+    store = DynamoDBStateStore(aws["dynamodb"], tables(prefix), clock=CLOCK, overflow=Overflow(s3, BUCKET))
+    await store.transact("put", [Put(key("session"), {}), Put(key("state"), {"text": noise(800_000)})])
+    await store.transact("delete", [Delete(key("state"))])
+    with pytest.raises(StoreError):
+        await store.transact("finish", [Delete(key("session"))])
+    assert await store.get([key("session")]) == [{}]
+    await store.transact("finish", [Delete(key("session"))])
+    assert objects(aws) == [] and await store.query("sessions", S) == []
+
+
+@pytest.mark.parametrize("gone", [True, False])
+async def test_a_reader_whose_object_went_away_reads_again(aws: dict[str, Any], prefix: str, gone: bool) -> None:
+    """The row was deleted, or written anew, between the two reads."""
+    writer = make_store(aws["dynamodb"], aws["s3"], prefix)
+    await writer.transact("put", [Put(key("a"), {"text": noise(800_000)}), Put(key("b"), {"n": 1})])
+    (old,) = objects(aws)
+
+    def meanwhile() -> None:
+        table = tables(prefix)["sessions"]
+        place = {"pk": {"S": S}, "sk": {"S": "a"}}
+        if gone:
+            aws["dynamodb"].delete_item(TableName=table, Key=place)
+        else:
+            aws["dynamodb"].put_item(TableName=table, Item=place | {"n": {"N": "2"}})
+        aws["s3"].delete_object(Bucket=BUCKET, Key=old)
+
+    s3 = Faulty(aws["s3"], "get_object", meanwhile)
+    reader = DynamoDBStateStore(aws["dynamodb"], tables(prefix), clock=CLOCK, overflow=Overflow(s3, BUCKET))
+    found = {row.key.sort: row.value for row in await reader.query("sessions", S)}
+    assert found == ({"b": {"n": 1}} if gone else {"a": {"n": 2}, "b": {"n": 1}})
+
+
+async def test_an_object_that_is_lost_is_said(store: DynamoDBStateStore, aws: dict[str, Any]) -> None:
+    await store.transact("put", [Put(key("a"), {"text": noise(800_000)})])
+    aws["s3"].delete_object(Bucket=BUCKET, Key=objects(aws)[0])
+    with pytest.raises(StoreError, match="is not in"):
+        await store.get([key("a")])
+
+
+# --- what a refusal means -----------------------------------------------------------------------------------------------
+
+
+def with_faults(aws: dict[str, Any], prefix: str, verb: str, *acts: Callable[[], Any]) -> DynamoDBStateStore:
+    return make_store(Faulty(aws["dynamodb"], verb, *acts), aws["s3"], prefix)
+
+
+TWO: list[Operation] = [Put(key("a"), {"n": 1}, ABSENT), Put(key("b"), {"n": 1})]
+CANCELED = "TransactionCanceledException"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        refusal(CANCELED, "None", "TransactionConflict"),
+        refusal(CANCELED, "ThrottlingError", "ProvisionedThroughputExceeded"),
+        refusal("TransactionInProgressException"),
+        refusal("ThrottlingException"),
+    ],
+)
+async def test_contention_is_repeated(aws: dict[str, Any], prefix: str, fault: Callable[[], Any]) -> None:
+    """Nothing was judged: the same transaction again, until it is."""
+    store = with_faults(aws, prefix, "transact_write_items", fault, fault, fault)
+    await store.transact("two", TWO)
+    assert await store.get([key("a"), key("b")]) == [{"n": 1}, {"n": 1}]
+
+
+async def test_contention_without_end_is_a_store_error(aws: dict[str, Any], prefix: str) -> None:
+    store = with_faults(aws, prefix, "transact_write_items", *[refusal(CANCELED, "TransactionConflict", "None")] * 99)
+    with pytest.raises(StoreError, match="two"):
+        await store.transact("two", TWO)
+
+
+async def test_a_condition_is_answered_by_its_place_whatever_the_others_met(aws: dict[str, Any], prefix: str) -> None:
+    refused = refusal(CANCELED, "TransactionConflict", "ConditionalCheckFailed")
+    with pytest.raises(ConditionFailedError) as caught:
+        await with_faults(aws, prefix, "transact_write_items", refused).transact("two", TWO)
+    assert caught.value.index == 1
+
+
+@pytest.mark.parametrize("reason", ["ValidationError", "ItemCollectionSizeLimitExceeded"])
+async def test_what_would_be_refused_again_is_not_repeated(aws: dict[str, Any], prefix: str, reason: str) -> None:
+    kind = InvalidInputError if reason == "ValidationError" else StoreError
+    with pytest.raises(kind):
+        await with_faults(aws, prefix, "transact_write_items", refusal(CANCELED, reason, "None")).transact("two", TWO)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [refusal("ConditionalCheckFailedException", retried=1)],
+        [refusal("InternalServerError"), refusal("ConditionalCheckFailedException")],
+    ],
+)
+async def test_a_write_that_may_have_met_itself_is_unknown(
+    aws: dict[str, Any], prefix: str, faults: list[Callable[[], Any]]
+) -> None:
+    """The first try may have been written, and its answer lost: then the condition fails for the writer's own row."""
+    with pytest.raises(StoreError):
+        await with_faults(aws, prefix, "put_item", *faults).transact("one", TWO[:1])

@@ -1,0 +1,516 @@
+"""The client against a real WebSocket server: every call, and streams that arrive whole over a socket that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.support_gateway import (
+    BRISK,
+    Fault,
+    FaultySockets,
+    executor_of,
+    key_for,
+    keyed,
+    served,
+)
+from tests.support_run import Gate, Text, a_tool, agent, call, calls, eventually, gated, text_of, types
+
+from helix import LLMConfig, ModelError, ScriptedModel, create_sub_agent_tool
+from helix.client import ClientSettings, ConnectionLostError, HelixClient
+from helix.core.errors import (
+    AgentAlreadyRunningError,
+    AgentNotFoundError,
+    CallNotPendingError,
+    CannotResumeError,
+    InvalidInputError,
+    NotAuthenticatedError,
+    ProtocolError,
+    SessionNotFoundError,
+)
+from helix.gateway.loopback import LoopbackGateway, LoopbackSockets
+from helix.ports.sockets import Posted
+
+WORDS = "It was the best of times, it was the worst of times, it was the age of wisdom. " * 4
+PATIENCE_S = 20.0
+
+
+async def told(chunks: Any) -> list[Any]:
+    async with asyncio.timeout(PATIENCE_S):
+        return [chunk async for chunk in chunks]
+
+
+# --- every call ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_from_afar_is_the_run_that_the_executor_sees() -> None:
+    tool = a_tool("look", lambda args, ctx: "It rains.")
+    executor = executor_of([calls(call("look")), "Take a coat."], agent("helper", tools=[tool]))
+    async with served(executor) as (_, client):
+        handle = await client.run("helper", "May I go out?", tags=["t"], metadata={"m": 1})
+        chunks = await told(await handle.stream())
+        result = await handle.result(PATIENCE_S)
+        near = await executor.get_handle(executor.agents.named("helper"), handle.session_id)
+        assert chunks == await told(await near.stream())
+        assert result.model_dump() == {**(await near.result()).model_dump(), "usage": result.usage.model_dump()}
+        assert (result.status, result.text, result.steps) == ("completed", "Take a coat.", 2)
+        assert [m.kind for m in await told(await handle.messages())][-1] == "end"
+        again = await client.handle(handle.session_id)
+        assert (again.run_id, again.turn) == (handle.run_id, 1)
+        assert await told(await again.stream()) == chunks
+        assert [c.sequence for c in await told(await again.stream(after=3))] == [
+            c.sequence for c in chunks if c.sequence > 3
+        ]
+
+
+async def test_the_loop_of_calls() -> None:
+    executor = executor_of(["One.", "Two.", "Three."])
+    async with served(executor) as (_, client):
+        who = await client.whoami()
+        assert (who["principal"], who["prefix"]) == (None, "")
+        assert await client.ping() > 0
+        first = await client.run("helper", {"message": "hi", "state": {}}, session_id="mine")
+        assert (await first.result(PATIENCE_S)).text == "One."
+        second = await client.run("helper", "more", session_id="mine")
+        assert (await second.result(PATIENCE_S)).text == "Two."
+        assert types(await told(await second.stream()))[0] == "checkpoint_created"
+        assert (await client.get_session("mine"))["message_count"] == 4
+        assert (await second.get_state())["turn"] == 2
+        assert await second.can_resume() == {"can_resume": False, "reason": "completed"}
+        page = await client.get_messages("mine", limit=3)
+        assert (page["offset"], len(page["messages"])) == (1, 3)  # type: ignore[arg-type]
+        assert len((await client.get_snapshot("mine"))["messages"]) == 4  # type: ignore[arg-type]
+        points = (await client.list_checkpoints("mine"))["checkpoints"]
+        assert isinstance(points, list) and len(points) == 4
+        copied, branched = await client.clone("mine", message_index=2), await client.branch("mine", target="twig")
+        assert branched == "twig" and (await client.get_session(copied))["message_count"] == 2
+        back = await client.resume("mine", checkpoint_id=str(points[-2]["id"]), mode="from_checkpoint", message="again")  # type: ignore[index,call-overload]
+        assert (await back.result(PATIENCE_S)).text == "Three."
+        listed = (await client.list_sessions())["sessions"]
+        assert {s["session_id"] for s in listed} == {"mine", "twig", copied}  # type: ignore[union-attr,index,call-overload]
+        assert await client.delete("twig") and not await client.delete("twig")
+
+
+async def test_stopping_answering_and_trying_again() -> None:
+    gate = Gate()
+    tool = a_tool("refund", lambda args, ctx: "refunded", require_approval=True)
+    config = LLMConfig(model="scripted", max_retries=0)
+    script = [gated(gate, "never"), calls(call("refund")), "Done.", ModelError("down"), "Better."]
+    executor = executor_of(script, agent("helper", tools=[tool], llm_config=config))
+    async with served(executor) as (_, client):
+        handle = await client.run("helper", "hi")
+        await gate.reached()
+        assert await handle.interrupt("wait", wait=True)
+        assert (await handle.result()).status == "interrupted" and not await handle.interrupt()
+        resumed = await handle.resume()
+        paused = await resumed.result(PATIENCE_S)
+        assert (paused.status, [p.tool_name for p in paused.pending]) == ("paused", ["refund"])
+        answered = await resumed.answer(paused.pending[0].call_id)
+        chunks = await told(await answered.stream())
+        assert text_of(chunks) == "Done." and (await answered.result()).status == "completed"
+        with pytest.raises(CallNotPendingError):
+            await answered.answer(paused.pending[0].call_id)
+        failed = await client.run("helper", "more", session_id=handle.session_id)
+        assert (await failed.result(PATIENCE_S)).error_code == "model_error"
+        assert (await (await failed.retry()).result(PATIENCE_S)).text == "Better."
+        await failed.abort()
+
+
+async def test_a_denial_carries_its_reason_and_a_client_tool_its_data() -> None:
+    tools = [a_tool("refund", lambda a, c: "refunded", require_approval=True), a_tool("where", "client")]
+    executor = executor_of([calls(call("refund"), call("where")), "So be it."], agent("helper", tools=tools))
+    async with served(executor) as (_, client):
+        handle = await client.run("helper", "hi")
+        paused = await handle.result(PATIENCE_S)
+        by_name = {p.tool_name: p.call_id for p in paused.pending}
+        await client.answer(handle.session_id, by_name["refund"], approved=False, reason="too much")
+        last = await client.answer(handle.session_id, by_name["where"], data={"at": "home"})
+        assert (await last.result(PATIENCE_S)).status == "completed"
+        messages = (await client.get_messages(handle.session_id))["messages"]
+        results = [m["content"] for m in messages if m["role"] == "tool"]  # type: ignore[union-attr,index,call-overload]
+        assert "too much" in str(results[0]) and json.loads(str(results[1])) == {"at": "home"}
+
+
+async def test_errors_arrive_as_their_own_classes() -> None:
+    gate = Gate()
+    async with served(executor_of([gated(gate, "Done.")])) as (_, client):
+        with pytest.raises(AgentNotFoundError):
+            await client.run("nobody", "hi")
+        with pytest.raises(SessionNotFoundError) as missing:
+            await client.get_session("nothing")
+        assert missing.value.session_id == "nothing"
+        with pytest.raises(ProtocolError) as wrong:
+            await client.get_session("not an id")
+        assert wrong.value.field == "session_id"
+        with pytest.raises(ProtocolError, match="limit"):
+            await client.run("helper", "x" * 200_000)
+        handle = await client.run("helper", "hi")
+        with pytest.raises(AgentAlreadyRunningError) as busy:
+            await client.run("helper", "more", session_id=handle.session_id)
+        assert busy.value.run_id == handle.run_id
+        gate.open()
+        await handle.result(PATIENCE_S)
+        with pytest.raises(CannotResumeError) as cannot:
+            await client.resume(handle.session_id)
+        assert cannot.value.reason == "completed"
+
+
+async def test_a_tree_of_agents_is_one_stream_and_a_key_is_one_run() -> None:
+    child = agent("desk", output_schema=Text)
+    boss = agent("boss", tools=[create_sub_agent_tool(child)])
+    script = {
+        "boss": [calls(call("subagent__desk", message="look")), "All done."],
+        "desk": [calls(call("__finish__", text="Looked."))],
+    }
+    executor = executor_of(script, boss)
+    async with served(executor) as (_, client):
+        handle = await client.run("boss", "go", key="once")
+        chunks = await told(await handle.stream())
+        assert {chunk.agent_type for chunk in chunks} == {"boss", "desk"}
+        same = await client.run("boss", "go", key="once")
+        assert same.run_id == handle.run_id and await told(await same.stream()) == chunks
+
+
+async def test_following_goes_on_across_runs() -> None:
+    async with served(executor_of(["One.", "Two."])) as (_, client):
+        handle = await client.run("helper", "hi")
+        await handle.result(PATIENCE_S)
+        seen = []
+        following = await client.follow(handle.session_id)
+        async with asyncio.timeout(PATIENCE_S):
+            async for message in following:
+                seen.append(message)
+                if message.kind == "end" and message.turn == 1:
+                    await client.run("helper", "more", session_id=handle.session_id)
+                elif message.kind == "end":
+                    break
+        assert [m.sequence for m in seen] == list(range(1, len(seen) + 1))
+
+
+# --- sockets that fail --------------------------------------------------------------------------------------------------
+
+
+def lossy(seed: int) -> Fault:
+    """Frames of the stream are lost, doubled and held back behind later ones."""
+    dice = random.Random(seed)
+    held: list[bytes] = []
+
+    def fault(frame: bytes) -> list[bytes]:
+        fate = dice.random()
+        out: list[bytes] = []
+        if fate < 0.25:
+            return []
+        if fate < 0.45:
+            held.append(frame)
+        elif fate < 0.65:
+            out += [frame, frame]
+        else:
+            out.append(frame)
+        if held and dice.random() < 0.5:
+            out += [held.pop(), *held]
+            held.clear()
+        return out
+
+    return fault
+
+
+def lost_once(seen: set[bytes]) -> Fault:
+    def fault(frame: bytes) -> list[bytes]:
+        if frame in seen:
+            return [frame]
+        seen.add(frame)
+        return []
+
+    return fault
+
+
+FAULTS: dict[str, Callable[[], Fault]] = {
+    "nothing": lambda: lambda frame: [frame],
+    "every frame twice": lambda: lambda frame: [frame, frame],
+    "every frame is lost once": lambda: lost_once(set()),
+    **{f"lossy {seed}": (lambda seed=seed: lossy(seed)) for seed in range(6)},
+}
+
+
+@pytest.mark.parametrize("fault", sorted(FAULTS))
+@pytest.mark.parametrize("cuts", [(), (2, 5), (1, 1, 1, 1, 3, 3)])
+async def test_the_stream_arrives_whole_and_once(fault: str, cuts: tuple[int, ...]) -> None:
+    """Whatever the socket loses, doubles, shuffles or cuts off, the reader sees what the log has."""
+    tool = a_tool("look", lambda args, ctx: "x" * 3000)
+    executor = executor_of(
+        ScriptedModel([calls(call("look"), content=WORDS), calls(call("look")), WORDS], delta_chars=6),
+        agent("helper", tools=[tool]),
+    )
+    sockets = FaultySockets(cut_after=list(cuts))
+    async with served(executor, sockets=sockets) as (_, client):
+        sockets.fault = FAULTS[fault]()
+        handle = await client.run("helper", "go")
+        chunks = await told(await handle.stream())
+        result = await handle.result(PATIENCE_S)
+        near = await executor.get_handle(executor.agents.named("helper"), handle.session_id)
+        assert chunks == await told(await near.stream())
+        assert result.text == WORDS
+        assert client.connections > min(len(cuts), 1)
+
+
+async def test_large_messages_come_in_parts_and_whole_again_over_a_bad_socket() -> None:
+    big = "große Dinge " * 7_000
+    executor = executor_of([calls(call("look")), "Seen."], agent("helper", tools=[a_tool("look", lambda a, c: big)]))
+    sockets = FaultySockets(lossy(3))
+    async with served(executor, sockets=sockets) as (_, client):
+        handle = await client.run("helper", "go")
+        chunks = await told(await handle.stream())
+        (end,) = [chunk for chunk in chunks if chunk.type == "tool_end"]
+        assert end.result == big
+
+
+async def test_a_slow_socket_is_marked_and_replays() -> None:
+    class Slow(LoopbackSockets):
+        """Takes every third frame of a stream."""
+
+        times = 0
+
+        async def post(self, connection_id: str, data: bytes) -> Posted:
+            if b'"type":"messages"' in data:
+                self.times += 1
+                if self.times % 3:
+                    return "slow"
+            return await super().post(connection_id, data)
+
+    executor = executor_of(ScriptedModel([WORDS], delta_chars=6))
+    async with served(executor, sockets=Slow()) as (_, client):
+        handle = await client.run("helper", "go")
+        assert text_of(await told(await handle.stream())) == WORDS
+
+
+async def test_a_connection_cut_before_the_answer_repeats_the_request_and_starts_one_run() -> None:
+    class Deaf(FaultySockets):
+        """Its first reply never arrives: the connection is cut in its place."""
+
+        async def post(self, connection_id: str, data: bytes) -> Posted:
+            if b'"type":"reply"' in data and not self.posted:
+                self.posted["x"] = 1
+                await self.cut(connection_id)
+                return "gone"
+            return await super().post(connection_id, data)
+
+    executor = executor_of(["Hello.", "Hello twice."])
+    async with served(executor, sockets=Deaf()) as (_, client):
+        handle = await client.run("helper", "go")
+        assert text_of(await told(await handle.stream())) == "Hello."
+        assert client.connections == 2
+        assert len((await executor.sessions.list_runs(handle.session_id)).runs) == 1
+        assert len((await executor.sessions.list_sessions()).sessions) == 1
+
+
+async def test_a_reader_that_does_not_read_loses_nothing() -> None:
+    settings = ClientSettings(**{**_fields(BRISK), "buffer": 8})
+    executor = executor_of(ScriptedModel([WORDS], delta_chars=4))
+    async with served(executor, settings=settings) as (_, client):
+        handle = await client.run("helper", "go")
+        assert (await handle.result(PATIENCE_S)).status == "completed"
+        assert text_of(await told(await handle.stream())) == WORDS
+
+
+async def test_a_connection_is_replaced_when_it_is_old_and_streams_go_on() -> None:
+    gate = Gate()
+    settings = ClientSettings(**{**_fields(BRISK), "max_age_s": 0.05, "heartbeat_s": 0.02})
+    executor = executor_of([calls(call("wait")), WORDS], agent("helper", tools=[a_tool("wait", _waiting(gate))]))
+    async with served(executor, settings=settings) as (_, client):
+        handle = await client.run("helper", "go")
+        await gate.reached()
+
+        async def older() -> bool:
+            return client.connections >= 3
+
+        await eventually(older)
+        gate.open()
+        assert text_of(await told(await handle.stream())) == WORDS
+
+
+async def test_frames_that_make_no_sense_are_left_out() -> None:
+    nonsense = [
+        b"{",
+        b"[]",
+        b'{"type":"messages"}',
+        b'{"type":"part"}',
+        b'{"type":"news"}',
+        b'{"type":"reply","id":"?"}',
+    ]
+    executor = executor_of(ScriptedModel([WORDS], delta_chars=20))
+    async with served(executor, sockets=FaultySockets(lambda frame: [*nonsense, frame])) as (_, client):
+        handle = await client.run("helper", "go")
+        assert text_of(await told(await handle.stream())) == WORDS
+
+
+async def test_a_request_that_the_gateway_refuses_to_take_is_sent_again() -> None:
+    """API Gateway's own answer where a function was throttled: not of this protocol, and without the request's id."""
+
+    class Throttled(FaultySockets):
+        async def post(self, connection_id: str, data: bytes) -> Posted:
+            if not self.posted:
+                self.posted["x"] = 1
+                data = b'{"message":"Internal server error","connectionId":"c","requestId":"r"}'
+            return await super().post(connection_id, data)
+
+    async with served(executor_of([]), sockets=Throttled()) as (_, client):
+        assert await client.ping() > 0
+
+
+async def test_an_answer_that_is_lost_on_a_living_connection_is_asked_for_again() -> None:
+    class Forgetful(FaultySockets):
+        """Every first answer to a request is lost."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: set[str] = set()
+
+        async def post(self, connection_id: str, data: bytes) -> Posted:
+            ident = str(json.loads(data).get("id"))
+            if b'"type":"reply"' in data and ident not in self.seen:
+                self.seen.add(ident)
+                return "sent"
+            return await super().post(connection_id, data)
+
+    settings = ClientSettings(**{**_fields(BRISK), "request_s": 0.6})
+    executor = executor_of(["Hello.", "Hello twice."])
+    async with served(executor, sockets=Forgetful(), settings=settings) as (_, client):
+        handle = await client.run("helper", "go")
+        assert text_of(await told(await handle.stream())) == "Hello."
+        assert client.connections == 1
+        assert len((await executor.sessions.list_runs(handle.session_id)).runs) == 1
+
+
+# --- patience -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_request_without_an_answer_fails_in_time() -> None:
+    class Mute(LoopbackSockets):
+        async def post(self, connection_id: str, data: bytes) -> Posted:
+            return "sent"
+
+    settings = ClientSettings(**{**_fields(BRISK), "request_s": 0.05})
+    async with served(executor_of([]), sockets=Mute(), settings=settings) as (_, client):
+        with pytest.raises(TimeoutError, match=r"ping: no answer within 0\.05 s"):
+            await client.ping()
+
+
+async def test_where_there_is_no_service_connecting_fails_in_time() -> None:
+    settings = ClientSettings(**{**_fields(BRISK), "open_s": 0.1})
+    with pytest.raises(ConnectionLostError, match="cannot be reached"):
+        async with HelixClient("ws://127.0.0.1:9", settings=settings):
+            pass
+    with pytest.raises(InvalidInputError, match="wss://"):
+        async with HelixClient("https://example.com"):
+            pass
+
+
+async def test_when_the_service_stays_away_whoever_waits_hears_of_it() -> None:
+    gate = Gate()
+    settings = ClientSettings(**{**_fields(BRISK), "give_up_s": 0.1, "open_s": 0.1})
+    executor = executor_of([gated(gate, "never")])
+    async with executor:
+        server = LoopbackGateway(executor)
+        await server.__aenter__()
+        async with HelixClient(server.url, settings=settings) as client:
+            handle = await client.run("helper", "go")
+            reading = asyncio.ensure_future(told(await handle.stream()))
+            waiting = asyncio.ensure_future(handle.result())
+            await gate.reached()
+            await server.__aexit__()
+            for task in (reading, waiting):
+                with pytest.raises(ConnectionLostError):
+                    await task
+            with pytest.raises(ConnectionLostError):
+                await client.ping()
+
+
+async def test_a_closed_client_says_so_to_whoever_waits() -> None:
+    gate = Gate()
+    async with served(executor_of([gated(gate, "never")])) as (_, client):
+        handle = await client.run("helper", "go")
+        reading = asyncio.ensure_future(told(await handle.stream()))
+        await gate.reached()
+        await client.close()
+        await client.close()
+        with pytest.raises(ConnectionLostError, match="closed"):
+            await reading
+
+
+# --- who it is ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_wrong_token_is_refused_at_the_door() -> None:
+    executor = executor_of([])
+    async with executor, LoopbackGateway(executor, authoriser=keyed(executor)) as server:
+        for token in (None, "helix_wrong", "a.b.c"):
+            with pytest.raises(NotAuthenticatedError):
+                async with HelixClient(server.url, token, settings=BRISK):
+                    pass
+
+
+async def test_a_function_gives_the_token_for_each_connection_and_renews_an_expired_one() -> None:
+    executor = executor_of(["Hello."])
+    keys = [await key_for(executor, "ada") for _ in range(3)]
+    given: list[str] = []
+
+    async def token() -> str:
+        given.append(keys[len(given)])
+        return given[-1]
+
+    sockets = FaultySockets()
+    async with served(executor, authoriser=keyed(executor), token=token, sockets=sockets) as (server, client):
+        assert (await client.whoami())["principal"] == "ada"
+        (connection_id,) = sockets.open
+        await server.connections.renew(connection_id, "ada", 1.0)  # the proof has expired
+        assert (await (await client.run("helper", "hi")).result(PATIENCE_S)).text == "Hello."
+        await sockets.cut_all()
+        assert await client.ping() > 0
+        assert len(given) == 3
+
+
+async def test_strangers_see_nothing_of_each_other() -> None:
+    executor = executor_of(["Hello."])
+    token, other = await key_for(executor, "ada"), await key_for(executor, "bob")
+    async with served(executor, authoriser=keyed(executor), token=token) as (server, client):
+        handle = await client.run("helper", "hi", session_id="ada:notes")
+        await handle.result(PATIENCE_S)
+        async with HelixClient(server.url, other, settings=BRISK) as stranger:
+            for attempt in (
+                stranger.handle("ada:notes"),
+                stranger.follow("ada:notes"),
+                stranger.run("helper", "hi", session_id="ada:notes"),
+                stranger.interrupt("ada:notes"),
+            ):
+                with pytest.raises(SessionNotFoundError):
+                    await attempt
+            assert (await stranger.list_sessions())["sessions"] == []
+
+
+def test_the_client_needs_neither_aws_nor_model_libraries_nor_the_engine() -> None:
+    code = (
+        "import sys, helix.client\n"
+        "heavy = {'boto3', 'botocore', 'litellm', 'aws_lambda_powertools', 'jwt', 'helix.engine', 'helix.runtime',"
+        " 'helix.gateway', 'helix.adapters.aws'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def _fields(settings: ClientSettings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in settings.__dataclass_fields__}
+
+
+def _waiting(gate: Gate) -> Any:
+    async def wait(args: Any, ctx: Any) -> str:
+        await gate.wait()
+        return "waited"
+
+    return wait

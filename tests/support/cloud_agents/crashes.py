@@ -1,0 +1,145 @@
+"""Crash points of deployed workers: around every write to store, stream and executions, the process can be killed.
+
+Law: a session's folder says what happens to it, and to its sub-agents: `<folder>/<session>/points` counts what passes,
+`<folder>/<session>/armed` names the one point at which one worker is killed, once. Sessions without a folder are left alone.
+A point is `<verb>.<what>:<before or after>#<n>`, the n-th time (from 0) that this name comes by in the session.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from helix.core.sequencer import StreamRecord
+from helix.core.wire import StreamInfo, StreamMessage
+from helix.engine.engine import Engine
+from helix.ports.launcher import ExecutionState, Launcher, Part
+from helix.ports.state_store import Key, Operation, Put, Row, StateStore, Table, Value, Watch
+from helix.ports.streams import StreamManager
+
+CRASHES = "CLOUD_AGENTS_CRASHES"
+"""Variable of the functions' environment: the folder. Without it nothing is wrapped."""
+T = TypeVar("T")
+
+
+class Points:
+    def __init__(self, folder: Path, verb: str) -> None:
+        self._folder, self._verb = folder, verb
+
+    async def around(self, session_id: str, what: str, call: Callable[[], Awaitable[T]]) -> T:
+        self._passed(session_id, f"{what}:before")
+        result = await call()
+        self._passed(session_id, f"{what}:after")
+        return result
+
+    def child(self, session_id: str, root: str) -> None:
+        """A sub-agent's session: what happens to its root's happens to it."""
+        if (self._folder / root).is_dir():
+            (self._folder / session_id).symlink_to(self._folder / root)
+
+    def _passed(self, session_id: str, what: str) -> None:
+        place = self._folder / session_id
+        if not session_id or not place.is_dir():
+            return
+        name = f"{self._verb}.{what}"
+        with (place / "points" / name).open("ab") as count:
+            count.write(b".")
+            count.flush()
+            point = f"{name}#{count.tell() - 1}"
+        armed = place / "armed"
+        try:
+            if armed.read_text() == point:
+                armed.rename(place / "fired")  # one worker can do that
+                os.kill(os.getpid(), signal.SIGKILL)
+        except FileNotFoundError:
+            return
+
+
+class _Store:
+    def __init__(self, inner: StateStore, points: Points) -> None:
+        self._inner, self._points = inner, points
+
+    async def get(self, keys: Sequence[Key]) -> list[Value | None]:
+        return await self._inner.get(keys)
+
+    async def query(self, table: Table, partition: str, **options: Any) -> list[Row]:
+        return await self._inner.query(table, partition, **options)
+
+    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+        session_id = next((op.key.partition for op in operations if op.key.table == "sessions"), "")
+        for op in operations:
+            if isinstance(op, Put) and op.key.sort == "session" and op.value.get("stream_id") and name.startswith("claim_"):
+                self._adopt(session_id, str(op.value["stream_id"]))
+        await self._points.around(session_id, name, lambda: self._inner.transact(name, operations))
+
+    def _adopt(self, session_id: str, root: str) -> None:
+        try:
+            self._points.child(session_id, root)
+        except FileExistsError:
+            return
+
+    def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
+        return self._inner.watch(table, partition)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class _Streams:
+    def __init__(self, inner: StreamManager, points: Points) -> None:
+        self._inner, self._points = inner, points
+
+    async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
+        last = records[-1]
+        what = f"append_{last.mark or last.kind}"
+        await self._points.around(stream_id, what, lambda: self._inner.append(stream_id, records))
+
+    async def read(self, stream_id: str, after: int = 0, limit: int = 1000) -> list[StreamMessage]:
+        return await self._inner.read(stream_id, after, limit)
+
+    async def wait(self, stream_id: str, after: int, timeout_s: float) -> None:
+        await self._inner.wait(stream_id, after, timeout_s)
+
+    async def info(self, stream_id: str) -> StreamInfo | None:
+        return await self._inner.info(stream_id)
+
+    async def delete(self, stream_id: str) -> None:
+        await self._inner.delete(stream_id)
+
+
+class _Launcher:
+    def __init__(self, inner: Launcher, points: Points) -> None:
+        self._inner, self._points = inner, points
+
+    async def start(self, part: Part) -> None:
+        await self._points.around(part.session_id, "start", lambda: self._inner.start(part))
+
+    async def state(self, part: Part) -> ExecutionState:
+        return await self._inner.state(part)
+
+    async def stop(self, part: Part, reason: str) -> None:
+        await self._points.around(part.session_id, "stop", lambda: self._inner.stop(part, reason))
+
+    async def wake(self, token: str) -> None:
+        await self._inner.wake(token)  # whose it is, only the platform knows
+
+
+def arm_this_process() -> None:
+    """Every engine that this process makes from now on has crash points, if its function's environment asks for them."""
+    folder = os.environ.get(CRASHES)
+    if not folder:
+        return
+    points = Points(Path(folder), os.environ["POWERTOOLS_SERVICE_NAME"])
+    made = Engine.__post_init__
+
+    def made_with_points(engine: Engine) -> None:
+        engine.store, engine.streams = _Store(engine.store, points), _Streams(engine.streams, points)
+        if engine.launcher is not None:
+            engine.launcher = _Launcher(engine.launcher, points)
+        made(engine)
+
+    Engine.__post_init__ = made_with_points  # type: ignore[method-assign]

@@ -1,0 +1,114 @@
+"""A model that does what the last user message says (`plans`), the same in every process.
+
+Law: deterministic and stateless: text, calls, usage and failures depend on the request's messages alone, apart from gates and
+marks, which are files that the message names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from helix.adapters.models.playback import Pace, notify, pieces, play
+from helix.adapters.system import SystemClock
+from helix.core.errors import ModelError
+from helix.core.messages import AnyMessage, AssistantMessage, ThinkingContent, UserMessage
+from helix.core.prompt import FINISH_NUDGE
+from helix.core.steps import (
+    AnyStepResult,
+    ErrorStepResult,
+    ParsedSubAgentCall,
+    ParsedToolCall,
+    TextStepResult,
+    ToolCallsStepResult,
+)
+from helix.core.tools import SUBAGENT_TOOL_PREFIX
+from helix.core.usage import Usage
+from helix.ports.model import LLMGenerateInput
+
+from .plans import Step, call, steps_of
+
+NAME = "planned"
+LOOK_S = 0.01
+END = "the end"
+
+
+async def pass_gate(path: str) -> None:
+    """Say that somebody waits here, and wait until the file is there."""
+    Path(path + ".entered").touch()
+    while not Path(path).exists():
+        await asyncio.sleep(LOOK_S)
+
+
+class PlannedModel:
+    async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
+        step, number = _next(request)
+        usage = Usage(prompt_tokens=10 * number, completion_tokens=1 + len(str(step.get("say", ""))), cost_micros=7, calls=1)
+        text = str(step.get("say", ""))
+        if step.get("fail") and not (step["unless"] and Path(step["unless"]).exists()):
+            await _show(request, text)
+            return ErrorStepResult(error=f"as planned: {step['fail']}", code=step["fail"], usage=usage, model=NAME)
+        if step.get("fail"):
+            return await _play(TextStepResult(content="well again", usage=usage, model=NAME), request)
+        if step.get("stumble"):
+            await _show(request, text[: len(text) // 2])
+            await notify(request.callbacks.on_error, ModelError("stumbled", retryable=True))
+        if step.get("gate"):
+            half = len(text) // 2
+            await _show(request, text[:half])
+            await pass_gate(step["gate"])
+            await _show(request, text[half:])
+            return TextStepResult(content=text, usage=usage, model=NAME)
+        thinking = [ThinkingContent(text=step["think"])] if step.get("think") else []
+        if not step.get("calls"):
+            return await _play(TextStepResult(content=text, thinking=thinking, usage=usage, model=NAME), request)
+        return await _play(_calls(step, text, thinking, usage), request)
+
+
+def _next(request: LLMGenerateInput) -> tuple[Step, int]:
+    """The step that is due, and the number of the answer in the conversation."""
+    said: Sequence[AnyMessage] = [m for m in request.messages if m.role != "system"]
+    asked = [i for i, m in enumerate(said) if isinstance(m, UserMessage) and m.content != FINISH_NUDGE]
+    at = asked[-1] if asked else 0
+    message = said[at].content if asked else ""
+    index = sum(isinstance(m, AssistantMessage) for m in said[at:])
+    number = 1 + sum(isinstance(m, AssistantMessage) for m in said)
+    steps = steps_of(str(message))
+    if index < len(steps):
+        return steps[index], number
+    if request.output_schema is not None:
+        return {"say": "", "calls": [call("__finish__", summary=END)]}, number
+    return {"say": END}, number
+
+
+def _calls(step: Step, text: str, thinking: list[ThinkingContent], usage: Usage) -> ToolCallsStepResult:
+    tools: list[ParsedToolCall] = []
+    children: list[ParsedSubAgentCall] = []
+    order = []
+    for place, (name, arguments) in enumerate(step["calls"]):
+        ident = f"call_{place}"  # never unique: the engine makes it so
+        order.append(ident)
+        if name.startswith(SUBAGENT_TOOL_PREFIX):
+            kind = name.removeprefix(SUBAGENT_TOOL_PREFIX)
+            children.append(ParsedSubAgentCall(id=ident, agent_type=kind, input=arguments))
+        else:
+            tools.append(ParsedToolCall(id=ident, name=name, arguments=arguments))
+    return ToolCallsStepResult(
+        content=text or None,
+        tool_calls=tools,
+        sub_agent_calls=children,
+        order=order,
+        thinking=thinking,
+        usage=usage,
+        model=NAME,
+    )
+
+
+async def _show(request: LLMGenerateInput, text: str) -> None:
+    for delta in pieces(text, 12):
+        await notify(request.callbacks.on_text_delta, delta)
+
+
+async def _play(result: AnyStepResult, request: LLMGenerateInput) -> AnyStepResult:
+    return await play(result, request, Pace(SystemClock(), None))

@@ -1,0 +1,156 @@
+"""Tools of the e2e tests: quick and slow, big and small, well-behaved and not."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from helix.core.context import ToolContext
+from helix.core.errors import FatalToolError
+from helix.core.tools import define_tool, tool
+from helix.core.usage import Usage
+
+from .planned import pass_gate
+
+TOOL_S = 3.0
+"""Of one execution: also how long a dead claim is waited for, margin apart."""
+
+
+class Notes(BaseModel):
+    seen: list[str] = []
+    total: int = 0
+    notes: dict[str, str] = {}
+
+
+class Answer(BaseModel):
+    summary: str
+    sources: list[str] = []
+
+
+class Form(BaseModel):
+    question: str
+
+
+@tool(timeout_s=TOOL_S)
+async def look(topic: str, ctx: ToolContext[Notes]) -> str:
+    """Look a topic up."""
+    ctx.emit(f"looking for {topic}", {"topic": topic})
+    ctx.update_state(lambda notes: notes.seen.append(topic))
+    ctx.record_usage(Usage(prompt_tokens=1, cost_micros=1))
+    return f"{topic}: found"
+
+
+@tool(timeout_s=TOOL_S)
+def add(amount: int, ctx: ToolContext[Notes]) -> int:
+    """Add to the total; a function of the old kind, run in a thread."""
+
+    def change(notes: Notes) -> None:
+        notes.total += amount
+
+    return ctx.update_state(change).total
+
+
+@tool(timeout_s=TOOL_S)
+async def note(key: str, text: str, ctx: ToolContext[Notes]) -> dict[str, Any]:
+    """Write something down."""
+    ctx.update_state(lambda notes: notes.notes.update({key: text}))
+    return {"key": key, "length": len(text)}
+
+
+@tool(inline=True, timeout_s=TOOL_S)
+async def count(amount: int, ctx: ToolContext[Notes]) -> int:
+    """Add to the total, beside the model call."""
+
+    def change(notes: Notes) -> None:
+        notes.total += amount
+
+    return ctx.update_state(change).total
+
+
+@tool(require_approval=True, timeout_s=TOOL_S)
+async def gated(topic: str, ctx: ToolContext[Notes]) -> dict[str, Any]:
+    """Do what needs a person's word."""
+    ctx.update_state(lambda notes: notes.seen.append(f"gated {topic}"))
+    return {"topic": topic, "confirmed": ctx.confirmation}
+
+
+form = define_tool(name="form", description="Ask the client.", input_schema=Form, execute="client")
+
+
+@tool(timeout_s=TOOL_S)
+async def boom() -> str:
+    """Raise."""
+    raise ValueError("as planned")
+
+
+@tool(timeout_s=TOOL_S)
+async def fatal() -> str:
+    """End the run."""
+    raise FatalToolError("no further")
+
+
+@tool(timeout_s=60)
+async def wait(gate: str, ctx: ToolContext[Notes]) -> str:
+    """Wait until the gate is open."""
+    ctx.emit("waiting")
+    await pass_gate(gate)
+    return "it opened"
+
+
+@tool(timeout_s=TOOL_S)
+async def big(size: int) -> str:
+    """A long result."""
+    return "0123456789" * (size // 10)
+
+
+@tool(timeout_s=TOOL_S)
+async def grow(size: int, ctx: ToolContext[Notes]) -> str:
+    """Make the state larger, by text that does not compress."""
+    text = "".join(f"{n * 2654435761 % 4294967296:08x}" for n in range(size // 8))
+    ctx.update_state(lambda notes: notes.notes.update({f"grown {len(notes.notes)}": text}))
+    return "grown"
+
+
+@tool(timeout_s=TOOL_S)
+async def shout(size: int, ctx: ToolContext[Notes]) -> str:
+    """Put a large chunk on the stream."""
+    ctx.emit("shouted", {"text": "x" * size})
+    return "shouted"
+
+
+def _die_once(mark: str) -> None:
+    """The first process that comes here is killed, as by the platform."""
+    try:
+        Path(mark).touch(exist_ok=False)
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@tool(on_unknown="retry", timeout_s=1)
+async def again(mark: str, ctx: ToolContext[Notes]) -> str:
+    """Die at the first try; may be tried again."""
+    ctx.emit("trying")
+    _die_once(mark)
+    return "done at last"
+
+
+@tool(on_unknown="skip", timeout_s=1)
+async def once(mark: str) -> str:
+    """Die at the first try; must not be tried again."""
+    _die_once(mark)
+    return "done twice"
+
+
+@tool(on_unknown="ask", timeout_s=1)
+async def care(mark: str) -> str:
+    """Die at the first try; a person is asked what became of it."""
+    _die_once(mark)
+    return "done by your leave"
+
+
+ALL = [look, add, note, count, gated, form, boom, fatal, wait, big, grow, shout, again, once, care]

@@ -1,0 +1,162 @@
+"""The offline cloud for tests: the project as it deploys, with the agents of `cloud_agents/` in place of its own.
+
+`tests/e2e/conftest.py` makes one for a whole test session: IAM enforced, state in a folder that goes away, ports that are free.
+Sessions and users keep tests apart: give each its own user (`cloud.user(...)`), and nobody sees another's sessions.
+
+More agents go into `tests/support/cloud_agents/`; a test that needs a deployment of its own (other context, other agents, no
+`auth`, another edition of `changing`) makes it with `deployed(folder, context={...}, paths=[...], variables={...})`: about 3 s once
+its template has been made. `paths` are on the workers' path, so their modules need no layer; `agents` in the context names them.
+`variables` reach every worker; `HELIX_...` and `AWS_...` are the deployment's own, though.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from helix.client import HelixClient
+from helix.local.cloud import OfflineCloud
+
+ROOT = Path(__file__).parents[2]
+SUPPORT = Path(__file__).parent
+CRASHES = "CLOUD_AGENTS_CRASHES"
+PATIENCE_S = 60.0
+PRIVATE = re.compile(r"^(OPENAI|ANTHROPIC|GEMINI|GOOGLE|AZURE|AWS|HELIX|CLOUD_AGENTS)_")
+T = TypeVar("T")
+
+
+class Log:
+    """Every line that the functions have written."""
+
+    def __init__(self) -> None:
+        self._lock, self._lines = threading.Lock(), list[dict[str, Any]]()
+
+    def hear(self, line: dict[str, Any]) -> None:
+        with self._lock:
+            self._lines.append(line)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        with self._lock:
+            return iter(list(self._lines))
+
+    def of(self, verb: str) -> list[str]:
+        """Lines of one function, or of all that have such a verb in other profiles."""
+        return [line["line"] for line in self if line["function"].endswith(f"-{verb}")]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(f"{line['function']}: {line['line']}" for line in self)
+
+
+class CloudForTests:
+    """`cloud` is the `OfflineCloud`, for what is not here: clients, names, `tick`, `kill_worker`, `retire_workers`, `update`."""
+
+    def __init__(self, cloud: OfflineCloud) -> None:
+        self.cloud, self.log = cloud, Log()
+        self._keys: dict[tuple[str, str | None], str] = {}
+        cloud.listen(self.log.hear)
+
+    @property
+    def crashes(self) -> Path:
+        """The folder of `cloud_agents.crashes`."""
+        return self.cloud.folder / "crashes"
+
+    @property
+    def url(self) -> str:
+        return self.cloud.url
+
+    def key(self, user: str = "alice", tenant: str | None = None) -> str:
+        """An API key of that user, the same one each time."""
+        if (user, tenant) not in self._keys:
+            self._keys[user, tenant] = self.cloud.create_key(user, tenant)
+        return self._keys[user, tenant]
+
+    def user(self, user: str = "alice", tenant: str | None = None, **options: Any) -> HelixClient:
+        """A client, to be opened: `async with cloud.user("alice") as client: ...`."""
+        return HelixClient(self.url, self.key(user, tenant), **options)
+
+    def aws(self, service: str) -> Any:
+        """boto3's client, as the account's administrator."""
+        return self.cloud.client(service)
+
+    # --- executions ------------------------------------------------------------------------------------------------------
+
+    def executions(
+        self, session_id: str = "", *, status: str | None = None, profile: str = "default"
+    ) -> list[dict[str, Any]]:
+        """Descriptions of a session's executions (or of all), the oldest first."""
+        only = {"statusFilter": status} if status else {}
+        pages = self.aws("stepfunctions").get_paginator("list_executions")
+        listed = [
+            e
+            for page in pages.paginate(stateMachineArn=self.cloud.machine(profile), **only)
+            for e in page["executions"]
+        ]
+        described = [self.describe(e["executionArn"]) for e in listed]
+        return sorted((d for d in described if session_id in d["input"]), key=lambda d: d["startDate"])
+
+    def describe(self, arn: str) -> dict[str, Any]:
+        described: dict[str, Any] = self.aws("stepfunctions").describe_execution(executionArn=arn)
+        return described
+
+    def stop(self, arn: str, error: str = "StoppedByTest") -> None:
+        self.aws("stepfunctions").stop_execution(executionArn=arn, error=error, cause="the test stopped it")
+
+    def history(self, arn: str) -> list[dict[str, Any]]:
+        pages = self.aws("stepfunctions").get_paginator("get_execution_history").paginate(executionArn=arn)
+        return [event for page in pages for event in page["events"]]
+
+    def transitions(self, arn: str) -> list[str]:
+        """Names of the states that the execution has entered, in order; states inside of a Map are not in it."""
+        entered = (event.get("stateEnteredEventDetails") for event in self.history(arn))
+        return [details["name"] for details in entered if details]
+
+    # --- rows ------------------------------------------------------------------------------------------------------------
+
+    def rows(self, table: str, partition: str | None = None) -> list[dict[str, Any]]:
+        """Raw items of `sessions`, `streams` or `control`; of one partition, or of the whole table."""
+        name, dynamodb = self.cloud.table(table), self.aws("dynamodb")
+        if partition is None:
+            pages = dynamodb.get_paginator("scan").paginate(TableName=name, ConsistentRead=True)
+        else:
+            asked = {"KeyConditionExpression": "pk = :p", "ExpressionAttributeValues": {":p": {"S": partition}}}
+            pages = dynamodb.get_paginator("query").paginate(TableName=name, ConsistentRead=True, **asked)
+        return [item for page in pages for item in page["Items"]]
+
+
+def until(condition: Callable[[], T], what: str, *, patience_s: float = PATIENCE_S) -> T:
+    """The first true value of `condition`; asked again and again, since the cloud tells nobody. Fails after `patience_s`."""
+    ends = time.monotonic() + patience_s
+    while not (value := condition()):
+        assert time.monotonic() < ends, f"after {patience_s:.0f} s there is still no {what}"
+        time.sleep(0.05)
+    return value
+
+
+@contextmanager
+def deployed(
+    folder: Path,
+    *,
+    context: Mapping[str, str] | None = None,
+    paths: Sequence[Path] = (SUPPORT,),
+    variables: Mapping[str, str] | None = None,
+    root: Path = ROOT,
+    wait_scale: float = 0.1,
+    **options: Any,
+) -> Iterator[CloudForTests]:
+    """A cloud with the agents of the tests. Retry intervals and waits of state machines take a tenth of their time."""
+    given = {"stage": "test", "agents": "cloud_agents", "model": "import:cloud_agents:model", **(context or {})}
+    environment = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)}
+    (folder / "crashes").mkdir(parents=True, exist_ok=True)
+    kept = {"assemblies": ROOT / "build" / "assemblies", "environment": environment}
+    kept["variables"] = {CRASHES: str(folder / "crashes"), **(variables or {})}
+    cloud = OfflineCloud(root, folder=folder, context=given, paths=paths, wait_scale=wait_scale, **{**kept, **options})
+    made = CloudForTests(cloud)
+    with cloud:
+        yield made

@@ -1,0 +1,211 @@
+"""Plays the deployed state machine (infra/definition.py) in this process: a Lambda is a function call, time does not pass.
+
+Law: only the definition says what comes next. What it uses of the language is here, and nothing else: an unknown field
+fails the test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from helix.ports.launcher import ExecutionState, Part, execution_name
+from infra.definition import VERBS, definition
+
+Json = Any
+Invoke = Callable[[str, Json], Awaitable[Json]]
+HOUR_S = 3600
+PAYLOAD_BYTES = 256 * 1024
+
+
+class ExecutionFailedError(Exception):
+    """A Fail state, or an error that no state caught. The first argument is its name."""
+
+
+@dataclass
+class Execution:
+    """`states` are those it entered, retries too: what Step Functions charges for. `invoked`: verb and payload."""
+
+    name: str
+    input: Json
+    states: list[str] = field(default_factory=list)
+    invoked: list[tuple[str, Json]] = field(default_factory=list)
+    status: str = "RUNNING"
+    output: Json = None
+    task: asyncio.Task[Any] | None = None
+
+
+class StateMachine:
+    """`invoke(verb, payload)` is a delivery; payloads and answers pass through JSON, as they do there. An error that may
+    be retried is, `tries` times at most; `pause(error)` is awaited before that. A task token is answered with `wake`."""
+
+    def __init__(
+        self, invoke: Invoke, *, pause: Callable[[str], Awaitable[None]] | None = None, tries: int = 3
+    ) -> None:
+        self._invoke, self._pause, self._tries = invoke, pause, tries
+        self.definition = definition(run_s=24 * HOUR_S, child_s=HOUR_S)
+        self.tokens: dict[str, asyncio.Future[Json]] = {}
+
+    async def play(self, execution: Execution) -> None:
+        """To its end; its errors are its status."""
+        try:
+            execution.output = await self._states(execution, self.definition, execution.input, {})
+            execution.status = "SUCCEEDED"
+        except ExecutionFailedError:
+            execution.status = "FAILED"
+        except asyncio.CancelledError:
+            execution.status = "ABORTED"
+
+    def wake(self, token: str) -> None:
+        """What SendTaskSuccess does; tokens that nobody waits for any more are let pass."""
+        waiting = self.tokens.pop(token, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result({})
+
+    async def _states(self, execution: Execution, machine: Json, value: Json, context: Json) -> Json:
+        name: str | None = machine["StartAt"]
+        while name is not None:
+            state = machine["States"][name]
+            execution.states.append(name)
+            name, value = await self._state(execution, name, state, value, context)
+        return value
+
+    async def _state(
+        self, execution: Execution, name: str, state: Json, value: Json, context: Json
+    ) -> tuple[str | None, Json]:
+        match state["Type"]:
+            case "Succeed":
+                return None, value
+            case "Fail":
+                raise ExecutionFailedError(state["Error"])
+            case "Choice":
+                for rule in state["Choices"]:
+                    if path(rule["Variable"], value) == rule["StringEquals"]:
+                        return rule["Next"], value
+                raise ExecutionFailedError("States.NoChoiceMatched")
+        for attempt in range(self._tries + 1):
+            try:
+                result = await self._work(execution, state, value, context)
+                break
+            except Exception as error:
+                word = error.args[0] if isinstance(error, ExecutionFailedError) else type(error).__name__
+                rules = [rule for rule in state.get("Retry", []) if word in rule["ErrorEquals"]]
+                if rules and attempt < self._tries:
+                    execution.states.append(f"{name} again")
+                    if self._pause is not None:
+                        await self._pause(word)
+                    continue
+                for rule in state.get("Catch", []):
+                    assert rule["ErrorEquals"] == ["States.ALL"]
+                    told = {"Error": word, "Cause": json.dumps({"errorType": word, "errorMessage": str(error)})}
+                    return rule["Next"], into(rule["ResultPath"], value, told)
+                raise ExecutionFailedError(word) from error
+        value = into(state.get("ResultPath", "$"), value, result)
+        value = path(state.get("OutputPath", "$"), value)
+        return (None if state.get("End") else state["Next"]), value
+
+    async def _work(self, execution: Execution, state: Json, value: Json, context: Json) -> Json:
+        if state["Type"] == "Map":
+            items = path(state["ItemsPath"], value)
+            inner = state["ItemProcessor"]
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._item(execution, inner, state["ItemSelector"], value, item))
+                    for item in items
+                ]
+            return [task.result() for task in tasks]
+        assert state["Type"] == "Task", state["Type"]
+        waits = state["Resource"].endswith(".waitForTaskToken")
+        token = f"token-{len(execution.invoked)}-{execution.name}"
+        if waits:
+            context = {**context, "Task": {"Token": token}}
+            self.tokens[token] = asyncio.get_running_loop().create_future()
+        parameters = filled(state["Parameters"], value, context)
+        verb = VERBS[parameters["FunctionName"].strip("${}")]
+        sent = passed(parameters["Payload"])
+        execution.invoked.append((verb, sent))
+        answer = {"Payload": passed(await self._invoke(verb, sent))}
+        return await self.tokens[token] if waits else answer
+
+    async def _item(self, execution: Execution, inner: Json, selector: Json, value: Json, item: Json) -> Json:
+        context = {"Map": {"Item": {"Value": item}}}
+        return await self._states(execution, inner, filled(selector, value, context), context)
+
+
+class Machines:
+    """A `Launcher` whose executions are tasks of this loop. `started` are all starts, the repeated ones too."""
+
+    def __init__(self, machine: StateMachine) -> None:
+        self.machine = machine
+        self.executions: dict[str, Execution] = {}
+        self.started: list[str] = []
+        self.refusing = 0
+
+    async def start(self, part: Part) -> None:
+        name = execution_name(part)
+        if self.refusing:  # the call never arrives, and its caller dies of it or not
+            self.refusing -= 1
+            return
+        self.started.append(name)
+        if name not in self.executions:
+            place = {"session_id": part.session_id, "run_id": part.run_id, "part": part.part, "step": part.step}
+            self.executions[name] = execution = Execution(name, passed({**place, "events": 0}))
+            execution.task = asyncio.get_running_loop().create_task(self.machine.play(execution))
+
+    async def state(self, part: Part) -> ExecutionState:
+        execution = self.executions.get(execution_name(part))
+        return "none" if execution is None else "running" if execution.status == "RUNNING" else "ended"
+
+    async def stop(self, part: Part, reason: str) -> None:
+        execution = self.executions.get(execution_name(part))
+        if execution is not None and execution.task is not None:
+            execution.task.cancel()
+
+    async def wake(self, token: str) -> None:
+        self.machine.wake(token)
+
+    async def ended(self) -> None:
+        """Return once no execution is at work, those neither that others started meanwhile."""
+        while busy := [e.task for e in self.executions.values() if e.task is not None and not e.task.done()]:
+            await asyncio.wait(busy)
+
+
+def path(where: str, value: Json, context: Json = None) -> Json:
+    """`$`, `$.a.b`, `$$.a.b`."""
+    root, *names = where.split(".")
+    found = {"$": value, "$$": context}[root]
+    for name in names:
+        if not isinstance(found, Mapping) or name not in found:
+            raise ExecutionFailedError("States.Runtime")
+        found = found[name]
+    return found
+
+
+def filled(template: Json, value: Json, context: Json) -> Json:
+    if isinstance(template, Mapping):
+        return {
+            key.removesuffix(".$"): path(inner, value, context) if key.endswith(".$") else filled(inner, value, context)
+            for key, inner in template.items()
+        }
+    assert not isinstance(template, Sequence) or isinstance(template, str)
+    return template
+
+
+def into(where: str | None, value: Json, result: Json) -> Json:
+    """The state's output: its input (None), the result (`$`), or the input with the result at `$.name`."""
+    if where is None:
+        return value
+    if where == "$":
+        return result
+    root, name = where.split(".")
+    assert root == "$"
+    return {**value, name: result}
+
+
+def passed(value: Json) -> Json:
+    text = json.dumps(value)
+    assert len(text) <= PAYLOAD_BYTES, "Step Functions refuses this payload"
+    return json.loads(text)

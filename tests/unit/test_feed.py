@@ -1,0 +1,111 @@
+"""A client's feed: whatever order frames come in, its reader sees the stream's."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helix.client.feed import Feed, behind, one_run, whole_stream
+from helix.core.errors import StoreError
+from helix.core.wire import StreamMessage
+
+
+def message(sequence: int, *, session: str = "s", turn: int = 1, kind: str = "chunk", run: str = "r") -> StreamMessage:
+    chunk = {"type": "text_delta", "delta": str(sequence)} if kind == "chunk" else None
+    return StreamMessage(
+        stream_id="s", session_id=session, run_id=run, turn=turn, sequence=sequence, kind=kind, chunk=chunk
+    )  # type: ignore[arg-type]
+
+
+def resync(sequence: int) -> StreamMessage:
+    chunk = {"type": "stream_resync", "reason": "messages have expired", "from_sequence": sequence}
+    return StreamMessage(stream_id="s", session_id="s", run_id="", sequence=sequence, kind="chunk", chunk=chunk)
+
+
+async def read(feed: Feed) -> list[int]:
+    found = []
+    while (one := await feed.next(0)) is not None:
+        found.append(one.sequence)
+    return found
+
+
+@given(st.integers(0, 30), st.integers(0, 30), st.randoms(use_true_random=False), st.integers(1, 7))
+async def test_messages_leave_in_order_and_once(after: int, count: int, dice: random.Random, size: int) -> None:
+    feed = Feed("s", after, whole_stream, 1000)
+    sent = [message(sequence) for sequence in range(1, after + count + 1)] * 2
+    dice.shuffle(sent)
+    found: list[int] = []
+    while sent:
+        feed.offer(sent[:size])
+        del sent[:size]
+        found += await read(feed)
+    assert found == list(range(after + 1, after + count + 1))
+    assert not feed.has_gap
+
+
+async def test_a_hole_is_known_until_it_is_filled() -> None:
+    feed = Feed("s", 0, whole_stream, 10)
+    feed.offer([message(1), message(3)])
+    assert feed.has_gap and feed.position == 1
+    feed.offer([message(2)])
+    assert not feed.has_gap and await read(feed) == [1, 2, 3]
+
+
+async def test_what_the_log_has_lost_is_told_once_and_passed() -> None:
+    feed = Feed("s", 2, one_run("s", 1), 10)
+    feed.offer([message(9), resync(8), message(10)])
+    assert await read(feed) == [8, 9, 10] and not feed.has_gap
+
+
+async def test_a_run_begins_and_ends_with_its_own_messages() -> None:
+    feed = Feed("s", 0, one_run("s", 2), 20)
+    feed.offer(
+        [
+            message(1, session="child", turn=1),
+            message(2, turn=1, kind="end"),
+            message(3, session="child", turn=1),
+            message(4, turn=2),
+            message(5, session="child", turn=1, kind="end"),
+            message(6, turn=2, kind="end"),
+            message(7, turn=3),
+        ]
+    )
+    assert feed.done and await read(feed) == [4, 5, 6]
+
+
+async def test_a_run_that_was_taken_over_ends_with_the_next() -> None:
+    feed = Feed("s", 0, one_run("s", 2), 20)
+    feed.offer([message(1, turn=2), message(2, turn=3)])
+    assert feed.done and await read(feed) == [1]
+
+
+async def test_what_was_seen_is_left_out_also_where_it_was_the_end() -> None:
+    feed = Feed("s", 0, behind(2, one_run("s", 1)), 20)
+    feed.offer([message(1), message(2), message(3), message(4, kind="end")])
+    assert await read(feed) == [3, 4]
+    seen = Feed("s", 0, behind(2, one_run("s", 1)), 20)
+    seen.offer([message(1), message(2, kind="end")])
+    assert seen.done and await read(seen) == []
+
+
+async def test_a_full_feed_takes_no_more_and_says_so() -> None:
+    feed = Feed("s", 0, whole_stream, 3)
+    feed.offer([message(n) for n in range(1, 6)])
+    feed.offer([message(6)])
+    assert feed.dropped and feed.position == 3 and await read(feed) == [1, 2, 3]
+    feed.offer([message(4), message(5)])
+    assert await read(feed) == [4, 5]
+
+
+async def test_a_feed_that_failed_gives_what_it_has_and_then_raises() -> None:
+    feed = Feed("s", 0, whole_stream, 3)
+    feed.offer([message(1)])
+    feed.fail(StoreError("away"))
+    assert (await feed.next(0)) is not None
+    try:
+        await feed.next(0)
+    except StoreError:
+        return
+    raise AssertionError("nothing was raised")

@@ -1,0 +1,259 @@
+"""The WebSocket protocol: what is read, what is refused and how, and errors that travel."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helix.core.errors import (
+    AgentAlreadyRunningError,
+    AgentNotFoundError,
+    BudgetExceededError,
+    CallerError,
+    CannotResumeError,
+    DefinitionError,
+    HelixError,
+    InvalidInputError,
+    ModelError,
+    NotAuthenticatedError,
+    ProtocolError,
+    SessionNotFoundError,
+    StoreError,
+)
+from helix.core.json import dumps
+from helix.core.protocol import (
+    ACTIONS,
+    MAX_REQUEST_BYTES,
+    AnyRequest,
+    Run,
+    error_reply,
+    parse_request,
+    reply,
+    request,
+    request_tags,
+)
+from helix.core.refusals import INTERNAL, RemoteError, error_of, refusal_of
+
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "authenticate": {"token": "t"},
+    "run": {"agent": "a", "message": "hi"},
+    "resume": {"session_id": "s", "mode": "with_message", "message": "go on"},
+    "retry": {"session_id": "s", "mode": "from_start"},
+    "interrupt": {"session_id": "s", "run_id": "r", "reason": "enough"},
+    "abort": {"session_id": "s"},
+    "answer": {"session_id": "s", "tool_call_id": "call_0", "approved": False, "data": [1], "reason": "no"},
+    "subscribe": {"session_id": "s", "after": 3},
+    "unsubscribe": {"stream_id": "s"},
+    "get_session": {"session_id": "s", "messages": 10, "before": 5, "snapshot": True, "run_id": "r"},
+    "list_sessions": {"limit": 5, "after": "x"},
+    "list_checkpoints": {"session_id": "s"},
+    "branch": {"session_id": "s", "checkpoint_id": "c", "target": "t"},
+    "clone": {"session_id": "s", "message_index": 0, "key": "k"},
+    "delete": {"session_id": "s"},
+    "ping": {},
+}
+
+
+def body(**fields: Any) -> str:
+    return json.dumps({"v": 1, "id": "r1", **fields})
+
+
+def test_every_action_has_a_model_and_an_example() -> None:
+    assert set(EXAMPLES) == ACTIONS and len(get_args(AnyRequest)) == 16
+
+
+@pytest.mark.parametrize("action", sorted(EXAMPLES))
+def test_a_request_is_read(action: str) -> None:
+    read = parse_request(request(action, "r1", EXAMPLES[action]))
+    assert read.action == action and read.id == "r1"
+    for name, value in EXAMPLES[action].items():
+        assert getattr(read, name) == value
+
+
+@pytest.mark.parametrize("action", sorted(EXAMPLES))
+def test_an_unknown_field_is_refused_by_name(action: str) -> None:
+    with pytest.raises(ProtocolError) as raised:
+        parse_request(body(action=action, **EXAMPLES[action], surprise=1))
+    assert raised.value.field == "surprise"
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("", "body"),
+        ("no json", "body"),
+        ("[]", "body"),
+        ('"text"', "body"),
+        ("[" * 100_000, "body"),
+        ('{"v":1,"action":"ping","id":"r","x":NaN}', "body"),
+        ('{"v":' + "9" * 5000 + "}", "body"),
+        ("x" * (MAX_REQUEST_BYTES + 1), "body"),
+        (b"\xff\xfe", "body"),
+        ("{}", "v"),
+        ('{"v":2,"action":"ping","id":"r"}', "v"),
+        ('{"v":true,"action":"ping","id":"r"}', "v"),
+        ('{"v":"1","action":"ping","id":"r"}', "v"),
+        (body(), "action"),
+        (body(action="fly"), "action"),
+        (body(action=["ping"]), "action"),
+        ('{"v":1,"action":"ping"}', "id"),
+        ('{"v":1,"action":"ping","id":""}', "id"),
+        ('{"v":1,"action":"ping","id":7}', "id"),
+        ('{"v":1,"action":"ping","id":"' + "x" * 65 + '"}', "id"),
+        (body(action="run", agent="a", message=""), "message"),
+        (body(action="run", agent="", message="x"), "agent"),
+        (body(action="run", agent="a", message="x", session_id="no good"), "session_id"),
+        (body(action="run", agent="a", message="x", session_id="\ud800"), "session_id"),
+        (body(action="run", agent="a", message="x", state=[]), "state"),
+        (body(action="run", agent="a", message="x", tags=["x"] * 51), "tags"),
+        (body(action="run", agent="a", message="x", tags=[1]), "tags.0"),
+        (body(action="run", agent="a"), None),
+        (body(action="run", agent="a", message="x", input={}), None),
+        (body(action="subscribe", session_id="s", after=-1), "after"),
+        (body(action="subscribe", after=1), None),
+        (body(action="subscribe", session_id="s", stream_id="s"), None),
+        (body(action="resume", session_id="s", mode="with_confirmation"), "mode"),
+        (body(action="list_sessions", limit=101), "limit"),
+        (body(action="get_session", session_id="s", messages=101), "messages"),
+        (body(action="answer", session_id="s"), "tool_call_id"),
+        (body(action="abort", session_id="s", reason="x" * 2001), "reason"),
+    ],
+)
+def test_what_is_no_request_is_refused_by_field(text: str | bytes, field: str | None) -> None:
+    with pytest.raises(ProtocolError) as raised:
+        parse_request(text)
+    assert raised.value.field == field
+    assert len(str(raised.value)) < 500
+
+
+def test_a_refusal_repeats_nothing_of_what_was_sent() -> None:
+    secret = "my very secret prompt"
+    for fields in ({"message": [secret]}, {"message": "x", "state": secret}, {"message": "x", "mode": secret}):
+        with pytest.raises(ProtocolError) as raised:
+            parse_request(body(action="run", agent="a", **fields))
+        assert secret not in str(raised.value)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(), lambda v: st.lists(v) | st.dictionaries(st.text(), v)
+    )
+)
+def test_nothing_that_is_json_breaks_the_reader(value: Any) -> None:
+    for text in (
+        json.dumps(value),
+        body(action="run", agent=value, message=value),
+        body(action=value, id=value),
+    ):
+        try:
+            parse_request(text)
+        except ProtocolError as error:
+            error_reply(*request_tags(text), refusal_of(error))
+
+
+@given(st.binary(max_size=200))
+def test_nothing_that_is_bytes_breaks_the_reader(data: bytes) -> None:
+    assert request_tags(data) == (None, None)
+    with pytest.raises(ProtocolError):
+        parse_request(data)
+
+
+def test_the_tags_of_what_is_refused_are_echoed_where_they_are_good() -> None:
+    assert request_tags(body(action="run")) == ("r1", "run")
+    assert request_tags(body(action="fly")) == ("r1", None)
+    assert request_tags('{"id":"no good","action":"run"}') == (None, "run")
+    assert request_tags("[]") == (None, None)
+
+
+def test_the_client_learns_that_a_request_is_too_long_before_it_sends_it() -> None:
+    with pytest.raises(ProtocolError, match="limit"):
+        request("run", "r1", {"agent": "a", "message": "é" * (MAX_REQUEST_BYTES // 2)})
+    request("run", "r1", {"agent": "a", "message": "é" * (MAX_REQUEST_BYTES // 2 - 100)})
+
+
+def test_what_is_sent_is_versioned_and_names_the_request() -> None:
+    assert json.loads(reply("r1", "ping", {"now": 1})) == {
+        "v": 1, "type": "reply", "id": "r1", "action": "ping", "result": {"now": 1}
+    }  # fmt: skip
+    told = json.loads(error_reply("r1", "run", refusal_of(SessionNotFoundError("s"))))
+    assert (told["type"], told["id"], told["action"], told["error"]["code"]) == (
+        "error",
+        "r1",
+        "run",
+        "session_not_found",
+    )
+
+
+def test_state_may_be_anything_that_is_an_object() -> None:
+    read = parse_request(body(action="run", agent="a", message="x", state={"a": [1, None]}))
+    assert isinstance(read, Run) and read.state == {"a": [1, None]}
+
+
+# --- errors -------------------------------------------------------------------------------------------------------------
+
+
+def _subclasses(cls: type[HelixError]) -> list[type[HelixError]]:
+    return [cls, *(found for sub in cls.__subclasses__() for found in _subclasses(sub))]
+
+
+def _made_of_a_message(cls: type[HelixError]) -> bool:
+    return not any("__init__" in vars(base) for base in cls.__mro__ if base.__module__.startswith("helix"))
+
+
+ERRORS = [
+    AgentAlreadyRunningError("s", "r"),
+    AgentAlreadyRunningError("s"),
+    SessionNotFoundError("s"),
+    CannotResumeError("it is completed", "completed"),
+    ProtocolError("after: too small", "after"),
+    ProtocolError("no object"),
+    BudgetExceededError("the budget of team a is spent"),
+    *(cls("say so") for cls in _subclasses(CallerError) if _made_of_a_message(cls)),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: f"{type(error).__name__}")
+def test_an_error_of_the_caller_arrives_as_it_was(error: HelixError) -> None:
+    arrived = error_of(json.loads(dumps(refusal_of(error))))
+    assert type(arrived) is type(error) and str(arrived) == str(error)
+    assert vars(arrived) == vars(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "recoverable"),
+    [
+        (StoreError("table helix-dev-sessions, arn:aws:..."), "store_error", True),
+        (DefinitionError("agent 'a'", "tools", "secret place"), "invalid_definition", False),
+        (ModelError("provider says: prompt ...", retryable=True), "model_error", True),
+        (ValueError("prompt"), INTERNAL, True),
+        (KeyError("/home/somebody"), INTERNAL, True),
+    ],
+)
+def test_what_is_not_the_callers_fault_says_its_code_only(error: Exception, code: str, recoverable: bool) -> None:
+    refusal = refusal_of(error)
+    assert (refusal["code"], refusal["recoverable"], refusal["details"]) == (code, recoverable, {})
+    assert str(error.args[0]) not in str(refusal["message"])
+    arrived = error_of(refusal)
+    assert isinstance(arrived, StoreError) if code == "store_error" else isinstance(arrived, RemoteError)
+
+
+def test_an_unknown_code_is_a_remote_error() -> None:
+    arrived = error_of({"code": "from_the_future", "message": "?", "recoverable": False})
+    assert isinstance(arrived, RemoteError)
+    assert (arrived.remote_code, arrived.recoverable) == ("from_the_future", False)
+    assert isinstance(error_of({}), RemoteError)
+
+
+def test_what_can_be_tried_again_says_so() -> None:
+    again = {type(e).__name__: refusal_of(e)["recoverable"] for e in (*ERRORS, NotAuthenticatedError("x"))}
+    assert again["AgentAlreadyRunningError"] and again["NotAuthenticatedError"] and again["StaleStateError"]
+    assert not again["SessionNotFoundError"] and not again["InvalidInputError"]
+
+
+def test_half_characters_in_a_message_do_not_break_the_answer() -> None:
+    error_reply("r1", "run", refusal_of(AgentNotFoundError("no agent '\ud800'")))
+    error_reply("r1", "run", refusal_of(InvalidInputError("x" * 10_000)))
