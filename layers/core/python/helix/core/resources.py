@@ -30,7 +30,7 @@ class ResourceConfig(BaseModel):
     `auto_start` starts an instance as soon as the agent is registered, instead of with its first run.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
     min_instances: int = Field(default=1, ge=0, le=100)
     max_instances: int = Field(default=1, ge=1, le=100)

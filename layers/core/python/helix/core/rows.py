@@ -149,7 +149,7 @@ class SessionRow(Stored):
 
 class RunRow(Stored):
     """`start_*` is where the run began: what `retry from_start` goes back to. `part`, `part_step`: the execution at work
-    and the first step it buys (0: `first_step`). `editions`: (step, fingerprint) where a later step found the agent changed.
+    and the first step it buys (0: `first_step`). `editions`: (step, fingerprint) where a later step found another agent.
     `deadline`: when a sub-agent is to be over (Unix seconds): its parent's tool waits no longer. `effects`: PROTOCOL 7."""
 
     kind: Literal["run"] = "run"

@@ -14,7 +14,7 @@ from typing import Literal
 
 from helix.core.agents import AnyAgent
 from helix.core.errors import ConditionFailedError, RunNotFoundError, SessionNotFoundError, WorkInProgressError
-from helix.core.rows import RunRow, SessionRow, run_sort
+from helix.core.rows import RunRow, SessionRow, StopRow, run_sort
 from helix.engine.call_model import call_model
 from helix.engine.call_tool import call_tool, view_step
 from helix.engine.children import announce_child, refusal, start_child
@@ -76,13 +76,12 @@ async def deliver_model(engine: Engine, place: Place, delivery: Delivery) -> Mov
         if now_at.status == "running":
             await launcher_of(engine).start(part_of(agent, now_at))
         return Move("gone", place.step, place.events)
-    if run.deadline is not None and run.status == "running" and engine.clock.now() >= run.deadline:
-        await end_late_child(engine, agent, run, delivery)
-        return Move("over", place.step, place.events)
     if run.status == "running" and agent.fingerprint() != (run.editions[-1][1] if run.editions else run.fingerprint):
         await _note_edition(engine, agent, run, place.step)
     stream = RunStream(engine.streams, engine.clock, session, run.run_id, run.turn)
     async with watch_stops(engine, session, run.run_id) as watch, _closing(stream):
+        if (late := _late(engine, run)) is not None:
+            watch.seen(late)
         try:
             async with asyncio.timeout(_left(engine, run, delivery)):
                 outcome = await call_model(
@@ -169,11 +168,13 @@ async def deliver_failure(
         logger.info("run %s has nothing left to fail: its session was deleted", run_id)
 
 
-async def end_late_child(engine: Engine, agent: AnyAgent, run: RunRow, delivery: Delivery) -> None:
-    """A sub-agent that took longer than its parent's tool allows is aborted: a failed result that the model sees."""
-    seconds = (run.deadline or 0) - run.started_at
-    reason = f"the sub-agent took longer than {seconds:g} s"
-    await begin_all(engine, await abort(engine, agent, run.session_id, reason, delivery, run_id=run.run_id))
+async def end_late_child(engine: Engine, agent: AnyAgent, run: RunRow, delivery: Delivery) -> bool:
+    """Abort a sub-agent that takes longer than its parent's tool allows: a failed result that the model sees."""
+    late = _late(engine, run)
+    if late is None:
+        return False
+    await begin_all(engine, await abort(engine, agent, run.session_id, late.reason, delivery, run_id=run.run_id))
+    return True
 
 
 # --- inside -------------------------------------------------------------------------------------------------------
@@ -188,9 +189,18 @@ async def _closing(stream: RunStream) -> AsyncIterator[None]:
         await stream.close()
 
 
+def _late(engine: Engine, run: RunRow) -> StopRow | None:
+    """The stop of a sub-agent whose time is over."""
+    now = engine.clock.now()
+    if run.deadline is None or run.status != "running" or now < run.deadline:
+        return None
+    reason = f"the sub-agent took longer than {run.deadline - run.started_at:g} s"
+    return StopRow(run_id=run.run_id, stop="abort", reason=reason, created_at=now)
+
+
 def _left(engine: Engine, run: RunRow, delivery: Delivery) -> float:
     until = delivery.deadline - CANCEL_S
-    if run.deadline is not None:
+    if run.deadline is not None and run.deadline > engine.clock.now():
         until = min(until, run.deadline)
     return max(0.0, until - engine.clock.now())
 

@@ -167,7 +167,7 @@ async def abort(
         seen = When(equal={"status": "running", "version": session.version, "run_id": session.run_id})
         if await commit(engine, "abort", [session_put(new, seen), ended], lambda: _aborted(engine, session_id)):
             break
-    if engine.launcher is not None:
+    if engine.launcher is not None and session.parent is None:  # a sub-agent's ends by itself, at its next delivery
         run = await engine.history.run(session_id, session.run_id)
         await engine.launcher.stop(part_of(agent, run), reason or "aborted")
     return await finish_run(engine, agent, session_id, session.run_id, delivery)

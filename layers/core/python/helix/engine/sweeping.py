@@ -80,8 +80,7 @@ async def _reconcile(engine: Engine, session: SessionRow, run: RunRow, row: Row,
             return "running"
         await begin_all(engine, await finish_run(engine, agent, session.session_id, run.run_id, delivery))
         return "finished"
-    if run.deadline is not None and engine.clock.now() >= run.deadline:
-        await end_late_child(engine, agent, run, delivery)
+    if await end_late_child(engine, agent, run, delivery):
         return "late"
     if state == "none":
         logger.info("sweep: run %s was claimed and never started", run.run_id)

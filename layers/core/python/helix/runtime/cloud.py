@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import os
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, MutableMapping
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import botocore.session
 from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
 
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.aws.overflow import Overflow
 from helix.adapters.segments import SegmentStreams
 from helix.adapters.system import SystemClock, SystemIds
-from helix.core.errors import InvalidInputError
+from helix.core.errors import InvalidInputError, StoreError
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
 from helix.ports.sockets import Sockets
@@ -28,7 +30,9 @@ from helix.ports.streams import StreamManager
 from helix.runtime.cloud_settings import CloudSettings, read_cloud_settings
 
 if TYPE_CHECKING:
+    from helix.core.agents import AnyAgent
     from helix.engine.engine import Engine
+    from helix.ports.model import LLMAdapter
     from helix.runtime.executor import Agents
     from helix.runtime.step_functions import StepFunctionsExecutor
 
@@ -43,7 +47,7 @@ IMPORTED = "import:"
 class Application:
     """What the handlers of one process share. `run` executes a coroutine on the process's one event loop."""
 
-    def __init__(self, settings: CloudSettings, environment: Mapping[str, str]) -> None:
+    def __init__(self, settings: CloudSettings, environment: MutableMapping[str, str]) -> None:
         self.settings = settings
         self.environment = environment
         self.clock: Clock = SystemClock()
@@ -115,6 +119,28 @@ class Application:
             importlib.import_module(module)
         return Agents(None, _models(self.settings.model))
 
+    def _model_of(self, agent: AnyAgent) -> LLMAdapter:
+        _ = self._secrets
+        return self.agents.model_of(agent)
+
+    @cached_property
+    def _secrets(self) -> frozenset[str]:
+        """The names of the variables that the model's secrets gave."""
+        found: dict[str, str] = {}
+        for arn in self.settings.model_secrets:
+            try:
+                text = self.client("secretsmanager").get_secret_value(SecretId=arn)["SecretString"]
+                variables = json.loads(text)
+            except (BotoCoreError, ClientError) as error:
+                raise StoreError(f"the secret {arn!r} cannot be read: {error}") from error
+            except (KeyError, ValueError):
+                variables = None
+            if not isinstance(variables, dict) or not all(isinstance(value, str) for value in variables.values()):
+                raise InvalidInputError(f"the secret {arn!r} must be a JSON object of variables, each a text")
+            found |= variables
+        self.environment.update(found)
+        return frozenset(found)
+
     @cached_property
     def engine(self) -> Engine:
         from helix.adapters.aws.launcher import StepFunctionsLauncher
@@ -127,7 +153,7 @@ class Application:
             streams=self.streams,
             clock=self.clock,
             ids=self.ids,
-            models=self.agents.model_of,
+            models=self._model_of,
             agents=self.agents.named,
             hooks=HookManager(None),
             budgets=RowBudgets(self.store),

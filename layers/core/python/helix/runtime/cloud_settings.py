@@ -27,6 +27,7 @@ JWT_AUDIENCE = "HELIX_JWT_AUDIENCE"
 JWKS_URL = "HELIX_JWKS_URL"
 ROLL_OVER_EVENTS = "HELIX_ROLL_OVER_EVENTS"
 STREAM_DAYS = "HELIX_STREAM_DAYS"
+MODEL_SECRETS = "HELIX_MODEL_SECRETS"
 LOG = "HELIX_LOG"
 
 AUTH_MODES = frozenset({"keys", "jwt", "none"})
@@ -41,6 +42,8 @@ class CloudSettings:
     `import:module:attribute` for an `LLMAdapter` or a function agent -> adapter; empty for each agent's own.
     auth: which proofs of identity are accepted. roll_over_events: after so many events in its history an execution hands
     over to the next. stream_days: how long streams can be replayed; 0 is for ever.
+    model_secrets: ARNs of Secrets Manager secrets, each a JSON object of variables such as OPENAI_API_KEY: the process's
+    environment has them before its first model call.
     """
 
     stage: str = "dev"
@@ -59,6 +62,7 @@ class CloudSettings:
     jwks_url: str = ""
     roll_over_events: int = 20_000
     stream_days: int = 0
+    model_secrets: tuple[str, ...] = ()
     log: str = "INFO"
 
 
@@ -86,6 +90,7 @@ def read_cloud_settings(environment: Mapping[str, str]) -> CloudSettings:
         jwks_url=given.get(JWKS_URL, ""),
         roll_over_events=_whole(ROLL_OVER_EVENTS, given, default.roll_over_events, least=50),
         stream_days=_whole(STREAM_DAYS, given, default.stream_days, least=0),
+        model_secrets=tuple(arn.strip() for arn in given.get(MODEL_SECRETS, "").split(",") if arn.strip()),
         log=given.get(LOG, default.log).upper(),
     )
 

@@ -20,7 +20,9 @@ from helix.runtime.cloud import Application
 
 
 class Event(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    """Built when it is used: a function has use for one of these."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
 
 class CallModelEvent(Event):

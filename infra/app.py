@@ -1,0 +1,87 @@
+"""The CDK app: `python -m infra.app [-c KEY=VALUE ...] [-o FOLDER]`, or through the CLI, which reads cdk.json.
+
+Law: the assembly is a function of the files here and of context; no account is asked, and nothing about this machine gets
+into it unless offline=true says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aws_cdk import App, CliCredentialsStackSynthesizer, DefaultStackSynthesizer, Environment
+
+from infra.agents import profiles
+from infra.build import ROOT, BuildError
+from infra.config import Settings, SettingsError, read_settings
+from infra.nag import check
+from infra.stack import HelixStack
+
+FLAGS = {
+    "@aws-cdk/aws-lambda:recognizeLayerVersion": True,  # a new layer makes a new version, so that `live` gets it
+    "@aws-cdk/aws-lambda:recognizeVersionProps": True,
+    "@aws-cdk/core:enablePartitionLiterals": True,
+    "@aws-cdk/aws-iam:minimizePolicies": True,  # a role's policies have room for 10,240 characters
+    "@aws-cdk/aws-kms:reduceCrossAccountRegionPolicyScope": True,
+    "aws:cdk:enable-path-metadata": True,
+    "aws:cdk:enable-asset-metadata": True,  # `sam local` finds code by it
+    "aws:cdk:version-reporting": False,
+}
+
+
+def build(context: Mapping[str, Any] | None = None, outdir: str | None = None) -> App:
+    """The app, not synthesised yet. `context` goes over cdk.json's; the CLI's goes over both.
+
+    Raises `SettingsError` for context that is wrong, `BuildError` if a layer cannot be built.
+    """
+    app = App(outdir=outdir, analytics_reporting=False, context={**FLAGS, **_cdk_json(), **(context or {})})
+    settings = read_settings(app.node.get_all_context())
+    HelixStack(
+        app,
+        f"Helix-{settings.stage}",
+        settings=settings,
+        profiles=profiles(settings),
+        stack_name=f"helix-{settings.stage}",
+        description=f"Helix, stage {settings.stage}: durable, streaming agents",
+        env=Environment(account=settings.account, region=settings.region),
+        synthesizer=_synthesizer(settings),
+        termination_protection=settings.retain,
+    )
+    check(app)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m infra.app", description="Synthesise the CloudFormation templates.")
+    parser.add_argument("-c", "--context", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("-o", "--output", default=None, help="the folder to write; cdk.out by default")
+    given = parser.parse_args(arguments)
+    pairs = [pair.partition("=") for pair in given.context]
+    outdir = given.output or os.environ.get("CDK_OUTDIR") or str(ROOT / "cdk.out")
+    try:
+        build({key: value for key, _, value in pairs}, outdir).synth()
+    except (SettingsError, BuildError) as error:
+        sys.exit(f"infra: {error}")
+    except RuntimeError as error:  # jsii's only exception
+        if "ValidationFailed" not in str(error):
+            raise
+        sys.exit(f"infra: a rule of cdk-nag is broken, and nobody explained why: see above. {error}")
+
+
+def _synthesizer(settings: Settings) -> CliCredentialsStackSynthesizer | DefaultStackSynthesizer:
+    """The emulator's roles of the bootstrap stack have no rights: whoever deploys into it uses their own."""
+    return CliCredentialsStackSynthesizer() if settings.offline else DefaultStackSynthesizer()
+
+
+def _cdk_json() -> dict[str, Any]:
+    """The CLI passes it as context; without the CLI it is read here."""
+    given: dict[str, Any] = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8")).get("context", {})
+    return given
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Folders that become layers: sources with compiled files beside them, and packages for Lambda's platform.
+
+Law: what a folder holds is a function of its inputs, whose digest is part of its name; one that is there is used as it is.
+No container, no compiler: packages come as wheels for the target.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from infra.config import HOST_PYTHON, Architecture
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build" / "layers"
+REQUIREMENTS = ROOT / "layers" / "deps" / "requirements.txt"
+NOT_SOURCES = ("__pycache__", "*.pyc", "*.egg-info", ".DS_Store")
+KEPT = 3
+"""So many builds of a layer stay, for whoever is reading the last ones."""
+
+UNUSED = (
+    "bin",  # command line tools
+    "litellm/proxy/_experimental/out",  # the proxy server's console, 22 MB of web pages
+    "litellm/proxy/swagger",  # its documentation
+    "litellm/proxy/_lazy_openapi_snapshot.json",
+    "litellm/rust_bridge/_native.abi3.so",  # 32 MB; litellm falls back to its Python code, which it uses by default
+    "*/tests",  # of fsspec, jsonschema, referencing, certifi, regex
+)
+NOT_COMPILED = r"[/\\]litellm[/\\]proxy[/\\]"
+"""The proxy server is not run here: compiled files of the few modules of it that are imported would cost 17 MB for all."""
+GLIBC = ("manylinux_2_28", "manylinux2014")
+"""Wheels that run on Amazon Linux 2023 (glibc 2.34), the newest first."""
+
+
+class BuildError(RuntimeError):
+    """A layer could not be built; the message holds what the tool said."""
+
+
+def source_layer(name: str, python: str) -> Path:
+    """layers/<name>/python, compiled for `python` if an interpreter of that version is at hand."""
+    source = ROOT / "layers" / name / "python"
+    interpreter = interpreter_of(python)
+    digest = hashlib.sha256(f"{python} {interpreter is not None}".encode())
+    for file in _sources(source):
+        digest.update(f"\0{file.relative_to(source).as_posix()}\0".encode())
+        digest.update(file.read_bytes())
+
+    def make(folder: Path) -> None:
+        shutil.copytree(source, folder / "python", ignore=shutil.ignore_patterns(*NOT_SOURCES))
+        _compile(folder, interpreter)
+
+    return _built(f"{name}-{_tag(python)}", digest.hexdigest(), make)
+
+
+def deps_layer(architecture: Architecture, python: str) -> Path:
+    """The packages of layers/deps/requirements.txt, for Lambda. Raises `BuildError` if one has no wheel for it."""
+    interpreter = interpreter_of(python)
+    inputs = (architecture, python, interpreter is not None, REQUIREMENTS.read_text("utf-8"), UNUSED, NOT_COMPILED)
+    digest = hashlib.sha256(repr(inputs).encode())
+
+    def make(folder: Path) -> None:
+        target = folder / "python"
+        _pip("install", *pip_target(architecture, python), "--no-deps", "--no-compile", "--target", str(target),
+             "--requirement", str(REQUIREMENTS))  # fmt: skip
+        for pattern in UNUSED:
+            for found in target.glob(pattern):
+                shutil.rmtree(found) if found.is_dir() else found.unlink()
+        _compile(folder, interpreter)
+
+    return _built(f"deps-{architecture}-{_tag(python)}", digest.hexdigest(), make)
+
+
+def pip_target(architecture: Architecture, python: str) -> list[str]:
+    """What makes pip choose wheels for Lambda instead of this machine."""
+    machine = "aarch64" if architecture == "arm64" else "x86_64"
+    platforms = [word for glibc in GLIBC for word in ("--platform", f"{glibc}_{machine}")]
+    return [*platforms, "--implementation", "cp", "--python-version", python, "--only-binary=:all:"]
+
+
+@lru_cache
+def interpreter_of(python: str) -> str | None:
+    """A CPython of that version on this machine, if there is one: this one, one on the path, or one that pyenv keeps."""
+    if python == HOST_PYTHON:
+        return sys.executable
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    candidates = [shutil.which(f"python{python}"), *map(str, sorted(pyenv.glob(f"{python}*/bin/python{python}")))]
+    say = ["-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    for candidate in filter(None, candidates):
+        said = subprocess.run([candidate, *say], capture_output=True, text=True, check=False)  # a shim may refuse
+        if said.returncode == 0 and said.stdout.strip() == python:
+            return candidate
+    return None
+
+
+# --- steps --------------------------------------------------------------------------------------------------------
+
+
+def _built(name: str, digest: str, make: Callable[[Path], None]) -> Path:
+    """The folder of that name and digest; made aside and renamed, so that nobody sees half of it."""
+    folder = BUILD / f"{name}-{digest[:16]}"
+    if folder.is_dir():
+        return folder
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=BUILD, prefix=".making-") as place:
+        made = Path(place) / "layer"
+        made.mkdir()
+        make(made)
+        try:
+            made.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # otherwise somebody else made the same
+                raise
+    _forget_old(name)
+    return folder
+
+
+def _forget_old(name: str) -> None:
+    alike = [folder for folder in BUILD.iterdir() if re.fullmatch(rf"{re.escape(name)}-[0-9a-f]{{16}}", folder.name)]
+    for folder in sorted(alike, key=lambda folder: folder.stat().st_ctime, reverse=True)[KEPT:]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _tag(python: str) -> str:
+    """No dot: CDK takes what follows one in a folder's name for a file's extension."""
+    return f"py{python.replace('.', '')}"
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    ignored = shutil.ignore_patterns(*NOT_SOURCES)
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        if path.is_file() and not ignored("", list(parts)):
+            yield path
+
+
+def _compile(folder: Path, interpreter: str | None) -> None:
+    """Compiled files that hold whatever the sources' times say, which zip and Lambda change; paths as in Lambda."""
+    if interpreter is None:
+        return
+    options = ["-q", "-q", "--invalidation-mode", "unchecked-hash", "-s", str(folder), "-p", "/opt", "-x", NOT_COMPILED]
+    # -j 0 uses every core; files that do not compile (templates, other versions' syntax) are left as they are.
+    subprocess.run(
+        [interpreter, "-m", "compileall", "-j", "0", *options, str(folder)], check=False, capture_output=True
+    )
+
+
+def _pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", *arguments, "--disable-pip-version-check", "--no-input", "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildError(f"pip {arguments[0]} failed:\n{done.stderr.strip()[-2000:]}")

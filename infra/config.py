@@ -1,0 +1,164 @@
+"""What a deployment can choose, from CDK context: `cdk deploy -c stage=prod -c auth=jwt ...`, or cdk.json.
+
+Law: a key that is not listed here, or a value that does not fit, stops the synthesis with an error that names the key.
+Nothing is looked up: no account, no region, no clock, no git.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+Architecture = Literal["arm64", "x86_64"]
+
+HOST_ARCHITECTURE: Architecture = "arm64" if platform.machine().lower() in ("arm64", "aarch64") else "x86_64"
+HOST_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+AUTH_MODES = ("keys", "jwt", "keys,jwt", "none")
+PRODUCTION_STAGES = frozenset({"prod", "production"})
+_SEPARATORS = (":", "@")
+"""CDK's own context keys have one of these in their name; Helix's have none."""
+
+
+class SettingsError(ValueError):
+    """A context value is wrong. The message names the key and says what it may be."""
+
+
+class Settings(BaseModel):
+    """Every key that context may hold.
+
+    stage: part of every resource's name, so stages live side by side in an account; no dash, which ends it there.
+    offline: for the emulator on this machine: its interpreter and packages, no deps layer, no bootstrap roles.
+    endpoint: where the emulator answers; the default of a template parameter. Offline only.
+    architecture, python: of the functions; `host` is this machine's processor.
+    agents: modules in layers/agents that register agents, separated by commas.
+    model: "" lets each agent use its own; otherwise `demo` or a litellm name for all.
+    model_secrets: ARNs of Secrets Manager secrets that call_model may read.
+    auth: which proofs of identity are accepted on $connect; `none` admits everybody.
+    enhanced_fan_out: a consumer of its own for project_stream (about $11 a shard and month): ~70 instead of ~200 ms.
+    shards: of the chunk stream; 0 lets Kinesis choose, and charges for it.
+    snap_start: for call_model. provisioned_concurrency: of the default profile's call_model.
+    provision_agents: give each agent with resources of its own as much provisioned concurrency as its min_instances.
+    stream_days: how long streams can be replayed; 0 is for ever.
+    run_days, child_hours: bounds of one execution, and of waiting for a sub-agent.
+    api_log_role: set the account's role for API Gateway's logs; false where the account has one already.
+    retain: keep tables, bucket, key and stream when the stack is deleted; by default in production only.
+    tags: on every resource, `name=value` separated by commas, or a mapping.
+    deps: a folder to use as the deps layer instead of building it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    stage: str = Field(default="dev", pattern=r"^[a-z][a-z0-9]{0,15}$")
+    offline: bool = False
+    endpoint: str = Field(default="http://127.0.0.1:4566", pattern=r"^https?://[^/]+$")
+    account: str | None = Field(default=None, pattern=r"^\d{12}$")
+    region: str | None = Field(default=None, pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")
+    architecture: Literal["arm64", "x86_64", "host"] = "arm64"
+    python: Literal["3.11", "3.12", "3.13", "3.14"] = "3.13"
+    agents: str = Field(default="agents", pattern=r"^[A-Za-z_][\w.]*(,[A-Za-z_][\w.]*)*$")
+    model: str = ""
+    model_secrets: tuple[str, ...] = ()
+    auth: str = "keys"
+    jwt_issuer: str = ""
+    jwt_audience: str = ""
+    jwks_url: str = ""
+    enhanced_fan_out: bool = False
+    shards: int = Field(default=1, ge=0, le=500)
+    snap_start: bool = False
+    provisioned_concurrency: int = Field(default=0, ge=0, le=1000)
+    provision_agents: bool = False
+    log_retention_days: Literal[1, 3, 5, 7, 14, 30, 60, 90, 180, 365, 731, 1827] = 30
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    roll_over_events: int = Field(default=20_000, ge=50, le=24_000)
+    stream_days: int = Field(default=30, ge=0, le=3650)
+    run_days: int = Field(default=30, ge=1, le=365)
+    child_hours: int = Field(default=168, ge=1, le=8760)
+    api_log_role: bool = True
+    retain: bool = False
+    tags: dict[str, str] = {}
+    deps: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_that_follow(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Defaults that depend on other keys: offline means this machine, production keeps its data."""
+        made = dict(given)
+        made.setdefault("retain", made.get("stage") in PRODUCTION_STAGES)
+        if str(made.get("offline", "")).lower() in ("true", "1", "yes", "on"):
+            local = {"architecture": "host", "python": HOST_PYTHON, "model": "demo"}
+            made = {**local, "account": "000000000000", "region": "us-east-1", "api_log_role": False} | made
+        return made
+
+    @field_validator("model_secrets", mode="before")
+    @classmethod
+    def _words(cls, given: Any) -> Any:
+        return tuple(word.strip() for word in given.split(",") if word.strip()) if isinstance(given, str) else given
+
+    @field_validator("tags", mode="before")
+    @classmethod
+    def _pairs(cls, given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        pairs = [pair.partition("=") for pair in given.split(",") if pair.strip()]
+        if wrong := [name for name, equals, value in pairs if not (name.strip() and equals and value.strip())]:
+            raise ValueError(f"{wrong[0]!r} is not of the form name=value")
+        return {name.strip(): value.strip() for name, _, value in pairs}
+
+    @field_validator("log_retention_days", mode="before")
+    @classmethod
+    def _whole_days(cls, given: Any) -> Any:
+        return int(given) if isinstance(given, str) and given.isdecimal() else given
+
+    @field_validator("auth")
+    @classmethod
+    def _a_mode_that_exists(cls, mode: str) -> str:
+        if (mode := mode.replace(" ", "")) == "jwt,keys":
+            mode = "keys,jwt"
+        if mode not in AUTH_MODES:
+            raise ValueError(f"must be one of {', '.join(map(repr, AUTH_MODES))}")
+        return mode
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if "jwt" in self.auth:
+            for key in ("jwt_issuer", "jwt_audience", "jwks_url"):
+                if not getattr(self, key):
+                    raise ValueError(f"{key}: is needed with auth={self.auth}")
+            # Keys fetched over a plain connection could be anybody's; offline there is nobody else.
+            if not self.jwks_url.startswith("https://") and not self.offline:
+                raise ValueError("jwks_url: must start with https://")
+        if self.snap_start and (self.provisioned_concurrency or self.provision_agents):
+            raise ValueError("snap_start: Lambda does not combine it with provisioned concurrency; choose one")
+        if self.snap_start and self.python == "3.11":
+            raise ValueError("snap_start: Lambda has it for Python 3.12 and later")
+        if self.child_hours > self.run_days * 24:
+            raise ValueError("child_hours: is more than run_days, so that no parent would wait so long")
+        if self.offline and self.enhanced_fan_out:
+            raise ValueError("enhanced_fan_out: the emulator has no stream consumers; leave it out with offline=true")
+        return self
+
+    @property
+    def target_architecture(self) -> Architecture:
+        return HOST_ARCHITECTURE if self.architecture == "host" else self.architecture
+
+
+def read_settings(context: Mapping[str, Any]) -> Settings:
+    """The settings in CDK context; CDK's own keys are left alone. Raises `SettingsError` naming the first wrong key."""
+    given = {key: value for key, value in context.items() if not any(mark in key for mark in _SEPARATORS)}
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(sorted(Settings.model_fields))
+            raise SettingsError(f"context key {first['loc'][0]!r} is unknown; there are {known}") from error
+        message = first["msg"].removeprefix("Value error, ")
+        if not first["loc"]:
+            key, _, problem = message.partition(": ")
+            raise SettingsError(f"context key {key!r}: {problem}") from error
+        name = str(first["loc"][0])
+        raise SettingsError(f"context key {name!r} is {given.get(name)!r}: {message}") from error

@@ -1,0 +1,169 @@
+"""The state machine, in Amazon States Language: how one part of a run goes on from delivery to delivery.
+
+    CallModel ─> Next ─┬─ one call ──────> CallTool  ─┐
+        ▲              ├─ one child ─────> StartRun  ─┤   on a task token
+        │              ├─ several ───────> Calls     ─┤   a Map of both
+        └──────────────┴─ another step ───────────────┘
+                       ├─ finish ────────> FinishRun
+                       └─ rolled over ───> Rolled          the next part has been started
+    whatever fails for good ─────────────> FailRun ─> Failed
+
+Law: what passes from state to state are ids and counters; what they mean lies in the store. A step with one tool costs
+three transitions: CallModel, Next, CallTool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from helix.adapters.aws.overflow import ObjectGoneError
+from helix.core.errors import StoreError, WorkInProgressError
+
+State = dict[str, Any]
+
+INVOKE = "arn:aws:states:::lambda:invoke"
+INVOKE_AND_WAIT = "arn:aws:states:::lambda:invoke.waitForTaskToken"
+
+VERBS = {
+    "CallModel": "call_model",
+    "CallTool": "call_tool",
+    "StartRun": "start_run",
+    "FinishRun": "finish_run",
+    "FailRun": "fail_run",
+}
+"""The places in the definition that hold a function's ARN, and whose."""
+
+TASK_S = {"call_model": 930, "call_tool": 930, "start_run": 90, "finish_run": 90, "fail_run": 90}
+"""One delivery: a little more than the function's own timeout, which then is the one that strikes."""
+
+WORK_IN_PROGRESS = [WorkInProgressError.__name__]
+"""Another delivery of the same work is alive, or died and its time is not over: 15 minutes at most."""
+OVERLOAD = ["Lambda.TooManyRequestsException", "Lambda.ServiceException", "Lambda.SdkClientException"]
+INFRASTRUCTURE = [
+    StoreError.__name__,
+    ObjectGoneError.__name__,  # a state machine knows names, not their tree
+    "Lambda.AWSLambdaException",
+    "Lambda.Unknown",
+    "Runtime.ExitError",
+    "Runtime.OutOfMemory",
+    "Sandbox.Timedout",
+]
+"""Nothing is known of what was done; the next delivery finds out."""
+
+ROUTES = {
+    "call_tool": "CallTool",
+    "start_run": "StartRun",
+    "map": "Calls",
+    "call_model": "CallModel",
+    "finish": "FinishRun",
+    "rolled": "Rolled",
+}
+
+
+def definition(*, run_s: int, child_s: int) -> dict[str, Any]:
+    """The machine, with `${CallModel}` and so on (see `VERBS`) for the functions' ARNs. Times in seconds: of one
+    execution, and of waiting for one sub-agent."""
+    place = {"session_id.$": "$.session_id", "run_id.$": "$.run_id", "part.$": "$.part"}
+    position = {**place, "step.$": "$.step", "events.$": "$.events"}
+    call = {**place, "call.$": "$.call"}
+    again = {"ResultPath": None, "Next": "CallModel"}
+    end = {"ResultPath": None, "End": True}
+    return {
+        "Comment": "One part of a run; written by infra/definition.py",
+        "StartAt": "CallModel",
+        "TimeoutSeconds": run_s,
+        "States": {
+            "CallModel": _task("CallModel", position, {"OutputPath": "$.Payload", "Next": "Next"}),
+            "Next": _choice("$.next", ROUTES),
+            "CallTool": _task("CallTool", call, again),
+            "StartRun": _token_task(call, child_s, again),
+            "Calls": {
+                "Type": "Map",
+                "ItemsPath": "$.calls",
+                "ItemSelector": {**place, "call.$": "$$.Map.Item.Value"},
+                "ItemProcessor": {
+                    "ProcessorConfig": {"Mode": "INLINE"},
+                    "StartAt": "Kind",
+                    "States": {
+                        "Kind": _choice("$.call.kind", {"call_tool": "CallOneTool", "start_run": "StartOneRun"}),
+                        "CallOneTool": _task("CallTool", call, end, caught=False),
+                        "StartOneRun": _token_task(call, child_s, end, caught=False),
+                    },
+                },
+                "Catch": _catch(),
+                **again,
+            },
+            "FinishRun": _task("FinishRun", place, {"OutputPath": "$.Payload", "End": True}),
+            "Rolled": {"Type": "Succeed"},
+            "FailRun": {
+                **_task(
+                    "FailRun", {**place, "error.$": "$.error"}, {"ResultPath": None, "Next": "Failed"}, caught=False
+                ),
+                "Catch": [{"ErrorEquals": ["States.ALL"], "ResultPath": None, "Next": "Failed"}],
+            },
+            "Failed": {"Type": "Fail", "Error": "RunFailed", "Cause": "See the run: its record says what happened."},
+        },
+    }
+
+
+def substitutions(arns: Mapping[str, str]) -> dict[str, str]:
+    """`DefinitionSubstitutions` from verb -> ARN of its alias."""
+    return {name: arns[verb] for name, verb in VERBS.items()}
+
+
+def longest_retries_s() -> int:
+    """How long a task's retries may take, when every delivery and every pause takes all the time it may."""
+    deliveries, waiting = 1, 0
+    for rule in _retry():
+        waiting += rule["MaxAttempts"] * rule["MaxDelaySeconds"]
+        deliveries += rule["MaxAttempts"] if rule["ErrorEquals"] != WORK_IN_PROGRESS else 0  # refused at once
+    return deliveries * max(TASK_S.values()) + waiting
+
+
+def _task(name: str, payload: State, rest: State, *, caught: bool = True) -> State:
+    return {
+        "Type": "Task",
+        "Resource": INVOKE,
+        "Parameters": {"FunctionName": f"${{{name}}}", "Payload": payload},
+        "TimeoutSeconds": TASK_S[VERBS[name]],
+        "Retry": _retry(),
+        **({"Catch": _catch()} if caught else {}),
+        **rest,
+    }
+
+
+def _token_task(call: State, child_s: int, rest: State, *, caught: bool = True) -> State:
+    """Goes on when the child's end answers the token, which `start_run` keeps with the child's session."""
+    payload = {**call, "token.$": "$$.Task.Token"}
+    return _task("StartRun", payload, rest, caught=caught) | {"Resource": INVOKE_AND_WAIT, "TimeoutSeconds": child_s}
+
+
+def _choice(variable: str, routes: Mapping[str, str]) -> State:
+    """No default: an answer that is not listed fails the execution, and its status event reaches `fail_run`."""
+    rules = [{"Variable": variable, "StringEquals": word, "Next": state} for word, state in routes.items()]
+    return {"Type": "Choice", "Choices": rules}
+
+
+def _retry() -> list[State]:
+    return [
+        # With full jitter a delay is half of its limit on average: 250 of them are 20 minutes, and hardly ever below 16.
+        _rule(WORK_IN_PROGRESS, interval=1, rate=1.5, longest=10, attempts=250),
+        _rule(OVERLOAD, interval=1, rate=2, longest=60, attempts=20),
+        _rule(INFRASTRUCTURE, interval=1, rate=2, longest=30, attempts=6),
+    ]
+
+
+def _rule(errors: list[str], *, interval: int, rate: float, longest: int, attempts: int) -> State:
+    return {
+        "ErrorEquals": errors,
+        "IntervalSeconds": interval,
+        "BackoffRate": rate,
+        "MaxDelaySeconds": longest,
+        "MaxAttempts": attempts,
+        "JitterStrategy": "FULL",
+    }
+
+
+def _catch() -> list[State]:
+    return [{"ErrorEquals": ["States.ALL"], "ResultPath": "$.error", "Next": "FailRun"}]

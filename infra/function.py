@@ -1,0 +1,120 @@
+"""One Lambda function: role, log group, code, version, alias.
+
+Law: a verb's folder is its code, the alias `live` is what others call, and its role holds what the `grant_*` of other
+constructs put into it, beside writing its own log: nothing is inherited, nothing is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aws_cdk import Duration
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from constructs import Construct
+
+from helix.core.resources import DEFAULT_PROFILE
+from helix.runtime import cloud_settings as variables
+from infra.config import Settings
+from infra.keys import Keys
+from infra.layers import ROOT, RUNTIMES, Layers
+from infra.logs import log_group
+from infra.nag import explain
+from infra.names import ALIAS, Names
+
+SERVICE_NAME = "POWERTOOLS_SERVICE_NAME"
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """timeout_s: Lambda's own limit is 900. memory_mb: processor time grows with it, a whole core at 1,769."""
+
+    timeout_s: int
+    memory_mb: int = 512
+
+
+SIZES: Mapping[str, Size] = {
+    "call_model": Size(900, 1024),
+    "call_tool": Size(900),
+    "start_run": Size(60),
+    "finish_run": Size(60),
+    "fail_run": Size(60),
+    "sweep": Size(60),
+    "project_stream": Size(60),
+    # API Gateway waits 29 s for an integration, and no longer.
+    "ws_authorize": Size(29),
+    "ws_connect": Size(29),
+    "ws_disconnect": Size(29),
+    "ws_message": Size(29),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """What every function of a stage is made with."""
+
+    settings: Settings
+    names: Names
+    keys: Keys
+    layers: Layers
+    environment: Mapping[str, str]
+
+
+class Function(Construct):
+    """One verb. `memory_mb` replaces the verb's own where it is more; `live` is the alias."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        verb: str,
+        kit: Kit,
+        profile: str = DEFAULT_PROFILE,
+        memory_mb: int = 0,
+        provisioned_concurrency: int = 0,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        settings, size, name = kit.settings, SIZES[verb], kit.names.function(verb, profile)
+        arm = settings.target_architecture == "arm64"
+        snap_start = settings.snap_start and verb == "call_model"
+        self.verb = verb
+        self.role = iam.Role(
+            self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), description=f"What {name} may do"
+        )
+        group = log_group(self, "Logs", f"/aws/lambda/{name}", settings=settings, keys=kit.keys)
+        group.grant_write(self.role)
+        self.function = lambda_.Function(
+            self,
+            "Function",
+            function_name=name,
+            description=f"Helix {verb}" if profile == DEFAULT_PROFILE else f"Helix {verb}, for agent {profile}",
+            runtime=RUNTIMES[settings.python],
+            architecture=lambda_.Architecture.ARM_64 if arm else lambda_.Architecture.X86_64,
+            handler="handler.handler",
+            code=lambda_.Code.from_asset(str(ROOT / "functions" / verb), exclude=["__pycache__", "*.pyc"]),
+            layers=kit.layers.all,
+            role=self.role,
+            log_group=group,
+            timeout=Duration.seconds(size.timeout_s),
+            memory_size=max(memory_mb, size.memory_mb),
+            environment={**kit.environment, **_own_environment(verb, settings), SERVICE_NAME: verb},
+            snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if snap_start else None,
+        )
+        built_for = f"Layers and tests are made for Python {settings.python}; the context key `python` chooses."
+        explain(self.function, "L1", built_for)
+        self.live = lambda_.Alias(
+            self,
+            "Live",
+            alias_name=ALIAS,
+            version=self.function.current_version,
+            provisioned_concurrent_executions=provisioned_concurrency or None,
+        )
+
+
+def _own_environment(verb: str, settings: Settings) -> dict[str, str]:
+    """What only this verb is told: none other may read the models' secrets."""
+    if verb != "call_model" or not settings.model_secrets:
+        return {}
+    return {variables.MODEL_SECRETS: ",".join(settings.model_secrets)}

@@ -1,0 +1,114 @@
+"""The functions that a stage has once, and the rights of every verb.
+
+Law: this is the only place where a function gets a right, besides its own log. A test holds every role against a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import aws_iam as iam
+from constructs import Construct
+
+from infra.executions import Executions
+from infra.function import SIZES, Function, Kit
+from infra.profile import PROFILE_VERBS, construct_name
+from infra.sockets import Sockets
+from infra.storage import Storage
+from infra.streaming import Streaming
+
+SHARED_VERBS = tuple(verb for verb in SIZES if verb not in PROFILE_VERBS)
+
+
+class Rights:
+    """`grant(function)` gives a function what its verb needs."""
+
+    def __init__(
+        self,
+        *,
+        storage: Storage,
+        streaming: Streaming,
+        executions: Executions,
+        sockets: Sockets,
+        model_secrets: Sequence[str] = (),
+    ) -> None:
+        self._storage, self._streaming, self._executions, self._sockets = storage, streaming, executions, sockets
+        self._model_secrets = list(model_secrets)
+
+    def grant(self, function: Function) -> None:
+        getattr(self, f"_{function.verb}")(function.role)
+
+    def _call_model(self, role: iam.Role) -> None:
+        self._step(role)
+        self._storage.grant_read_write(role, "control")
+        self._executions.grant_start(role)
+        if self._model_secrets:
+            iam.Grant.add_to_principal(
+                grantee=role, actions=["secretsmanager:GetSecretValue"], resource_arns=self._model_secrets
+            )
+
+    def _call_tool(self, role: iam.Role) -> None:
+        self._step(role)
+
+    def _start_run(self, role: iam.Role) -> None:
+        self._end(role)
+
+    def _finish_run(self, role: iam.Role) -> None:
+        self._end(role)
+
+    def _fail_run(self, role: iam.Role) -> None:
+        self._end(role)
+
+    def _sweep(self, role: iam.Role) -> None:
+        self._end(role)
+        self._executions.grant_describe(role)
+        self._executions.grant_stop(role)
+
+    def _project_stream(self, role: iam.Role) -> None:
+        self._storage.grant_read_write(role, "streams")
+        self._storage.grant_overflow(role)
+        self._sockets.grant_manage(role)
+        # Reading the chunks, and setting some aside: see Streaming.feed.
+
+    def _ws_authorize(self, role: iam.Role) -> None:
+        self._storage.grant_read(role, "control")
+
+    def _ws_connect(self, role: iam.Role) -> None:
+        self._storage.grant_put(role, "streams")
+
+    def _ws_disconnect(self, role: iam.Role) -> None:
+        self._storage.grant_read_write(role, "streams")
+
+    def _ws_message(self, role: iam.Role) -> None:
+        self._storage.grant_read_write(role, "sessions", "streams", "control")
+        self._storage.grant_overflow(role)
+        self._streaming.grant_put(role)
+        self._executions.grant_start(role)
+        self._executions.grant_wake(role)
+        self._executions.grant_describe(role)
+        self._executions.grant_stop(role)
+        self._sockets.grant_manage(role)
+
+    def _step(self, role: iam.Role) -> None:
+        """What it takes to do a part of a step: the session, its streams' log, and to write chunks."""
+        self._storage.grant_read_write(role, "sessions")
+        self._storage.grant_read(role, "streams")
+        self._storage.grant_overflow(role)
+        self._streaming.grant_put(role)
+
+    def _end(self, role: iam.Role) -> None:
+        """What it takes to begin or end a run: budgets and slots, whoever waits in line, and the parent that waits."""
+        self._step(role)
+        self._storage.grant_read_write(role, "control")
+        self._executions.grant_start(role)
+        self._executions.grant_wake(role)
+
+
+class Functions(Construct):
+    """`by_verb`: every function but those of the profiles."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, kit: Kit, rights: Rights) -> None:
+        super().__init__(scope, construct_id)
+        self.by_verb = {verb: Function(self, construct_name(verb), verb=verb, kit=kit) for verb in SHARED_VERBS}
+        for function in self.by_verb.values():
+            rights.grant(function)

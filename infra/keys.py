@@ -1,0 +1,65 @@
+"""One customer-managed key for a stage: tables, bucket, chunk stream, logs, alarm topic.
+
+Law: services use the key on behalf of whoever may use the resource; a role holds the key through those services only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import ArnFormat, RemovalPolicy, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from constructs import Construct
+
+from infra.names import Names
+
+READ_KEY = ("kms:Decrypt", "kms:DescribeKey")
+WRITE_KEY = (*READ_KEY, "kms:Encrypt", "kms:GenerateDataKey", "kms:ReEncryptFrom", "kms:ReEncryptTo")
+
+
+class Keys(Construct):
+    def __init__(self, scope: Construct, construct_id: str, *, names: Names, removal: RemovalPolicy) -> None:
+        super().__init__(scope, construct_id)
+        self.key = kms.Key(
+            self,
+            "Key",
+            alias=f"alias/{names.prefix}",
+            description=f"Helix, stage {names.stage}: tables, bucket, chunks and logs",
+            enable_key_rotation=True,
+            removal_policy=removal,
+        )
+        stack = Stack.of(self)
+        self._admit(
+            iam.ServicePrincipal(f"logs.{stack.region}.amazonaws.com"),
+            {
+                "ArnLike": {
+                    "kms:EncryptionContext:aws:logs:arn": stack.format_arn(
+                        service="logs",
+                        resource="log-group",
+                        resource_name="*",
+                        arn_format=ArnFormat.COLON_RESOURCE_NAME,
+                    )
+                }
+            },
+        )
+        # Without it CloudWatch cannot publish an alarm to the encrypted topic, and says so nowhere.
+        self._admit(
+            iam.ServicePrincipal("cloudwatch.amazonaws.com"), {"StringEquals": {"aws:SourceAccount": stack.account}}
+        )
+
+    def _admit(self, service: iam.ServicePrincipal, conditions: dict[str, object]) -> None:
+        actions = ["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"]
+        self.key.add_to_resource_policy(
+            iam.PolicyStatement(actions=actions, principals=[service], resources=["*"], conditions=conditions)
+        )
+
+    def grant_use(self, grantee: iam.IGrantable, *, services: Sequence[str], actions: Sequence[str]) -> None:
+        """Let `grantee` use the key through `services` ("dynamodb", "s3", "kinesis") of this region."""
+        region = Stack.of(self).region
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=list(actions),
+            resource_arns=[self.key.key_arn],
+            conditions={"StringEquals": {"kms:ViaService": [f"{name}.{region}.amazonaws.com" for name in services]}},
+        )

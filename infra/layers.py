@@ -1,0 +1,52 @@
+"""The three zip layers: `core` (Helix), `agents` (what the deployment runs), `deps` (third-party packages).
+
+Law: a layer's content decides its name, so what did not change is neither built, copied nor uploaded again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aws_cdk import aws_lambda as lambda_
+from constructs import Construct
+
+from infra.build import ROOT, deps_layer, source_layer
+from infra.config import Settings
+
+__all__ = ["ROOT", "RUNTIMES", "Layers"]
+
+RUNTIMES = {
+    "3.11": lambda_.Runtime.PYTHON_3_11,
+    "3.12": lambda_.Runtime.PYTHON_3_12,
+    "3.13": lambda_.Runtime.PYTHON_3_13,
+    "3.14": lambda_.Runtime.PYTHON_3_14,
+}
+
+
+class Layers(Construct):
+    """`all` is what every function gets, in the order of the search path."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, settings: Settings) -> None:
+        super().__init__(scope, construct_id)
+        self._settings = settings
+        self.all = [
+            self._layer("Core", source_layer("core", settings.python)),
+            self._layer("Agents", source_layer("agents", settings.python)),
+        ]
+        # The emulator's workers run under the interpreter that runs the emulator, with the packages that it has.
+        if settings.deps:
+            self.all.append(self._layer("Deps", Path(settings.deps)))
+        elif not settings.offline:
+            self.all.append(self._layer("Deps", deps_layer(settings.target_architecture, settings.python)))
+
+    def _layer(self, construct_id: str, folder: Path) -> lambda_.LayerVersion:
+        settings = self._settings
+        arm = settings.target_architecture == "arm64"
+        return lambda_.LayerVersion(
+            self,
+            construct_id,
+            code=lambda_.Code.from_asset(str(folder)),
+            description=f"Helix {settings.stage}: {construct_id.lower()}",
+            compatible_runtimes=[RUNTIMES[settings.python]],
+            compatible_architectures=[lambda_.Architecture.ARM_64 if arm else lambda_.Architecture.X86_64],
+        )

@@ -1,0 +1,37 @@
+"""Log groups: named, encrypted with the stage's key, and kept no longer than was chosen."""
+
+from __future__ import annotations
+
+from aws_cdk import RemovalPolicy
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from infra.config import Settings
+from infra.keys import Keys
+
+_RETENTION = {
+    1: logs.RetentionDays.ONE_DAY,
+    3: logs.RetentionDays.THREE_DAYS,
+    5: logs.RetentionDays.FIVE_DAYS,
+    7: logs.RetentionDays.ONE_WEEK,
+    14: logs.RetentionDays.TWO_WEEKS,
+    30: logs.RetentionDays.ONE_MONTH,
+    60: logs.RetentionDays.TWO_MONTHS,
+    90: logs.RetentionDays.THREE_MONTHS,
+    180: logs.RetentionDays.SIX_MONTHS,
+    365: logs.RetentionDays.ONE_YEAR,
+    731: logs.RetentionDays.TWO_YEARS,
+    1827: logs.RetentionDays.FIVE_YEARS,
+}
+
+
+def log_group(scope: Construct, construct_id: str, name: str, *, settings: Settings, keys: Keys) -> logs.LogGroup:
+    """Logs are not the record of anything: they go with the stack, whatever happens to the data."""
+    return logs.LogGroup(
+        scope,
+        construct_id,
+        log_group_name=name,
+        retention=_RETENTION[settings.log_retention_days],
+        encryption_key=keys.key,
+        removal_policy=RemovalPolicy.DESTROY,
+    )

@@ -1,0 +1,58 @@
+"""One state machine: definition, role, log of errors.
+
+Law: its role invokes the aliases that the definition names, and nothing else; its log holds no execution data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
+
+from infra.definition import definition, substitutions
+from infra.function import Function, Kit
+from infra.logs import log_group
+from infra.nag import explain
+
+HOUR_S = 3600
+
+
+class Machine(Construct):
+    """`functions`: by verb, everything that `definition.VERBS` names."""
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, kit: Kit, profile: str, functions: Mapping[str, Function]
+    ) -> None:
+        super().__init__(scope, construct_id)
+        settings, name = kit.settings, kit.names.machine(profile)
+        places = substitutions({verb: function.live.function_arn for verb, function in functions.items()})
+        role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal("states.amazonaws.com"),
+            description=f"What state machine {name} may do",
+        )
+        role.add_to_policy(
+            iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=list(dict.fromkeys(places.values())))
+        )
+        asl = definition(run_s=settings.run_days * 24 * HOUR_S, child_s=settings.child_hours * HOUR_S)
+        # vendedlogs: other names fill up the account's one resource policy for logs, which is limited to 5,120 characters.
+        group = log_group(self, "Logs", f"/aws/vendedlogs/states/{name}", settings=settings, keys=kit.keys)
+        self.machine = sfn.StateMachine(
+            self,
+            "Machine",
+            state_machine_name=name,
+            state_machine_type=sfn.StateMachineType.STANDARD,
+            definition_body=sfn.DefinitionBody.from_string(json.dumps(asl, separators=(",", ":"))),
+            definition_substitutions=places,
+            role=role,
+            tracing_enabled=True,
+            logs=sfn.LogOptions(destination=group, level=sfn.LogLevel.ERROR, include_execution_data=False),
+        )
+        why = "Delivering logs and traces knows no resources: that is how Step Functions and X-Ray are granted."
+        explain(role, "IAM5[Resource::*]", why)
+        why = "Errors only, without data: each step's history is in Step Functions, and costs as much again as a log."
+        explain(self.machine, "SF1", why)

@@ -1,0 +1,51 @@
+"""cdk-nag's AwsSolutions rules, and the exceptions to them.
+
+Law: an exception names one finding on one construct and says why; what nobody explained stops the synthesis.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aws_cdk import Acknowledgment, App, Names, Stack, Validations
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from cdk_nag import AwsSolutionsChecks
+from constructs import IConstruct
+
+
+def check(app: App) -> None:
+    """Have every template of `app` checked when it is synthesised."""
+    Validations.of(app).add_plugins(AwsSolutionsChecks(app, write_suppressions_to_cloud_formation=True))
+
+
+def explain(construct: IConstruct, finding: str, reason: str) -> None:
+    """Accept `finding` ("S1", or "IAM5[Resource::*]") on `construct` and what is under it, for `reason`."""
+    Validations.of(construct).acknowledge(Acknowledgment(id=f"AwsSolutions-{finding}", reason=reason))
+
+
+def explain_objects(grantee: iam.IGrantable, bucket: s3.Bucket, objects: str, reason: str) -> None:
+    """Accept the wildcard in `objects`, a pattern of keys in `bucket`. A nested stack knows the bucket by a parameter."""
+    role, owner = grantee.grant_principal, bucket.node.default_child
+    same = Stack.of(role).node.path == Stack.of(bucket).node.path
+    place = f"{Stack.of(bucket).get_logical_id(owner)}." if same else f"referenceto{Names.node_unique_id(owner.node)}"
+    explain(role, f"IAM5[Resource::<{place}Arn>/{objects}]", reason)
+
+
+def explain_resource(grantee: iam.IGrantable, arn: str, reason: str) -> None:
+    """Accept the wildcard in `arn`, which is made of names and pseudo parameters."""
+    role = grantee.grant_principal
+    explain(role, f"IAM5[Resource::{_spelled(Stack.of(role).resolve(arn))}]", reason)
+
+
+def _spelled(resolved: Any) -> str:
+    """An ARN as cdk-nag writes it: a reference is `<Name>`."""
+    match resolved:
+        case str():
+            return resolved
+        case {"Fn::Join": [_, parts]}:
+            return "".join(map(_spelled, parts))
+        case {"Ref": name}:
+            return f"<{name}>"
+        case _:
+            raise TypeError(f"cdk-nag's spelling of {resolved!r} is not known here")

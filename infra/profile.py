@@ -1,0 +1,94 @@
+"""A resource profile: the functions that execute its agents, and the state machine that calls them.
+
+Law: agents that ask for nothing share the profile `default`; an agent that asks has a profile of its own, in a nested
+stack, with the memory and the processor it asked for, and the same rights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from aws_cdk import NestedStack
+from constructs import Construct
+
+from helix.core.resources import ResourceConfig
+from infra.function import Function, Kit
+from infra.machine import Machine
+
+PROFILE_VERBS = ("call_model", "call_tool")
+MEMORY_PER_CORE_MB = 1769
+MEMORY_LIMITS_MB = (128, 10_240)
+
+Grant = Callable[[Function], None]
+"""Gives a function the rights of its verb."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """memory_mb: 0 leaves each verb its own size."""
+
+    name: str
+    memory_mb: int = 0
+    provisioned_concurrency: int = 0
+
+    @classmethod
+    def of(cls, name: str, resources: ResourceConfig, *, provision: bool) -> Profile:
+        """An agent's own. Lambda gives processors with memory, so the larger of both wishes counts."""
+        wished = max(resources.memory_limit_mb or 0, round((resources.cpu_limit or 0) * MEMORY_PER_CORE_MB))
+        least, most = MEMORY_LIMITS_MB
+        memory = min(max(wished, least), most) if wished else 0
+        return cls(name, memory, resources.min_instances if provision else 0)
+
+
+class ProfileFunctions(Construct):
+    """`shared`: the functions of the whole stage, which every machine calls too."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        profile: Profile,
+        kit: Kit,
+        grant: Grant,
+        shared: Mapping[str, Function],
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.functions = {
+            verb: Function(
+                self,
+                construct_name(verb),
+                verb=verb,
+                kit=kit,
+                profile=profile.name,
+                memory_mb=profile.memory_mb,
+                provisioned_concurrency=profile.provisioned_concurrency if verb == "call_model" else 0,
+            )
+            for verb in PROFILE_VERBS
+        }
+        for function in self.functions.values():
+            grant(function)
+        self.machine = Machine(self, "Machine", kit=kit, profile=profile.name, functions={**shared, **self.functions})
+
+
+class ProfileStack(NestedStack):
+    """The profile of one agent, apart: agents come and go without touching the rest, or its 500 resources."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        profile: Profile,
+        kit: Kit,
+        grant: Grant,
+        shared: Mapping[str, Function],
+    ) -> None:
+        super().__init__(scope, construct_id, description=f"Helix, stage {kit.settings.stage}: agent {profile.name}")
+        ProfileFunctions(self, "Profile", profile=profile, kit=kit, grant=grant, shared=shared)
+
+
+def construct_name(verb: str) -> str:
+    """`call_model` -> `CallModel`: what a verb is called in templates and state machines."""
+    return "".join(word.capitalize() for word in verb.split("_"))

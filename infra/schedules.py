@@ -1,0 +1,81 @@
+"""What starts functions by itself: the minute, and executions that ended badly.
+
+Law: events are best effort and may come twice; `sweep` finds what they miss. An event that could not be delivered is kept
+and raises an alarm; nothing waits for it.
+"""
+
+from __future__ import annotations
+
+from aws_cdk import Duration
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_lambda_destinations as destinations
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from infra.executions import Executions
+from infra.function import Function
+from infra.nag import explain
+from infra.names import Names
+
+ENDED_BADLY = ["FAILED", "TIMED_OUT", "ABORTED"]
+SWEEP_EVERY = Duration.minutes(1)
+KEPT = Duration.days(14)
+
+
+class Schedules(Construct):
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        names: Names,
+        executions: Executions,
+        sweep: Function,
+        fail_run: Function,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.undelivered = sqs.Queue(
+            self,
+            "Undelivered",
+            queue_name=names.of("undelivered"),
+            # Not the stage's key: EventBridge would need a right on it that any rule of the account could then use.
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=KEPT,
+        )
+        explain(self.undelivered, "SQS3", "It is where dead letters go; an alarm watches it.")
+        events.Rule(
+            self,
+            "Sweep",
+            rule_name=names.of("sweep"),
+            description="Find what crashes and lost events left",
+            schedule=events.Schedule.rate(SWEEP_EVERY),
+            targets=[targets.LambdaFunction(sweep.live, retry_attempts=0, max_event_age=SWEEP_EVERY)],
+        )
+        # The next minute brings the next sweep; a failed one is not worth a second try.
+        sweep.live.configure_async_invoke(retry_attempts=0, max_event_age=SWEEP_EVERY)
+        events.Rule(
+            self,
+            "Ended",
+            rule_name=names.of("ended"),
+            description="Executions that ended without ending their run",
+            event_pattern=events.EventPattern(
+                source=["aws.states"],
+                detail_type=["Step Functions Execution Status Change"],
+                detail={"status": ENDED_BADLY, "stateMachineArn": [{"prefix": executions.prefix}]},
+            ),
+            targets=[
+                targets.LambdaFunction(
+                    fail_run.live,
+                    dead_letter_queue=self.undelivered,
+                    retry_attempts=20,
+                    max_event_age=Duration.hours(1),
+                )
+            ],
+        )
+        fail_run.live.configure_async_invoke(
+            retry_attempts=2,
+            max_event_age=Duration.hours(1),
+            on_failure=destinations.SqsDestination(self.undelivered),
+        )

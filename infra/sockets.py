@@ -1,0 +1,187 @@
+"""The WebSocket API: an authoriser on $connect, a function for each route, access logs, throttling.
+
+Law: who is let in is decided once, on $connect; the principal then lies in the connection's row, and every action and every
+post looks there. Credentials are taken from headers, never from the URL, which is logged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from aws_cdk import Aws, CfnParameter, Fn, RemovalPolicy, Stack
+from aws_cdk import aws_apigateway as apigateway
+from aws_cdk import aws_apigatewayv2 as apigatewayv2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from constructs import Construct
+
+from infra.config import Settings
+from infra.function import Function
+from infra.keys import Keys
+from infra.logs import log_group
+from infra.nag import explain, explain_resource
+from infra.names import Names
+
+ROUTES = {"$connect": "ws_connect", "$disconnect": "ws_disconnect", "$default": "ws_message"}
+AUTHORIZER = "ws_authorize"
+RATE, BURST = 500, 1000
+"""Messages a second, over all connections of the stage."""
+EMULATED = "/_aws/execute-api"
+"""Where the emulator keeps the APIs, under its own endpoint."""
+_LOGGED = {
+    "connection": "$context.connectionId",
+    "event": "$context.eventType",
+    "route": "$context.routeKey",
+    "status": "$context.status",
+    "error": "$context.error.message",
+    "integration": "$context.integrationErrorMessage",
+    "request": "$context.requestId",
+    "time": "$context.requestTime",
+}
+"""No addresses, no headers, no content."""
+
+
+class Sockets(Construct):
+    def __init__(self, scope: Construct, construct_id: str, *, settings: Settings, names: Names, keys: Keys) -> None:
+        super().__init__(scope, construct_id)
+        self._stage_name = names.stage
+        self._endpoint = (
+            CfnParameter(
+                Stack.of(self), "Endpoint", default=settings.endpoint, description="Where the emulator answers"
+            )
+            if settings.offline
+            else None
+        )
+        self.api = apigatewayv2.CfnApi(
+            self,
+            "Api",
+            name=names.of("sockets"),
+            protocol_type="WEBSOCKET",
+            route_selection_expression="$request.body.action",
+            description=f"Helix, stage {names.stage}: runs, streams and sessions",
+        )
+        group = log_group(self, "AccessLogs", f"/aws/apigateway/{names.of('sockets')}", settings=settings, keys=keys)
+        self.stage = apigatewayv2.CfnStage(
+            self,
+            "Stage",
+            api_id=self.api.ref,
+            stage_name=self._stage_name,
+            auto_deploy=True,
+            access_log_settings=apigatewayv2.CfnStage.AccessLogSettingsProperty(
+                destination_arn=group.log_group_arn, format=json.dumps(_LOGGED, separators=(",", ":"))
+            ),
+            default_route_settings=apigatewayv2.CfnStage.RouteSettingsProperty(
+                throttling_rate_limit=RATE, throttling_burst_limit=BURST, detailed_metrics_enabled=True
+            ),
+        )
+        if settings.api_log_role:
+            self.stage.node.add_dependency(self._account_log_role())
+
+    @property
+    def management_url(self) -> str:
+        """Where functions post to connections."""
+        if self._endpoint is not None:
+            return f"{self._endpoint.value_as_string}{EMULATED}/{self.api.ref}/{self._stage_name}"
+        return f"https://{self._host}/{self._stage_name}"
+
+    @property
+    def url(self) -> str:
+        """Where clients connect."""
+        if self._endpoint is not None:
+            host = Fn.select(1, Fn.split("://", self._endpoint.value_as_string))
+            return f"ws://{host}{EMULATED}/{self.api.ref}/{self._stage_name}"
+        return f"wss://{self._host}/{self._stage_name}"
+
+    def grant_manage(self, grantee: iam.IGrantable) -> None:
+        """Post to connections, and close them."""
+        arns = [self._arn(f"{self._stage_name}/{verb}/@connections/*") for verb in ("POST", "DELETE")]
+        iam.Grant.add_to_principal(grantee=grantee, actions=["execute-api:ManageConnections"], resource_arns=arns)
+        for arn in arns:
+            explain_resource(grantee, arn, "Connections are named by API Gateway as they open.")
+
+    def serve(self, functions: Mapping[str, Function]) -> None:
+        """Connect the routes and the authoriser to the functions, by verb."""
+        authorizer = apigatewayv2.CfnAuthorizer(
+            self,
+            "Authorizer",
+            api_id=self.api.ref,
+            name=AUTHORIZER,
+            authorizer_type="REQUEST",
+            authorizer_uri=self._invocation(functions[AUTHORIZER]),
+            # No identity source: API Gateway refuses a request that lacks any of those named, and a client sends its
+            # credentials either in Authorization or, from a browser, in Sec-WebSocket-Protocol.
+        )
+        self._admit(functions[AUTHORIZER], f"authorizers/{authorizer.ref}")
+        routes = [self._route(key, functions[verb], authorizer) for key, verb in ROUTES.items()]
+        for route in routes:
+            self.stage.add_resource_dependency(route)
+
+    def _route(self, key: str, function: Function, authorizer: apigatewayv2.CfnAuthorizer) -> apigatewayv2.CfnRoute:
+        name = key.removeprefix("$").capitalize()
+        integration = apigatewayv2.CfnIntegration(
+            self,
+            f"{name}Integration",
+            api_id=self.api.ref,
+            integration_type="AWS_PROXY",
+            integration_uri=self._invocation(function),
+        )
+        self._admit(function, f"{self._stage_name}/{key}")
+        connects = key == "$connect"
+        route = apigatewayv2.CfnRoute(
+            self,
+            f"{name}Route",
+            api_id=self.api.ref,
+            route_key=key,
+            authorization_type="CUSTOM" if connects else "NONE",
+            authorizer_id=authorizer.ref if connects else None,
+            target=f"integrations/{integration.ref}",
+        )
+        if not connects:
+            why = (
+                "API Gateway authorises a WebSocket on $connect only; ws_message checks the connection's row each time."
+            )
+            explain(route, "APIG4", why)
+        return route
+
+    def _admit(self, function: Function, path: str) -> None:
+        """Let API Gateway invoke `function` for one route, or as the authoriser, of this API only."""
+        lambda_.CfnPermission(
+            self,
+            f"Invoke{function.node.id}",
+            action="lambda:InvokeFunction",
+            function_name=function.live.function_arn,
+            principal="apigateway.amazonaws.com",
+            source_arn=self._arn(path),
+        )
+
+    def _invocation(self, function: Function) -> str:
+        stack = Stack.of(self)
+        arn = f"arn:{Aws.PARTITION}:apigateway:{stack.region}:lambda:path/2015-03-31/functions"
+        return f"{arn}/{function.live.function_arn}/invocations"
+
+    @property
+    def _host(self) -> str:
+        stack = Stack.of(self)
+        return f"{self.api.ref}.execute-api.{stack.region}.{stack.url_suffix}"
+
+    def _arn(self, path: str) -> str:
+        arn: str = Stack.of(self).format_arn(service="execute-api", resource=self.api.ref, resource_name=path)
+        return arn
+
+    def _account_log_role(self) -> apigateway.CfnAccount:
+        """API Gateway writes logs by a role that the account has once; it outlives the stack, for whoever else uses it."""
+        role = iam.Role(
+            self,
+            "LogRole",
+            assumed_by=iam.ServicePrincipal("apigateway.amazonaws.com"),
+            managed_policies=[
+                iam.ManagedPolicy.from_aws_managed_policy_name("service-role/AmazonAPIGatewayPushToCloudWatchLogs")
+            ],
+        )
+        role.apply_removal_policy(RemovalPolicy.RETAIN)
+        policy = "arn:<AWS::Partition>:iam::aws:policy/service-role/AmazonAPIGatewayPushToCloudWatchLogs"
+        explain(role, f"IAM4[Policy::{policy}]", "AWS keeps this policy for exactly this role of the account.")
+        account = apigateway.CfnAccount(self, "Account", cloud_watch_role_arn=role.role_arn)
+        account.apply_removal_policy(RemovalPolicy.RETAIN)
+        return account

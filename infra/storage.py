@@ -1,0 +1,130 @@
+"""Where everything durable lies: three tables, and a bucket for what exceeds an item.
+
+Law: encrypted with the stage's key, point-in-time recovery on, paid per request; a grant names the actions that the state
+store really calls (a transaction is authorised as the writes and checks in it), and none of them scans.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from infra.keys import READ_KEY, WRITE_KEY, Keys
+from infra.nag import explain, explain_objects
+from infra.names import Names
+
+TableName = Literal["sessions", "streams", "control"]
+TABLES: tuple[TableName, ...] = ("sessions", "streams", "control")
+TTL_ATTRIBUTE = "ttl"
+READ_ROWS = ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query")
+WRITE_ROWS = ("dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:ConditionCheckItem")
+READ_OBJECTS = ("s3:GetObject",)
+WRITE_OBJECTS = ("s3:PutObject", "s3:DeleteObject")
+OVERFLOW = "overflow/"
+FAILED = "failed/"
+"""Where project_stream puts records that nobody can read."""
+GIVEN_UP = "aws/lambda/"
+"""Where Lambda puts records that project_stream could not get done; the prefix is Lambda's own."""
+KEPT_DAYS = 14
+"""How long both lie there for whoever wants to know why."""
+
+
+class Storage(Construct):
+    def __init__(
+        self, scope: Construct, construct_id: str, *, names: Names, keys: Keys, removal: RemovalPolicy
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self._keys = keys
+        self.tables = {table: self._table(table, names, removal) for table in TABLES}
+        self.bucket = self._bucket(removal)
+
+    def grant_read(self, grantee: iam.IGrantable, *tables: TableName) -> None:
+        self._grant(grantee, READ_ROWS, tables)
+        self._keys.grant_use(grantee, services=["dynamodb"], actions=READ_KEY)
+
+    def grant_put(self, grantee: iam.IGrantable, *tables: TableName) -> None:
+        """Add rows, without looking at any."""
+        self._grant(grantee, ("dynamodb:PutItem",), tables)
+        self._keys.grant_use(grantee, services=["dynamodb"], actions=WRITE_KEY)
+
+    def grant_read_write(self, grantee: iam.IGrantable, *tables: TableName) -> None:
+        self._grant(grantee, (*READ_ROWS, *WRITE_ROWS), tables)
+        self._keys.grant_use(grantee, services=["dynamodb"], actions=WRITE_KEY)
+
+    def grant_overflow(self, grantee: iam.IGrantable) -> None:
+        """Objects that rows and chunks point to: read, write, delete."""
+        self._grant_objects(
+            grantee,
+            (*READ_OBJECTS, *WRITE_OBJECTS),
+            OVERFLOW,
+            "The objects of all sessions lie under one prefix; which of them a row names is data.",
+        )
+        # Without it S3 answers "denied" instead of "not there".
+        self._grant_list(grantee)
+
+    def grant_set_aside(self, grantee: iam.IGrantable) -> None:
+        """Put records aside that cannot be read, or, in Lambda's name, that could not be processed."""
+        self._grant_list(grantee)
+        self._grant_objects(grantee, ("s3:PutObject",), FAILED, "Objects are named by stream and position.")
+        why = "Lambda names the objects of a failure destination by event source, shard and time."
+        self._grant_objects(grantee, ("s3:PutObject",), GIVEN_UP, why)
+
+    def _grant_list(self, grantee: iam.IGrantable) -> None:
+        iam.Grant.add_to_principal(grantee=grantee, actions=["s3:ListBucket"], resource_arns=[self.bucket.bucket_arn])
+
+    def _grant_objects(self, grantee: iam.IGrantable, actions: tuple[str, ...], prefix: str, why: str) -> None:
+        arn = self.bucket.arn_for_objects(f"{prefix}*")
+        iam.Grant.add_to_principal(grantee=grantee, actions=list(actions), resource_arns=[arn])
+        self._keys.grant_use(grantee, services=["s3"], actions=("kms:Decrypt", "kms:GenerateDataKey"))
+        explain_objects(grantee, self.bucket, f"{prefix}*", why)
+
+    def _grant(self, grantee: iam.IGrantable, actions: tuple[str, ...], tables: tuple[TableName, ...]) -> None:
+        arns = [self.tables[table].table_arn for table in tables]
+        iam.Grant.add_to_principal(grantee=grantee, actions=list(actions), resource_arns=arns)
+
+    def _table(self, table: TableName, names: Names, removal: RemovalPolicy) -> dynamodb.Table:
+        text = dynamodb.AttributeType.STRING
+        return dynamodb.Table(
+            self,
+            table.capitalize(),
+            table_name=names.of(table),
+            partition_key=dynamodb.Attribute(name="pk", type=text),
+            sort_key=dynamodb.Attribute(name="sk", type=text),
+            billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
+            encryption=dynamodb.TableEncryption.CUSTOMER_MANAGED,
+            encryption_key=self._keys.key,
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            time_to_live_attribute=TTL_ATTRIBUTE,
+            removal_policy=removal,
+            deletion_protection=removal is RemovalPolicy.RETAIN,
+        )
+
+    def _bucket(self, removal: RemovalPolicy) -> s3.Bucket:
+        bucket = s3.Bucket(
+            self,
+            "Bucket",
+            encryption=s3.BucketEncryption.KMS,
+            encryption_key=self._keys.key,
+            bucket_key_enabled=True,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            enforce_ssl=True,
+            minimum_tls_version=1.2,
+            removal_policy=removal,
+            lifecycle_rules=[
+                s3.LifecycleRule(id="unfinished", abort_incomplete_multipart_upload_after=Duration.days(1)),
+                *(
+                    s3.LifecycleRule(id=prefix.strip("/"), prefix=prefix, expiration=Duration.days(KEPT_DAYS))
+                    for prefix in (FAILED, GIVEN_UP)
+                ),
+            ],
+        )
+        explain(bucket, "S1", "Reached by this stage's functions only, each by its own role: CloudTrail can tell who.")
+        return bucket

@@ -1,0 +1,99 @@
+"""Reading CloudFormation templates in tests: resources by type and name, references as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Properties = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Template:
+    """`resources`: logical id -> resource."""
+
+    text: dict[str, Any]
+
+    @property
+    def resources(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.text["Resources"]
+        return found
+
+    def of(self, type_: str) -> dict[str, Properties]:
+        """Logical id -> properties, of all resources of that type."""
+        return {id_: r.get("Properties", {}) for id_, r in self.resources.items() if r["Type"] == f"AWS::{type_}"}
+
+    def one(self, type_: str, **wanted: Any) -> Properties:
+        """The properties of the one resource of that type that has those `wanted`."""
+        found = [p for p in self.of(type_).values() if all(p.get(key) == value for key, value in wanted.items())]
+        assert len(found) == 1, f"{len(found)} of {type_} with {wanted}"
+        return found[0]
+
+    def id_of(self, type_: str, **wanted: Any) -> str:
+        one = self.one(type_, **wanted)
+        return next(id_ for id_, properties in self.of(type_).items() if properties is one)
+
+    def function(self, verb: str, stage: str = "dev") -> Properties:
+        return self.one("Lambda::Function", FunctionName=f"helix-{stage}-{verb}")
+
+    def role_of(self, function: Properties) -> str:
+        role: str = function["Role"]["Fn::GetAtt"][0]
+        return role
+
+    def statements(self, role: str) -> Iterator[dict[str, Any]]:
+        """All that the policies of a role say."""
+        for type_ in ("IAM::Policy", "IAM::ManagedPolicy"):
+            for policy in self.of(type_).values():
+                if {"Ref": role} in policy["Roles"]:
+                    yield from policy["PolicyDocument"]["Statement"]
+
+    def alias_of(self, function: Properties) -> str:
+        id_ = next(id_ for id_, properties in self.of("Lambda::Function").items() if properties is function)
+        return self.id_of("Lambda::Alias", FunctionName={"Ref": id_})
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """main: the stage's own template. nested: by what their file is named after."""
+
+    folder: Path
+    main: Template
+    nested: dict[str, Template]
+
+    @classmethod
+    def read(cls, folder: Path) -> Assembly:
+        main, nested = None, {}
+        for file in sorted(folder.glob("*.template.json")):
+            template = Template(json.loads(file.read_text(encoding="utf-8")))
+            if ".nested." in file.name:
+                nested[file.name.split(".")[0]] = template
+            else:
+                main = template
+        assert main is not None
+        return cls(folder, main, nested)
+
+    @property
+    def templates(self) -> list[Template]:
+        return [self.main, *self.nested.values()]
+
+
+def text(value: Any) -> str:
+    """An intrinsic function as text: `<Name>` for a reference, `<Name.Attribute>` for an attribute."""
+    match value:
+        case {"Ref": name}:
+            return f"<{name}>"
+        case {"Fn::GetAtt": [name, attribute]}:
+            return f"<{name}.{attribute}>"
+        case {"Fn::Join": [separator, parts]}:
+            return str(separator).join(map(text, parts))
+        case str():
+            return value
+        case _:
+            return json.dumps(value)
+
+
+def listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,63 @@
+"""`python -m infra.app`: what it refuses, and that the same files and context give the same templates."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.infra.conftest import OFFLINE, ROOT, run_app
+from tests.infra.templates import Assembly
+
+pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
+
+UNEXPLAINED = """
+import sys
+from aws_cdk import App, Stack, aws_s3 as s3
+from infra.nag import check
+
+app = App(outdir=sys.argv[1])
+s3.Bucket(Stack(app, "S"), "Open")
+check(app)
+app.synth()
+"""
+
+
+@pytest.mark.parametrize(
+    ("context", "told"),
+    [
+        ({"stgae": "dev"}, "infra: context key 'stgae' is unknown"),
+        ({"agents": "nobodys_agents"}, "infra: context key 'agents': 'nobodys_agents' cannot be imported"),
+    ],
+)
+def test_what_is_wrong_is_one_line(tmp_path: Path, context: dict[str, str], told: str) -> None:
+    done = run_app(context, tmp_path / "out")
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith(told)
+
+
+def test_a_finding_that_nobody_explained_stops_the_synthesis(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", UNEXPLAINED, str(tmp_path / "out")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "AwsSolutions-S10" in done.stderr and "ValidationFailed" in done.stderr
+
+
+def test_every_exception_has_a_reason(deployed: Assembly, production: Assembly, offline: Assembly) -> None:
+    for assembly in (deployed, production, offline):
+        for template in assembly.templates:
+            for resource in template.resources.values():
+                for rule in resource.get("Metadata", {}).get("cdk_nag", {}).get("rules_to_suppress", []):
+                    assert len(rule["reason"].split()) > 5, rule
+
+
+@pytest.mark.slow
+def test_the_same_files_and_context_give_the_same_templates(tmp_path: Path, offline: Assembly) -> None:
+    done = run_app(OFFLINE, tmp_path / "again")
+    assert done.returncode == 0, done.stderr[-2000:]
+    again = Assembly.read(tmp_path / "again")
+    assert again.main == offline.main
+    same = "Helix-dev.assets.json"
+    assert json.loads((again.folder / same).read_text()) == json.loads((offline.folder / same).read_text())

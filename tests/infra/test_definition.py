@@ -1,0 +1,170 @@
+"""The state machine as data: where it goes, what it costs, what it repeats, how long it waits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from helix.core.errors import StoreError
+from infra.config import Settings
+from infra.definition import (
+    INFRASTRUCTURE,
+    TASK_S,
+    VERBS,
+    WORK_IN_PROGRESS,
+    definition,
+    longest_retries_s,
+    substitutions,
+)
+from infra.function import SIZES
+
+DAY_S, CHILD_S = 24 * 3600, 3600
+MACHINE = definition(run_s=30 * DAY_S, child_s=CHILD_S)
+STATES: dict[str, Any] = MACHINE["States"]
+PAYLOADS = {
+    "CallModel": {"session_id", "run_id", "part", "step", "events"},
+    "CallTool": {"session_id", "run_id", "part", "call"},
+    "CallOneTool": {"session_id", "run_id", "part", "call"},
+    "StartRun": {"session_id", "run_id", "part", "call", "token"},
+    "StartOneRun": {"session_id", "run_id", "part", "call", "token"},
+    "FinishRun": {"session_id", "run_id", "part"},
+    "FailRun": {"session_id", "run_id", "part", "error"},
+}
+
+
+def all_states(states: dict[str, Any] = STATES) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, state in states.items():
+        yield name, state
+        if "ItemProcessor" in state:
+            yield from all_states(state["ItemProcessor"]["States"])
+
+
+TASKS = {name: state for name, state in all_states() if state["Type"] == "Task"}
+
+
+def route(next_: str) -> str:
+    rules = [rule for rule in STATES["Next"]["Choices"] if rule["StringEquals"] == next_]
+    assert len(rules) == 1 and rules[0]["Variable"] == "$.next"
+    state: str = rules[0]["Next"]
+    return state
+
+
+def test_a_step_with_one_tool_costs_three_transitions() -> None:
+    path = [MACHINE["StartAt"]]
+    path.append(STATES[path[-1]]["Next"])
+    path.append(route("call_tool"))
+    assert path == ["CallModel", "Next", "CallTool"]
+    assert STATES["CallTool"]["Next"] == "CallModel"
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        ("call_tool", "CallTool"),
+        ("start_run", "StartRun"),
+        ("map", "Calls"),
+        ("call_model", "CallModel"),
+        ("finish", "FinishRun"),
+        ("rolled", "Rolled"),
+    ],
+)
+def test_what_call_model_answers_leads_somewhere(answer: str, state: str) -> None:
+    assert route(answer) == state
+    assert state in STATES
+
+
+def test_every_state_is_reached_and_ends_or_goes_on() -> None:
+    def goes_to(state: dict[str, Any]) -> set[str]:
+        found = {state["Next"]} if "Next" in state else set()
+        return found | {rule["Next"] for rule in [*state.get("Choices", []), *state.get("Catch", [])]}
+
+    def check(start: str, states: dict[str, Any]) -> None:
+        reached, waiting = set[str](), {start}
+        while waiting:
+            name = waiting.pop()
+            reached.add(name)
+            waiting |= goes_to(states[name]) - reached
+            if "ItemProcessor" in states[name]:
+                check(states[name]["ItemProcessor"]["StartAt"], states[name]["ItemProcessor"]["States"])
+            ends = states[name].get("End") or states[name]["Type"] in ("Succeed", "Fail")
+            assert ends or goes_to(states[name]), name
+        assert reached == set(states)
+
+    check(MACHINE["StartAt"], STATES)
+    names = [name for name, _ in all_states()]
+    assert len(names) == len(set(names)), "names are unique in the whole machine, maps included"
+
+
+def test_payloads_are_ids_and_counters() -> None:
+    given = {name: {key.removesuffix(".$") for key in task["Parameters"]["Payload"]} for name, task in TASKS.items()}
+    assert given == PAYLOADS
+    for name, task in TASKS.items():
+        keeps = task.get("OutputPath") == "$.Payload"
+        assert keeps == (name in ("CallModel", "FinishRun")), "a tool's answer does not travel"
+        assert keeps or task["ResultPath"] is None
+    assert STATES["Calls"]["ResultPath"] is None
+
+
+def test_several_calls_run_at_once_each_with_its_place() -> None:
+    calls = STATES["Calls"]
+    assert (calls["ItemsPath"], calls["ItemProcessor"]["ProcessorConfig"]) == ("$.calls", {"Mode": "INLINE"})
+    assert "MaxConcurrency" not in calls
+    assert set(calls["ItemSelector"]) == {"session_id.$", "run_id.$", "part.$", "call.$"}
+    kinds = {r["StringEquals"]: r["Next"] for r in calls["ItemProcessor"]["States"]["Kind"]["Choices"]}
+    assert kinds == {"call_tool": "CallOneTool", "start_run": "StartOneRun"}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_repeats_with_jitter_and_ends(name: str) -> None:
+    task = TASKS[name]
+    assert task["TimeoutSeconds"] > 0
+    for rule in task["Retry"]:
+        assert rule["JitterStrategy"] == "FULL" and rule["MaxDelaySeconds"] <= 60 and rule["MaxAttempts"] > 0
+        assert not {"States.ALL", "States.TaskFailed"} & set(rule["ErrorEquals"]), "what is final is not repeated"
+    first = task["Retry"][0]
+    assert first["ErrorEquals"] == WORK_IN_PROGRESS == ["WorkInProgressError"]
+    # Full jitter waits half of the longest delay on average; three standard deviations less must still be 15 minutes.
+    mean = first["MaxAttempts"] * first["MaxDelaySeconds"] / 2
+    deviation = first["MaxDelaySeconds"] / 12**0.5 * first["MaxAttempts"] ** 0.5
+    assert mean - 3 * deviation > max(size.timeout_s for size in SIZES.values())
+
+
+def test_every_store_error_is_repeated_under_its_own_name() -> None:
+    import helix.engine.loop  # noqa: F401  (defines one for the in-process loop)
+
+    in_process_only = {"LostLeaseError"}
+    names = {cls.__name__ for cls in [StoreError, *StoreError.__subclasses__()]}
+    assert names - in_process_only <= set(INFRASTRUCTURE)
+    assert {"Runtime.ExitError", "Runtime.OutOfMemory", "Sandbox.Timedout"} <= set(INFRASTRUCTURE)
+
+
+def test_whatever_fails_for_good_reaches_fail_run() -> None:
+    caught = {name for name, state in all_states() if state.get("Catch")}
+    assert caught == {"CallModel", "CallTool", "StartRun", "Calls", "FinishRun", "FailRun"}
+    for name in caught - {"FailRun"}:
+        assert STATES[name]["Catch"] == [{"ErrorEquals": ["States.ALL"], "ResultPath": "$.error", "Next": "FailRun"}]
+    assert STATES["FailRun"]["Next"] == STATES["FailRun"]["Catch"][0]["Next"] == "Failed"
+    assert STATES["Failed"]["Type"] == "Fail", "an execution that failed says so, and EventBridge tells fail_run"
+
+
+def test_timeouts_fit_into_each_other() -> None:
+    for verb, limit in TASK_S.items():
+        assert limit > SIZES[verb].timeout_s, "the function's own timeout strikes first, and says what it was"
+    for name in ("StartRun", "StartOneRun"):
+        assert TASKS[name]["TimeoutSeconds"] == CHILD_S
+        assert TASKS[name]["Resource"].endswith(":lambda:invoke.waitForTaskToken")
+        assert TASKS[name]["Parameters"]["Payload"]["token.$"] == "$$.Task.Token"
+    assert longest_retries_s() < DAY_S, "one day is the least that run_days can be"
+    settings = Settings()
+    assert settings.child_hours * 3600 <= settings.run_days * DAY_S
+
+
+def test_the_functions_are_places_to_fill_in() -> None:
+    text = json.dumps(MACHINE)
+    arns = {verb: f"arn:{verb}" for verb in SIZES}
+    assert substitutions(arns) == {name: f"arn:{verb}" for name, verb in VERBS.items()}
+    assert {task["Parameters"]["FunctionName"] for task in TASKS.values()} == {f"${{{name}}}" for name in VERBS}
+    assert "arn:aws:lambda" not in text

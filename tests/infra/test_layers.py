@@ -1,0 +1,125 @@
+"""What becomes a layer: the sources, compiled for the target; the packages, trimmed to what runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from infra import build
+from infra.build import REQUIREMENTS, ROOT, UNUSED, deps_layer, interpreter_of, source_layer
+from infra.config import HOST_ARCHITECTURE, HOST_PYTHON
+
+LIMIT = 200_000_000
+"""Bytes of the deps layer, unzipped; Lambda takes 250 MiB of all layers and the function."""
+
+
+def pins(file: Path) -> dict[str, str]:
+    found = (line.partition("==") for line in file.read_text("utf-8").splitlines() if "==" in line)
+    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, _, version in found}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project of its own, with one layer."""
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    monkeypatch.setattr(build, "BUILD", tmp_path / "build")
+    package = tmp_path / "layers" / "core" / "python" / "thing"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("ANSWER = 42\n")
+    (package / "py.typed").write_text("")
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "__init__.cpython-27.pyc").write_bytes(b"old")
+    (package.parent / "thing.egg-info").mkdir()
+    (package.parent / "thing.egg-info" / "PKG-INFO").write_text("Name: thing")
+    return package
+
+
+def contents(folder: Path) -> set[str]:
+    return {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_a_source_layer_is_the_sources_and_compiled_files_of_the_target(project: Path) -> None:
+    folder = source_layer("core", HOST_PYTHON)
+    tag = f"cpython-{HOST_PYTHON.replace('.', '')}"
+    names = {"python/thing/__init__.py", "python/thing/py.typed", f"python/thing/__pycache__/__init__.{tag}.pyc"}
+    assert contents(folder) == names
+    assert "." not in folder.name, "CDK would take the rest for an extension"
+
+
+def test_compiled_files_hold_whatever_the_sources_times_are(project: Path) -> None:
+    """A zip archive has times of its own, and Lambda others."""
+    (compiled,) = source_layer("core", HOST_PYTHON).rglob("*.pyc")
+    flags = int.from_bytes(compiled.read_bytes()[4:8], "little")
+    assert flags == 0b01, "checked by hash, and not at all while it runs"
+    assert b"/opt/python/thing/__init__.py" in compiled.read_bytes(), "tracebacks name the file as Lambda has it"
+
+
+def test_without_an_interpreter_of_the_target_there_are_sources(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "interpreter_of", lambda python: None)
+    assert contents(source_layer("core", "3.14")) == {"python/thing/__init__.py", "python/thing/py.typed"}
+
+
+def test_content_is_the_name(project: Path) -> None:
+    first = source_layer("core", HOST_PYTHON)
+    stamp = first.stat().st_mtime_ns
+    os.utime(project / "__init__.py", (1, 1))
+    assert source_layer("core", HOST_PYTHON) == first and first.stat().st_mtime_ns == stamp
+    (project / "__init__.py").write_text("ANSWER = 43\n")
+    assert source_layer("core", HOST_PYTHON) != first
+
+
+def test_old_builds_are_forgotten_and_other_layers_kept(project: Path) -> None:
+    other = build.BUILD / f"core-py27-{'0' * 16}"
+    other.mkdir(parents=True)
+    for number in range(build.KEPT + 2):
+        (project / "__init__.py").write_text(f"ANSWER = {number}\n")
+        last = source_layer("core", HOST_PYTHON)
+    alike = [folder for folder in build.BUILD.iterdir() if folder.name.startswith(last.name[:10])]
+    assert len(alike) == build.KEPT and last in alike and other.is_dir()
+
+
+def test_the_deps_layer_has_the_versions_that_are_tested() -> None:
+    tested, deployed = pins(ROOT / "requirements.lock"), pins(REQUIREMENTS)
+    assert {name: tested.get(name) for name in deployed} == deployed
+    asked_for = REQUIREMENTS.with_suffix(".in").read_text("utf-8").splitlines()
+    names = {re.sub(r"\[.*", "", line).lower() for line in asked_for if line and not line.startswith("#")}
+    assert {name.replace("_", "-") for name in names} <= set(deployed)
+    assert not {"boto3", "botocore", "hf-xet"} & set(deployed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(interpreter_of("3.13") is None, reason="needs a Python 3.13 to run what was built for it")
+def test_the_deps_layer_is_small_enough_and_runs() -> None:
+    """Built for this machine's processor, and run by the target's interpreter with nothing else installed."""
+    folder = deps_layer(HOST_ARCHITECTURE, "3.13")
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    assert size < LIMIT
+    left = [path for pattern in UNUSED for path in (folder / "python").glob(pattern)]
+    assert left == []
+    program = """
+import asyncio, os
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+import aws_lambda_powertools, cryptography.hazmat.primitives.asymmetric.rsa, jsonpatch, jwt, litellm, pydantic, tiktoken
+
+async def main():
+    answer = await litellm.acompletion(
+        model="openai/gpt-4o-mini", messages=[{"role": "user", "content": "hi"}], mock_response="hello", stream=True
+    )
+    print("".join([chunk.choices[0].delta.content or "" async for chunk in answer]))
+
+asyncio.run(main())
+"""
+    interpreter = interpreter_of("3.13")
+    assert interpreter is not None
+    done = subprocess.run(
+        [interpreter, "-I", "-c", f"import sys; sys.path.insert(0, {str(folder / 'python')!r})\n{program}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "hello\n", done.stderr

@@ -1,0 +1,355 @@
+"""The templates: wiring, environment, timeouts, retention, encryption, names."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.infra.templates import Assembly, Template, listed, text
+
+from helix.runtime.cloud_settings import read_cloud_settings
+from infra.function import SIZES
+
+pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
+
+PROFILES = ("default", "heavy", "quick")
+
+
+def environment_of(function: dict[str, Any]) -> dict[str, str]:
+    return {name: text(value) for name, value in function["Environment"]["Variables"].items()}
+
+
+# --- functions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", SIZES)
+def test_a_function_is_sized_named_and_reads_its_environment(deployed: Assembly, verb: str) -> None:
+    function = deployed.main.function(verb)
+    assert (function["Timeout"], function["MemorySize"]) == (SIZES[verb].timeout_s, SIZES[verb].memory_mb)
+    assert (function["Runtime"], function["Architectures"]) == ("python3.13", ["arm64"])
+    assert function["Handler"] == "handler.handler" and len(function["Layers"]) == 3
+    told = environment_of(function)
+    assert (told["POWERTOOLS_SERVICE_NAME"], told["POWERTOOLS_METRICS_NAMESPACE"]) == (verb, "Helix")
+    settings = read_cloud_settings(told)
+    assert settings.stage == "dev" and settings.auth == {"keys", "jwt"}
+    assert (settings.model, settings.agents) == ("openai/gpt-4o-mini", ("resourceful_agents",))
+    assert (settings.jwt_issuer, settings.jwt_audience) == ("https://issuer.example", "helix")
+    assert settings.jwks_url == "https://issuer.example/keys.json"
+    assert settings.machine.endswith(":stateMachine:helix-dev-{profile}")
+    assert settings.sockets.startswith("https://<") and settings.sockets.endswith("/dev")
+    tables = [settings.sessions_table, settings.streams_table, settings.control_table]
+    names = [deployed.main.resources[table.strip("<>")]["Properties"]["TableName"] for table in tables]
+    assert names == ["helix-dev-sessions", "helix-dev-streams", "helix-dev-control"]
+    assert deployed.main.resources[settings.chunks.strip("<>")]["Properties"]["Name"] == "helix-dev-chunks"
+    assert deployed.main.resources[settings.bucket.strip("<>")]["Type"] == "AWS::S3::Bucket"
+    assert not [name for name, value in told.items() if not value], "what is empty is left out"
+
+
+def test_there_is_a_folder_for_every_function_and_a_function_for_every_folder() -> None:
+    from infra.build import ROOT
+
+    assert {file.parent.name for file in ROOT.glob("functions/*/handler.py")} == set(SIZES)
+
+
+def test_everybody_calls_the_alias(deployed: Assembly) -> None:
+    for template in deployed.templates:
+        functions = template.of("Lambda::Function")
+        aliases = template.of("Lambda::Alias")
+        assert {alias["FunctionName"]["Ref"] for alias in aliases.values()} == set(functions)
+        assert {alias["Name"] for alias in aliases.values()} == {"live"}
+        for permission in template.of("Lambda::Permission").values():
+            assert permission["FunctionName"]["Ref"] in aliases
+            assert permission["SourceArn"], "a service invokes for one source only"
+    source = deployed.main.one("Lambda::EventSourceMapping")
+    assert source["FunctionName"]["Ref"] == deployed.main.alias_of(deployed.main.function("project_stream"))
+
+
+def test_snap_start_is_for_call_model_and_never_beside_provisioned_concurrency(
+    production: Assembly, deployed: Assembly
+) -> None:
+    snapped = [f["FunctionName"] for f in production.main.of("Lambda::Function").values() if "SnapStart" in f]
+    assert snapped == ["helix-prod-call_model"]
+    assert production.main.function("call_model", "prod")["SnapStart"] == {"ApplyOn": "PublishedVersions"}
+    for template in [*production.templates, *deployed.templates]:
+        provisioned = [a for a in template.of("Lambda::Alias").values() if "ProvisionedConcurrencyConfig" in a]
+        starts = [f for f in template.of("Lambda::Function").values() if "SnapStart" in f]
+        assert not (provisioned and starts)
+
+
+def test_provisioned_concurrency_lies_on_call_model(deployed: Assembly) -> None:
+    found = {}
+    for template in deployed.templates:
+        for alias in template.of("Lambda::Alias").values():
+            if "ProvisionedConcurrencyConfig" in alias:
+                name = template.resources[alias["FunctionName"]["Ref"]]["Properties"]["FunctionName"]
+                found[name] = alias["ProvisionedConcurrencyConfig"]["ProvisionedConcurrentExecutions"]
+    assert found == {"helix-dev-call_model": 3, "helix-dev-heavy-call_model": 2}, "quick asked for none at least"
+
+
+# --- agents with resources ------------------------------------------------------------------------------------------
+
+
+def test_an_agent_with_resources_has_a_nested_stack(deployed: Assembly) -> None:
+    assert len(deployed.main.of("CloudFormation::Stack")) == len(deployed.nested) == 2
+    for profile, memory in (("heavy", 3008), ("quick", 2 * 1769)):
+        (nested,) = [template for name, template in deployed.nested.items() if profile in name]
+        names = {f["FunctionName"]: f["MemorySize"] for f in nested.of("Lambda::Function").values()}
+        assert names == {f"helix-dev-{profile}-{verb}": memory for verb in ("call_model", "call_tool")}
+        machine = nested.one("StepFunctions::StateMachine", StateMachineName=f"helix-dev-{profile}")
+        own, shared = [], []
+        for place in machine["DefinitionSubstitutions"].values():
+            (own if place["Ref"] in nested.resources else shared).append(place["Ref"])
+        assert (len(own), len(shared)) == (2, 3), "its own call_model and call_tool; the rest are the stage's"
+        assert set(shared) <= set(nested.text["Parameters"])
+
+
+def test_without_such_agents_there_is_one_stack(production: Assembly) -> None:
+    assert production.nested == {}
+    names = [m["StateMachineName"] for m in production.main.of("StepFunctions::StateMachine").values()]
+    assert names == ["helix-prod-default"]
+
+
+# --- machines, streams, schedules -----------------------------------------------------------------------------------
+
+
+def machines(assembly: Assembly) -> list[tuple[Template, dict[str, Any]]]:
+    return [(t, m) for t in assembly.templates for m in t.of("StepFunctions::StateMachine").values()]
+
+
+def test_machines_log_errors_without_data_trace_and_end(deployed: Assembly) -> None:
+    found = machines(deployed)
+    assert {m["StateMachineName"] for _, m in found} == {f"helix-dev-{profile}" for profile in PROFILES}
+    for _, machine in found:
+        assert machine["StateMachineType"] == "STANDARD"
+        logging = machine["LoggingConfiguration"]
+        assert (logging["Level"], logging["IncludeExecutionData"]) == ("ERROR", False)
+        assert machine["TracingConfiguration"] == {"Enabled": True}
+        asl = json.loads(machine["DefinitionString"])
+        assert asl["TimeoutSeconds"] == 30 * 24 * 3600
+        assert set(machine["DefinitionSubstitutions"]) == {"CallModel", "CallTool", "StartRun", "FinishRun", "FailRun"}
+
+
+def test_the_chunk_stream_feeds_project_stream_and_loses_nothing(deployed: Assembly) -> None:
+    template = deployed.main
+    source = template.one("Lambda::EventSourceMapping")
+    assert source["StartingPosition"] == "TRIM_HORIZON"
+    assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert source["BisectBatchOnFunctionError"] is True
+    assert source["MaximumRecordAgeInSeconds"] < 24 * 3600, "it gives up before Kinesis forgets"
+    bucket = template.id_of("S3::Bucket")
+    assert source["DestinationConfig"]["OnFailure"]["Destination"] == {"Fn::GetAtt": [bucket, "Arn"]}
+    policy = [id_ for id_ in template.of("IAM::Policy") if "ProjectStream" in id_]
+    id_ = template.id_of("Lambda::EventSourceMapping")
+    assert set(policy) <= set(template.resources[id_]["DependsOn"]), "Lambda tries the role at once"
+
+
+def test_a_consumer_of_its_own_is_a_choice(deployed: Assembly, production: Assembly) -> None:
+    consumer = deployed.main.id_of("Kinesis::StreamConsumer")
+    mapping = deployed.main.one("Lambda::EventSourceMapping")
+    assert mapping["EventSourceArn"] == {"Fn::GetAtt": [consumer, "ConsumerARN"]}
+    assert deployed.main.one("Kinesis::Stream")["ShardCount"] == 1
+    assert production.main.of("Kinesis::StreamConsumer") == {}
+    assert production.main.one("Kinesis::Stream")["StreamModeDetails"] == {"StreamMode": "ON_DEMAND"}
+
+
+def test_the_minute_sweeps_and_bad_ends_reach_fail_run(deployed: Assembly) -> None:
+    template = deployed.main
+    minute = template.one("Events::Rule", Name="helix-dev-sweep")
+    assert (minute["ScheduleExpression"], minute["State"]) == ("rate(1 minute)", "ENABLED")
+    assert minute["Targets"][0]["Arn"]["Ref"] == template.alias_of(template.function("sweep"))
+    ended = template.one("Events::Rule", Name="helix-dev-ended")
+    detail = ended["EventPattern"]["detail"]
+    assert detail["status"] == ["FAILED", "TIMED_OUT", "ABORTED"]
+    (machines_,) = detail["stateMachineArn"]
+    assert text(machines_["prefix"]).endswith(":stateMachine:helix-dev-")
+    (target,) = ended["Targets"]
+    assert target["Arn"]["Ref"] == template.alias_of(template.function("fail_run"))
+    queue = {"Fn::GetAtt": [template.id_of("SQS::Queue"), "Arn"]}
+    assert target["DeadLetterConfig"] == {"Arn": queue}
+    (tries,) = [c for c in template.of("Lambda::EventInvokeConfig").values() if "DestinationConfig" in c]
+    assert tries["DestinationConfig"]["OnFailure"]["Destination"] == queue
+
+
+def test_alarms_tell_somebody(deployed: Assembly) -> None:
+    template = deployed.main
+    alarms = {alarm["AlarmName"]: alarm for alarm in template.of("CloudWatch::Alarm").values()}
+    assert {name: alarm["MetricName"] for name, alarm in alarms.items()} == {
+        "helix-dev-chunks-behind": "IteratorAge",
+        "helix-dev-chunks-given-up": "OnFailureDestinationDeliveredEventCount",
+        "helix-dev-events-undelivered": "ApproximateNumberOfMessagesVisible",
+        "helix-dev-sweep-fails": "Errors",
+    }
+    for alarm in alarms.values():
+        assert alarm["AlarmActions"] == [{"Ref": template.id_of("SNS::Topic")}]
+        assert alarm["TreatMissingData"] == "notBreaching"
+
+
+# --- sockets ---------------------------------------------------------------------------------------------------------
+
+
+def test_sockets_are_authorised_on_connect_throttled_and_logged(deployed: Assembly) -> None:
+    template = deployed.main
+    routes = {route["RouteKey"]: route for route in template.of("ApiGatewayV2::Route").values()}
+    authorizer = template.one("ApiGatewayV2::Authorizer")
+    assert authorizer["AuthorizerType"] == "REQUEST"
+    assert "IdentitySource" not in authorizer, "API Gateway would ask for all of them; a client sends one"
+    assert {key: route["AuthorizationType"] for key, route in routes.items()} == {
+        "$connect": "CUSTOM",
+        "$disconnect": "NONE",
+        "$default": "NONE",
+    }
+    assert routes["$connect"]["AuthorizerId"] == {"Ref": template.id_of("ApiGatewayV2::Authorizer")}
+    integrations = template.of("ApiGatewayV2::Integration")
+    verbs = {"$connect": "ws_connect", "$disconnect": "ws_disconnect", "$default": "ws_message"}
+    for key, verb in verbs.items():
+        (called,) = [i for id_, i in integrations.items() if f"<{id_}>" in text(routes[key]["Target"])]
+        assert f"functions/<{template.alias_of(template.function(verb))}>/invocations" in text(called["IntegrationUri"])
+    stage = template.one("ApiGatewayV2::Stage")
+    assert stage["StageName"] == "dev" and stage["AutoDeploy"] is True
+    assert stage["DefaultRouteSettings"]["ThrottlingRateLimit"] == 500
+    logged = json.loads(stage["AccessLogSettings"]["Format"])
+    assert not [value for value in logged.values() if "header" in value.lower() or "querystring" in value.lower()]
+
+
+def test_routes_are_there_before_the_stage_deploys_them(deployed: Assembly) -> None:
+    template = deployed.main
+    waits = set(template.resources[template.id_of("ApiGatewayV2::Stage")]["DependsOn"])
+    assert set(template.of("ApiGatewayV2::Route")) <= waits
+
+
+# --- data, logs, names ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("table", ["sessions", "streams", "control"])
+def test_tables_are_encrypted_backed_up_and_paid_by_request(deployed: Assembly, table: str) -> None:
+    properties = deployed.main.one("DynamoDB::Table", TableName=f"helix-dev-{table}")
+    assert [(k["AttributeName"], k["KeyType"]) for k in properties["KeySchema"]] == [("pk", "HASH"), ("sk", "RANGE")]
+    assert properties["BillingMode"] == "PAY_PER_REQUEST"
+    assert properties["PointInTimeRecoverySpecification"]["PointInTimeRecoveryEnabled"] is True
+    assert properties["TimeToLiveSpecification"] == {"AttributeName": "ttl", "Enabled": True}
+    key = {"Fn::GetAtt": [deployed.main.id_of("KMS::Key"), "Arn"]}
+    assert properties["SSESpecification"] == {"KMSMasterKeyId": key, "SSEEnabled": True, "SSEType": "KMS"}
+
+
+def test_everything_at_rest_is_encrypted_with_the_stages_key(deployed: Assembly) -> None:
+    template = deployed.main
+    key = f"<{template.id_of('KMS::Key')}"
+    assert template.one("KMS::Key")["EnableKeyRotation"] is True
+    (rule,) = template.one("S3::Bucket")["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    assert text(rule["ServerSideEncryptionByDefault"]["KMSMasterKeyID"]).startswith(key)
+    assert text(template.one("Kinesis::Stream")["StreamEncryption"]["KeyId"]).startswith(key)
+    assert text(template.one("SNS::Topic")["KmsMasterKeyId"]).startswith(key)
+    assert template.one("SQS::Queue")["SqsManagedSseEnabled"] is True
+    for group in template.of("Logs::LogGroup").values():
+        assert text(group["KmsKeyId"]).startswith(key)
+
+
+def test_the_bucket_is_closed(deployed: Assembly) -> None:
+    bucket = deployed.main.one("S3::Bucket")
+    assert set(bucket["PublicAccessBlockConfiguration"].values()) == {True}
+    policy = deployed.main.one("S3::BucketPolicy")["PolicyDocument"]["Statement"]
+    denied = [json.dumps(s["Condition"]) for s in policy if s["Effect"] == "Deny"]
+    assert any('"aws:SecureTransport": "false"' in condition for condition in denied)
+    prefixes = {rule.get("Prefix"): rule.get("ExpirationInDays") for rule in bucket["LifecycleConfiguration"]["Rules"]}
+    assert prefixes == {None: None, "failed/": 14, "aws/lambda/": 14}, "what sessions point to never expires"
+
+
+def test_every_log_is_named_and_ends(deployed: Assembly) -> None:
+    names = set()
+    for template in deployed.templates:
+        for group in template.of("Logs::LogGroup").values():
+            assert group["RetentionInDays"] == 30
+            names.add(group["LogGroupName"])
+    own = {f"/aws/lambda/helix-dev-{p}-{v}" for p in ("heavy", "quick") for v in ("call_model", "call_tool")}
+    assert names == {
+        *(f"/aws/lambda/helix-dev-{verb}" for verb in SIZES),
+        *own,
+        *(f"/aws/vendedlogs/states/helix-dev-{profile}" for profile in PROFILES),
+        "/aws/apigateway/helix-dev-sockets",
+    }
+
+
+def test_production_outlives_its_stack_and_development_does_not(deployed: Assembly, production: Assembly) -> None:
+    kept = ("DynamoDB::Table", "S3::Bucket", "Kinesis::Stream", "KMS::Key")
+    for assembly, policy in ((deployed, "Delete"), (production, "Retain")):
+        for type_ in kept:
+            for id_ in assembly.main.of(type_):
+                assert assembly.main.resources[id_]["DeletionPolicy"] == policy
+    protected = [t["DeletionProtectionEnabled"] for t in production.main.of("DynamoDB::Table").values()]
+    assert protected == [True, True, True]
+
+
+def test_names_carry_the_stage(production: Assembly) -> None:
+    whole = json.dumps(production.main.text)
+    assert "helix-prod-" in whole and "helix-dev" not in whole
+    manifest = json.loads((production.folder / "manifest.json").read_text())
+    stack = manifest["artifacts"]["Helix-prod"]["properties"]
+    assert (stack["stackName"], stack["terminationProtection"]) == ("helix-prod", True)
+
+
+def test_tags_are_on_everything_that_takes_them(deployed: Assembly) -> None:
+    wanted = {"helix:stage": "dev", "team": "ai", "cost": "42"}
+    for template in deployed.templates:
+        for type_ in (
+            "Lambda::Function",
+            "DynamoDB::Table",
+            "Kinesis::Stream",
+            "IAM::Role",
+            "StepFunctions::StateMachine",
+        ):
+            for properties in template.of(type_).values():
+                assert {tag["Key"]: tag["Value"] for tag in properties["Tags"]} == wanted
+
+
+def test_the_outputs_say_where_everything_is(deployed: Assembly, offline: Assembly) -> None:
+    for assembly in (deployed, offline):
+        assert set(assembly.main.text["Outputs"]) == {
+            *("Url", "ManagementUrl", "SessionsTable", "StreamsTable", "ControlTable", "BucketName"),
+            *("ChunkStream", "MachinePattern", "MachineArns", "AlarmTopicArn", "Region"),
+        }
+    value = text(deployed.main.text["Outputs"]["Url"]["Value"])
+    assert value.startswith("wss://<") and value.endswith("/dev")
+
+
+# --- offline -------------------------------------------------------------------------------------------------------
+
+
+def test_offline_is_the_same_app_without_packages_and_bootstrap(offline: Assembly, production: Assembly) -> None:
+    template = offline.main
+    assert template.text["Parameters"]["Endpoint"]["Default"] == "http://127.0.0.1:4999", "and none of the bootstrap's"
+    told = environment_of(template.function("ws_message"))
+    assert told["HELIX_SOCKETS"].startswith("<Endpoint>/_aws/execute-api/<")
+    assert (told["HELIX_MODEL"], told["HELIX_AGENTS"]) == ("demo", "agents")
+    assert len(template.function("call_model")["Layers"]) == 2
+
+    def kinds(assembly: Assembly) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for resource in assembly.main.resources.values():
+            found[resource["Type"]] = found.get(resource["Type"], 0) + 1
+        return found
+
+    assert kinds(production) == {**kinds(offline), "AWS::Lambda::LayerVersion": 3}
+
+
+def test_every_type_is_one_that_the_emulator_has(offline: Assembly) -> None:
+    from ministack.services.cloudformation import provisioners
+
+    types = {resource["Type"] for resource in offline.main.resources.values()}
+    assert types <= set(provisioners._RESOURCE_HANDLERS)
+
+
+def test_code_lies_beside_the_template(offline: Assembly) -> None:
+    for function in offline.main.of("Lambda::Function"):
+        path = offline.main.resources[function]["Metadata"]["aws:asset:path"]
+        assert [file.name for file in (offline.folder / path).iterdir()] == ["handler.py"]
+
+
+def test_statements_have_no_duplicates(deployed: Assembly) -> None:
+    for template in deployed.templates:
+        for policy in template.of("IAM::Policy").values():
+            statements = [json.dumps(s, sort_keys=True) for s in policy["PolicyDocument"]["Statement"]]
+            assert len(statements) == len(set(statements))
+            assert len(json.dumps(policy["PolicyDocument"])) < 6000, "a role's inline policies hold 10,240 characters"
+            for statement in policy["PolicyDocument"]["Statement"]:
+                assert listed(statement["Action"])
