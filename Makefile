@@ -1,13 +1,15 @@
-# make demo    an example agent answers a question, live: make demo Q="..." [MODEL=any-litellm-name]
+# make demo    an agent answers in the deployed app, offline: make demo Q="..." [MODEL=any-litellm-name]
+# make dev     the deployed app on this machine, until Ctrl-C: make dev [MODEL=any-litellm-name]
+# make run     an example agent in this process alone: make run Q="..." [MODEL=any-litellm-name]
 # make test    everything that CI runs
 # make setup   .venv with all that the others need; does nothing when it is up to date
 # make fast    the tests without the slow ones
 # make format  let ruff format the code and fix what it can
 # make bench   the measurements of bench/
 
-Q ?= What happens to a run whose process dies?
+Q ?=
 MODEL ?=
-PYTEST ?= -q -n auto
+PYTEST ?= -q -n auto --dist loadgroup
 AGENT := examples/docs_agent/agent.py:librarian
 
 # The first of these that is 3.11 or later; `make PYTHON=... setup` chooses another.
@@ -19,7 +21,7 @@ STAMP := .venv/.up-to-date
 export QUESTION := $(value Q)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo test check fast format bench clean
+.PHONY: setup demo dev run test check fast format bench clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -32,7 +34,13 @@ $(STAMP): pyproject.toml requirements.lock
 	@touch $(STAMP)
 
 demo: setup
-	@$(BIN)/helix run $(AGENT) "$$QUESTION" $(if $(MODEL),--model $(MODEL))
+	@$(BIN)/helix demo "$$QUESTION" $(if $(MODEL),--model $(MODEL))
+
+dev: setup
+	@$(BIN)/helix dev $(if $(MODEL),--model $(MODEL))
+
+run: setup
+	@$(BIN)/helix run $(AGENT) "$${QUESTION:-What happens to a run whose process dies?}" $(if $(MODEL),--model $(MODEL))
 
 test: setup check
 	$(BIN)/python -m pytest $(PYTEST)

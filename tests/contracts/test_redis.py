@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from tests.support.redis_server import RedisServer
 
 from helix.adapters.redis import RedisStateStore, redis_streams
 from helix.adapters.row_budgets import RowBudgets
@@ -17,7 +18,6 @@ from helix.testing.contracts import (
     StateStoreContract,
     StreamManagerContract,
 )
-from tests.support.redis_server import RedisServer
 
 
 @pytest.fixture(scope="module")

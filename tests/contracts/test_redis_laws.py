@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from tests.support.redis_server import RedisServer
+from tests.support_run import eventually
 
 import helix.adapters.redis.store as redis_store
 from helix.adapters.redis import RedisStateStore, open_redis, redis_streams
 from helix.core.errors import InvalidInputError, StoreError
 from helix.ports.state_store import Delete, Key, Put, Update, When
 from helix.testing.contracts.streams import started, text
-from tests.support.redis_server import RedisServer
-from tests.support_run import eventually
 
 SOON_S = 10.0
 KEY = Key("sessions", "p", "row")

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from tests.support.redis_server import RedisServer
 
 import helix.adapters.redis.store as redis_store
 from helix.adapters.redis import RedisStateStore
 from helix.adapters.redis.scripts import TRANSACT, script
 from helix.core.errors import ConditionFailedError, StoreError
 from helix.ports.state_store import Check, Key, Put, Update, When, updated
-from tests.support.redis_server import RedisServer
 
 KEY = Key("sessions", "p", "row")
 NUMBERS: list[Any] = [

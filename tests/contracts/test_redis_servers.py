@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from tests.support.redis_server import RedisServer, free_port
+from tests.support_run import eventually
 
 from helix.adapters.redis import RedisStateStore, open_redis
 from helix.core.errors import ConditionFailedError, InvalidInputError, StoreError
 from helix.ports.state_store import Check, Key, Put, Update, When
-from tests.support.redis_server import RedisServer, free_port
-from tests.support_run import eventually
 
 SOON_S = 10.0
 KEY = Key("sessions", "p", "row")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support_processes import Worker
 
 from helix import SQLiteStateStore
 from helix.adapters.row_budgets import RowBudgets
@@ -11,7 +12,6 @@ from helix.adapters.row_slots import RowSlots
 from helix.adapters.segments import SegmentStreams
 from helix.ports.state_store import Key
 from helix.testing.journal import read_all
-from tests.support_processes import Worker
 
 PROCESSES = 6
 

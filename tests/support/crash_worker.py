@@ -19,6 +19,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from tests import support_crash
+from tests.support_crash import bought, executor, lead, model, settle
+
 from helix import LocalExecutor, MemoryStateStore, Sessions, SQLiteStateStore
 from helix.adapters.segments import SegmentStreams
 from helix.core.errors import AgentAlreadyRunningError
@@ -27,8 +30,6 @@ from helix.ports.state_store import StateStore
 from helix.testing.crash import CrashPoints
 from helix.testing.invariants import check_session, read_tree
 from helix.testing.journal import Journal
-from tests import support_crash
-from tests.support_crash import bought, executor, lead, model, settle
 
 S = "ses"
 SETTINGS = Settings(lease_s=0.2, stop_poll_s=0.05)

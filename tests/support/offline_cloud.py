@@ -1,12 +1,14 @@
 """The offline cloud for tests: the project as it deploys, with the agents of `cloud_agents/` in place of its own.
 
-`tests/e2e/conftest.py` makes one for a whole test session: IAM enforced, state in a folder that goes away, ports that are free.
-Sessions and users keep tests apart: give each its own user (`cloud.user(...)`), and nobody sees another's sessions.
+`tests/e2e/conftest.py` makes one for a whole test session: IAM enforced, state in a folder that goes away, ports that
+are free. Sessions and users keep tests apart: give each its own user (`cloud.user(...)`), and nobody sees another's
+sessions.
 
-More agents go into `tests/support/cloud_agents/`; a test that needs a deployment of its own (other context, other agents, no
-`auth`, another edition of `changing`) makes it with `deployed(folder, context={...}, paths=[...], variables={...})`: about 3 s once
-its template has been made. `paths` are on the workers' path, so their modules need no layer; `agents` in the context names them.
-`variables` reach every worker; `HELIX_...` and `AWS_...` are the deployment's own, though.
+More agents go into `tests/support/cloud_agents/`; a test that needs a deployment of its own (other context, other
+agents, no `auth`, another edition of `changing`) makes it with `deployed(folder, context={...}, paths=[...],
+variables={...})`: about 3 s once its template has been made. `paths` are on the workers' path, so their modules need no
+layer; `agents` in the context names them. `variables` reach every worker; `HELIX_...` and `AWS_...` are the
+deployment's own, though.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class Log:
 
 
 class CloudForTests:
-    """`cloud` is the `OfflineCloud`, for what is not here: clients, names, `tick`, `kill_worker`, `retire_workers`, `update`."""
+    """`cloud` is the `OfflineCloud`, for what is not here: clients, names, `tick`, `kill_worker`, `retire_workers`,
+    `update`.
+    """
 
     def __init__(self, cloud: OfflineCloud) -> None:
         self.cloud, self.log = cloud, Log()
@@ -131,7 +135,9 @@ class CloudForTests:
 
 
 def until(condition: Callable[[], T], what: str, *, patience_s: float = PATIENCE_S) -> T:
-    """The first true value of `condition`; asked again and again, since the cloud tells nobody. Fails after `patience_s`."""
+    """The first true value of `condition`; asked again and again, since the cloud tells nobody. Fails after
+    `patience_s`.
+    """
     ends = time.monotonic() + patience_s
     while not (value := condition()):
         assert time.monotonic() < ends, f"after {patience_s:.0f} s there is still no {what}"

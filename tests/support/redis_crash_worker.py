@@ -3,8 +3,9 @@
 import os
 from pathlib import Path
 
-from helix.adapters.redis import RedisStateStore
 from tests.support import crash_worker
+
+from helix.adapters.redis import RedisStateStore
 
 if __name__ == "__main__":
     crash_worker.SQLiteStateStore = lambda db: RedisStateStore(os.environ["REDIS_URL"], prefix=Path(db).stem)

@@ -1,7 +1,8 @@
 """The races of `race_worker` on Redis: the same jobs, whose `db` is a URL."""
 
-from helix.adapters.redis import open_redis
 from tests.support import race_worker
+
+from helix.adapters.redis import open_redis
 
 if __name__ == "__main__":
     race_worker.SQLiteStateStore = open_redis

@@ -1,7 +1,8 @@
 """Agents of the e2e tests.
 
-`talker` talks, uses every tool and answers in text; `helper` and `boss` have an output; `boss` asks `helper` and `deputy`, who
-asks `helper` in turn; `brief` may take two steps; `changing` is another one in each edition; `roomy` has functions and a state machine of its own.
+`talker` talks, uses every tool and answers in text; `helper` and `boss` have an output; `boss` asks `helper` and `deputy`,
+who asks `helper` in turn; `brief` may take two steps; `changing` is another one in each edition; `roomy` has functions and
+a state machine of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Crash points of deployed workers: around every write to store, stream and executions, the process can be killed.
 
 Law: a session's folder says what happens to it, and to its sub-agents: `<folder>/<session>/points` counts what passes,
-`<folder>/<session>/armed` names the one point at which one worker is killed, once. Sessions without a folder are left alone.
-A point is `<verb>.<what>:<before or after>#<n>`, the n-th time (from 0) that this name comes by in the session.
+`<folder>/<session>/armed` names the one point at which one worker is killed, once. Sessions without a folder are left
+alone. A point is `<verb>.<what>:<before or after>#<n>`, the n-th time (from 0) that this name comes by in the session.
 """
 
 from __future__ import annotations
@@ -72,7 +72,12 @@ class _Store:
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         session_id = next((op.key.partition for op in operations if op.key.table == "sessions"), "")
         for op in operations:
-            if isinstance(op, Put) and op.key.sort == "session" and op.value.get("stream_id") and name.startswith("claim_"):
+            if (
+                isinstance(op, Put)
+                and op.key.sort == "session"
+                and op.value.get("stream_id")
+                and name.startswith("claim_")
+            ):
                 self._adopt(session_id, str(op.value["stream_id"]))
         await self._points.around(session_id, name, lambda: self._inner.transact(name, operations))
 

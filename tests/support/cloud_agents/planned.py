@@ -1,7 +1,7 @@
 """A model that does what the last user message says (`plans`), the same in every process.
 
-Law: deterministic and stateless: text, calls, usage and failures depend on the request's messages alone, apart from gates and
-marks, which are files that the message names.
+Law: deterministic and stateless: text, calls, usage and failures depend on the request's messages alone, apart from gates
+and marks, which are files that the message names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from helix.adapters.models.playback import Pace, notify, pieces, play
 from helix.adapters.system import SystemClock
 from helix.core.errors import ModelError
-from helix.core.messages import AnyMessage, AssistantMessage, ThinkingContent, UserMessage
+from helix.core.messages import AnyMessage, AssistantMessage, ThinkingContent, ToolResultMessage, UserMessage
 from helix.core.prompt import FINISH_NUDGE
 from helix.core.steps import (
     AnyStepResult,
@@ -43,9 +43,9 @@ async def pass_gate(path: str) -> None:
 
 class PlannedModel:
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
-        step, number = _next(request)
-        usage = Usage(prompt_tokens=10 * number, completion_tokens=1 + len(str(step.get("say", ""))), cost_micros=7, calls=1)
+        step = _next(request)
         text = str(step.get("say", ""))
+        usage = Usage(prompt_tokens=shown(request), completion_tokens=1 + len(text), cost_micros=7, calls=1)
         if step.get("fail") and not (step["unless"] and Path(step["unless"]).exists()):
             await _show(request, text)
             return ErrorStepResult(error=f"as planned: {step['fail']}", code=step["fail"], usage=usage, model=NAME)
@@ -66,20 +66,24 @@ class PlannedModel:
         return await _play(_calls(step, text, thinking, usage), request)
 
 
-def _next(request: LLMGenerateInput) -> tuple[Step, int]:
-    """The step that is due, and the number of the answer in the conversation."""
+def shown(request: LLMGenerateInput) -> int:
+    """How much the model was shown: messages, and characters of results. Usage tells it, so that tests can see it."""
+    return sum(10 + (len(m.content) if isinstance(m, ToolResultMessage) else 0) for m in request.messages)
+
+
+def _next(request: LLMGenerateInput) -> Step:
+    """The step that is due."""
     said: Sequence[AnyMessage] = [m for m in request.messages if m.role != "system"]
     asked = [i for i, m in enumerate(said) if isinstance(m, UserMessage) and m.content != FINISH_NUDGE]
     at = asked[-1] if asked else 0
     message = said[at].content if asked else ""
     index = sum(isinstance(m, AssistantMessage) for m in said[at:])
-    number = 1 + sum(isinstance(m, AssistantMessage) for m in said)
     steps = steps_of(str(message))
     if index < len(steps):
-        return steps[index], number
+        return steps[index]
     if request.output_schema is not None:
-        return {"say": "", "calls": [call("__finish__", summary=END)]}, number
-    return {"say": END}, number
+        return {"say": "", "calls": [call("__finish__", summary=END)]}
+    return {"say": END}
 
 
 def _calls(step: Step, text: str, thinking: list[ThinkingContent], usage: Usage) -> ToolCallsStepResult:

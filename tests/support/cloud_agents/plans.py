@@ -18,7 +18,7 @@ def plan(*steps: Step) -> str:
 
 
 def say(text: str, **more: Any) -> Step:
-    """A text, streamed in several deltas. `think`: a thinking block before it. `gate`: wait there in the middle of the text."""
+    """A text, streamed in several deltas. `think`: a thinking block before it. `gate`: wait there in the middle of it."""
     return {"say": text, **more}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,11 @@ from .planned import pass_gate
 
 TOOL_S = 3.0
 """Of one execution: also how long a dead claim is waited for, margin apart."""
+
+
+def noise(size: int) -> str:
+    """Text that compresses badly, and is always the same."""
+    return b"".join(sha256(b"%d" % n).digest() for n in range(size // 64 + 1)).hex()[:size].ljust(size, "-")
 
 
 class Notes(BaseModel):
@@ -104,21 +110,20 @@ async def wait(gate: str, ctx: ToolContext[Notes]) -> str:
 @tool(timeout_s=TOOL_S)
 async def big(size: int) -> str:
     """A long result."""
-    return "0123456789" * (size // 10)
+    return noise(size)
 
 
 @tool(timeout_s=TOOL_S)
 async def grow(size: int, ctx: ToolContext[Notes]) -> str:
-    """Make the state larger, by text that does not compress."""
-    text = "".join(f"{n * 2654435761 % 4294967296:08x}" for n in range(size // 8))
-    ctx.update_state(lambda notes: notes.notes.update({f"grown {len(notes.notes)}": text}))
+    """Make the state larger."""
+    ctx.update_state(lambda notes: notes.notes.update({f"grown {len(notes.notes)}": noise(size)}))
     return "grown"
 
 
 @tool(timeout_s=TOOL_S)
 async def shout(size: int, ctx: ToolContext[Notes]) -> str:
     """Put a large chunk on the stream."""
-    ctx.emit("shouted", {"text": "x" * size})
+    ctx.emit("shouted", {"text": noise(size)})
     return "shouted"
 
 

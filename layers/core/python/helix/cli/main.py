@@ -39,6 +39,19 @@ Model = Annotated[
     typer.Option("--model", "-m", help="Any litellm name, for all agents; `demo` is the demonstration model"),
 ]
 Db = Annotated[str | None, typer.Option("--db", help="SQLite file of the sessions [default: HELIX_DB, or helix.db]")]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", metavar="WSS", help="Of a deployed service: the agent runs there, by its registered name"),
+]
+ApiKey = Annotated[str | None, typer.Option("--key", envvar="HELIX_KEY", help="API key or token for --url")]
+Stage = Annotated[str, typer.Option("--stage", help="Part of the names of all resources")]
+Profile = Annotated[str | None, typer.Option("--profile", help="Of the AWS configuration")]
+Region = Annotated[str | None, typer.Option("--region", help="AWS region")]
+Context = Annotated[
+    list[str] | None,
+    typer.Option("--context", "-c", metavar="KEY=VALUE", help="A setting of the deployment (docs/guide/deploy.md)"),
+]
+ProjectFolder = Annotated[str, typer.Option("--project", help="A folder in the project: at or below its cdk.json")]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines on standard output")]
 
 
@@ -66,8 +79,15 @@ def run(
     model: Model = None,
     db: Db = None,
     json: Json = False,
+    url: Url = None,
+    key: ApiKey = None,
 ) -> int:
     """Run an agent on a message and show what it does."""
+    if url is not None:
+        from helix.cli import remote
+
+        remote.refuse_local(model=model, db=db)
+        return remote.run(remote.RemoteOptions(agent, url, key, json), message, session)
     from helix.cli import acts, playing
 
     return playing.play(_options(agent, db, model, json), acts.run(message, session), message=message)
@@ -81,8 +101,15 @@ def chat(
     ] = None,
     model: Model = None,
     db: Db = None,
+    url: Url = None,
+    key: ApiKey = None,
 ) -> int:
     """Talk to an agent, message after message, in one session."""
+    if url is not None:
+        from helix.cli import remote
+
+        remote.refuse_local(model=model, db=db)
+        return remote.chat(remote.RemoteOptions(agent, url, key), session)
     from helix.cli.chat import chat
 
     return chat(_options(agent, db, model), session)
@@ -200,6 +227,93 @@ def delete(session: SessionName, db: Db = None) -> int:
     from helix.cli import keeping
 
     return keeping.delete(_db(db), session)
+
+
+# --- the deployed app ---------------------------------------------------------------------------------------------
+
+
+@app.command()
+def dev(
+    port: Annotated[
+        int, typer.Option("--port", help="Where the offline cloud listens, on 127.0.0.1; 0 for a free one")
+    ] = 4566,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", "-m", help="Any litellm name, for all agents; `demo` is the demonstration model"),
+    ] = None,
+    stage: Stage = "dev",
+    context: Context = None,
+    project: ProjectFolder = ".",
+    state: Annotated[
+        str | None, typer.Option("--state", help="Where sessions are kept [default: .helix in the project]")
+    ] = None,
+    auth: Annotated[bool, typer.Option("--auth/--no-auth", help="Enforce IAM")] = True,
+    watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Reload what changes")] = True,
+    logs: Annotated[str, typer.Option("--logs", help="`text` or `json`")] = "text",
+) -> int:
+    """Run the deployed app on this machine, without an account, until Ctrl-C."""
+    from pathlib import Path
+
+    from helix.cli import dev as offline
+
+    _settings()
+    given = {"stage": stage, **offline.pairs(context)}
+    folder = None if state is None else Path(state)
+    return offline.dev(
+        offline.DevOptions(Path(project), folder, port, model, given, auth, watch, offline.log_format(logs))
+    )
+
+
+@app.command()
+def demo(
+    question: Annotated[str, typer.Argument(metavar="MESSAGE", help="What the agent is asked")] = "",
+    agent: Annotated[
+        str | None, typer.Option("--agent", help="Which of the project's agents [default: the first]")
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="Any litellm name, for all agents")] = None,
+    project: ProjectFolder = ".",
+) -> int:
+    """Ask an agent of the project, in the offline cloud, and tell what the run left in it."""
+    from pathlib import Path
+
+    from helix.cli import demo as telling
+    from helix.cli.dev import DevOptions
+
+    _settings()
+    return telling.demo(DevOptions(Path(project), port=0, model=model), agent, question)
+
+
+@app.command()
+def deploy(
+    stage: Stage = "dev",
+    profile: Profile = None,
+    region: Region = None,
+    context: Context = None,
+    project: ProjectFolder = ".",
+    user: Annotated[str, typer.Option("--user", help="Whose the first API key is")] = "admin",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before rights are widened")] = False,
+) -> int:
+    """Deploy the project with CDK, and print where it is and a first API key."""
+    from helix.cli import deploy as deploying
+
+    _settings()
+    return deploying.deploy(deploying.options(stage, profile, region, context, project), user, yes)
+
+
+@app.command()
+def destroy(
+    stage: Stage = "dev",
+    profile: Profile = None,
+    region: Region = None,
+    context: Context = None,
+    project: ProjectFolder = ".",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")] = False,
+) -> int:
+    """Delete a deployed stage, with its sessions unless its settings retain them."""
+    from helix.cli import deploy as deploying
+
+    _settings()
+    return deploying.destroy(deploying.options(stage, profile, region, context, project), yes)
 
 
 # --- inside -------------------------------------------------------------------------------------------------------

@@ -157,7 +157,7 @@ class Application:
             agents=self.agents.named,
             hooks=HookManager(None),
             budgets=RowBudgets(self.store),
-            launcher=StepFunctionsLauncher(self.client("stepfunctions"), self.settings.machine),
+            launcher=StepFunctionsLauncher(_Lazy(self, "stepfunctions"), self.settings.machine),
             settings=Settings(roll_over_events=self.settings.roll_over_events),
         )
 
@@ -169,7 +169,8 @@ class Application:
 
 
 class _Lazy:
-    """A client that is made at its first call: most processes never meet a row that exceeds an item."""
+    """A client that is made at its first call: most processes never meet a row that exceeds an item, and few start an
+    execution."""
 
     def __init__(self, application: Application, service: str) -> None:
         self._application, self._service = application, service

@@ -6,6 +6,8 @@ names; the log has the ids of what it was about, and no content.
 
 from __future__ import annotations
 
+from helix.runtime.starting import started  # isort: skip  first: it makes all other imports faster
+
 import logging
 import os
 from collections.abc import Callable, Coroutine
@@ -23,6 +25,7 @@ from helix.runtime.cloud_settings import STAGE
 EventT = TypeVar("EventT", bound=BaseModel)
 NAMESPACE = "Helix"
 IDS = ("session_id", "run_id", "part", "step")
+started()
 
 
 class LambdaContext(Protocol):

@@ -1,0 +1,1 @@
+"""What the bench of calls to AWS is made of."""

@@ -1,0 +1,228 @@
+"""The offline cloud: the synthesised app, deployed into an emulator on this machine.
+
+Law: what runs is the template that would be deployed, with its roles, and the code in its packages. Nothing outside of
+this machine is called, and nothing of it outlives the process that made it but the files in `folder`, from which the
+next start goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import boto3
+from botocore.config import Config
+
+from helix.adapters.aws.dynamodb import DynamoDBStateStore
+from helix.adapters.system import SystemClock, SystemIds
+from helix.gateway.keys import ApiKeys
+from helix.gateway.principals import Principal
+from helix.local.assembly import read_assembly
+from helix.local.deploying import Account, deploy
+from helix.local.emulator import ACCOUNT, ADMIN
+from helix.local.metrics import MetricForwarder
+from helix.local.process import Emulator, Listener, OfflineError
+from helix.local.project import Project
+
+REGION = "us-east-1"
+ALIAS = "live"
+POLL_S = 0.05
+WARMED = ("ws_authorize", "ws_connect", "ws_message", "call_model", "project_stream", "call_tool", "finish_run")
+"""In the order in which a client's first message needs them."""
+_API = re.compile(r"/_aws/execute-api/(.+)$")
+
+
+class OfflineCloud:
+    """root: the project's. folder: where state is kept, default `.helix` in it. assemblies: where syntheses are kept,
+    default in `folder`. port: 0 for a free one. auth: IAM is enforced. context: CDK's, as `-c` takes it. paths: more
+    folders with modules for agents and functions. variables: more of them for the functions, beside what this process's
+    `environment` has. wait_scale: what waits and retry intervals of state machines are multiplied by.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        folder: Path | None = None,
+        assemblies: Path | None = None,
+        port: int = 0,
+        auth: bool = True,
+        context: Mapping[str, str] | None = None,
+        paths: Sequence[Path] = (),
+        variables: Mapping[str, str] | None = None,
+        wait_scale: float = 1.0,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.root, self.folder = root.resolve(), (folder or root / ".helix").resolve()
+        self.context = {"offline": "true", **(context or {})}
+        self.paths = tuple(path.resolve() for path in paths)
+        self.project = Project(self.root, assemblies or self.folder / "assemblies", self.paths, environment)
+        inside = {**environment, **(variables or {}), "PYTHONPATH": self.project.environment().get("PYTHONPATH", "")}
+        self.emulator = Emulator(self.folder, port=port, auth=auth, wait_scale=wait_scale, environment=inside)
+        self.auth = auth
+        self.agents: tuple[str, ...] = ()
+        self.outputs: dict[str, str] = {}
+        self._clock = SystemClock()
+        session = boto3.Session(aws_access_key_id=ADMIN, aws_secret_access_key=ADMIN)
+        self.account = Account(session, self.emulator.url, ACCOUNT, REGION)
+        self._clients: dict[str, Any] = {}
+        self._metrics = MetricForwarder(lambda: self.client("cloudwatch"))
+
+    # --- life ------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Synthesise (or take what is kept), start, deploy. Raises `OfflineError` in its kinds."""
+        assembly = self.project.synthesise(self.context)
+        self.emulator.listen(self._metrics.hear)
+        self.emulator.start()
+        try:
+            self._deploy(assembly)
+        except BaseException:
+            self.close()
+            raise
+
+    def update(self) -> None:
+        """Deploy the project as it is now; sessions and what runs go on."""
+        self._deploy(self.project.synthesise(self.context))
+
+    def close(self) -> None:
+        self._metrics.close()
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+        self.emulator.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- what is there ---------------------------------------------------------------------------------------------------
+
+    @property
+    def stage(self) -> str:
+        return self.context.get("stage", "dev")
+
+    @property
+    def url(self) -> str:
+        """Where clients connect: `ws://127.0.0.1:PORT/...`."""
+        found = _API.search(self.outputs["Url"])
+        if found is None:
+            raise OfflineError(f"the stack's output Url is {self.outputs['Url']!r}, which the emulator does not serve")
+        return f"ws://127.0.0.1:{self.emulator.port}/_aws/execute-api/{found[1]}"
+
+    def client(self, service: str) -> Any:
+        """boto3's, as the account's administrator. Clients are made once, and may be used by many threads."""
+        if service not in self._clients:
+            config = Config(retries={"mode": "standard", "total_max_attempts": 3}, max_pool_connections=32)
+            self._clients[service] = self.account.client(service, config=config)
+        return self._clients[service]
+
+    def table(self, name: str) -> str:
+        """The full name of `sessions`, `streams` or `control`."""
+        return f"helix-{self.stage}-{name}"
+
+    def function(self, verb: str) -> str:
+        return f"helix-{self.stage}-{verb}"
+
+    def functions(self) -> list[str]:
+        pages = self.client("lambda").get_paginator("list_functions").paginate()
+        return [f["FunctionName"] for page in pages for f in page["Functions"]]
+
+    def machine(self, profile: str = "default") -> str:
+        return f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:helix-{self.stage}-{profile}"
+
+    def machines(self) -> list[str]:
+        """ARNs of the stage's state machines."""
+        pages = self.client("stepfunctions").get_paginator("list_state_machines").paginate()
+        listed = [m for page in pages for m in page["stateMachines"]]
+        return [m["stateMachineArn"] for m in listed if m["name"].startswith(self.function(""))]
+
+    def knows_key(self, key: str) -> bool:
+        """Whether it opens connections."""
+        return self._on_keys(lambda keys: keys.verify(key)) is not None
+
+    def create_key(self, user: str, tenant: str | None = None, *, name: str = "") -> str:
+        """A new API key of that user; it is shown only now."""
+        principal = Principal(user, tenant)
+        key: str = self._on_keys(lambda keys: keys.create(SystemIds(), principal, name=name))
+        return key
+
+    def _on_keys(self, act: Callable[[ApiKeys], Coroutine[Any, Any, Any]]) -> Any:
+        keys = ApiKeys(
+            DynamoDBStateStore(self.client("dynamodb"), {"control": self.table("control")}, clock=self._clock),
+            self._clock,
+        )
+        with ThreadPoolExecutor(1) as aside:  # whoever calls may be inside of an event loop
+            return aside.submit(asyncio.run, act(keys)).result()
+
+    # --- what may happen to it -------------------------------------------------------------------------------------------
+
+    def listen(self, listener: Listener) -> None:
+        """Be told each line that a function logs, as it is written, from a thread of its own."""
+        self.emulator.listen(listener)
+
+    def tick(self) -> int:
+        """All schedules are due now. Returns how many there are."""
+        count: int = self.emulator.ask("tick")
+        return count
+
+    def kill_worker(self, verb: str) -> int:
+        """SIGKILL to the workers of a function that are at work. Returns how many there were."""
+        count: int = self.emulator.ask("kill", function=self.function(verb))
+        return count
+
+    def retire_workers(self) -> None:
+        """The next calls are cold starts, also of code in `paths`."""
+        self.emulator.ask("retire")
+
+    def warm(self) -> None:
+        """Start workers for the functions that a first message needs."""
+        names = [self.function(verb) for verb in WARMED]
+        self.emulator.ask("warm", account=ACCOUNT, region=REGION, functions=names, qualifier=ALIAS)
+
+    def settle(self, seconds: float) -> bool:
+        """Wait until no execution runs any more, or so long. False if one still does."""
+        client, ends = self.client("stepfunctions"), self._clock.now() + seconds
+        machines = self.machines()
+        while any(client.list_executions(stateMachineArn=m, statusFilter="RUNNING")["executions"] for m in machines):
+            if self._clock.now() > ends:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def look(self) -> dict[str, Any]:
+        """What `helix.local.check` says of the project's code as it is now."""
+        modules = self.context.get("agents", "agents")
+        done = subprocess.run(
+            [sys.executable, "-m", "helix.local.check", modules],
+            cwd=self.root,
+            env=self.project.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        try:
+            looked: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        except (ValueError, IndexError):
+            return {"error": done.stderr.strip()[-2000:] or f"the check ended with {done.returncode}"}
+        self.agents = tuple(looked.get("agents", ()))
+        return looked
+
+    def _deploy(self, assembly: Path) -> None:
+        outputs = deploy(self.account, read_assembly(assembly))
+        self.outputs = outputs[f"helix-{self.stage}"]

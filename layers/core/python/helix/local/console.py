@@ -1,0 +1,95 @@
+"""Logs for people: one line of a function is one line of the terminal, in one shape.
+
+Law: nothing is hidden but metrics (they are in CloudWatch), and what fails stands out. With `--logs json` each line is
+one JSON object, metrics included. The same line gives the same text, whatever came before it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, TextIO
+
+from helix.local.metrics import embedded
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_COLOURS = {"DEBUG": "2", "INFO": "0", "WARNING": "33", "ERROR": "31;1", "CRITICAL": "31;1"}
+_QUIET, _NAME = "2", "36"
+_OWN = frozenset(
+    {"level", "message", "timestamp", "service", "location", "xray_trace_id", "sampling_rate", "request_id"}
+)
+_ONE_LINE = frozenset({"exception", "stack_trace"})
+"""Of a line's fields, these come below it."""
+
+
+class Console:
+    """`prefix` is what all functions' names begin with, and is left out. `colour`: with control codes."""
+
+    def __init__(self, out: TextIO, *, prefix: str, colour: bool, as_json: bool = False) -> None:
+        self._out, self._prefix = out, prefix
+        self._paint: Callable[[str, str], str] = _coloured if colour else _plain
+        self._as_json = as_json
+
+    def hear(self, line: dict[str, Any]) -> None:
+        """A listener of the emulator's."""
+        text = self.json(line) if self._as_json else self.text(line)
+        if text is not None:
+            self._out.write(text + "\n")
+            self._out.flush()
+
+    def text(self, line: Mapping[str, Any]) -> str | None:
+        """None for what is not shown."""
+        if embedded(line["line"]) is not None or not line["line"].strip():
+            return None
+        fields = _fields(line["line"])
+        level = fields.get("level", "INFO")
+        message = str(fields.get("message", ""))
+        paint, moment = self._paint, datetime.fromtimestamp(line["time"]).strftime("%H:%M:%S.%f")[:-3]
+        more = [f"{name}={value}" for name, value in fields.items() if name not in _OWN | _ONE_LINE]
+        head = (
+            f"{paint(_QUIET, moment)} {paint(_COLOURS[level], f'{level:<7}')} {paint(_NAME, f'{self._verb(line):<14}')}"
+        )
+        first = " ".join([f"{head} {paint(_COLOURS[level], message)}", *(paint(_QUIET, word) for word in more)])
+        below = [f"    {row}" for name in sorted(_ONE_LINE) for row in _rows(fields.get(name))]
+        return "\n".join([first, *below])
+
+    def json(self, line: Mapping[str, Any]) -> str:
+        head = {name: line[name] for name in ("time", "function", "version", "request_id")}
+        try:
+            said = json.loads(line["line"])
+        except ValueError:
+            said = None
+        return json.dumps(head | {"said": said if isinstance(said, dict) else line["line"]}, ensure_ascii=False)
+
+    def _verb(self, line: Mapping[str, Any]) -> str:
+        return str(line["function"]).removeprefix(self._prefix)
+
+
+def _fields(text: str) -> dict[str, Any]:
+    """A structured line's fields; other text is its message, and an error if Lambda says so."""
+    if text.startswith("{"):
+        try:
+            read = json.loads(text)
+        except ValueError:
+            read = None
+        if isinstance(read, dict) and "message" in read:
+            level = str(read.get("level", "INFO")).upper()
+            return {**read, "level": level if level in LEVELS else "INFO"}
+    if text.startswith("[ERROR] "):
+        return {"level": "ERROR", "message": text.removeprefix("[ERROR] ")}
+    return {"message": text}
+
+
+def _rows(value: Any) -> list[str]:
+    if value is None:
+        return []
+    return (value if isinstance(value, str) else json.dumps(value, indent=2)).rstrip().splitlines()
+
+
+def _plain(code: str, text: str) -> str:
+    return text
+
+
+def _coloured(code: str, text: str) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if text and code != "0" else text

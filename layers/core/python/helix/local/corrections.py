@@ -1,0 +1,297 @@
+"""Where MiniStack does otherwise than AWS and Helix relies on AWS: each difference is set right here, and named.
+
+Law: one function, one difference, with what AWS does in its docstring. The version of MiniStack is pinned, and
+`tests/integration/test_emulator.py` fails where a correction stops to hold or is no longer needed. What is not
+corrected is listed in docs/guide/offline.md.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from ministack.core import lambda_runtime
+from ministack.services import apigateway, cloudformation, lambda_svc, stepfunctions
+from ministack.services.cloudformation import provisioners
+
+from helix.local.workers import Code, Pool
+
+VERSION = "1.5.33"
+STATE_PAYLOAD = 256 * 1024
+HISTORY_EVENTS = 25_000
+SOCKET_MESSAGE = 128 * 1024
+_NOT_THE_FUNCTION_S = frozenset({"AWS_ENDPOINT_URL"})
+
+
+def apply(pool: Pool) -> None:
+    """To be called once, before the first request."""
+    functions_run_in(pool)
+    errors_of_token_tasks_fail_them()
+    payloads_have_a_limit()
+    histories_have_a_limit()
+    histories_have_what_maps_do()
+    failed_kinesis_items_come_again()
+    sockets_echo_the_subprotocol()
+    routes_answer_only_when_asked()
+    socket_messages_have_a_limit()
+    nested_stacks_keep_attributes()
+
+
+# --- Lambda --------------------------------------------------------------------------------------------------------------
+
+
+def functions_run_in(pool: Pool) -> None:
+    """An error is named after its class and leaves the environment alive; logs are written while the function runs, also
+    those of WebSocket routes; each concurrent call has an environment of its own."""
+
+    def execute(func: Mapping[str, Any], event: Any, request_id: str) -> dict[str, Any]:
+        config = func.get("config") or func
+        code = code_of(func)
+        answer = pool.invoke(
+            code,
+            lambda_runtime.execution_credentials(config),
+            event,
+            request_id,
+            config.get("FunctionArn", ""),
+            float(config.get("Timeout", 3)),
+        )
+        log = "\n".join(answer.log)
+        if answer.error is None:
+            return {"body": answer.result, "log": log}
+        told = f"[ERROR] {answer.error['errorType']}: {answer.error['errorMessage']}"
+        pool.tell(code, request_id, told)
+        return {"body": answer.error, "error": True, "log": "\n".join(filter(None, [log, told]))}
+
+    def worker(name: str, config: Mapping[str, Any], code_zip: bytes, qualifier: str = "$LATEST") -> Any:
+        return _SocketWorker({"config": config, "code_zip": code_zip})
+
+    lambda_svc._execute_function_warm = execute
+    lambda_runtime.get_or_create_worker = worker
+
+
+class _SocketWorker:
+    """What `ministack.services.apigateway` takes for a worker: the same path as all other calls."""
+
+    def __init__(self, func: Mapping[str, Any]) -> None:
+        self._func = func
+
+    def invoke(self, event: Any, request_id: str) -> dict[str, Any]:
+        done = lambda_svc._execute_function_with_config_scope(self._func, event)
+        if done.get("error"):
+            return {"status": "error", "error": json.dumps(done.get("body"))}
+        return {"status": "ok", "result": done.get("body")}
+
+
+def code_of(func: Mapping[str, Any]) -> Code:
+    """The code of a function's record, which may be that of a published version."""
+    config = func.get("config") or func
+    layers = (lambda_svc._resolve_layer_zip(layer) for layer in config.get("Layers", []))
+    own = config.get("Environment", {}).get("Variables", {})
+    return Code(
+        function=config["FunctionName"],
+        version=config.get("Version", "$LATEST"),
+        handler=config["Handler"],
+        zips=(func["code_zip"], *(layer for layer in layers if layer)),
+        environment={
+            **{name: value for name, value in own.items() if name not in _NOT_THE_FUNCTION_S},
+            "AWS_REGION": config["FunctionArn"].split(":")[3],
+            "AWS_DEFAULT_REGION": config["FunctionArn"].split(":")[3],
+        },
+        memory_mb=int(config.get("MemorySize", 128)),
+    )
+
+
+# --- Step Functions --------------------------------------------------------------------------------------------------
+
+
+def errors_of_token_tasks_fail_them() -> None:
+    """When the function of a `waitForTaskToken` task fails, so does the task, and its Retry and Catch apply. MiniStack
+    waits on for the token.
+    """
+    otherwise, tokens = stepfunctions._invoke_with_callback, stepfunctions._task_tokens
+
+    def invoke(resource: str, data: Mapping[str, Any], token: str, state: Mapping[str, Any]) -> Any:
+        if "states:::lambda:invoke" not in resource:
+            return otherwise(resource, data, token, state)
+        seconds, done = state.get("TimeoutSeconds", 99_999), threading.Event()
+        tokens[token] = {"event": done, "result": None, "error": None, "heartbeat": None}
+        try:
+            function = stepfunctions._resolve_lambda_function_ref(data.get("FunctionName", ""), optimized=True)
+            stepfunctions._call_lambda(function, data.get("Payload", data))
+            if not done.wait(seconds):
+                raise stepfunctions._ExecutionError("States.Timeout", f"Task timed out after {seconds} seconds")
+            told = tokens[token]
+        finally:
+            tokens.pop(token, None)
+        if told["error"] is not None:
+            raise stepfunctions._ExecutionError(told["error"]["Error"], told["error"]["Cause"])
+        return json.loads(told["result"])
+
+    stepfunctions._invoke_with_callback = invoke
+
+
+def payloads_have_a_limit() -> None:
+    """256 KB for the input of an execution and the answer of a task."""
+    call, start = stepfunctions._call_lambda, stepfunctions._start_execution
+
+    def limited_call(function: str, event: Any) -> Any:
+        result = call(function, event)
+        if len(json.dumps(result).encode()) > STATE_PAYLOAD:
+            cause = f"The state/task {function!r} returned a result with a size exceeding the maximum number of bytes."
+            raise stepfunctions._ExecutionError("States.DataLimitExceeded", cause)
+        return result
+
+    def limited_start(data: Mapping[str, Any]) -> Any:
+        if len(data.get("input", "").encode()) > STATE_PAYLOAD:
+            message = f"Input exceeds the maximum of {STATE_PAYLOAD} bytes"
+            return stepfunctions.error_response_json("InvalidExecutionInput", message, 400)
+        return start(data)
+
+    stepfunctions._call_lambda = limited_call
+    stepfunctions._start_execution = limited_start
+
+
+def histories_have_a_limit() -> None:
+    """An execution fails at 25,000 events."""
+    add = stepfunctions._add_event
+
+    def limited(execution: dict[str, Any], event_type: str, details: Any = None) -> Any:
+        if len(execution["events"]) >= HISTORY_EVENTS and not event_type.startswith("Execution"):
+            message = f"The execution reached the maximum number of history events ({HISTORY_EVENTS})."
+            raise stepfunctions._ExecutionError("States.Runtime", message)
+        return add(execution, event_type, details)
+
+    stepfunctions._add_event = limited
+
+
+def histories_have_what_maps_do() -> None:
+    """States inside of a Map are in the history, as all others."""
+    run_to_end = stepfunctions._run_sub_machine
+
+    def run(states: Mapping[str, Any], start: str, data: Any, execution: dict[str, Any], ctx: dict[str, Any]) -> Any:
+        name: str | None = start
+        while name is not None and name in states:
+            state = states[name]
+            kind = state["Type"]
+            entered = {"name": name, "input": json.dumps(data)}
+            stepfunctions._add_event(execution, f"{kind}StateEntered", {"stateEnteredEventDetails": entered})
+            if kind not in _HANDLERS:  # Succeed, Fail
+                return run_to_end(states, name, data, execution, ctx)
+            ctx["State"] = {"Name": name, "EnteredTime": stepfunctions.now_iso(), "RetryCount": 0}
+            handle = getattr(stepfunctions, _HANDLERS[kind])
+            more = (execution, ctx) if kind in ("Task", "Parallel", "Map") else (ctx,)
+            data, following = handle(state, data, *more)
+            left = {"name": name, "output": json.dumps(data)}
+            stepfunctions._add_event(execution, f"{kind}StateExited", {"stateExitedEventDetails": left})
+            name = following
+        return data if name is None else run_to_end(states, name, data, execution, ctx)
+
+    stepfunctions._run_sub_machine = run
+
+
+_HANDLERS = {kind: f"_execute_{kind.lower()}" for kind in ("Pass", "Task", "Choice", "Wait", "Parallel", "Map")}
+
+
+# --- Kinesis ---------------------------------------------------------------------------------------------------------
+
+
+def failed_kinesis_items_come_again() -> None:
+    """`batchItemFailures` brings records again. Here it is the whole batch that comes again, not what follows the first
+    failed record: what a consumer with at-least-once delivery must bear anyway. MiniStack counts the batch as done.
+    """
+    execute = lambda_svc._execute_function
+
+    def checked(func: Mapping[str, Any], event: Any) -> Any:
+        done = execute(func, event)
+        records = event.get("Records") if isinstance(event, dict) else None
+        if records and records[0].get("eventSource") == "aws:kinesis" and not done.get("error"):
+            body = done.get("body")
+            if isinstance(body, dict) and body.get("batchItemFailures"):
+                told = {"errorType": "batchItemFailures", "errorMessage": json.dumps(body["batchItemFailures"])}
+                return {**done, "error": True, "body": told}
+        return done
+
+    lambda_svc._execute_function = checked
+
+
+# --- WebSocket APIs --------------------------------------------------------------------------------------------------
+
+_subprotocol: contextvars.ContextVar[str | None] = contextvars.ContextVar("subprotocol", default=None)
+
+
+def sockets_echo_the_subprotocol() -> None:
+    """The header Sec-WebSocket-Protocol of $connect's answer is the accepted subprotocol, without which browsers hang
+    up.
+    """
+    handle = apigateway.handle_websocket
+
+    async def handle_websocket(scope: Any, receive: Any, send: Any, *rest: Any, **more: Any) -> None:
+        async def tell(message: dict[str, Any]) -> None:
+            if message["type"] == "websocket.accept" and (name := _subprotocol.get()):
+                message = {**message, "subprotocol": name}
+            await send(message)
+
+        _subprotocol.set(None)
+        await handle(scope, receive, tell, *rest, **more)
+
+    apigateway.handle_websocket = handle_websocket
+
+
+def routes_answer_only_when_asked() -> None:
+    """A route without a route response sends nothing back, whatever its function returns; a function that fails makes the
+    gateway say so, in its own words."""
+    invoke = apigateway._invoke_ws_lambda
+
+    async def invoke_route(*args: Any, **more: Any) -> Any:
+        _, _, _, route, _, connection_id, event_type, message_id = args[:8]
+        answer = await invoke(*args, **more)
+        if not isinstance(answer, dict):
+            return answer
+        if event_type == "CONNECT":
+            headers = {name.lower(): value for name, value in (answer.get("headers") or {}).items()}
+            _subprotocol.set(headers.get("sec-websocket-protocol"))
+        if event_type == "MESSAGE" and answer.get("statusCode") == 500:
+            told = {"message": "Internal server error", "connectionId": connection_id, "requestId": message_id}
+            return {"statusCode": 500, "body": json.dumps(told)}
+        if event_type == "MESSAGE" and not route.get("routeResponseSelectionExpression"):
+            return {name: value for name, value in answer.items() if name != "body"}
+        return answer
+
+    apigateway._invoke_ws_lambda = invoke_route
+
+
+def socket_messages_have_a_limit() -> None:
+    """PostToConnection takes 128 KB. (The server refuses longer ones of clients: `emulator.py`.)"""
+    handle = apigateway.handle_connections_api
+
+    async def handle_connections_api(
+        method: str, api_id: str, stage: str, connection_id: str, body: bytes, headers: Any
+    ) -> Any:
+        if method == "POST" and len(body or b"") > SOCKET_MESSAGE:
+            told = {"Content-Type": "application/json", "x-amzn-ErrorType": "PayloadTooLargeException"}
+            return 413, told, json.dumps({"message": "Message too long"}).encode()
+        return await handle(method, api_id, stage, connection_id, body, headers)
+
+    apigateway.handle_connections_api = handle_connections_api
+
+
+# --- CloudFormation ------------------------------------------------------------------------------------------------
+
+
+def nested_stacks_keep_attributes() -> None:
+    """What an update leaves unchanged in a nested stack still has the attributes that others read of it."""
+    update = provisioners._update_resource
+
+    def update_resource(
+        kind: str, physical_id: str, old: Any, new: Any, stack: str, logical_id: str | None = None, known: Any = None
+    ) -> tuple[str, dict[str, Any]]:
+        if known is None:
+            resources = (cloudformation._stacks.get(stack) or {}).get("_resources", {})
+            known = resources.get(logical_id, {}).get("Attributes", {})
+        updated, attributes = update(kind, physical_id, old, new, stack, logical_id, known)
+        return updated, {**known, **(attributes or {})} if updated == physical_id else attributes
+
+    provisioners._update_resource = update_resource

@@ -1,0 +1,89 @@
+"""Embedded metrics: what functions log in CloudWatch's format becomes metrics, as CloudWatch does it, so that alarms fire.
+
+Law: a line that is not in the format is not a metric; nothing that goes wrong with a metric reaches whoever logged it.
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+EVERY_S = 1.0
+AT_MOST = 500
+"""Metrics of one PutMetricData."""
+
+logger = logging.getLogger("helix.local")
+
+
+class MetricForwarder:
+    """`client` gives a CloudWatch client when the first metric leaves."""
+
+    def __init__(self, client: Callable[[], Any]) -> None:
+        self._client = client
+        self._lines: queue.Queue[dict[str, Any]] = queue.Queue()
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def hear(self, line: dict[str, Any]) -> None:
+        """A listener of the emulator's."""
+        document = embedded(line["line"])
+        if document is None or self._closed.is_set():
+            return
+        self._lines.put(document)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._forward, daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join(EVERY_S + 5)
+
+    def _forward(self) -> None:
+        while not self._closed.wait(EVERY_S):
+            by_namespace: dict[str, list[dict[str, Any]]] = {}
+            while not self._lines.empty():
+                for namespace, datum in data_of(self._lines.get()):
+                    by_namespace.setdefault(namespace, []).append(datum)
+            for namespace, data in by_namespace.items():
+                self._put(namespace, data)
+
+    def _put(self, namespace: str, data: list[dict[str, Any]]) -> None:
+        try:
+            for start in range(0, len(data), AT_MOST):
+                self._client().put_metric_data(Namespace=namespace, MetricData=data[start : start + AT_MOST])
+        except Exception as error:  # whatever it is, functions go on, and the user is told
+            logger.warning("%d metrics of %s were not forwarded: %s", len(data), namespace, error)
+
+
+def embedded(text: str) -> dict[str, Any] | None:
+    """The document, if the line is one."""
+    if '"_aws"' not in text or not text.startswith("{"):
+        return None
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return None
+    directives = document.get("_aws", {}).get("CloudWatchMetrics") if isinstance(document, dict) else None
+    return document if isinstance(directives, list) else None
+
+
+def data_of(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(namespace, MetricDatum) for each metric and each set of dimensions."""
+    moment = document["_aws"].get("Timestamp", 0) / 1000
+    for directive in document["_aws"]["CloudWatchMetrics"]:
+        for names in directive.get("Dimensions") or [[]]:
+            dimensions = [{"Name": name, "Value": str(document[name])} for name in names if name in document]
+            for metric in directive.get("Metrics", []):
+                value = document.get(metric["Name"])
+                values = value if isinstance(value, list) else [value]
+                numbers = [float(v) for v in values if isinstance(v, int | float)]
+                if numbers:
+                    datum = {"MetricName": metric["Name"], "Dimensions": dimensions, "Timestamp": moment}
+                    datum |= {"Values": numbers, "Unit": metric.get("Unit", "None")}
+                    yield directive["Namespace"], datum

@@ -1,0 +1,56 @@
+"""What the process that started the emulator may ask of it, beyond the APIs of AWS.
+
+Law: an order stands for something that happens by itself in AWS (a minute passes, a machine dies) and that a test or a
+person does not want to wait for. Each is a method `do_NAME` whose parameters are the order's fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ministack import app
+from ministack.core import persistence
+from ministack.core.responses import set_request_account_id, set_request_region
+from ministack.services import eventbridge, lambda_svc
+
+from helix.local.corrections import code_of
+from helix.local.workers import Pool
+
+
+class Orders:
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    def __call__(self, order: Mapping[str, Any]) -> Any:
+        fields = {name: value for name, value in order.items() if name not in ("id", "order")}
+        return getattr(self, f"do_{order['order']}")(**fields)
+
+    def do_tick(self) -> int:
+        """Every schedule is due now. Returns how many rules there are; their targets have been called."""
+        rules = [key for key, rule in eventbridge._rules._data.items() if rule.get("ScheduleExpression")]
+        for key in rules:
+            eventbridge._rule_last_fired[key] = 0.0
+        eventbridge._tick_scheduled_rules()
+        return len(rules)
+
+    def do_kill(self, function: str) -> int:
+        """Kill the workers of a function that are at work. Returns how many."""
+        return self._pool.kill(function)
+
+    def do_retire(self) -> None:
+        """End all idle workers: the next calls are cold starts."""
+        self._pool.retire()
+
+    def do_warm(self, account: str, region: str, functions: list[str], qualifier: str) -> None:
+        """Start a worker for each function, one after the other."""
+        set_request_account_id(account)
+        set_request_region(region)
+        for name in functions:
+            record, config = lambda_svc._get_func_record_for_qualifier(name, qualifier)
+            if record is not None and config is not None:
+                self._pool.warm(code_of(record), lambda_svc.execution_credentials(config))
+
+    def do_save(self) -> None:
+        """Write the state to disk, as at the end."""
+        persistence.save_all(app._build_persistence_save_dict())

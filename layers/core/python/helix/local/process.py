@@ -1,0 +1,181 @@
+"""The emulator as a child process: started, asked, listened to and ended by the one who made it.
+
+Law: it ends with its parent (its standard input closes) and with `close`, which lets it save its state; nobody else's
+process is ever touched. Lines of functions reach every listener in the order they were written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from queue import Empty, Queue
+from typing import IO, Any
+
+from helix.core.errors import OperatorError
+from helix.local.emulator import settings
+
+START_S = 30.0
+END_S = 20.0
+ORDER_S = 120.0
+
+Listener = Callable[[dict[str, Any]], None]
+"""Takes {"function", "version", "request_id", "time", "line"}."""
+
+
+class OfflineError(OperatorError):
+    """The offline cloud cannot start, or cannot go on; the message says what to do."""
+
+    code = "offline"
+
+
+class PortTakenError(OfflineError):
+    """Another program listens on the port."""
+
+    code = "port_taken"
+
+
+class Emulator:
+    """port: 0 for a free one. folder: where state, objects, unpacked code and its own log are. auth: IAM is enforced.
+    wait_scale: what waits and retry intervals of state machines are multiplied by."""
+
+    def __init__(
+        self, folder: Path, *, port: int = 0, auth: bool = True, wait_scale: float = 1.0, environment: Mapping[str, str]
+    ) -> None:
+        self.folder, self.port = folder.resolve(), port or free_port()
+        self._auth, self._scale, self._environment = auth, wait_scale, environment
+        self._listeners: list[Listener] = []
+        self._orders = itertools.count(1)
+        self._waiting: dict[int, Queue[dict[str, Any]]] = {}
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._log: IO[str] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log_path(self) -> Path:
+        return self.folder / "emulator.log"
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    def start(self) -> None:
+        """Return once it answers. Raises `PortTakenError` and `OfflineError`."""
+        _require_free(self.port)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._log = self.log_path.open("w", encoding="utf-8")
+        options = {"auth": self._auth, "wait_scale": self._scale}
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "helix.local.emulator", str(self.port), str(self.folder)],
+            env=settings(self.port, self.folder, environment=self._environment, **options),  # type: ignore[arg-type]
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            encoding="utf-8",
+            start_new_session=True,  # Ctrl-C is for this process, which ends the emulator in its own order
+        )
+        ready: Queue[dict[str, Any]] = Queue()
+        self._waiting[0] = ready
+        self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
+        self._reader.start()
+        try:
+            answer = ready.get(timeout=START_S)
+        except Empty:
+            answer = {"error": f"it does not answer after {START_S:.0f} s"}
+        if "error" in answer:
+            self.kill()
+            raise OfflineError(f"MiniStack did not start: {answer['error']}; its log is {str(self.log_path)!r}")
+
+    def ask(self, order: str, **fields: Any) -> Any:
+        """The result of an order (`helix.local.orders`). Raises `OfflineError`."""
+        number, answers = next(self._orders), Queue[dict[str, Any]]()
+        self._waiting[number] = answers
+        try:
+            with self._lock:
+                assert self._process is not None and self._process.stdin is not None, "start it first"
+                self._process.stdin.write(json.dumps({"id": number, "order": order, **fields}) + "\n")
+                self._process.stdin.flush()
+            answer = answers.get(timeout=ORDER_S)
+        except (OSError, Empty) as error:
+            raise OfflineError(f"the emulator does not answer {order!r}; its log is {str(self.log_path)!r}") from error
+        finally:
+            del self._waiting[number]
+        if "error" in answer:
+            raise OfflineError(f"{order!r} failed: {answer['error']}")
+        return answer["result"]
+
+    def close(self) -> None:
+        """End it in order; its state is on disk afterwards."""
+        process = self._process
+        if process is None or process.stdin is None:
+            return
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """End what is left of it and of its workers, at once."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        if self._reader is not None:
+            self._reader.join(END_S)
+        if self._log is not None:
+            self._log.close()
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        with process.stdout as lines:
+            for line in lines:
+                event = json.loads(line)
+                if event.pop("type") == "log":
+                    for listener in self._listeners:
+                        listener(event)
+                elif (waiting := self._waiting.get(event.get("id", 0))) is not None:
+                    waiting.put(event)
+        for waiting in list(self._waiting.values()):
+            waiting.put({"error": f"it ended: {_last_line(self.log_path)}"})
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _require_free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise PortTakenError(
+                f"port {port} is taken: end what listens there (an offline cloud that runs already?), "
+                "or choose another with --port"
+            ) from error
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else "without a word"

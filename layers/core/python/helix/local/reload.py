@@ -1,0 +1,135 @@
+"""Hot reload: what changed on disk runs in the next call, and sessions, sockets and runs go on.
+
+Law: code is looked at in a process of its own before it goes anywhere, so a broken edit changes nothing and is told by
+file and line. New code goes the way of a deployment: a new layer or package, a published version, and the alias, in
+that order; what runs finishes on the old one. A change of the infrastructure, or of what agents ask of it, is a
+deployment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from helix.local.assembly import archive
+from helix.local.cloud import ALIAS, OfflineCloud
+from helix.local.process import OfflineError
+
+LAYERS = ("core", "agents")
+SOURCES = ("functions", "layers/core/python", "layers/agents/python", "infra", "cdk.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """`what` was done in words; `error` says why nothing was."""
+
+    what: str = ""
+    error: str | None = None
+
+
+class Reloader:
+    """`paths`: further folders that workers import from, where a restart of the workers is all it takes."""
+
+    def __init__(self, cloud: OfflineCloud, profiles: Any) -> None:
+        self._cloud, self._profiles = cloud, profiles
+
+    def watched(self) -> list[Path]:
+        return [path for name in SOURCES if (path := self._cloud.root / name).exists()] + list(self._cloud.paths)
+
+    def reload(self, changed: Iterable[Path]) -> Reloaded | None:
+        """None if nothing of it matters."""
+        files = [path for path in changed if _matters(path)]
+        if not files:
+            return None
+        looked = self._cloud.look()
+        if "error" in looked:
+            return Reloaded(error=looked["error"])
+        names = sorted({_short(path, self._cloud.root) for path in files})
+        said = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        try:
+            if looked["profiles"] != self._profiles or any(self._is_infrastructure(path) for path in files):
+                self._cloud.update()
+                self._profiles = looked["profiles"]
+                return Reloaded(f"deployed {said}")
+            self._replace(files)
+        except OfflineError as error:
+            return Reloaded(error=str(error))
+        return Reloaded(f"reloaded {said}")
+
+    def _is_infrastructure(self, path: Path) -> bool:
+        root = self._cloud.root
+        return path == root / "cdk.json" or (root / "infra") in path.parents
+
+    # --- code ------------------------------------------------------------------------------------------------------------
+
+    def _replace(self, files: list[Path]) -> None:
+        root, functions = self._cloud.root, self._cloud.functions()
+        layers = [name for name in LAYERS if any(root / "layers" / name in path.parents for path in files)]
+        folders = {
+            path.relative_to(root / "functions").parts[0] for path in files if root / "functions" in path.parents
+        }
+        fresh = {name: archive(root / "layers" / name / "python", "python/") for name in layers}
+        published: dict[str, str] = {}
+        for function in functions:
+            verb = function.removeprefix(self._cloud.function("")).rpartition("-")[2]
+            changed = bool(fresh) and self._attach(function, fresh, published)
+            if verb in folders:
+                package = archive(root / "functions" / verb)
+                self._cloud.client("lambda").update_function_code(FunctionName=function, ZipFile=package)
+                changed = True
+            if changed:
+                self._publish(function)
+        self._cloud.retire_workers()
+
+    def _attach(self, function: str, fresh: dict[str, bytes], published: dict[str, str]) -> bool:
+        """Put new versions of layers in the place of old ones."""
+        client = self._cloud.client("lambda")
+        arns = [layer["Arn"] for layer in client.get_function_configuration(FunctionName=function).get("Layers", [])]
+        replaced = [self._newest(arn, fresh, published) for arn in arns]
+        if replaced != arns:
+            client.update_function_configuration(FunctionName=function, Layers=replaced)
+        return replaced != arns
+
+    def _newest(self, arn: str, fresh: dict[str, bytes], published: dict[str, str]) -> str:
+        """The ARN of the layer's new content, if it has some; a layer is known by its description, `Helix STAGE: NAME`."""
+        if arn not in published:
+            client = self._cloud.client("lambda")
+            known = client.get_layer_version_by_arn(Arn=arn)
+            name = known.get("Description", "").rpartition(": ")[2]
+            published[arn] = arn
+            if name in fresh:
+                made = client.publish_layer_version(
+                    LayerName=arn.split(":")[6], Description=known["Description"], Content={"ZipFile": fresh[name]}
+                )
+                published[arn] = made["LayerVersionArn"]
+                published[made["LayerVersionArn"]] = made["LayerVersionArn"]
+        return published[arn]
+
+    def _publish(self, function: str) -> None:
+        client = self._cloud.client("lambda")
+        version = client.publish_version(FunctionName=function)["Version"]
+        client.update_alias(FunctionName=function, Name=ALIAS, FunctionVersion=version)
+
+
+def watch(reloader: Reloader, stop: Any, tell: Callable[[Reloaded], None]) -> None:
+    """Reload at each change, until the event `stop` is set."""
+    from watchfiles import watch as changes
+
+    for batch in changes(*reloader.watched(), stop_event=stop, debounce=300, step=100, raise_interrupt=False):
+        done = reloader.reload(Path(path) for _, path in batch)
+        if done is not None:
+            tell(done)
+
+
+def _matters(path: Path) -> bool:
+    return (
+        "__pycache__" not in path.parts
+        and not path.name.startswith(".")
+        and not path.name.endswith(("~", ".pyc", ".swp"))
+    )
+
+
+def _short(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name

@@ -1,0 +1,120 @@
+"""The execution environment of one Lambda function: what AWS's Python runtime is there. Run as a script, with `-P`.
+
+Law: standard library only, and nothing of `helix` but what the function's own layers bring, so that the deployed code is
+what runs. Requests come as lines of JSON on standard input, answers leave as lines on the original standard output; what
+the function prints is its log, on standard error. The line `MARK request-id` there says that the log of that request is
+complete. The process ends when its input does, whatever the function is doing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, TextIO
+
+MARK = "\x1e"
+PATH = "HELIX_WORKER_PATH"
+"""Folders of the function's code and its layers, first come first."""
+
+Handler = Callable[[Any, Any], Any]
+
+
+class Context:
+    """Lambda's context object, as far as handlers and Powertools read it. `timeout_s` as configured for the function."""
+
+    identity = None
+    client_context = None
+
+    def __init__(self, request_id: str, arn: str, timeout_s: float) -> None:
+        self.function_name = os.environ["AWS_LAMBDA_FUNCTION_NAME"]
+        self.function_version = os.environ["AWS_LAMBDA_FUNCTION_VERSION"]
+        self.memory_limit_in_mb = int(os.environ["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"])
+        self.log_group_name = os.environ["AWS_LAMBDA_LOG_GROUP_NAME"]
+        self.log_stream_name = os.environ["AWS_LAMBDA_LOG_STREAM_NAME"]
+        self.aws_request_id, self.invoked_function_arn = request_id, arn
+        self._ends = time.monotonic() + timeout_s
+
+    def get_remaining_time_in_millis(self) -> int:
+        return max(0, int((self._ends - time.monotonic()) * 1000))
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    requests = os.fdopen(os.dup(0), "r", encoding="utf-8")
+    os.dup2(2, 1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    lines: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_listen, args=(requests, lines), daemon=True).start()
+
+    sys.path[:0] = os.environ.pop(PATH).split(os.pathsep)
+    try:
+        handler = _load(os.environ["_HANDLER"])
+    except BaseException as error:
+        _tell(answers, _init_failure(error))
+        return
+    _tell(answers, {"status": "ready"})
+    while True:
+        _serve(handler, json.loads(lines.get()), answers)
+
+
+def _listen(requests: TextIO, lines: queue.Queue[str]) -> None:
+    for line in requests:
+        lines.put(line)
+    os._exit(0)  # the emulator is gone: so is whatever would read an answer
+
+
+def _load(name: str) -> Handler:
+    module, _, attribute = name.rpartition(".")
+    handler: Handler = getattr(importlib.import_module(module.replace("/", ".")), attribute)
+    return handler
+
+
+def _serve(handler: Handler, request: dict[str, Any], answers: TextIO) -> None:
+    context = Context(request["request_id"], request["arn"], request["timeout_s"])
+    try:
+        text = json.dumps({"status": "ok", "result": handler(request["event"], context)})
+    except Exception as error:
+        text = json.dumps(_failure(error, type(error).__name__, str(error)))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.write(2, f"{MARK}{context.aws_request_id}\n".encode())
+    answers.write(text + "\n")
+    answers.flush()
+
+
+def _tell(answers: TextIO, answer: dict[str, Any]) -> None:
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
+
+
+def _init_failure(error: BaseException) -> dict[str, Any]:
+    """In the words of AWS's runtime: tests and people look for them."""
+    module = os.environ["_HANDLER"].rpartition(".")[0]
+    match error:
+        case SyntaxError():
+            return _failure(error, "Runtime.UserCodeSyntaxError", f"Syntax error in module '{module}': {error}")
+        case ImportError():
+            return _failure(error, "Runtime.ImportModuleError", f"Unable to import module '{module}': {error}")
+        case AttributeError():
+            return _failure(error, "Runtime.HandlerNotFound", str(error))
+        case SystemExit():
+            return _failure(error, "Runtime.ExitError", f"Runtime exited during init: {error}")
+        case _:
+            return _failure(error, type(error).__name__, str(error))
+
+
+def _failure(error: BaseException, error_type: str, message: str) -> dict[str, Any]:
+    frames = traceback.format_list(traceback.extract_tb(error.__traceback__)[1:])
+    return {"status": "error", "errorType": error_type, "errorMessage": message, "stackTrace": frames}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""A `StepFunctionsExecutor` on the offline cloud: its functions' settings, and the administrator's credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tests.support.cloud_agents.cast import EDITION
+from tests.support.offline_cloud import CloudForTests
+
+from helix.runtime.cloud import Application
+from helix.runtime.cloud_settings import read_cloud_settings
+from helix.runtime.step_functions import StepFunctionsExecutor
+
+AGENTS = "tests.support.cloud_agents"
+STEP_VERBS = ("call_model", "call_tool")
+
+
+class AdminApplication(Application):
+    """An application outside of Lambda, whose clients are the administrator's."""
+
+    def __init__(self, cloud: CloudForTests) -> None:
+        told = variables_of(cloud, "ws_message")
+        super().__init__(replace(read_cloud_settings(told), agents=(AGENTS,), model=""), told)
+        self._cloud = cloud
+
+    def client(self, service: str, endpoint: str | None = None) -> Any:
+        return self._cloud.aws(service)
+
+
+def cloud_executor(cloud: CloudForTests) -> StepFunctionsExecutor:
+    return AdminApplication(cloud).executor
+
+
+def variables_of(cloud: CloudForTests, verb: str) -> dict[str, str]:
+    found = cloud.aws("lambda").get_function_configuration(FunctionName=cloud.cloud.function(verb), Qualifier="live")
+    told: dict[str, str] = found["Environment"]["Variables"]
+    return told
+
+
+def deploy_edition(cloud: CloudForTests, name: str) -> None:
+    """What `cdk deploy` does when only the agents have changed: a new version of each function, and the alias on it."""
+    for verb in STEP_VERBS:
+        configure(cloud, verb, variables={EDITION: name})
+
+
+def configure(cloud: CloudForTests, verb: str, *, variables: Mapping[str, str] | None = None, **more: Any) -> None:
+    """Change a function, publish it, and move its alias there: offline at once. `variables` go over those that it has."""
+    functions, name = cloud.aws("lambda"), cloud.cloud.function(verb)
+    if variables:
+        more["Environment"] = {"Variables": {**variables_of(cloud, verb), **variables}}
+    functions.update_function_configuration(FunctionName=name, **more)
+    version = functions.publish_version(FunctionName=name)["Version"]
+    functions.update_alias(FunctionName=name, Name="live", FunctionVersion=version)

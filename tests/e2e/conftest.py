@@ -1,0 +1,22 @@
+"""One offline cloud for all end-to-end tests: `cloud`. They run in one process, also under xdist (`--dist loadgroup`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.support.offline_cloud import CloudForTests, deployed
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "/e2e/" in item.path.as_posix():
+            item.add_marker(pytest.mark.xdist_group("cloud"))
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudForTests]:
+    """The project deployed offline with IAM enforced; see `tests/support/offline_cloud.py` for what it offers."""
+    with deployed(tmp_path_factory.mktemp("cloud")) as made:
+        yield made

@@ -1,0 +1,314 @@
+"""What happens to sessions: each scenario once, for every runtime. The name of a scenario is its function's.
+
+Law: a scenario waits for states, never for time, so that what it leaves depends on nothing but what it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from tests.e2e.parity_stage import Stage
+from tests.support.cloud_agents.plans import ask, call, fail, finish, plan, say, stumble, use
+
+Scenario = Callable[[Stage], Awaitable[None]]
+SCENARIOS: dict[str, Scenario] = {}
+LONG = "A sentence that is long enough to be streamed in more than one piece, and a word at its end."
+
+
+def scenario(function: Scenario) -> Scenario:
+    SCENARIOS[function.__name__] = function
+    return function
+
+
+# --- answers and tools ---------------------------------------------------------------------------------------------------
+
+
+@scenario
+async def text_and_another_turn(stage: Stage) -> None:
+    first = await stage.run("talker", plan(say(LONG, think="Let me see what there is to say.")))
+    assert (first.status, first.text) == ("completed", LONG)
+    assert (await stage.run("talker", {"message": plan(say("Again.")), "state": {"total": 5}})).text == "Again."
+
+
+@scenario
+async def one_tool_after_the_other(stage: Stage) -> None:
+    steps = [use(call("look", topic="a"), text=LONG), use(call("add", amount=2)), use(call("note", key="k", text="v"))]
+    assert (await stage.run("talker", plan(*steps, say("Done.")))).steps == 4
+
+
+@scenario
+async def parallel_tools_change_the_state(stage: Stage) -> None:
+    """Appends add up, keys of their own hold, and of a conflict the last in call order is kept, with a warning."""
+    calls = [call("look", topic="a"), call("add", amount=2), call("look", topic="b")]
+    calls += [
+        call("note", key="same", text="one"),
+        call("note", key="same", text="two"),
+        call("note", key="own", text="x"),
+    ]
+    result = await stage.run("talker", plan(use(*calls, text="All at once."), use(call("add", amount=1)), say("Done.")))
+    assert result.status == "completed"
+    state = (await stage.executor.sessions.get(stage.session)).custom_state
+    assert state["seen"] == ["a", "b"] and state["notes"] == {"same": "two"}
+
+
+@scenario
+async def inline_tools(stage: Stage) -> None:
+    steps = [
+        use(call("count", amount=1)),
+        use(call("count", amount=2), call("look", topic="beside"), call("count", amount=3)),
+    ]
+    assert (
+        await stage.run("talker", plan(*steps, use(call("count", amount=4)), say("Counted.")))
+    ).status == "completed"
+
+
+@scenario
+async def tools_that_fail(stage: Stage) -> None:
+    """One raises, one is not there, one is called with the wrong arguments: the model reads it, and goes on."""
+    calls = [call("boom"), call("nobody", x=1), call("look", subject="?"), call("look", topic="fine")]
+    assert (await stage.run("talker", plan(use(*calls), use(call("boom")), say("Nevertheless.")))).status == "completed"
+
+
+@scenario
+async def large_values(stage: Stage) -> None:
+    steps = [use(call("big", size=1_000_000)), use(call("grow", size=300_000)), use(call("shout", size=90_000))]
+    result = await stage.run("talker", plan(*steps, use(call("look", topic="after")), say("Large.")))
+    assert result.status == "completed"
+
+
+# --- outputs -------------------------------------------------------------------------------------------------------------
+
+
+@scenario
+async def an_output(stage: Stage) -> None:
+    result = await stage.run("helper", plan(use(call("look", topic="a")), finish(summary="found", sources=["a"])))
+    assert result.output is not None and result.output.summary == "found"
+
+
+@scenario
+async def an_output_that_does_not_fit_and_none_at_all(stage: Stage) -> None:
+    result = await stage.run("helper", plan(finish(sources="?"), say("Is that not enough?"), finish(summary="at last")))
+    assert result.output is not None and result.output.summary == "at last"
+
+
+# --- sub-agents ----------------------------------------------------------------------------------------------------------
+
+
+@scenario
+async def a_sub_agent(stage: Stage) -> None:
+    child = plan(use(call("look", topic="deep"), text="Digging."), finish(summary="dug"))
+    result = await stage.run("boss", plan(use(ask("helper", child), text="You do it."), finish(summary="delegated")))
+    assert result.status == "completed"
+
+
+@scenario
+async def sub_agents_beside_a_tool(stage: Stage) -> None:
+    one, two = plan(use(call("look", topic="one")), finish(summary="one")), plan(finish(summary="two"))
+    calls = [ask("helper", one), call("look", topic="own"), ask("helper", two)]
+    assert (await stage.run("boss", plan(use(*calls), finish(summary="all")))).status == "completed"
+
+
+@scenario
+async def a_sub_agent_of_a_sub_agent(stage: Stage) -> None:
+    inner = plan(use(call("add", amount=1)), finish(summary="inner"))
+    outer = plan(use(ask("helper", inner)), finish(summary="outer"))
+    assert (await stage.run("boss", plan(use(ask("deputy", outer)), finish(summary="top")))).status == "completed"
+
+
+@scenario
+async def a_sub_agent_that_fails(stage: Stage) -> None:
+    result = await stage.run("boss", plan(use(ask("helper", plan(fail("model_error")))), finish(summary="without it")))
+    assert result.status == "completed"
+
+
+# --- people --------------------------------------------------------------------------------------------------------------
+
+
+@scenario
+async def an_approval(stage: Stage) -> None:
+    result = await stage.run("talker", plan(use(call("gated", topic="x"), call("look", topic="y")), say("Allowed.")))
+    assert result.status == "paused"
+    assert (await stage.answer("talker", result.pending[0], data={"by": "me"})).status == "completed"
+
+
+@scenario
+async def a_denial(stage: Stage) -> None:
+    result = await stage.run("talker", plan(use(call("gated", topic="x")), say("As you wish.")))
+    assert (await stage.answer("talker", result.pending[0], approved=False, reason="no")).status == "completed"
+
+
+@scenario
+async def two_approvals_one_after_the_other(stage: Stage) -> None:
+    result = await stage.run("talker", plan(use(call("gated", topic="x"), call("gated", topic="y")), say("Both.")))
+    first, second = result.pending
+    assert (await stage.answer("talker", second)).status == "paused"
+    assert (await stage.answer("talker", first, approved=False)).status == "completed"
+
+
+@scenario
+async def an_approval_in_a_sub_agent(stage: Stage) -> None:
+    child = plan(use(call("gated", topic="deep")), finish(summary="allowed"))
+    result = await stage.run("boss", plan(use(ask("helper", child), call("look", topic="y")), finish(summary="done")))
+    assert result.status == "paused"
+    assert (await stage.answer("boss", "call_0")).status == "completed"
+
+
+@scenario
+async def a_message_instead_of_an_answer(stage: Stage) -> None:
+    await stage.run("talker", plan(use(call("gated", topic="x"), call("look", topic="y")), say("Never said.")))
+    handle = await stage.executor.resume(stage.agents["talker"], stage.session, message=plan(say("Never mind, then.")))
+    assert (await stage.end(handle)).status == "completed"
+
+
+@scenario
+async def a_tool_of_the_client(stage: Stage) -> None:
+    result = await stage.run("talker", plan(use(call("form", question="colour?")), say("Noted.")))
+    assert (await stage.answer("talker", result.pending[0], data={"colour": "blue"})).status == "completed"
+
+
+# --- failures ------------------------------------------------------------------------------------------------------------
+
+
+@scenario
+async def a_model_call_that_is_repeated(stage: Stage) -> None:
+    assert (await stage.run("talker", plan(stumble(LONG), say("Never asked for.")))).text == LONG
+
+
+@scenario
+async def a_failure_and_a_retry(stage: Stage) -> None:
+    steps = [use(call("look", topic="x")), fail("overloaded", unless=stage.file("well"), said="Well, ")]
+    result = await stage.run("talker", plan(*steps, say("Never said.")))
+    assert (result.status, result.error_code) == ("failed", "overloaded")
+    stage.open("well")
+    assert (await stage.end(await stage.executor.retry(stage.agents["talker"], stage.session))).status == "completed"
+
+
+@scenario
+async def a_failure_and_a_retry_with_a_message(stage: Stage) -> None:
+    await stage.run("talker", plan(fail("overloaded")))
+    handle = await stage.executor.retry(stage.agents["talker"], stage.session, message=plan(say("Better so.")))
+    assert (await stage.end(handle)).text == "Better so."
+
+
+@scenario
+async def a_failure_and_a_retry_from_the_start(stage: Stage) -> None:
+    await stage.run("talker", plan(use(call("look", topic="x")), fail("overloaded", unless=stage.file("well"))))
+    stage.open("well")
+    handle = await stage.executor.retry(stage.agents["talker"], stage.session, mode="from_start")
+    assert (await stage.end(handle)).status == "completed"
+
+
+@scenario
+async def a_tool_that_ends_the_run(stage: Stage) -> None:
+    result = await stage.run("talker", plan(use(call("fatal"), call("look", topic="beside")), say("Never said.")))
+    assert (result.status, result.error_code) == ("failed", "fatal_tool_error")
+
+
+@scenario
+async def too_many_steps(stage: Stage) -> None:
+    result = await stage.run("brief", plan(use(call("look", topic="x"), times=3), say("Never said.")))
+    assert (result.status, result.error_code) == ("failed", "max_steps")
+
+
+# --- stops ---------------------------------------------------------------------------------------------------------------
+
+
+@scenario
+async def an_interrupt_in_the_answer(stage: Stage) -> None:
+    message = plan(use(call("look", topic="x")), say(LONG, gate=stage.file("gate")))
+    handle = await stage.begin("talker", message, "gate")
+    assert await handle.interrupt("enough")
+    assert (await stage.end(handle)).status == "interrupted"
+    stage.open("gate")
+    assert (await stage.end(await stage.executor.resume(stage.agents["talker"], stage.session))).text == LONG
+
+
+@scenario
+async def an_interrupt_during_tools(stage: Stage) -> None:
+    calls = [call("wait", gate=stage.file("gate")), call("look", topic="beside")]
+    handle = await stage.begin("talker", plan(use(*calls), use(call("add", amount=1)), say("On we go.")), "gate")
+    assert await handle.interrupt()
+    stage.open("gate")
+    assert (await stage.end(handle)).status == "interrupted"
+    assert (await stage.end(await stage.executor.resume(stage.agents["talker"], stage.session))).status == "completed"
+
+
+@scenario
+async def an_interrupt_and_another_message(stage: Stage) -> None:
+    handle = await stage.begin("talker", plan(say(LONG, gate=stage.file("gate"))), "gate")
+    await handle.interrupt("other plans")
+    assert (await stage.end(handle)).status == "interrupted"
+    assert (await stage.run("talker", plan(say("Other plans.")))).text == "Other plans."
+
+
+@scenario
+async def an_interrupt_of_a_sub_agent_at_work(stage: Stage) -> None:
+    child = plan(use(call("look", topic="deep")), use(call("wait", gate=stage.file("gate"))), finish(summary="late"))
+    handle = await stage.begin("boss", plan(use(ask("helper", child)), finish(summary="done")), "gate")
+    assert await handle.interrupt()
+    stage.open("gate")
+    assert (await stage.end(handle)).status == "interrupted"
+    assert (await stage.end(await stage.executor.resume(stage.agents["boss"], stage.session))).status == "completed"
+
+
+@scenario
+async def an_abort(stage: Stage) -> None:
+    handle = await stage.begin("talker", plan(use(call("look", topic="x")), say(LONG, gate=stage.file("gate"))), "gate")
+    await stage.executor.abort(stage.agents["talker"], stage.session, "stop it")
+    result = await stage.end(handle)
+    assert (result.status, result.error_code) == ("failed", "aborted")
+    assert (await stage.run("talker", plan(say("A new day.")))).text == "A new day."
+
+
+@scenario
+async def an_abort_with_a_sub_agent_at_work(stage: Stage) -> None:
+    child = plan(say(LONG, gate=stage.file("gate")))
+    handle = await stage.begin("boss", plan(use(ask("helper", child)), finish(summary="done")), "gate")
+    await stage.executor.abort(stage.agents["boss"], stage.session, "stop it")
+    assert (await stage.end(handle)).error_code == "aborted"
+
+
+# --- the past ------------------------------------------------------------------------------------------------------------
+
+
+@scenario
+async def travel_in_time(stage: Stage) -> None:
+    steps = [use(call("look", topic="x")), use(call("add", amount=1)), say("Three.")]
+    await stage.run("talker", plan(*steps))
+    await stage.run("talker", plan(use(call("look", topic="later")), say("Later.")))
+    points = (await stage.executor.sessions.list_checkpoints(stage.session)).items
+    first = min((point for point in points if point.step == 1), key=lambda point: point.created_at)
+    handle = await stage.executor.resume(
+        stage.agents["talker"], stage.session, mode="from_checkpoint", checkpoint_id=first.id
+    )
+    assert (await stage.end(handle)).text == "Three."
+
+
+@scenario
+async def branch_and_clone(stage: Stage) -> None:
+    steps = [use(call("look", topic="x"), call("add", amount=1)), use(call("grow", size=1000)), say("Three.")]
+    await stage.run("talker", plan(*steps))
+    points = (await stage.executor.sessions.list_checkpoints(stage.session)).items
+    first = min((point for point in points if point.step == 1), key=lambda point: point.created_at)
+    branch = {"from_session_id": stage.session, "checkpoint_id": first.id}
+    stage.sessions = [f"{stage.session}_branch", f"{stage.session}_clone"]
+    message = plan(use(call("add", amount=5)), say("Elsewhere."))
+    assert (await stage.run("talker", message, session_id=stage.sessions[0], branch=branch)).text == "Elsewhere."
+    await stage.executor.clone_session(stage.session, stage.sessions[1])
+    assert (await stage.run("talker", plan(say("A copy.")), session_id=stage.sessions[1])).text == "A copy."
+
+
+@scenario
+async def another_edition_is_deployed_between_two_runs(stage: Stage) -> None:
+    """The run that goes on is the new edition's: its fingerprint, its prompt, its tools."""
+    await stage.edition("1")
+    steps = [use(call("edited")), say(LONG, gate=stage.file("gate")), use(call("edited")), say("Both.")]
+    handle = await stage.begin("changing", plan(use(call("edited")), say(LONG, gate=stage.file("gate"))), "gate")
+    await handle.interrupt("a new edition comes")
+    await stage.end(handle)
+    await stage.edition("2")
+    stage.open("gate")
+    assert (await stage.end(await stage.executor.resume(stage.agents["changing"], stage.session))).text == LONG
+    assert (await stage.run("changing", plan(*steps[2:]))).text == "Both."
+    state = (await stage.executor.sessions.get(stage.session)).custom_state
+    assert state["seen"] == ["edition 1", "edition 2"]

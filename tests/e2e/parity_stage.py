@@ -1,0 +1,137 @@
+"""Where a scenario of the parity suite plays: in this process on SQLite, or in the cloud through the deployed functions.
+
+Law: a scenario knows an executor and files to open gates with, and not which of the two it has. When a scene is over,
+nobody works on its sessions any more: every run had its effects, and the stream has told its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.cloud_executor import cloud_executor, deploy_edition
+from tests.e2e.parity_story import Story, read_story
+from tests.support.cloud_agents.cast import CAST, changing
+from tests.support.cloud_agents.planned import PlannedModel
+from tests.support.offline_cloud import CloudForTests
+
+from helix import Agent, AgentResult, Confirmation, LocalExecutor, SQLiteStateStore
+from helix.core.registry import AgentRegistry
+from helix.core.rows import Pending
+from helix.engine.engine import Settings
+from helix.runtime.executor import Executor
+from helix.testing.invariants import find_problems
+
+PATIENCE_S = 60.0
+LOOK_S = 0.02
+AGENTS = {agent.name: agent for agent in CAST} | {
+    tool.agent.name: tool.agent for agent in CAST for tool in agent.tools if tool.agent is not None
+}
+
+
+@dataclass
+class Stage:
+    """`session` is a fresh id; a scenario that makes more adds them to `sessions`, and all of them are compared."""
+
+    executor: Executor
+    folder: Path
+    session: str
+    cloud: CloudForTests | None = None
+    sessions: list[str] = field(default_factory=list)
+    agents: dict[str, Agent] = field(default_factory=lambda: dict(AGENTS))
+
+    async def run(self, agent: str, message: Any, **options: Any) -> AgentResult:
+        """A new message, to the run's end."""
+        options = {"session_id": self.session, **options}
+        return await self.end(await self.executor.execute(self.agents[agent], message, **options))
+
+    async def begin(self, agent: str, message: Any, gate: str) -> Any:
+        """A run that has come to its gate."""
+        handle = await self.executor.execute(self.agents[agent], message, session_id=self.session)
+        await self.reached(gate)
+        return handle
+
+    async def end(self, handle: Any) -> AgentResult:
+        result = await handle.result(timeout_s=PATIENCE_S)
+        await self.quiet(handle.session_id)
+        return result
+
+    async def answer(self, agent: str, pending: Pending | str, **answer: Any) -> AgentResult:
+        """Answer a call that waits, in this session or below it, and wait for the root's next end."""
+        call_id = pending if isinstance(pending, str) else pending.call_id
+        who = self.agents[agent]
+        await self.executor.answer(who, self.session, Confirmation(call_id, **answer))
+        await self.quiet(self.session)
+        return await (await self.executor.get_handle(who, self.session)).result(timeout_s=PATIENCE_S)
+
+    # --- gates -----------------------------------------------------------------------------------------------------------
+
+    def file(self, name: str) -> str:
+        """The path of a gate or a mark."""
+        return str(self.folder / name)
+
+    def open(self, name: str) -> None:
+        (self.folder / name).touch()
+
+    async def reached(self, name: str) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not (self.folder / f"{name}.entered").exists():
+                await asyncio.sleep(LOOK_S)
+
+    # --- rest ------------------------------------------------------------------------------------------------------------
+
+    async def quiet(self, session_id: str) -> None:
+        """Until nobody works on the session; fails with what is still wrong."""
+        problems: list[str] = []
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while problems := await find_problems(
+                    self.executor.store, self.executor.streams, session_id, at_rest=True
+                ):
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            raise AssertionError(f"session {session_id!r} does not come to rest: {problems}") from None
+
+    async def story(self) -> Story:
+        told: Story = {}
+        for n, session_id in enumerate([self.session, *self.sessions]):
+            await self.quiet(session_id)
+            hide = [str(self.folder), *(s for s in (self.session, *self.sessions) if s != session_id)]
+            told[f"session {n}"] = await read_story(self.executor, session_id, hide=hide)
+        return told
+
+    async def edition(self, name: str) -> None:
+        """Put another edition of `changing` in place of what is deployed: functions there, an executor here."""
+        self.agents["changing"] = changing(name)
+        if self.cloud is not None:
+            deploy_edition(self.cloud, name)
+            return
+        await self.executor.store.close()
+        self.executor = _local(self.folder)
+
+
+def _local(folder: Path) -> LocalExecutor:
+    store = SQLiteStateStore(folder / "helix.db")
+    settings = Settings(stop_poll_s=0.02)
+    return LocalExecutor(store, model=PlannedModel(), registry=AgentRegistry(), settings=settings)
+
+
+@asynccontextmanager
+async def stage_of(
+    runtime: str, folder: Path, request: pytest.FixtureRequest, session: str = "ses_parity"
+) -> AsyncIterator[Stage]:
+    folder.mkdir(parents=True, exist_ok=True)
+    if runtime == "local":
+        stage = Stage(_local(folder), folder, session)
+        try:
+            yield stage
+        finally:
+            await stage.executor.close()  # type: ignore[attr-defined]
+        return
+    cloud: CloudForTests = request.getfixturevalue("cloud")
+    yield Stage(cloud_executor(cloud), folder, session, cloud)

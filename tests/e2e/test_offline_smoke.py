@@ -1,0 +1,62 @@
+"""The deployed app, offline: a client over WebSocket, a run through every part, and what stands between users."""
+
+from __future__ import annotations
+
+import pytest
+import websockets
+from tests.support.cloud_agents.plans import call, plan, say, use
+from tests.support.offline_cloud import CloudForTests, until
+
+from helix.core.errors import SessionNotFoundError
+
+
+async def test_a_run_goes_through_the_deployed_app(cloud: CloudForTests) -> None:
+    async with cloud.user("smoke") as client:
+        handle = await client.run("talker", plan(use(call("look", topic="a"), call("add", amount=2)), say("All done.")))
+        chunks = [chunk async for chunk in await handle.stream()]
+        result = await handle.result(30)
+    assert (result.status, result.text, result.steps) == ("completed", "All done.", 2)
+    assert "".join(chunk.delta for chunk in chunks if chunk.type == "text_delta") == "All done."
+    sequences = [chunk.sequence for chunk in chunks]
+    assert sequences == list(range(sequences[0], sequences[0] + len(sequences))), "dense"
+    (execution,) = cloud.executions(handle.session_id)
+    until(lambda: cloud.describe(execution["executionArn"])["status"] == "SUCCEEDED", "end of the execution")
+
+
+async def test_a_step_with_one_tool_takes_three_transitions(cloud: CloudForTests) -> None:
+    async with cloud.user("smoke") as client:
+        handle = await client.run("talker", plan(use(call("look", topic="a"), times=2), say("Done.")))
+        await handle.result(30)
+    (execution,) = cloud.executions(handle.session_id)
+    until(lambda: cloud.describe(execution["executionArn"])["status"] == "SUCCEEDED", "end of the execution")
+    entered = cloud.transitions(execution["executionArn"])
+    assert entered.count("CallTool") == 2
+    second = entered.index("CallModel", 1)
+    assert len(entered[:second]) <= 3, entered
+
+
+async def test_an_agent_with_resources_of_its_own_runs_in_its_own_functions(cloud: CloudForTests) -> None:
+    async with cloud.user("smoke") as client:
+        handle = await client.run("roomy", plan(say("There is room.")))
+        assert (await handle.result(30)).text == "There is room."
+    assert len(cloud.executions(handle.session_id, profile="roomy")) == 1
+    assert (
+        cloud.aws("lambda").get_function_configuration(FunctionName="helix-test-roomy-call_model")["MemorySize"] == 2048
+    )
+
+
+async def test_strangers_learn_nothing(cloud: CloudForTests) -> None:
+    with pytest.raises(websockets.InvalidStatus) as refused:
+        await websockets.connect(cloud.url, additional_headers={"Authorization": "Bearer helix_nobody"})
+    assert refused.value.response.status_code in (401, 403)
+    async with cloud.user("smoke") as client, cloud.user("eve") as eve:
+        handle = await client.run("talker", plan(say("Mine.")))
+        await handle.result(30)
+        with pytest.raises(SessionNotFoundError):
+            await eve.get_session(handle.session_id)
+
+
+async def test_a_schedule_calls_the_sweep(cloud: CloudForTests) -> None:
+    before = len(cloud.log.of("sweep"))
+    assert cloud.cloud.tick() >= 1
+    until(lambda: len(cloud.log.of("sweep")) > before, "sweep")

@@ -1,0 +1,56 @@
+"""The same agents and the same model, in this process and through the deployed app, leave the same session and stream.
+
+Each scenario plays in both runtimes; both leave sound sessions; and what the runtime left is compared with what a second,
+in-process one left: messages, checkpoints, state, run rows and chunks. See `parity_story` for what is not compared.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.e2e.parity_scenarios import SCENARIOS
+from tests.e2e.parity_stage import Stage, stage_of
+from tests.e2e.parity_story import differences
+from tests.support.cloud_agents.cast import changing
+from tests.support.cloud_agents.plans import call, plan, say, use
+from tests.support.offline_cloud import CloudForTests
+
+
+@pytest.mark.parametrize("runtime", ["local", "cloud"])
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_the_same_everywhere(name: str, runtime: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    stories = []
+    for place, where in (("reference", "local"), (runtime, runtime)):
+        session = f"ses_{name}_{place}"
+        async with stage_of(where, tmp_path / place, request, session) as stage:
+            await SCENARIOS[name](stage)
+            stories.append(await stage.story())
+            if stage.cloud is not None:
+                await _was_executed(stage, stage.cloud)
+    found = list(differences(*stories))
+    assert not found, "\n".join([f"{len(found)} differences", *found[:40]])
+
+
+async def _was_executed(stage: Stage, cloud: CloudForTests) -> None:
+    """What is compared is what Step Functions did: each run has its execution."""
+    for run in (await stage.executor.sessions.list_runs(stage.session)).runs:
+        arn = cloud.cloud.machine().replace(":stateMachine:", ":execution:")
+        assert cloud.describe(f"{arn}:{run.run_id}")["status"] in ("SUCCEEDED", "ABORTED")
+
+
+async def test_an_edition_deployed_in_mid_run(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """A run is data: its next step runs the new code, and its row says that the agent is another one now."""
+    async with stage_of("cloud", tmp_path, request, "ses_edition") as stage:
+        await stage.edition("1")
+        steps = [use(call("edited")), use(call("wait", gate=stage.file("gate"))), use(call("edited")), say("Both.")]
+        handle = await stage.begin("changing", plan(*steps), "gate")
+        await stage.edition("2")
+        stage.open("gate")
+        assert (await stage.end(handle)).text == "Both."
+        state = (await stage.executor.sessions.get(stage.session)).custom_state
+        assert state["seen"] == ["edition 1", "edition 2"]
+        run = await stage.executor.sessions.get_current_run(stage.session)
+        assert run.fingerprint == changing("1").fingerprint()
+        assert changing("2").fingerprint() in json.dumps(run.model_dump(mode="json"))

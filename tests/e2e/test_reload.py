@@ -1,0 +1,82 @@
+"""Hot reload and restarts: code changes, sessions stay."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.support.cloud_agents.plans import call, plan, say, use
+from tests.support.offline_cloud import ROOT, deployed, until
+
+from helix.local.reload import Reloader
+
+AGENT = """
+from helix import Agent, LLMConfig, default_registry, tool
+
+@tool
+def edition() -> str:
+    "Tell it."
+    return "edition 1"
+
+agent = Agent(name="edited", system_prompt="Tell.", tools=[edition], llm_config=LLMConfig(model="planned"){more})
+default_registry.register(agent)
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The project with an agent of its own, to be edited: what is not edited is linked."""
+    root = tmp_path / "project"
+    root.mkdir()
+    shutil.copytree(ROOT / "infra", root / "infra", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("functions", "cdk.json"):
+        (root / name).symlink_to(ROOT / name)
+    (root / "layers").mkdir()
+    for name in ("core", "deps"):
+        (root / "layers" / name).symlink_to(ROOT / "layers" / name)
+    agents = root / "layers" / "agents" / "python"
+    agents.mkdir(parents=True)
+    (agents / "edited.py").write_text(AGENT.replace("{more}", ""))
+    shutil.copytree(
+        ROOT / "tests/support/cloud_agents", agents / "cloud_agents", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    return root
+
+
+async def test_a_reload_keeps_sessions_and_a_broken_edit_changes_nothing(project: Path, tmp_path: Path) -> None:
+    file = project / "layers/agents/python/edited.py"
+    ask = plan(use(call("edition")), say("Told."))
+    options = {"root": project, "paths": [], "context": {"agents": "cloud_agents,edited"}}
+    with deployed(tmp_path / "state", **options, assemblies=tmp_path / "assemblies") as cloud:
+        reloader = Reloader(cloud.cloud, cloud.cloud.look()["profiles"])
+        async with cloud.user("dev") as client:
+            handle = await client.run("edited", ask)
+            assert (await handle.result(60)).status == "completed"
+
+            file.write_text(AGENT.replace("{more}", "").replace("edition 1", "edition 2") + "\nif:")
+            done = reloader.reload([file])
+            assert (
+                done is not None
+                and done.error is not None
+                and "edited.py:" in done.error
+                and "SyntaxError" in done.error
+            )
+            assert reloader.reload([project / "layers/agents/python/__pycache__/edited.cpython-311.pyc"]) is None
+
+            file.write_text(AGENT.replace("{more}", "").replace("edition 1", "edition 2"))
+            done = reloader.reload([file])
+            assert done is not None and done.error is None, done
+            again = await client.run("edited", ask, session_id=handle.session_id)
+            assert (await again.result(60)).status == "completed"
+            told = await client.get_messages(handle.session_id)
+            results = [message["content"] for message in told["messages"] if message["role"] == "tool"]
+            assert sorted(results) == ["edition 1", "edition 2"]
+
+    with deployed(tmp_path / "state", **options, assemblies=tmp_path / "assemblies") as cloud:
+        async with cloud.user("dev") as client:
+            told = await client.get_messages(handle.session_id)
+            assert len(told["messages"]) == 8, "sessions survive a restart, on another port"
+            third = await client.run("edited", ask, session_id=handle.session_id)
+            assert (await third.result(60)).status == "completed"
+        until(lambda: cloud.executions(handle.session_id, status="SUCCEEDED"), "execution")

@@ -1,0 +1,189 @@
+"""The gateway in tests: a desk without sockets, and a real server whose frames can be lost, doubled and shuffled."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.support_run import QUICK, agent
+
+from helix import LocalExecutor, MemoryStateStore, ScriptedModel
+from helix.adapters.system import SystemIds
+from helix.client import ClientSettings, HelixClient
+from helix.core.agents import AnyAgent
+from helix.core.frames import MAX_FRAME_BYTES, Joiner
+from helix.core.json import dumps
+from helix.core.registry import AgentRegistry
+from helix.gateway.authoriser import Authoriser
+from helix.gateway.backend import Backend
+from helix.gateway.connections import Connections
+from helix.gateway.gateway import Gateway
+from helix.gateway.keys import ApiKeys
+from helix.gateway.loopback import LoopbackGateway, LoopbackSockets
+from helix.gateway.principals import Principal
+from helix.ports.sockets import Posted
+from helix.testing.clocks import ShiftedClock
+
+PATIENCE_S = 10.0
+HOUR = 3600.0
+BRISK = ClientSettings(
+    request_s=5, open_s=2, give_up_s=5, backoff_s=0.01, backoff_max_s=0.05, reorder_s=0.01, quiet_s=0.2
+)
+
+
+def executor_of(script: Any, *agents: AnyAgent, **options: Any) -> LocalExecutor:
+    """On memory; `agents` are what clients may name, default one called `helper`."""
+    registry = AgentRegistry()
+    for one in agents or (agent("helper"),):
+        registry.register(one)
+    model = script if hasattr(script, "generate_step") else ScriptedModel(script)
+    options.setdefault("settings", QUICK)
+    return LocalExecutor(MemoryStateStore(), model=model, registry=registry, **options)
+
+
+class Mailbox:
+    """Implements `Sockets`: keeps what was posted, by connection. `fates` says how posts to a connection go."""
+
+    def __init__(self) -> None:
+        self.frames: dict[str, list[bytes]] = {}
+        self.fates: dict[str, Iterator[Posted]] = {}
+
+    async def post(self, connection_id: str, data: bytes) -> Posted:
+        assert len(data) <= MAX_FRAME_BYTES
+        fate = next(self.fates.get(connection_id, iter(())), "sent")
+        if fate == "sent":
+            self.frames.setdefault(connection_id, []).append(data)
+        return fate
+
+    async def drop(self, connection_id: str) -> None:
+        self.frames.pop(connection_id, None)
+
+    def read(self, connection_id: str) -> list[dict[str, Any]]:
+        """What has come since the last time, whole."""
+        joiner, told = Joiner(), []
+        for frame in self.frames.pop(connection_id, []):
+            value = json.loads(frame)
+            if value["type"] == "part":
+                text = joiner.add(value)
+                value = json.loads(text) if text is not None else None
+            if value is not None:
+                told.append(value)
+        return told
+
+
+class Desk:
+    """A gateway without a server: connections are names, and answers are read from a mailbox."""
+
+    def __init__(
+        self, executor: LocalExecutor, *, anonymous: bool = False, authoriser: Authoriser | None = None
+    ) -> None:
+        self.clock = ShiftedClock()
+        self.executor, self.mailbox = executor, Mailbox()
+        self.keys = ApiKeys(executor.store, self.clock)
+        backend = Backend(
+            executor=executor,
+            connections=Connections(executor.store, self.clock),
+            sockets=self.mailbox,
+            authoriser=authoriser or Authoriser(self.clock, keys=None if anonymous else self.keys, anonymous=anonymous),
+            registry=executor.registry,
+            clock=self.clock,
+            ids=executor.engine.ids,
+        )
+        self.connections = backend.connections
+        self.counted: list[tuple[str, str]] = []
+        self.gateway = Gateway(backend, count=lambda action, code: self.counted.append((action, code)))
+        self._asked = 0
+
+    async def connect(self, connection_id: str, principal: str | None, for_s: float = HOUR) -> None:
+        await self.gateway.connect(connection_id, principal, self.clock.now() + for_s)
+
+    async def say(self, connection_id: str, body: str | bytes) -> list[dict[str, Any]]:
+        await self.gateway.handle(connection_id, body)
+        return self.mailbox.read(connection_id)
+
+    async def ask(self, connection_id: str, action: str, /, **fields: Any) -> dict[str, Any]:
+        """The one answer to a request, reply or error."""
+        self._asked += 1
+        request = {"v": 1, "action": action, "id": f"q{self._asked}", **fields}
+        told = await self.say(connection_id, dumps(request))
+        (answer,) = [frame for frame in told if frame["type"] in ("reply", "error")]
+        assert (answer["v"], answer["id"], answer["action"]) == (1, request["id"], action)
+        return answer
+
+    async def result(self, connection_id: str, action: str, /, **fields: Any) -> dict[str, Any]:
+        answer = await self.ask(connection_id, action, **fields)
+        assert answer["type"] == "reply", answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    async def error(self, connection_id: str, action: str, /, **fields: Any) -> dict[str, Any]:
+        answer = await self.ask(connection_id, action, **fields)
+        assert answer["type"] == "error", answer
+        error: dict[str, Any] = answer["error"]
+        return error
+
+    async def ended(self, session_id: str) -> dict[str, Any]:
+        """Wait for the end of the session's current run."""
+        state = await self.executor.sessions.get(session_id)
+        known = self.executor.agents.named(state.agent_type)
+        handle = await self.executor.get_handle(known, session_id)
+        return (await handle.result(PATIENCE_S)).model_dump(mode="json")
+
+
+Fault = Callable[[bytes], list[bytes]]
+
+
+class FaultySockets(LoopbackSockets):
+    """Each frame goes through `fault`, which says what is sent in its place. Replies go through unharmed unless
+    `all_frames`. `after(n)`: the connection is cut behind its n-th frame."""
+
+    def __init__(self, fault: Fault = lambda frame: [frame], *, cut_after: list[int] | None = None) -> None:
+        super().__init__()
+        self.fault = fault
+        self.cut_after = cut_after or []
+        self.posted: dict[str, int] = {}
+
+    async def post(self, connection_id: str, data: bytes) -> Posted:
+        harmed = self.fault(data) if b'"type":"messages"' in data or b'"type":"part"' in data else [data]
+        for frame in harmed:
+            if (posted := await super().post(connection_id, frame)) != "sent":
+                return posted
+        count = self.posted[connection_id] = self.posted.get(connection_id, 0) + 1
+        if self.cut_after and count >= self.cut_after[0]:
+            self.cut_after.pop(0)
+            await self.cut(connection_id)
+        return "sent"
+
+    async def cut(self, connection_id: str) -> None:
+        """As a network does it: no closing handshake."""
+        connection = self.open.get(connection_id)
+        if connection is not None:
+            connection.transport.abort()
+
+    async def cut_all(self) -> None:
+        for connection_id in list(self.open):
+            await self.cut(connection_id)
+
+
+@asynccontextmanager
+async def served(
+    executor: LocalExecutor, *, sockets: LoopbackSockets | None = None, settings: ClientSettings = BRISK, **options: Any
+) -> AsyncIterator[tuple[LoopbackGateway, HelixClient]]:
+    """A server for `executor`, and a client of it."""
+    token = options.pop("token", None)
+    async with executor, LoopbackGateway(executor, sockets=sockets, **options) as gateway:
+        async with asyncio.timeout(60), HelixClient(gateway.url, token, settings=settings) as client:
+            yield gateway, client
+
+
+async def key_for(executor: LocalExecutor, user: str, **options: Any) -> str:
+    keys = ApiKeys(executor.store, executor.engine.clock)
+    return await keys.create(SystemIds(), Principal(user), **options)
+
+
+def keyed(executor: LocalExecutor) -> Authoriser:
+    clock = executor.engine.clock
+    return Authoriser(clock, keys=ApiKeys(executor.store, clock))
