@@ -1,9 +1,9 @@
 # make demo    an agent answers in the deployed app, offline: make demo Q="..." [MODEL=any-litellm-name]
 # make dev     the deployed app on this machine, until Ctrl-C: make dev [MODEL=any-litellm-name]
 # make run     an example agent in this process alone: make run Q="..." [MODEL=any-litellm-name]
-# make test    everything that CI runs
+# make test    lint, types, import rules, tests: what must be green before a commit
+# make slow    the tests that take long; CI runs both
 # make setup   .venv with all that the others need; does nothing when it is up to date
-# make fast    the tests without the slow ones
 # make format  let ruff format the code and fix what it can
 # make bench   the measurements of bench/
 
@@ -21,7 +21,7 @@ STAMP := .venv/.up-to-date
 export QUESTION := $(value Q)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo dev run test check fast format bench clean
+.PHONY: setup demo dev run test slow check format bench clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -43,7 +43,7 @@ run: setup
 	@$(BIN)/helix run $(AGENT) "$${QUESTION:-What happens to a run whose process dies?}" $(if $(MODEL),--model $(MODEL))
 
 test: setup check
-	$(BIN)/python -m pytest $(PYTEST)
+	$(BIN)/python -m pytest $(PYTEST) -m "not slow"
 
 check: setup
 	$(BIN)/ruff check .
@@ -51,8 +51,8 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-fast: setup
-	$(BIN)/python -m pytest $(PYTEST) -m "not slow"
+slow: setup
+	$(BIN)/python -m pytest $(PYTEST) -m slow
 
 format: setup
 	$(BIN)/ruff check --fix .
@@ -62,4 +62,4 @@ bench: setup
 	@for file in bench/*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build cdk.out node_modules

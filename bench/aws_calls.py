@@ -74,11 +74,11 @@ def agent(name: str, *, inline: bool = False) -> Agent[Any, Any]:
     return Agent(name=name, system_prompt="Work.", tools=[tool], llm_config=LLMConfig(model="bench"), max_steps=None)
 
 
+# The deployed functions import their agents and the model from here.
 MODEL = Model()
 PLAIN, INLINE = agent("plain"), agent("inline", inline=True)
-if __name__ == "__main__":  # the deployed functions import their agents from here
-    default_registry.register(PLAIN)
-    default_registry.register(INLINE)
+for made in (PLAIN, INLINE):
+    default_registry.replace(made)
 
 
 # --- runs ---------------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ class Run:
 
     def __init__(self, who: Agent[Any, Any], steps: int, *, words: int = 0, cold: Sequence[int] = ()) -> None:
         MODEL.steps, MODEL.words = steps, words
-        with cloud(stretch=1 if words else 20) as self.cloud:
+        with cloud(__name__, stretch=1 if words else 20) as self.cloud:
             handle = self.cloud.caller(lambda executor: executor.execute(who, "go"), "claim", 0)
             self.cloud.watch(handle.session_id)
             restarted: set[tuple[str, int]] = set()
@@ -126,7 +126,7 @@ def resumed(steps: int) -> tuple[list[Call], list[Call]]:
     """A session that was interrupted after so many steps, and every process ended: what the resume's caller reads, and
     the first `call_model`."""
     MODEL.steps, MODEL.words = steps + 3, 0
-    with cloud() as made:
+    with cloud(__name__) as made:
         handle = made.caller(lambda executor: executor.execute(PLAIN, "go"), "claim", 0)
         session = handle.session_id
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from helix.core.agents import AnyAgent
 from helix.core.registry import default_registry
 from helix.core.resources import DEFAULT_PROFILE, ResourceConfig
 from infra.build import ROOT
 from infra.config import Settings, SettingsError
-from infra.profile import Profile
+
+if TYPE_CHECKING:
+    from infra.profile import Profile
 
 LAYER = str(ROOT / "layers" / "agents" / "python")
 LONGEST_NAME = 64
@@ -24,6 +27,8 @@ LONGEST_NAME = 64
 
 def profiles(settings: Settings) -> list[Profile]:
     """`default` first, then one for each agent, or sub-agent of one, that asks for resources."""
+    from infra.profile import Profile  # CDK, which takes seconds to import
+
     own = {agent.name: agent for agent in deployed_agents(settings) if agent.profile != DEFAULT_PROFILE}
     for name in own:
         if len(f"helix-{settings.stage}-{name}-call_model") > LONGEST_NAME:

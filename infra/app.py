@@ -7,7 +7,6 @@ into it unless offline=true says so.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from aws_cdk import App, CliCredentialsStackSynthesizer, DefaultStackSynthesizer
 
 from infra.agents import profiles
 from infra.build import ROOT, BuildError
-from infra.config import Settings, SettingsError, read_settings
+from infra.config import Settings, SettingsError, context_of, pairs, read_settings
 from infra.nag import check
 from infra.stack import HelixStack
 
@@ -38,7 +37,7 @@ def build(context: Mapping[str, Any] | None = None, outdir: str | None = None) -
 
     Raises `SettingsError` for context that is wrong, `BuildError` if a layer cannot be built.
     """
-    app = App(outdir=outdir, analytics_reporting=False, context={**FLAGS, **_cdk_json(), **(context or {})})
+    app = App(outdir=outdir, analytics_reporting=False, context={**FLAGS, **context_of(context or {})})
     settings = read_settings(app.node.get_all_context())
     HelixStack(
         app,
@@ -60,10 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("-c", "--context", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("-o", "--output", default=None, help="the folder to write; cdk.out by default")
     given = parser.parse_args(arguments)
-    pairs = [pair.partition("=") for pair in given.context]
     outdir = given.output or os.environ.get("CDK_OUTDIR") or str(ROOT / "cdk.out")
     try:
-        build({key: value for key, _, value in pairs}, outdir).synth()
+        build(pairs(given.context), outdir).synth()
     except (SettingsError, BuildError) as error:
         sys.exit(f"infra: {error}")
     except RuntimeError as error:  # jsii's only exception
@@ -75,12 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _synthesizer(settings: Settings) -> CliCredentialsStackSynthesizer | DefaultStackSynthesizer:
     """The emulator's roles of the bootstrap stack have no rights: whoever deploys into it uses their own."""
     return CliCredentialsStackSynthesizer() if settings.offline else DefaultStackSynthesizer()
-
-
-def _cdk_json() -> dict[str, Any]:
-    """The CLI passes it as context; without the CLI it is read here."""
-    given: dict[str, Any] = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8")).get("context", {})
-    return given
 
 
 if __name__ == "__main__":

@@ -6,9 +6,11 @@ Nothing is looked up: no account, no region, no clock, no git.
 
 from __future__ import annotations
 
+import json
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -16,6 +18,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 Architecture = Literal["arm64", "x86_64"]
 
 HOST_ARCHITECTURE: Architecture = "arm64" if platform.machine().lower() in ("arm64", "aarch64") else "x86_64"
+CDK_JSON = Path(__file__).resolve().parents[1] / "cdk.json"
+EMULATOR = "http://127.0.0.1:4566"
+ENDPOINT = "AWS_ENDPOINT_URL"
+"""boto3's own. `sam local` passes on no variable that the template does not have."""
 HOST_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 AUTH_MODES = ("keys", "jwt", "keys,jwt", "none")
 PRODUCTION_STAGES = frozenset({"prod", "production"})
@@ -32,7 +38,8 @@ class Settings(BaseModel):
 
     stage: part of every resource's name, so stages live side by side in an account; no dash, which ends it there.
     offline: for the emulator on this machine: its interpreter and packages, no deps layer, no bootstrap roles.
-    endpoint: where the emulator answers; the default of a template parameter. Offline only.
+    endpoint: where an emulator answers for AWS. Offline, the default of a template parameter; otherwise the template is for
+        `sam local` and not for deploying: functions are told (AWS_ENDPOINT_URL).
     architecture, python: of the functions; `host` is this machine's processor.
     agents: modules in layers/agents that register agents, separated by commas.
     model: "" lets each agent use its own; otherwise `demo` or a litellm name for all.
@@ -54,7 +61,7 @@ class Settings(BaseModel):
 
     stage: str = Field(default="dev", pattern=r"^[a-z][a-z0-9]{0,15}$")
     offline: bool = False
-    endpoint: str = Field(default="http://127.0.0.1:4566", pattern=r"^https?://[^/]+$")
+    endpoint: str = Field(default="", pattern=r"^(https?://[^/]+)?$")
     account: str | None = Field(default=None, pattern=r"^\d{12}$")
     region: str | None = Field(default=None, pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")
     architecture: Literal["arm64", "x86_64", "host"] = "arm64"
@@ -89,7 +96,7 @@ class Settings(BaseModel):
         made = dict(given)
         made.setdefault("retain", made.get("stage") in PRODUCTION_STAGES)
         if str(made.get("offline", "")).lower() in ("true", "1", "yes", "on"):
-            local = {"architecture": "host", "python": HOST_PYTHON, "model": "demo"}
+            local = {"architecture": "host", "python": HOST_PYTHON, "model": "demo", "endpoint": EMULATOR}
             made = {**local, "account": "000000000000", "region": "us-east-1", "api_log_role": False} | made
         return made
 
@@ -142,6 +149,11 @@ class Settings(BaseModel):
         return self
 
     @property
+    def for_sam(self) -> bool:
+        """Whether functions run in containers beside an emulator, and nothing is deployed."""
+        return bool(self.endpoint) and not self.offline
+
+    @property
     def target_architecture(self) -> Architecture:
         return HOST_ARCHITECTURE if self.architecture == "host" else self.architecture
 
@@ -162,3 +174,14 @@ def read_settings(context: Mapping[str, Any]) -> Settings:
             raise SettingsError(f"context key {key!r}: {problem}") from error
         name = str(first["loc"][0])
         raise SettingsError(f"context key {name!r} is {given.get(name)!r}: {message}") from error
+
+
+def pairs(words: Sequence[str]) -> dict[str, str]:
+    """`KEY=VALUE` of the command line."""
+    return {key: value for key, _, value in (word.partition("=") for word in words)}
+
+
+def context_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """`given` over what cdk.json has. The CLI passes the latter as context; without the CLI it is read here."""
+    kept: dict[str, Any] = json.loads(CDK_JSON.read_text(encoding="utf-8")).get("context", {})
+    return {**kept, **given}

@@ -1,6 +1,7 @@
 """The functions that a stage has once, and the rights of every verb.
 
-Law: this is the only place where a function gets a right, besides its own log. A test holds every role against a table.
+Law: this is the only place where a function gets a right, besides its own log, and each is one that it uses: without it,
+one of the tests in tests/e2e/test_iam.py fails.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from infra.executions import Executions
 from infra.function import SIZES, Function, Kit
 from infra.profile import PROFILE_VERBS, construct_name
 from infra.sockets import Sockets
-from infra.storage import Storage
+from infra.storage import CHECK, DELETE, GET, GET_SEVERAL, PUT, QUERY, UPDATE, Storage
 from infra.streaming import Streaming
 
+LOOK = (QUERY, GET)
+"""At the end of a stream. A row whose object is gone is read once more, by its key."""
 SHARED_VERBS = tuple(verb for verb in SIZES if verb not in PROFILE_VERBS)
 
 
@@ -39,8 +42,9 @@ class Rights:
         getattr(self, f"_{function.verb}")(function.role)
 
     def _call_model(self, role: iam.Role) -> None:
-        self._step(role)
-        self._storage.grant_read_write(role, "control")
+        self._storage.grant_rows(role, "sessions", GET, GET_SEVERAL, QUERY, PUT, UPDATE, CHECK)
+        self._storage.grant_overflow(role)
+        self._streaming.grant_put(role)
         self._executions.grant_start(role)
         if self._model_secrets:
             iam.Grant.add_to_principal(
@@ -48,58 +52,61 @@ class Rights:
             )
 
     def _call_tool(self, role: iam.Role) -> None:
-        self._step(role)
+        self._storage.grant_rows(role, "sessions", GET, GET_SEVERAL, QUERY, PUT, CHECK)
+        self._storage.grant_overflow(role)
+        self._streaming.grant_put(role)
 
     def _start_run(self, role: iam.Role) -> None:
+        self._storage.grant_rows(role, "sessions", GET_SEVERAL)
+        self._storage.grant_rows(role, "streams", *LOOK)
         self._end(role)
 
     def _finish_run(self, role: iam.Role) -> None:
+        self._storage.grant_rows(role, "streams", *LOOK)
         self._end(role)
 
     def _fail_run(self, role: iam.Role) -> None:
+        self._storage.grant_rows(role, "streams", *LOOK)
         self._end(role)
 
     def _sweep(self, role: iam.Role) -> None:
+        """Deletions that were begun are completed, so the streams' rows and all objects are its to remove."""
+        self._storage.grant_rows(role, "control", QUERY)
+        self._storage.grant_rows(role, "streams", *LOOK, PUT, DELETE)
+        self._storage.grant_overflow_and_removal(role)
         self._end(role)
         self._executions.grant_describe(role)
-        self._executions.grant_stop(role)
 
     def _project_stream(self, role: iam.Role) -> None:
-        self._storage.grant_read_write(role, "streams")
+        self._storage.grant_rows(role, "streams", *LOOK, PUT, UPDATE, DELETE)
         self._storage.grant_overflow(role)
-        self._sockets.grant_manage(role)
+        self._sockets.grant_post(role)
         # Reading the chunks, and setting some aside: see Streaming.feed.
 
     def _ws_authorize(self, role: iam.Role) -> None:
-        self._storage.grant_read(role, "control")
+        self._storage.grant_rows(role, "control", GET)
 
     def _ws_connect(self, role: iam.Role) -> None:
-        self._storage.grant_put(role, "streams")
+        self._storage.grant_rows(role, "streams", PUT)
 
     def _ws_disconnect(self, role: iam.Role) -> None:
-        self._storage.grant_read_write(role, "streams")
+        self._storage.grant_rows(role, "streams", QUERY, DELETE)
 
     def _ws_message(self, role: iam.Role) -> None:
-        self._storage.grant_read_write(role, "sessions", "streams", "control")
-        self._storage.grant_overflow(role)
-        self._streaming.grant_put(role)
-        self._executions.grant_start(role)
-        self._executions.grant_wake(role)
-        self._executions.grant_describe(role)
+        self._storage.grant_rows(role, "sessions", GET_SEVERAL)
+        self._storage.grant_rows(role, "control", GET)
+        self._storage.grant_rows(role, "streams", *LOOK, PUT, UPDATE, DELETE, CHECK)
+        self._storage.grant_overflow_and_removal(role)
+        self._end(role)
         self._executions.grant_stop(role)
-        self._sockets.grant_manage(role)
-
-    def _step(self, role: iam.Role) -> None:
-        """What it takes to do a part of a step: the session, its streams' log, and to write chunks."""
-        self._storage.grant_read_write(role, "sessions")
-        self._storage.grant_read(role, "streams")
-        self._storage.grant_overflow(role)
-        self._streaming.grant_put(role)
+        self._sockets.grant_post(role)
 
     def _end(self, role: iam.Role) -> None:
-        """What it takes to begin or end a run: budgets and slots, whoever waits in line, and the parent that waits."""
-        self._step(role)
-        self._storage.grant_read_write(role, "control")
+        """What it takes to begin or end a run, and to wake the parent that waits."""
+        self._storage.grant_rows(role, "sessions", GET, QUERY, PUT, UPDATE, DELETE, CHECK)
+        self._storage.grant_rows(role, "control", PUT, DELETE)
+        self._storage.grant_overflow(role)
+        self._streaming.grant_put(role)
         self._executions.grant_start(role)
         self._executions.grant_wake(role)
 

@@ -7,13 +7,14 @@ stack, with the memory and the processor it asked for, and the same rights.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aws_cdk import NestedStack
 from constructs import Construct
 
 from helix.core.resources import ResourceConfig
 from infra.function import Function, Kit
+from infra.layers import Layers
 from infra.machine import Machine
 
 PROFILE_VERBS = ("call_model", "call_tool")
@@ -86,6 +87,8 @@ class ProfileStack(NestedStack):
         shared: Mapping[str, Function],
     ) -> None:
         super().__init__(scope, construct_id, description=f"Helix, stage {kit.settings.stage}: agent {profile.name}")
+        if kit.settings.for_sam:  # which looks for layers only in the template that has the function
+            kit = replace(kit, layers=Layers(self, "Layers", settings=kit.settings))
         ProfileFunctions(self, "Profile", profile=profile, kit=kit, grant=grant, shared=shared)
 
 

@@ -93,12 +93,11 @@ class Sockets(Construct):
             return f"ws://{host}{EMULATED}/{self.api.ref}/{self._stage_name}"
         return f"wss://{self._host}/{self._stage_name}"
 
-    def grant_manage(self, grantee: iam.IGrantable) -> None:
-        """Post to connections, and close them."""
-        arns = [self._arn(f"{self._stage_name}/{verb}/@connections/*") for verb in ("POST", "DELETE")]
-        iam.Grant.add_to_principal(grantee=grantee, actions=["execute-api:ManageConnections"], resource_arns=arns)
-        for arn in arns:
-            explain_resource(grantee, arn, "Connections are named by API Gateway as they open.")
+    def grant_post(self, grantee: iam.IGrantable) -> None:
+        """Post to connections."""
+        arn = self._arn(f"{self._stage_name}/POST/@connections/*")
+        iam.Grant.add_to_principal(grantee=grantee, actions=["execute-api:ManageConnections"], resource_arns=[arn])
+        explain_resource(grantee, arn, "Connections are named by API Gateway as they open.")
 
     def serve(self, functions: Mapping[str, Function]) -> None:
         """Connect the routes and the authoriser to the functions, by verb."""

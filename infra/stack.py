@@ -9,7 +9,7 @@ from constructs import Construct
 
 from helix.runtime import cloud_settings as variables
 from infra.alarms import Alarms
-from infra.config import Settings
+from infra.config import ENDPOINT, Settings
 from infra.executions import Executions
 from infra.function import Kit
 from infra.functions import Functions, Rights
@@ -123,5 +123,6 @@ def environment(
         variables.STREAM_DAYS: str(settings.stream_days),
         variables.LOG: settings.log_level,
         METRICS_NAMESPACE: "Helix",
+        ENDPOINT: settings.endpoint if settings.for_sam else "",  # the offline cloud tells its workers itself
     }
     return {name: value for name, value in told.items() if value}

@@ -1,7 +1,7 @@
 """Where everything durable lies: three tables, and a bucket for what exceeds an item.
 
-Law: encrypted with the stage's key, point-in-time recovery on, paid per request; a grant names the actions that the state
-store really calls (a transaction is authorised as the writes and checks in it), and none of them scans.
+Law: encrypted with the stage's key, point-in-time recovery on, paid per request; a grant names the actions that its
+holder really calls (a transaction is authorised as the writes and checks in it), and none of them scans.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from infra.names import Names
 TableName = Literal["sessions", "streams", "control"]
 TABLES: tuple[TableName, ...] = ("sessions", "streams", "control")
 TTL_ATTRIBUTE = "ttl"
-READ_ROWS = ("dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query")
-WRITE_ROWS = ("dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:ConditionCheckItem")
-READ_OBJECTS = ("s3:GetObject",)
-WRITE_OBJECTS = ("s3:PutObject", "s3:DeleteObject")
+GET, GET_SEVERAL, QUERY = "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"
+PUT, UPDATE, DELETE, CHECK = (f"dynamodb:{verb}Item" for verb in ("Put", "Update", "Delete", "ConditionCheck"))
+READING = frozenset({GET, GET_SEVERAL, QUERY})
 OVERFLOW = "overflow/"
 FAILED = "failed/"
 """Where project_stream puts records that nobody can read."""
@@ -43,27 +42,24 @@ class Storage(Construct):
         self.tables = {table: self._table(table, names, removal) for table in TABLES}
         self.bucket = self._bucket(removal)
 
-    def grant_read(self, grantee: iam.IGrantable, *tables: TableName) -> None:
-        self._grant(grantee, READ_ROWS, tables)
-        self._keys.grant_use(grantee, services=["dynamodb"], actions=READ_KEY)
-
-    def grant_put(self, grantee: iam.IGrantable, *tables: TableName) -> None:
-        """Add rows, without looking at any."""
-        self._grant(grantee, ("dynamodb:PutItem",), tables)
-        self._keys.grant_use(grantee, services=["dynamodb"], actions=WRITE_KEY)
-
-    def grant_read_write(self, grantee: iam.IGrantable, *tables: TableName) -> None:
-        self._grant(grantee, (*READ_ROWS, *WRITE_ROWS), tables)
-        self._keys.grant_use(grantee, services=["dynamodb"], actions=WRITE_KEY)
+    def grant_rows(self, grantee: iam.IGrantable, table: TableName, *actions: str) -> None:
+        """These actions on the rows of a table, and what its key takes for them."""
+        arn = self.tables[table].table_arn
+        iam.Grant.add_to_principal(grantee=grantee, actions=list(actions), resource_arns=[arn])
+        key = READ_KEY if set(actions) <= READING else WRITE_KEY
+        self._keys.grant_use(grantee, services=["dynamodb"], actions=key)
 
     def grant_overflow(self, grantee: iam.IGrantable) -> None:
-        """Objects that rows and chunks point to: read, write, delete."""
-        self._grant_objects(
-            grantee,
-            (*READ_OBJECTS, *WRITE_OBJECTS),
-            OVERFLOW,
-            "The objects of all sessions lie under one prefix; which of them a row names is data.",
-        )
+        """Objects that rows and chunks point to: read and write."""
+        self._grant_overflow(grantee, "s3:GetObject", "s3:PutObject")
+
+    def grant_overflow_and_removal(self, grantee: iam.IGrantable) -> None:
+        """Objects that rows and chunks point to, to the end of their sessions."""
+        self._grant_overflow(grantee, "s3:GetObject", "s3:PutObject", "s3:DeleteObject")
+
+    def _grant_overflow(self, grantee: iam.IGrantable, *actions: str) -> None:
+        why = "The objects of all sessions lie under one prefix; which of them a row names is data."
+        self._grant_objects(grantee, actions, OVERFLOW, why)
         # Without it S3 answers "denied" instead of "not there".
         self._grant_list(grantee)
 
@@ -82,10 +78,6 @@ class Storage(Construct):
         iam.Grant.add_to_principal(grantee=grantee, actions=list(actions), resource_arns=[arn])
         self._keys.grant_use(grantee, services=["s3"], actions=("kms:Decrypt", "kms:GenerateDataKey"))
         explain_objects(grantee, self.bucket, f"{prefix}*", why)
-
-    def _grant(self, grantee: iam.IGrantable, actions: tuple[str, ...], tables: tuple[TableName, ...]) -> None:
-        arns = [self.tables[table].table_arn for table in tables]
-        iam.Grant.add_to_principal(grantee=grantee, actions=list(actions), resource_arns=arns)
 
     def _table(self, table: TableName, names: Names, removal: RemovalPolicy) -> dynamodb.Table:
         text = dynamodb.AttributeType.STRING

@@ -1,12 +1,25 @@
-"""What all tests share: property tests judge values, not the speed of a busy machine."""
+"""What all tests share: property tests judge values, not the speed of a busy machine; loggers are as a test found them."""
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "helix", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
 )
 settings.load_profile("helix")
+
+
+@pytest.fixture(autouse=True)
+def own_loggers() -> Iterator[None]:
+    """A handler of a function takes the log of its whole process, which here is that of the tests after it."""
+    helix = logging.getLogger("helix")
+    before = list(helix.handlers), helix.propagate, helix.level
+    yield
+    helix.handlers, helix.propagate = before[0], before[1]
+    helix.setLevel(before[2])

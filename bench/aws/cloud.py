@@ -21,9 +21,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import boto3
 from moto import mock_aws
+from moto.dynamodb.models.table import Table
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
@@ -35,7 +37,7 @@ from aws.wire import Wire  # noqa: E402
 from helix.adapters.memory_sockets import MemorySockets  # noqa: E402
 from helix.adapters.system import SystemClock  # noqa: E402
 from helix.runtime import cloud_settings, lambdas  # noqa: E402
-from helix.runtime.cloud import Application  # noqa: E402
+from helix.runtime.cloud import Application, application  # noqa: E402
 
 ACCOUNT = "123456789012"
 ENVIRONMENT = {
@@ -50,16 +52,15 @@ ENVIRONMENT = {
     "HELIX_CHUNKS": CHUNKS,
     "HELIX_MACHINE": f"arn:aws:states:us-east-1:{ACCOUNT}:stateMachine:helix-bench-{{profile}}",
     "HELIX_SOCKETS": "https://sockets.invalid/bench",
-    "HELIX_AGENTS": "__main__",
-    "HELIX_MODEL": "import:__main__:MODEL",
 }
+BEGUN = SystemClock().now()
 CONTEXT = SimpleNamespace(aws_request_id="bench", get_remaining_time_in_millis=lambda: 900_000)
 MACHINE = {"Comment": "recorded, not executed", "StartAt": "X", "States": {"X": {"Type": "Succeed"}}}
 
 
 class Cloud:
     """`processes`: the application of each verb, and of the `caller`. `invocations`: what for, and bytes printed.
-    `stretch`: how much slower timers run, because moto is slower than what it plays."""
+    `stretch`: how much slower time passes, because moto is slower than what it plays."""
 
     def __init__(self, stretch: float) -> None:
         self._stretch = stretch
@@ -166,8 +167,13 @@ class Cloud:
 
 
 class _Clock(SystemClock):
+    """Time that passes slower than ours: what a delivery has claimed is its own for as long as moto takes."""
+
     def __init__(self, stretch: float) -> None:
         self._stretch = stretch
+
+    def now(self) -> float:
+        return BEGUN + (super().now() - BEGUN) / self._stretch
 
     async def sleep(self, seconds: float) -> None:
         await super().sleep(seconds * self._stretch)
@@ -194,9 +200,13 @@ def _handler(verb: str) -> Any:
 
 
 @contextlib.contextmanager
-def cloud(*, stretch: float = 20.0) -> Iterator[Cloud]:
-    os.environ.update(ENVIRONMENT)
-    with mock_aws():
+def cloud(agents: str, *, stretch: float = 20.0) -> Iterator[Cloud]:
+    """`agents`: the module that has the agents, and their model as MODEL."""
+    told = {**ENVIRONMENT, "HELIX_AGENTS": agents, "HELIX_MODEL": f"import:{agents}:MODEL"}
+    # Before each transaction moto copies whole tables, and keeps the copies for ever: gigabytes after 1,000 steps. They
+    # are for transactions that are refused, of which there are none here.
+    kept = patch.object(Table, "__deepcopy__", lambda table, memo: table, create=True)
+    with patch.dict(os.environ, told), kept, mock_aws():
         made = Cloud(stretch)
         make_tables(made.dynamodb)
         boto3.client("s3").create_bucket(Bucket=BUCKET)
@@ -206,8 +216,10 @@ def cloud(*, stretch: float = 20.0) -> Iterator[Cloud]:
             name="helix-bench-default", definition=json.dumps(MACHINE), roleArn=role
         )
         yield made
+        assert not made.wire.refused, made.wire.refused
         for app in [*made.processes.values(), *made._ended]:
-            app._runner.close()
+            app.close()
+        application.cache_clear()
 
 
 def text(size: int, seed: int = 1) -> str:

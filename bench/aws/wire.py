@@ -53,10 +53,12 @@ class Call:
 
 
 class Wire:
-    """`peek(table, key)` reads an item without being counted. Calls belong to the innermost `at`."""
+    """`peek(table, key)` reads an item without being counted. Calls belong to the innermost `at`. `refused`: transactions
+    whose conditions did not hold."""
 
     def __init__(self, peek: Any) -> None:
         self.calls: list[Call] = []
+        self.refused: list[Call] = []
         self._peek = peek
         self._where: tuple[Any, ...] = ()
         self._sizes: dict[tuple[str, str, str], int] = {}
@@ -86,6 +88,8 @@ class Wire:
             call.data = len(params["Data"]) + len(params["PartitionKey"])
         elif service == "dynamodb" and parsed_response is not None and "Error" not in parsed_response:
             getattr(self, f"_{verb}", self._other)(call, params, parsed_response)
+        elif verb == "TransactWriteItems":
+            self.refused.append(call)
 
     # --- DynamoDB -------------------------------------------------------------------------------------------------
 

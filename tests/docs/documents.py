@@ -8,6 +8,9 @@ How a block is marked, by the words behind its language:
     text output             what the python block above printed, exactly; `...` stands for anything in a line, and a
                             line of `...` for any lines
     console run             each `$ command` runs; the lines under it are its output, read the same way
+    console running         one command that goes on while the blocks below run: it is waited for until it has printed
+                            the lines under it. The next such block, or the end of the document, ends it with Ctrl-C
+    text running            what that command prints next; it is waited for
     console not-run: WHY    is only shown
     bash run, bash not-run: WHY
     text, json, toml        is only shown; json and toml must parse
@@ -27,8 +30,12 @@ import io
 import json
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import threading
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,7 +60,10 @@ PACKAGE = ROOT / "layers" / "core" / "python" / "helix"
 TOP = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 DOCUMENTS = sorted([*(ROOT / name for name in TOP), *ROOT.glob("docs/**/*.md")])
 SHOWN = ("text", "json", "toml")
-COMMAND_S = 60
+COMMAND_S = 180
+PROJECT_GUIDES = ("offline.md", "deploy.md")
+"""They are read in a project's folder; all others in an empty one."""
+PROJECT_PARTS = ("infra", "functions", "layers", "cdk.json", "package.json", "package-lock.json")
 PROVIDERS = re.compile(r"^(OPENAI|ANTHROPIC|GEMINI|GOOGLE|AZURE|AWS|HELIX)_")
 
 
@@ -76,6 +86,8 @@ class Block:
         """`run`, `shown` or `output`; None for a block that is not marked as the rules above say."""
         if self.language == "python":
             return "run" if re.fullmatch(r"(fresh ?)?(file=[\w.]+)?", self.words) else None
+        if (self.language, self.words) in (("console", "running"), ("text", "running")):
+            return "running"
         if self.language in ("console", "bash"):
             return "run" if self.words == "run" else "shown" if re.fullmatch(r"not-run: \S.*", self.words) else None
         if self.language in SHOWN:
@@ -107,6 +119,7 @@ async def run_document(path: Path, directory: Path) -> None:
     """Run all blocks of a document in `directory`, in order; the first that breaks raises `AssertionError`."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
     printed: str | None = None
+    running: Running | None = None
     try:
         for block in blocks_of(path):
             match (block.language, block.wanted):
@@ -120,6 +133,14 @@ async def run_document(path: Path, directory: Path) -> None:
                 case (_, "output"):
                     assert printed is not None, f"{block.where}: there is no python block above this output"
                     same(block.where, printed, block.text)
+                case ("console", "running"):
+                    if running is not None:
+                        await asyncio.to_thread(running.end)
+                    running = Running(block, directory)
+                    await asyncio.to_thread(running.wait_for, block.where, block.text.partition("\n")[2])
+                case ("text", "running"):
+                    assert running is not None, f"{block.where}: nothing is running"
+                    await asyncio.to_thread(running.wait_for, block.where, block.text)
                 case ("console", "run"):
                     await asyncio.to_thread(run_console, block, directory)
                 case ("bash", "run"):
@@ -128,8 +149,24 @@ async def run_document(path: Path, directory: Path) -> None:
                     json.loads(block.text)
                 case ("toml", _):
                     tomllib.loads(block.text)
+        if running is not None:
+            await asyncio.to_thread(running.end)
     finally:
+        if running is not None:
+            running.kill()
         await close(namespace)
+
+
+def lay_out(path: Path, directory: Path) -> None:
+    """Put into `directory` what the readers of that document have there."""
+    (directory / "examples").symlink_to(ROOT / "examples")
+    if path.name in PROJECT_GUIDES:
+        for name in PROJECT_PARTS:
+            source, ignored = ROOT / name, shutil.ignore_patterns("__pycache__")
+            if source.is_dir():
+                shutil.copytree(source, directory / name, ignore=ignored)
+            else:
+                shutil.copy(source, directory)
 
 
 async def run_python(block: Block, namespace: dict[str, Any], directory: Path) -> str:
@@ -158,14 +195,68 @@ def run_console(block: Block, directory: Path) -> None:
         same(f"{block.where}: $ {command}", run_command(block.where, command, directory), output)
 
 
-def run_command(where: str, command: str, directory: Path) -> str:
+class Running:
+    """A command that goes on until Ctrl-C."""
+
+    def __init__(self, block: Block, directory: Path) -> None:
+        command = re.fullmatch(r"\$ (.*)", block.text.partition("\n")[0])
+        assert command is not None, f"{block.where}: a console block begins with '$ '"
+        self._where, self._seen, self._lines = block.where, 0, list[str]()
+        self._process = subprocess.Popen(
+            ["bash", "-c", f"exec {command[1]}"],
+            cwd=directory,
+            env=shell_environment() | {"PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as printed:
+            self._lines.extend(iter(printed.readline, ""))
+
+    def wait_for(self, where: str, expected: str) -> None:
+        """Until these lines are printed, after what was waited for before."""
+        ends = time.monotonic() + COMMAND_S
+        while True:
+            gone = self._process.poll() is not None
+            printed = "".join(line.rstrip() + "\n" for line in list(self._lines))
+            if found := re.search(f"^{pattern_of(expected)}", printed[self._seen :], re.MULTILINE):
+                self._seen += found.end()
+                return
+            late = time.monotonic() > ends
+            assert not (gone or late), f"{where}: printed\n{printed[self._seen :]}\n-- and not\n{expected}"
+            time.sleep(0.05)
+
+    def end(self) -> None:
+        os.killpg(self._process.pid, signal.SIGINT)
+        code = self._process.wait(COMMAND_S)
+        self._reader.join(COMMAND_S)
+        assert code == 0, f"{self._where}: it ended with {code}\n{''.join(self._lines)}"
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join(COMMAND_S)
+
+
+def shell_environment() -> dict[str, str]:
     environment = {key: value for key, value in os.environ.items() if not PROVIDERS.match(key)}
     environment |= {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "110"}
-    environment |= {"NO_COLOR": "1", "TERM": "dumb"}
+    return environment | {"NO_COLOR": "1", "TERM": "dumb"}
+
+
+def run_command(where: str, command: str, directory: Path) -> str:
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command],
         cwd=directory,
-        env=environment,
+        env=shell_environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -179,12 +270,15 @@ def same(where: str, printed: str, expected: str) -> None:
     """Nothing expected is nothing promised: a command without output under it may print what it likes."""
     if not expected.strip():
         return
+    clean = "\n".join(line.rstrip() for line in printed.strip("\n").splitlines())
+    if not re.fullmatch(pattern_of(expected), clean + "\n"):
+        raise AssertionError(f"{where}: printed\n{clean}\n-- and not\n{expected}")
+
+
+def pattern_of(expected: str) -> str:
     lines = [line.rstrip() for line in expected.strip("\n").splitlines()]
     inside = [re.escape(line).replace(r"\.\.\.", ".*") + r"\n" for line in lines]
-    pattern = "".join(r"(?:.*\n)*?" if line == "..." else part for line, part in zip(lines, inside, strict=True))
-    clean = "\n".join(line.rstrip() for line in printed.strip("\n").splitlines())
-    if not re.fullmatch(pattern, clean + "\n"):
-        raise AssertionError(f"{where}: printed\n{clean}\n-- and not\n{expected}")
+    return "".join(r"(?:.*\n)*?" if line == "..." else part for line, part in zip(lines, inside, strict=True))
 
 
 async def close(namespace: dict[str, Any]) -> None:

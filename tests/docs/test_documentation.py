@@ -18,12 +18,14 @@ import pytest
 from pydantic import BaseModel
 from tests.docs.documents import (
     DOCUMENTS,
+    PROJECT_GUIDES,
     PROVIDERS,
     ROOT,
     check_links,
     check_names,
     check_paths,
     claimed_names,
+    lay_out,
     play,
     run_document,
 )
@@ -34,6 +36,7 @@ from helix.core.chunks import CHUNK_TYPES
 from helix.testing.openai_server import OpenAIServer
 
 NAMES = ROOT / "docs" / "guide" / "names.md"
+RUN = [pytest.param(path, marks=pytest.mark.slow) if path.name in PROJECT_GUIDES else path for path in DOCUMENTS]
 documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 
 
@@ -45,7 +48,6 @@ def provider() -> Iterator[OpenAIServer]:
 
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: OpenAIServer) -> Path:
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if PROVIDERS.match(name)]:
         monkeypatch.delenv(name)
@@ -54,8 +56,10 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provider: OpenAIS
     return tmp_path
 
 
-@documents
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("document", RUN, ids=lambda path: path.relative_to(ROOT).as_posix())
 async def test_every_block_runs(document: Path, directory: Path) -> None:
+    lay_out(document, directory)
     await run_document(document, directory)
 
 
@@ -138,6 +142,9 @@ BROKEN = {
     "not marked": "```\nx\n```",
     "unknown language": "```yaml\nx: 1\n```",
     "unmarked console": "```console\n$ true\n```",
+    "nothing is running": "```text running\nx\n```",
+    "ends at once": "```console running\n$ echo a\nb\n```",
+    "ends badly": "```console running\n$ sh -c 'echo a; sleep 5; exit 1'\na\n```",
     "no reason": "```console not-run:\n$ true\n```",
     "no end": "```python\nx = 1",
     "no JSON": "```json\n{,}\n```",

@@ -1,4 +1,5 @@
-"""One offline cloud for all end-to-end tests: `cloud`. They run in one process, also under xdist (`--dist loadgroup`)."""
+"""One offline cloud for all end-to-end tests of a process: `cloud`. Under xdist (`--dist loadgroup`) the tests of a module
+stay together, since some of them change what is deployed and put it back."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from tests.support.offline_cloud import CloudForTests, deployed
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/e2e/" in item.path.as_posix():
-            item.add_marker(pytest.mark.xdist_group("cloud"))
+            item.add_marker(pytest.mark.xdist_group(f"cloud {item.path.stem}"))
             item.add_marker(pytest.mark.slow)
 
 

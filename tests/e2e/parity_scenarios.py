@@ -48,7 +48,7 @@ async def parallel_tools_change_the_state(stage: Stage) -> None:
     result = await stage.run("talker", plan(use(*calls, text="All at once."), use(call("add", amount=1)), say("Done.")))
     assert result.status == "completed"
     state = (await stage.executor.sessions.get(stage.session)).custom_state
-    assert state["seen"] == ["a", "b"] and state["notes"] == {"same": "two"}
+    assert state["seen"] == ["a", "b"] and state["notes"] == {"same": "two", "own": "x"}
 
 
 @scenario

@@ -90,7 +90,7 @@ def deploy(monkeypatch: pytest.MonkeyPatch, api: ManagementApi) -> Iterator[Call
         made.append(application())
         return made[-1]
 
-    default_registry.register(agent("helper"))
+    default_registry.register(agent("desk"))
     with mock_aws():
         yield deployed
         for app in made:

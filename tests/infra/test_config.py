@@ -40,6 +40,7 @@ def test_offline_is_this_machine() -> None:
     settings = read_settings({"offline": "true"})
     assert (settings.target_architecture, settings.python) == (HOST_ARCHITECTURE, HOST_PYTHON)
     assert (settings.account, settings.region, settings.model) == ("000000000000", "us-east-1", "demo")
+    assert (settings.endpoint, read_settings({}).endpoint) == ("http://127.0.0.1:4566", "")
 
 
 def test_production_keeps_its_data() -> None:

@@ -13,8 +13,8 @@ from infra.function import SIZES
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 
-READ = {"dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"}
-WRITE = {"dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem", "dynamodb:ConditionCheckItem"}
+GET, GET_SEVERAL, QUERY = "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"
+PUT, UPDATE, DELETE, CHECK = (f"dynamodb:{verb}Item" for verb in ("Put", "Update", "Delete", "ConditionCheck"))
 READ_KEY = {"kms:Decrypt", "kms:DescribeKey"}
 WRITE_KEY = READ_KEY | {"kms:Encrypt", "kms:GenerateDataKey", "kms:ReEncryptFrom", "kms:ReEncryptTo"}
 
@@ -22,34 +22,47 @@ Rights = dict[str, set[str]]
 
 LOG: Rights = {"log": {"logs:CreateLogStream", "logs:PutLogEvents"}}
 OVERFLOW: Rights = {
-    "bucket/overflow/*": {"s3:GetObject", "s3:PutObject", "s3:DeleteObject"},
+    "bucket/overflow/*": {"s3:GetObject", "s3:PutObject"},
     "bucket": {"s3:ListBucket"},
     "key through s3": {"kms:Decrypt", "kms:GenerateDataKey"},
 }
-PUT: Rights = {"chunks": {"kinesis:PutRecord"}, "key through kinesis": {"kms:GenerateDataKey"}}
+REMOVAL: Rights = {**OVERFLOW, "bucket/overflow/*": {"s3:GetObject", "s3:PutObject", "s3:DeleteObject"}}
+WRITE_CHUNKS: Rights = {"chunks": {"kinesis:PutRecord"}, "key through kinesis": {"kms:GenerateDataKey"}}
 KEY: Rights = {"key through dynamodb": WRITE_KEY}
-STEP: Rights = {"sessions": READ | WRITE, "streams": READ, **KEY, **OVERFLOW, **PUT, **LOG}
+STEP: Rights = {"sessions": {GET, GET_SEVERAL, QUERY, PUT, CHECK}, **KEY, **OVERFLOW, **WRITE_CHUNKS, **LOG}
 START: Rights = {"machines": {"states:StartExecution"}}
 WAKE: Rights = {"*": {"states:SendTaskSuccess"}}
-END: Rights = {**STEP, "control": READ | WRITE, **START, **WAKE}
-LOOK: Rights = {"executions": {"states:DescribeExecution", "states:StopExecution"}}
-SOCKETS: Rights = {"connections": {"execute-api:ManageConnections"}}
+END: Rights = {
+    **STEP,
+    "sessions": {GET, QUERY, PUT, UPDATE, DELETE, CHECK},
+    "control": {PUT, DELETE},
+    "streams": {GET, QUERY},
+    **START,
+    **WAKE,
+}
+POST: Rights = {"connections": {"execute-api:ManageConnections"}}
 SECRET = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:openai-AbCdEf"
 
 TABLE: dict[str, Rights] = {
-    "start_run": END,
-    "call_model": {**STEP, "control": READ | WRITE, **START, SECRET: {"secretsmanager:GetSecretValue"}},
+    "start_run": {**END, "sessions": END["sessions"] | {GET_SEVERAL}},
+    "call_model": {**STEP, "sessions": STEP["sessions"] | {UPDATE}, **START, SECRET: {"secretsmanager:GetSecretValue"}},
     "call_tool": STEP,
     "finish_run": END,
     "fail_run": {**END, "undelivered": {"sqs:SendMessage", "sqs:GetQueueUrl", "sqs:GetQueueAttributes"}},
-    "sweep": {**END, **LOOK},
+    "sweep": {
+        **END,
+        **REMOVAL,
+        "control": {QUERY, PUT, DELETE},
+        "streams": {GET, QUERY, PUT, DELETE},
+        "executions": {"states:DescribeExecution"},
+    },
     "project_stream": {
-        "streams": READ | WRITE,
+        "streams": {GET, QUERY, PUT, UPDATE, DELETE},
         **KEY,
         **OVERFLOW,
         "bucket/failed/*": {"s3:PutObject"},
         "bucket/aws/lambda/*": {"s3:PutObject"},
-        **SOCKETS,
+        **POST,
         "chunks": {
             "kinesis:DescribeStream",
             "kinesis:DescribeStreamSummary",
@@ -61,10 +74,18 @@ TABLE: dict[str, Rights] = {
         "key through kinesis": {"kms:Decrypt"},
         **LOG,
     },
-    "ws_authorize": {"control": READ, "key through dynamodb": READ_KEY, **LOG},
-    "ws_connect": {"streams": {"dynamodb:PutItem"}, **KEY, **LOG},
-    "ws_disconnect": {"streams": READ | WRITE, **KEY, **LOG},
-    "ws_message": {**END, "streams": READ | WRITE, **LOOK, **SOCKETS},
+    "ws_authorize": {"control": {GET}, "key through dynamodb": READ_KEY, **LOG},
+    "ws_connect": {"streams": {PUT}, **KEY, **LOG},
+    "ws_disconnect": {"streams": {QUERY, DELETE}, **KEY, **LOG},
+    "ws_message": {
+        **END,
+        **REMOVAL,
+        "sessions": END["sessions"] | {GET_SEVERAL},
+        "control": {GET, PUT, DELETE},
+        "streams": {GET, QUERY, PUT, UPDATE, DELETE, CHECK},
+        "executions": {"states:StopExecution"},
+        **POST,
+    },
 }
 MACHINES = {f"helix-dev-{profile}" for profile in ("default", "heavy", "quick")}
 
@@ -111,7 +132,7 @@ def named(template: Template, arn: str) -> str:
         assert found[1] in MACHINES
         return "executions"
     if ":execute-api:" in arn:
-        assert arn.endswith(("/dev/POST/@connections/*", "/dev/DELETE/@connections/*"))
+        assert arn.endswith("/dev/POST/@connections/*")
         return "connections"
     return arn
 

@@ -44,6 +44,7 @@ def test_a_function_is_sized_named_and_reads_its_environment(deployed: Assembly,
     assert deployed.main.resources[settings.chunks.strip("<>")]["Properties"]["Name"] == "helix-dev-chunks"
     assert deployed.main.resources[settings.bucket.strip("<>")]["Type"] == "AWS::S3::Bucket"
     assert not [name for name, value in told.items() if not value], "what is empty is left out"
+    assert "AWS_ENDPOINT_URL" not in told, "only `sam local` has an emulator for AWS: tests/sam"
 
 
 def test_there_is_a_folder_for_every_function_and_a_function_for_every_folder() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -216,10 +219,22 @@ def test_ctrl_c_interrupts_softly(helix: CommandLine) -> None:
         run.until('"tool_start"')
         run.signal(signal.SIGINT)
         run.until("interrupting")
+        until_recorded(helix, "x#")
         (helix.folder / "open").touch()
         assert run.end() == 4
         assert json.loads(run.lines[-1])["status"] == "interrupted"
     assert helix("resume", "agents.py:guard", "c").code == 0
+
+
+def until_recorded(helix: CommandLine, sort: str) -> None:
+    """Until the store has a row whose sort key begins so; the process that writes it may be slow."""
+    ends = time.monotonic() + 30
+    while time.monotonic() < ends:
+        with contextlib.closing(sqlite3.connect(helix.folder / "helix.db")) as db:
+            if db.execute("SELECT 1 FROM sessions WHERE sort LIKE ?", (sort + "%",)).fetchone():
+                return
+        time.sleep(0.02)
+    raise AssertionError(f"no row {sort!r} after 30 s")
 
 
 def test_a_second_ctrl_c_leaves_at_once_and_gives_the_lease_back(helix: CommandLine) -> None:

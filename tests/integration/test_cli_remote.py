@@ -10,12 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from tests.support.command_line import CommandLine
 from tests.support_gateway import executor_of, key_for, keyed
 from tests.support_run import Gate, a_tool, agent, call, calls, gated
 
-from helix import LocalExecutor
+from helix import LocalExecutor, create_sub_agent_tool
 from helix.gateway.loopback import LoopbackGateway
+
+
+class Receipt(BaseModel):
+    paid: bool
 
 
 class Service:
@@ -84,6 +89,28 @@ def test_a_chat_asks_what_the_agent_asks(helix: CommandLine, serve: Any) -> None
     seen = ["? asks for approval of refund()", "← refunded", "All is well.", "Goodbye.", "go on"]
     assert [words for words in seen if words not in done.out] == []
     assert done.out.count("? asks for approval of refund()") == 1
+
+
+def test_what_waits_for_an_answer_is_asked_when_the_chat_goes_on(helix: CommandLine, serve: Any) -> None:
+    refund = a_tool("refund", lambda a, c: "refunded", require_approval=True)
+    child = agent("clerk", tools=[refund], output_schema=Receipt)
+    paid = [calls(call("refund")), calls(call("__finish__", paid=True))]
+    script = [calls(call("subagent__clerk", message="Pay it.")), *paid, "All is well.", "Goodbye."]
+    service = serve(script, agent("helper", tools=[create_sub_agent_tool(child)]), child)
+    there = ["--url", service.url, "--key", service.key]
+    done = helix("run", "helper", "refund it", *there, "--session", "ada:kettle")
+    assert done.code == 4 and "answer" in done.out
+    assert f"chat helper --url {service.url} --session ada:kettle" in done.out
+    assert "resume helper" not in done.out, "a command for sessions that are here"
+    done = helix("chat", "helper", *there, "--session", "ada:kettle", stdin="y\nbye\n")
+    assert done.code == 0, done
+    assert [words for words in ("← refunded", "All is well.", "Goodbye.") if words not in done.out] == []
+
+
+def test_a_new_session_s_id_begins_with_the_user_s_prefix(helix: CommandLine, serve: Any) -> None:
+    service = serve(["Hello."])
+    done = helix("run", "helper", "hi", "--url", service.url, "--key", service.key, "--session", "kettle")
+    assert done.code == 2 and "'kettle'" in done.err and "'ada:'" in done.err and "--db" not in done.err
 
 
 def test_what_cannot_be_is_one_line(helix: CommandLine, serve: Any) -> None:

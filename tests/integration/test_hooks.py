@@ -304,7 +304,7 @@ async def test_run_level_hooks_are_called_once(file_world: World) -> None:
 
 
 def _run_key(session_id: str, run_id: str) -> Any:
-    from helix.core.rows import run_sort
+    from helix.core.row_keys import run_sort
     from helix.engine.history import row_key
 
     return row_key(session_id, run_sort(run_id))

@@ -9,7 +9,8 @@ from tests.properties.protocol_cast import Cast
 from tests.properties.protocol_watch import View, Watcher, check_pairs
 from tests.properties.protocol_world import World
 
-from helix.core.rows import RunRow, SessionRow, run_sort
+from helix.core.row_keys import run_sort
+from helix.core.rows import RunRow, SessionRow
 from helix.core.sequencer import Head
 
 FINAL = ("completed", "failed")

@@ -26,11 +26,12 @@ from helix.engine.deliveries import (
     deliver_failure,
     deliver_model,
 )
-from helix.engine.engine import AppliedBudget, Delivery, Engine, Settings
+from helix.engine.delivery import Delivery
+from helix.engine.engine import AppliedBudget, Engine, Settings
 from helix.engine.hooks import HookManager
 from helix.engine.sweeping import sweep
 from helix.ports.launcher import ExecutionState, Part, execution_name
-from helix.runtime.executor import Agents
+from helix.runtime.agents import Agents
 from helix.runtime.local import LocalExecutor
 from helix.runtime.step_functions import StepFunctionsExecutor
 

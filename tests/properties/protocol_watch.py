@@ -12,7 +12,8 @@ from tests.properties.protocol_cast import Cast, Started
 from tests.properties.protocol_world import Change, World
 
 from helix.core.lineage import ROOT, spans
-from helix.core.rows import CallRow, LineageRow, SessionRow, lineage_sort, message_sort, run_sort, stop_sort
+from helix.core.row_keys import lineage_sort, message_sort, run_sort, stop_sort
+from helix.core.rows import CallRow, LineageRow, SessionRow
 from helix.ports.state_store import Key, Value
 
 LEASE = {"lease_owner", "lease_expires"}

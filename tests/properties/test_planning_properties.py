@@ -89,7 +89,7 @@ def test_the_end_is_an_output_and_nothing_left_to_do(result: ToolCallsStepResult
 def test_every_fold_decides_and_runs_end(
     result: ToolCallsStepResult, run_steps: int, misses: int, outcomes: list[bool], with_output: bool
 ) -> None:
-    """Beyond the limit of steps plus misses nothing goes on."""
+    """Nothing goes on beyond the limit of misses, nor beyond that of steps plus misses."""
     who = WHO if with_output else agent(tools=WHO.tools)
     made = plan_step_processing(result, output_schema=who.output_schema, tools=who.find_tool, used_call_ids=())
     assert made.assistant_message_plan is not None
@@ -112,5 +112,7 @@ def test_every_fold_decides_and_runs_end(
         assert who.output_schema is not None
     if made.finish is not None:
         assert decided.move == "completed" and decided.output == made.finish.output
-    elif run_steps > (who.max_steps or 0) + who.max_completion_retries + 1:
+    elif made.missed:
+        assert (decided.move == "failed") == (misses > who.max_completion_retries)
+    elif run_steps > (who.max_steps or 0) + misses:
         assert decided.move == "failed"

@@ -29,8 +29,9 @@ from helix.engine.children import start_child
 from helix.engine.claiming_calls import claimed, longest, may_start
 from helix.engine.claims import Claimed, ClaimInput, claim
 from helix.engine.copies import clone_session, delete_session
+from helix.engine.delivery import Delivery, Lease
 from helix.engine.ends import abort, fail_lapsed, finish_run
-from helix.engine.engine import AppliedBudget, Delivery, Engine, Lease, Outcome, Worst
+from helix.engine.engine import AppliedBudget, Engine, Outcome, Worst
 from helix.engine.history import session_key
 from helix.engine.hooks import HookManager
 from helix.engine.loop import run_loop

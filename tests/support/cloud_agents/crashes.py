@@ -3,19 +3,22 @@
 Law: a session's folder says what happens to it, and to its sub-agents: `<folder>/<session>/points` counts what passes,
 `<folder>/<session>/armed` names the one point at which one worker is killed, once. Sessions without a folder are left
 alone. A point is `<verb>.<what>:<before or after>#<n>`, the n-th time (from 0) that this name comes by in the session.
+`<folder>/<session>/log` has a line for each start of a tool or a model call (`start ...`), and for each result that has
+become durable (`done ...`): what is done is never to start again.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from helix.core.sequencer import StreamRecord
 from helix.core.wire import StreamInfo, StreamMessage
+from helix.engine import deliveries
 from helix.engine.engine import Engine
 from helix.ports.launcher import ExecutionState, Launcher, Part
 from helix.ports.state_store import Key, Operation, Put, Row, StateStore, Table, Value, Watch
@@ -23,12 +26,29 @@ from helix.ports.streams import StreamManager
 
 CRASHES = "CLOUD_AGENTS_CRASHES"
 """Variable of the functions' environment: the folder. Without it nothing is wrapped."""
+HASTE = "CLOUD_AGENTS_CANCEL_S"
+"""Variable: how long before a delivery's deadline a model call is let go, in place of `CANCEL_S`, for functions whose
+own timeout is a few seconds."""
 T = TypeVar("T")
 
 
 class Points:
     def __init__(self, folder: Path, verb: str) -> None:
         self._folder, self._verb = folder, verb
+        self._waiting: dict[str, str] = {}
+
+    def tell(self, session_id: str, line: str) -> None:
+        place = self._folder / session_id
+        if session_id and place.is_dir():
+            with (place / "log").open("a") as log:
+                log.write(line + "\n")
+
+    def waits(self, session_id: str, token: str) -> None:
+        self._waiting[token] = session_id
+
+    def waiting(self, token: str) -> str:
+        """The session whose end this token waits for, if this process has read it."""
+        return self._waiting.get(token, "")
 
     async def around(self, session_id: str, what: str, call: Callable[[], Awaitable[T]]) -> T:
         self._passed(session_id, f"{what}:before")
@@ -67,7 +87,11 @@ class _Store:
         return await self._inner.get(keys)
 
     async def query(self, table: Table, partition: str, **options: Any) -> list[Row]:
-        return await self._inner.query(table, partition, **options)
+        rows = await self._inner.query(table, partition, **options)
+        for row in rows:
+            if "token" in row.value:
+                self._points.waits(partition, str(row.value["token"]))
+        return rows
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         session_id = next((op.key.partition for op in operations if op.key.table == "sessions"), "")
@@ -79,7 +103,13 @@ class _Store:
                 and name.startswith("claim_")
             ):
                 self._adopt(session_id, str(op.value["stream_id"]))
-        await self._points.around(session_id, name, lambda: self._inner.transact(name, operations))
+
+        async def transact() -> None:
+            await self._inner.transact(name, operations)
+            for line in _done(operations):
+                self._points.tell(session_id, line)
+
+        await self._points.around(session_id, name, transact)
 
     def _adopt(self, session_id: str, root: str) -> None:
         try:
@@ -130,7 +160,25 @@ class _Launcher:
         await self._points.around(part.session_id, "stop", lambda: self._inner.stop(part, reason))
 
     async def wake(self, token: str) -> None:
-        await self._inner.wake(token)  # whose it is, only the platform knows
+        await self._points.around(self._points.waiting(token), "wake", lambda: self._inner.wake(token))
+
+
+def _done(operations: Sequence[Operation]) -> Iterator[str]:
+    """What these writes settle for good."""
+    for op in operations:
+        if isinstance(op, Put) and op.value.get("call_id") and op.value.get("state") == "done":
+            yield f"done {op.key.partition} call {op.value['call_id']}"
+        elif isinstance(op, Put) and op.key.sort.startswith("m#") and op.value.get("attempt_id"):
+            yield f"done {op.key.partition} step {op.value['step']}"
+
+
+_points: list[Points] = []
+
+
+def started(session_id: str, what: str) -> None:
+    """For tools and models: `call <id>` or `step <number>` of a session begins."""
+    for points in _points:
+        points.tell(session_id, f"start {session_id} {what}")
 
 
 def arm_this_process() -> None:
@@ -139,6 +187,9 @@ def arm_this_process() -> None:
     if not folder:
         return
     points = Points(Path(folder), os.environ["POWERTOOLS_SERVICE_NAME"])
+    _points.append(points)
+    if HASTE in os.environ:
+        deliveries.CANCEL_S = float(os.environ[HASTE])  # type: ignore[assignment]
     made = Engine.__post_init__
 
     def made_with_points(engine: Engine) -> None:

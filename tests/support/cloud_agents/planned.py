@@ -27,6 +27,7 @@ from helix.core.tools import SUBAGENT_TOOL_PREFIX
 from helix.core.usage import Usage
 from helix.ports.model import LLMGenerateInput
 
+from .crashes import started
 from .plans import Step, call, steps_of
 
 NAME = "planned"
@@ -43,6 +44,7 @@ async def pass_gate(path: str) -> None:
 
 class PlannedModel:
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
+        started(request.agent_id, f"step {1 + sum(m.role == 'assistant' for m in request.messages)}")
         step = _next(request)
         text = str(step.get("say", ""))
         usage = Usage(prompt_tokens=shown(request), completion_tokens=1 + len(text), cost_micros=7, calls=1)

@@ -15,6 +15,7 @@ from helix.core.errors import FatalToolError
 from helix.core.tools import define_tool, tool
 from helix.core.usage import Usage
 
+from .crashes import started
 from .planned import pass_gate
 
 TOOL_S = 3.0
@@ -24,6 +25,10 @@ TOOL_S = 3.0
 def noise(size: int) -> str:
     """Text that compresses badly, and is always the same."""
     return b"".join(sha256(b"%d" % n).digest() for n in range(size // 64 + 1)).hex()[:size].ljust(size, "-")
+
+
+def begin(ctx: ToolContext[Any]) -> None:
+    started(ctx.session_id, f"call {ctx.tool_call_id}")
 
 
 class Notes(BaseModel):
@@ -44,6 +49,7 @@ class Form(BaseModel):
 @tool(timeout_s=TOOL_S)
 async def look(topic: str, ctx: ToolContext[Notes]) -> str:
     """Look a topic up."""
+    begin(ctx)
     ctx.emit(f"looking for {topic}", {"topic": topic})
     ctx.update_state(lambda notes: notes.seen.append(topic))
     ctx.record_usage(Usage(prompt_tokens=1, cost_micros=1))
@@ -53,6 +59,7 @@ async def look(topic: str, ctx: ToolContext[Notes]) -> str:
 @tool(timeout_s=TOOL_S)
 def add(amount: int, ctx: ToolContext[Notes]) -> int:
     """Add to the total; a function of the old kind, run in a thread."""
+    begin(ctx)
 
     def change(notes: Notes) -> None:
         notes.total += amount
@@ -70,6 +77,7 @@ async def note(key: str, text: str, ctx: ToolContext[Notes]) -> dict[str, Any]:
 @tool(inline=True, timeout_s=TOOL_S)
 async def count(amount: int, ctx: ToolContext[Notes]) -> int:
     """Add to the total, beside the model call."""
+    begin(ctx)
 
     def change(notes: Notes) -> None:
         notes.total += amount
@@ -80,6 +88,7 @@ async def count(amount: int, ctx: ToolContext[Notes]) -> int:
 @tool(require_approval=True, timeout_s=TOOL_S)
 async def gated(topic: str, ctx: ToolContext[Notes]) -> dict[str, Any]:
     """Do what needs a person's word."""
+    begin(ctx)
     ctx.update_state(lambda notes: notes.seen.append(f"gated {topic}"))
     return {"topic": topic, "confirmed": ctx.confirmation}
 

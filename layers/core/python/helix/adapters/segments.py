@@ -1,4 +1,4 @@
-"""Streams as segments in a state store: memory, SQLite and DynamoDB alike.
+"""Streams as segments in a state store, whichever it is.
 
 A segment is one row: messages, and the head after them. Putting it is conditional on its key being free, and the key
 is the first sequence: so that one put is the compare-and-set of the whole stream.

@@ -86,24 +86,28 @@ class Chat:
         self._runner, self._partner, self.session_id = runner, partner, session_id
 
     def loop(self) -> int:
-        code = COMPLETED
-        while message := self._ask("> "):
-            if message in LEAVE:
-                break
-            try:
-                result = self._play(self._partner.send(message, self.session_id))
-            except CallerError as error:
-                say(str(error))
-                continue
-            while result is not None and result.status == "paused":
-                answered = self._answers(result.session_id)
-                if not answered:
-                    return STOPPED
-                result = self._play(self._partner.answer(result.session_id, answered))
-            code = code_of(result)
-            if result is None or result.status == "interrupted":
-                return code
+        """Messages until the end of the input. A session that waits for answers is asked for them first."""
+        code, over, session_id = COMPLETED, False, self.session_id
+        if session_id is not None and self._runner.run(self._partner.questions(session_id)):
+            if not (answers := self._answers(session_id)):
+                return STOPPED
+            code, over = self._turn(self._partner.answer(session_id, answers), code)
+        while not over and (message := self._ask("> ")) and message not in LEAVE:
+            code, over = self._turn(self._partner.send(message, self.session_id), code)
         return code
+
+    def _turn(self, playing: Coroutine[Any, Any, AgentResult[Any] | None], code: int) -> tuple[int, bool]:
+        """The exit code so far, which was `code`, and whether that was all."""
+        try:
+            result = self._play(playing)
+            while result is not None and result.status == "paused":
+                if not (answers := self._answers(result.session_id)):
+                    return STOPPED, True
+                result = self._play(self._partner.answer(result.session_id, answers))
+        except CallerError as error:
+            say(str(error))
+            return code, False
+        return code_of(result), result is None or result.status == "interrupted"
 
     def _play(self, playing: Coroutine[Any, Any, AgentResult[Any] | None]) -> AgentResult[Any] | None:
         result = self._runner.run(playing)

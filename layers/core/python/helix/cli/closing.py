@@ -16,7 +16,9 @@ from helix.runtime.handle import AgentResult
 
 
 class Closing:
-    def __init__(self, out: Writer, hints: Hints, heading: Heading) -> None:
+    """`hints` None: the agent runs elsewhere, and whoever shows it says how to go on."""
+
+    def __init__(self, out: Writer, hints: Hints | None, heading: Heading) -> None:
         self._out, self._hints, self._choice, self._brief = out, hints, heading.choice, heading.brief
 
     def result(self, result: AgentResult[Any], questions: Sequence[Question], seconds: float) -> None:
@@ -24,22 +26,24 @@ class Closing:
         if result.status == "completed":
             self._output(result)
         self._summary(result, seconds)
+        if self._hints is None or (self._brief and result.status in ("completed", "paused")):
+            self._out.line()
+        else:
+            self._follow(result, questions, self._hints)
+
+    def _follow(self, result: AgentResult[Any], questions: Sequence[Question], hints: Hints) -> None:
+        """What to type next."""
         session_id = result.session_id
         match result.status:
-            case "completed" | "paused" if self._brief:
-                self._out.line()
-                return
             case "completed":
-                self._next("go on", self._hints.run(session_id))
+                self._next("go on", hints.run(session_id))
             case "failed":
-                self._next(
-                    "try again", self._hints.retry(session_id) if result.recoverable else self._hints.run(session_id)
-                )
+                self._next("try again", hints.retry(session_id) if result.recoverable else hints.run(session_id))
             case "paused" if questions:
-                self._questions(session_id, questions)
+                self._questions(session_id, questions, hints)
             case _:
-                self._next("resume", self._hints.resume(session_id))
-        self._next("look", self._hints.show(session_id))
+                self._next("resume", hints.resume(session_id))
+        self._next("look", hints.show(session_id))
         if self._choice.is_demonstration and result.status == "completed":
             variable = self._choice.missing.split()[0] if self._choice.missing else "the provider's key"
             self._next("real model", f"set {variable}, or add --model with any litellm name")
@@ -47,7 +51,8 @@ class Closing:
     def left(self, session_id: str, why: str) -> None:
         self._out.line()
         self._out.line(f"{why}; nothing that was recorded is lost", "yellow")
-        self._next("resume", self._hints.resume(session_id))
+        if self._hints is not None:
+            self._next("resume", self._hints.resume(session_id))
 
     def _output(self, result: AgentResult[Any]) -> None:
         """Structured output only: a text has been on the screen already."""
@@ -73,15 +78,15 @@ class Closing:
         if result.error is not None:
             self._out.line(f"{result.error_code}: {result.error}", style, margin="  ", hang=2)
 
-    def _questions(self, session_id: str, questions: Sequence[Question]) -> None:
+    def _questions(self, session_id: str, questions: Sequence[Question], hints: Hints) -> None:
         for question in questions:
             self._out.line(f"? {formats.call(question.tool_name, question.arguments)}", "yellow", margin="  ")
             if question.kind == "client":
-                answer = self._hints.resume(session_id, "--approve", question.call_id, "--data", "JSON")
+                answer = hints.resume(session_id, "--approve", question.call_id, "--data", "JSON")
                 self._next("answer", answer)
             else:
-                self._next("approve", self._hints.resume(session_id, "--approve", question.call_id))
-            self._next("deny", self._hints.resume(session_id, "--deny", question.call_id))
+                self._next("approve", hints.resume(session_id, "--approve", question.call_id))
+            self._next("deny", hints.resume(session_id, "--deny", question.call_id))
 
     def _next(self, what: str, command: str) -> None:
         """Never wrapped: it is there to be copied."""

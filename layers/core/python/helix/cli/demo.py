@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from helix.adapters.system import SystemClock, SystemIds
 from helix.cli import remote
-from helix.cli.dev import USER, DevOptions, make_cloud, require_local
+from helix.cli.dev import USER, DevOptions, make_cloud, require_local, say_if_slow
 from helix.cli.refusal import RefusedError
-from helix.cli.views import say
 
 QUESTION = "How do I return something that arrived damaged?"
 SETTLED_S = 10.0
@@ -16,24 +15,24 @@ def demo(options: DevOptions, agent: str | None, question: str) -> int:
     """The exit code of the run. State is kept apart from that of `helix dev`."""
     require_local()
     from helix.local.project import find_project
-    from helix.local.story import lines_of, read_story
+    from helix.local.story import read_story
+    from helix.local.telling import lines_of
 
     root, clock = find_project(options.project), SystemClock()
-    cloud, model, _ = make_cloud(options, root, aside="demo")
+    cloud, choice, _ = make_cloud(options, root, aside="demo")
     if not cloud.agents:
         raise RefusedError("the project registers no agents: see layers/agents/python/agents")
-    if not cloud.project.is_kept(cloud.context):
-        say("synthesising the app: about ten seconds, once for each change of it")
+    say_if_slow(cloud)
     begun = clock.now()
     with cloud:
         key = cloud.create_key(USER, name="helix demo")
-        print(f"Helix offline: the deployed app on this machine, up in {clock.now() - begun:.1f} s; {model}\n")
         cloud.warm()
+        print(f"Helix offline: the deployed app on this machine, up in {clock.now() - begun:.1f} s\n", flush=True)
         session_id, asked = f"{USER}:{SystemIds().new('demo')}", clock.now()
-        there = remote.RemoteOptions(agent or cloud.agents[0], cloud.url, key)
+        there = remote.RemoteOptions(agent or cloud.agents[0], cloud.url, key, choice=choice)
         code = remote.run(there, question or QUESTION, session_id, hint=False)
         cloud.settle(SETTLED_S)
-        print("\nWhat AWS has to say about it:\n")
+        print("What AWS itself tells about it, asked through its APIs:\n")
         for line in lines_of(read_story(cloud, session_id, asked)):
-            print(f"  {line}")
+            print(f"  {line}" if line else "")
     return code

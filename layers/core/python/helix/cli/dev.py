@@ -1,7 +1,12 @@
-"""`helix dev`: the offline cloud in a terminal, until Ctrl-C."""
+"""`helix dev`: the offline cloud in a terminal, until Ctrl-C.
+
+Law: Ctrl-C and SIGTERM end it in order at any moment, and whatever stands in the way of its start is said in one line.
+What it writes about keys is readable by its owner alone, from the first byte.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import signal
@@ -13,17 +18,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from helix.adapters.system import SystemClock
+from helix.cli.hints import program
 from helix.cli.refusal import COMPLETED, RefusedError
 from helix.cli.views import say
 
 if TYPE_CHECKING:
     from helix.local.cloud import OfflineCloud
     from helix.local.reload import Reloaded
+    from helix.runtime.models import ModelChoice
 
 PORT = 4566
 STAGE = "dev"
 USER = "dev"
+WATCHING_S = 5.0
 KEY_FILE = "api-key"
+ENV_FILE = "env"
+"""Shell variables with which AWS's own tools, and examples, find this cloud: `source .helix/env`."""
 NEEDED = ("ministack", "boto3", "watchfiles", "websockets")
 
 
@@ -43,29 +53,49 @@ class DevOptions:
 
 def dev(options: DevOptions) -> int:
     require_local()
-    from helix.local.console import Console
     from helix.local.project import find_project
 
     root, begun = find_project(options.project), SystemClock().now()
-    cloud, model, profiles = make_cloud(options, root)
-    json = options.logs == "json"
-    console = Console(sys.stdout, prefix=cloud.function(""), colour=_colour(), as_json=json)
-    if not cloud.project.is_kept(cloud.context):
-        say("synthesising the app: about ten seconds, once for each change of it")
-    with cloud:
-        ended = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: ended.set())
-        cloud.listen(console.hear)
-        _welcome(cloud, _key(cloud), model, SystemClock().now() - begun, to=sys.stderr if json else sys.stdout)
-        threading.Thread(target=cloud.warm, daemon=True).start()
-        if options.watch:
-            _watch(cloud, profiles, ended)
-        while not ended.wait(1):
-            if not cloud.emulator.alive:
-                raise RefusedError(f"the emulator has ended; its log is {str(cloud.emulator.log_path)!r}")
-        say("ending; sessions are kept")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        cloud, choice, profiles = make_cloud(options, root)
+        say_if_slow(cloud)
+        with cloud:
+            _serve(cloud, options, model_in_words(choice), profiles, begun)
+    except KeyboardInterrupt:
+        say("stopped before it was up")
     return COMPLETED
+
+
+def _serve(cloud: OfflineCloud, options: DevOptions, model: str, profiles: Any, begun: float) -> None:
+    from helix.local.console import Console
+
+    ended, json = threading.Event(), options.logs == "json"
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    console = Console(sys.stdout, prefix=cloud.function(""), colour=_colour(), as_json=json)
+    # What functions say once the cloud is going away from under them is of no interest.
+    cloud.listen(lambda line: None if ended.is_set() else console.hear(line))
+    if options.watch:
+        watching = _watch(cloud, profiles, ended)
+    key = _key(cloud)
+    write_private(cloud.folder / ENV_FILE, _variables(cloud, key))
+    if options.watch:
+        watching.wait(WATCHING_S)
+    _welcome(cloud, key, model, SystemClock().now() - begun, to=sys.stderr if json else sys.stdout)
+    threading.Thread(target=_warm, args=(cloud,), daemon=True).start()
+    while not ended.wait(1):
+        if not cloud.emulator.alive:
+            raise RefusedError(f"the emulator has ended; its log is {str(cloud.emulator.log_path)!r}")
+    say("ending; sessions are kept")
+
+
+def _warm(cloud: OfflineCloud) -> None:
+    """Aside, while a person reads the welcome; whoever ends the cloud meanwhile needs no warm functions."""
+    from helix.local.process import OfflineError
+
+    with contextlib.suppress(OfflineError):
+        cloud.warm()
 
 
 def pairs(context: Sequence[str] | None) -> dict[str, str]:
@@ -87,10 +117,12 @@ def require_local() -> None:
         raise RefusedError(f"{', '.join(missing)} is not installed: pip install 'helix-agents[local]'")
 
 
-def make_cloud(options: DevOptions, root: Path, *, aside: str = "") -> tuple[OfflineCloud, str, Any]:
-    """The cloud, which model plays in it in words, and the agents' profiles. `aside`: keep its state in a folder of that
-    name. Raises `RefusedError` for broken code."""
+def make_cloud(options: DevOptions, root: Path, *, aside: str = "") -> tuple[OfflineCloud, ModelChoice, Any]:
+    """The cloud, the model that plays in it, and the agents' profiles. `aside`: keep its state in a folder of that name.
+    Raises `RefusedError` for broken code.
+    """
     from helix.local.cloud import OfflineCloud
+    from helix.runtime.models import ModelChoice
 
     kept = options.folder or root / ".helix"
     cloud = OfflineCloud(
@@ -104,29 +136,59 @@ def make_cloud(options: DevOptions, root: Path, *, aside: str = "") -> tuple[Off
     looked = cloud.look()
     if "error" in looked:
         raise RefusedError(f"the project's code cannot be loaded: {looked['error']}")
-    name, words = options.model or "", f"{options.model}, for all agents"
-    if options.model is None and looked["missing"] is not None:
-        name, words = (
-            "demo",
-            f"the demonstration model, because {looked['missing']} is not set (--model takes any litellm name)",
-        )
-    elif options.model in ("demo", "demonstration"):
-        name, words = "demo", "the demonstration model: a program, no language model; it costs nothing"
-    elif options.model is None:
-        words = "each agent's own"
-    cloud.context["model"] = name
-    return cloud, words, looked["profiles"]
+    asked = options.model or options.context.get("model")
+    missing = None if asked else looked["missing"]
+    choice = ModelChoice(None, "demo" if missing else asked, missing)
+    cloud.context["model"] = "demo" if choice.is_demonstration else choice.name or ""
+    return cloud, choice, looked["profiles"]
+
+
+def model_in_words(choice: ModelChoice) -> str:
+    if choice.missing:
+        return f"the demonstration model, because {choice.missing} is not set (--model takes any litellm name)"
+    if choice.is_demonstration:
+        return "the demonstration model: a program, no language model; it costs nothing"
+    return f"{choice.name}, for all agents" if choice.name else "each agent's own"
+
+
+def say_if_slow(cloud: OfflineCloud) -> None:
+    if not cloud.project.is_kept(cloud.context):
+        say("synthesising the app: a few seconds, once for each change of it")
+
+
+def write_private(path: Path, text: str) -> None:
+    """Readable by its owner alone, from the first byte; what was there is replaced."""
+    made = path.with_name(f".{path.name}.{os.getpid()}")
+    made.unlink(missing_ok=True)
+    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    made.replace(path)
 
 
 def _key(cloud: OfflineCloud) -> str:
-    """The first key is made once and kept beside the state, readable by its owner alone."""
+    """The first key is made once and kept beside the state."""
     kept = cloud.folder / KEY_FILE
     if kept.is_file() and cloud.knows_key(key := kept.read_text(encoding="utf-8").strip()):
         return key
     key = cloud.create_key(USER, name="helix dev")
-    kept.touch(mode=0o600)
-    kept.write_text(key + "\n", encoding="utf-8")
+    write_private(kept, key + "\n")
     return key
+
+
+def _variables(cloud: OfflineCloud, key: str) -> str:
+    from helix.local.cloud import REGION
+    from helix.local.emulator import ADMIN
+
+    told = {
+        "HELIX_URL": cloud.url,
+        "HELIX_KEY": key,
+        "AWS_ENDPOINT_URL": cloud.emulator.url,
+        "AWS_REGION": REGION,
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_ACCESS_KEY_ID": ADMIN,
+        "AWS_SECRET_ACCESS_KEY": ADMIN,
+    }
+    return "".join(f"export {name}={value}\n" for name, value in told.items())
 
 
 def _welcome(cloud: OfflineCloud, key: str, model: str, seconds: float, *, to: Any) -> None:
@@ -136,7 +198,7 @@ def _welcome(cloud: OfflineCloud, key: str, model: str, seconds: float, *, to: A
         "stage": f"{cloud.stage} · IAM {'enforced' if cloud.auth else 'not enforced'} · AWS APIs at {cloud.emulator.url}",
         "agents": ", ".join(cloud.agents) or "none",
         "model": model,
-        "talk": f"helix chat {next(iter(cloud.agents), 'AGENT')} --url {cloud.url} --key {key}",
+        "talk": f"{program()} chat {next(iter(cloud.agents), 'AGENT')} --url {cloud.url} --key {key}",
         "state": str(cloud.folder),
     }
     print(f"Helix offline: the deployed app on this machine, up in {seconds:.1f} s. Ctrl-C ends it.\n", file=to)
@@ -145,13 +207,16 @@ def _welcome(cloud: OfflineCloud, key: str, model: str, seconds: float, *, to: A
     print(flush=True, file=to)
 
 
-def _watch(cloud: OfflineCloud, profiles: Any, ended: threading.Event) -> None:
+def _watch(cloud: OfflineCloud, profiles: Any, ended: threading.Event) -> threading.Event:
+    """The event that is set once it watches."""
     from helix.local.reload import Reloader, watch
 
     def tell(done: Reloaded) -> None:
         say(done.what if done.error is None else f"NOT reloaded, the code before goes on: {done.error}")
 
-    threading.Thread(target=watch, args=(Reloader(cloud, profiles), ended, tell), daemon=True).start()
+    watching = threading.Event()
+    threading.Thread(target=watch, args=(Reloader(cloud, profiles), ended, tell, watching), daemon=True).start()
+    return watching
 
 
 def _colour() -> bool:

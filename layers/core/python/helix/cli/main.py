@@ -52,6 +52,7 @@ Context = Annotated[
     typer.Option("--context", "-c", metavar="KEY=VALUE", help="A setting of the deployment (docs/guide/deploy.md)"),
 ]
 ProjectFolder = Annotated[str, typer.Option("--project", help="A folder in the project: at or below its cdk.json")]
+State = Annotated[str | None, typer.Option("--state", help="Where sessions are kept [default: .helix in the project]")]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines on standard output")]
 
 
@@ -244,9 +245,7 @@ def dev(
     stage: Stage = "dev",
     context: Context = None,
     project: ProjectFolder = ".",
-    state: Annotated[
-        str | None, typer.Option("--state", help="Where sessions are kept [default: .helix in the project]")
-    ] = None,
+    state: State = None,
     auth: Annotated[bool, typer.Option("--auth/--no-auth", help="Enforce IAM")] = True,
     watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Reload what changes")] = True,
     logs: Annotated[str, typer.Option("--logs", help="`text` or `json`")] = "text",
@@ -272,6 +271,7 @@ def demo(
     ] = None,
     model: Annotated[str | None, typer.Option("--model", "-m", help="Any litellm name, for all agents")] = None,
     project: ProjectFolder = ".",
+    state: State = None,
 ) -> int:
     """Ask an agent of the project, in the offline cloud, and tell what the run left in it."""
     from pathlib import Path
@@ -280,7 +280,8 @@ def demo(
     from helix.cli.dev import DevOptions
 
     _settings()
-    return telling.demo(DevOptions(Path(project), port=0, model=model), agent, question)
+    folder = None if state is None else Path(state)
+    return telling.demo(DevOptions(Path(project), folder, port=0, model=model), agent, question)
 
 
 @app.command()

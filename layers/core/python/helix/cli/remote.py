@@ -14,8 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from helix.cli.chat import Chat, greet
-from helix.cli.hints import Hints, program
+from helix.cli.hints import program
 from helix.cli.refusal import COMPLETED, STOPPED, RefusedError
 from helix.cli.render import TerminalView
 from helix.cli.stage import code_of
@@ -24,19 +26,27 @@ from helix.client import ClientSettings, HelixClient, RunHandle
 from helix.core.agents import Agent
 from helix.core.chunks import StreamChunk, ToolApprovalRequestChunk
 from helix.core.config import LLMConfig
+from helix.core.errors import InvalidInputError, SessionNotFoundError
+from helix.core.rows import Pending
 from helix.engine.answers import Confirmation
 from helix.runtime.handle import AgentResult
 from helix.runtime.models import ModelChoice
 
+UNKNOWN = ModelChoice(None)
+PENDING = TypeAdapter(list[Pending])
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteOptions:
-    """agent: its name over there. key: an API key or another token. json: JSON lines on standard output."""
+    """agent: its name over there. key: an API key or another token. json: JSON lines on standard output. choice: the
+    model that plays over there, if that is known here.
+    """
 
     agent: str
     url: str
     key: str | None = None
     json: bool = False
+    choice: ModelChoice = UNKNOWN
 
     def chat_hint(self, session_id: str) -> str:
         return f"{program()} chat {self.agent} --url {self.url} --session {session_id}"
@@ -48,12 +58,13 @@ def run(options: RemoteOptions, message: str, session_id: str | None, *, hint: b
         partner = _There(options, _view(options, message))
         runner.run(partner.open())
         try:
-            code = code_of(runner.run(partner.send(message, session_id)))
+            result = runner.run(partner.send(message, session_id))
         finally:
             runner.run(partner.close())
     if hint and not options.json and partner.session_id is not None:
-        print(f"  go on       {options.chat_hint(partner.session_id)}")
-    return code
+        what = "answer" if result is not None and result.status == "paused" else "go on"
+        print(f"  {what:<12}{options.chat_hint(partner.session_id)}")
+    return code_of(result)
 
 
 def chat(options: RemoteOptions, session_id: str | None) -> int:
@@ -82,10 +93,10 @@ def _view(options: RemoteOptions, message: str | None) -> View:
     """All that is known here of an agent over there is its name."""
     model = LLMConfig(model="its own model")
     named = Agent[Any, Any](name=options.agent, system_prompt="It has its own.", llm_config=model)
-    heading = Heading(named, ModelChoice(None), options.url, message, brief=True)
+    heading = Heading(named, options.choice, options.url, message, brief=True)
     if options.json:
         return JsonView(sys.stdout, heading)
-    return TerminalView(sys.stdout, Hints(options.agent), heading)
+    return TerminalView(sys.stdout, None, heading)
 
 
 class _There:
@@ -107,7 +118,14 @@ class _There:
 
     async def send(self, message: str, session_id: str | None) -> AgentResult[Any] | None:
         self._asked.clear()
-        return await self._show(await self._client.run(self._options.agent, message, session_id=session_id))
+        try:
+            handle = await self._client.run(self._options.agent, message, session_id=session_id)
+        except SessionNotFoundError as error:
+            prefix = (await self._client.whoami())["prefix"]
+            raise InvalidInputError(
+                f"there is no session {error.session_id!r} of yours; a new one's id begins with {prefix!r}"
+            ) from error
+        return await self._show(handle)
 
     async def answer(self, session_id: str, answers: Sequence[Confirmation]) -> AgentResult[Any] | None:
         result = None
@@ -121,7 +139,29 @@ class _There:
         return result
 
     async def questions(self, session_id: str) -> list[Question]:
+        if self._shown == "":
+            await self._recall(session_id)
         return list(self._asked.values())
+
+    async def _recall(self, session_id: str) -> None:
+        """What the session waits for since before: its run's stream has the questions, its state the open ones."""
+        try:
+            waiting = await self._waiting(session_id)
+        except SessionNotFoundError:  # a new one, or somebody else's: the first message tells
+            return
+        if waiting:
+            async for chunk in await (await self._client.handle(session_id)).stream():
+                self._note(chunk)
+        self._asked = {call_id: asked for call_id, asked in self._asked.items() if call_id in waiting}
+
+    async def _waiting(self, session_id: str) -> set[str]:
+        """Ids of the calls that wait for a person, in sub-agents too."""
+        found: set[str] = set()
+        state = await self._client.get_session(session_id)
+        for pending in PENDING.validate_python(state["pending"]):
+            child = pending.child_session_id
+            found |= {pending.call_id} if child is None else await self._waiting(child)
+        return found
 
     async def _show(self, handle: RunHandle) -> AgentResult[Any] | None:
         self.session_id, self._shown = handle.session_id, handle.run_id

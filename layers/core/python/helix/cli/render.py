@@ -57,7 +57,7 @@ _RESUMED = {
 class TerminalView:
     """Implements `View`."""
 
-    def __init__(self, file: TextIO, hints: Hints, heading: Heading) -> None:
+    def __init__(self, file: TextIO, hints: Hints | None, heading: Heading) -> None:
         self._out = Writer(file)
         self._heading = heading
         self._closing = Closing(self._out, hints, heading)

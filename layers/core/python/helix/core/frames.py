@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from helix.core.errors import ProtocolError
 from helix.core.json import dumps, size, text_size
-from helix.core.wire import StreamMessage
+
+if TYPE_CHECKING:
+    from helix.core.wire import StreamMessage  # who needs only the subprotocol's name does without its chunks
 
 MAX_FRAME_BYTES: Final = 32 * 1024
 """API Gateway's limit of a frame."""
@@ -77,6 +79,11 @@ def message_frames(stream_id: str, messages: Iterable[StreamMessage]) -> list[by
     if held:
         frames += split(_messages_frame(stream_id, held), f"{stream_id}:{first}")
     return frames
+
+
+def lagging_frame(stream_id: str, after: int) -> bytes:
+    """Says that messages after the sequence `after` were missed."""
+    return dumps({"v": 1, "type": "lagging", "stream_id": stream_id, "after": after}).encode()
 
 
 def _messages_frame(stream_id: str, texts: list[str]) -> str:

@@ -321,11 +321,6 @@ def error_reply(request_id: str | None, action: str | None, error: JsonObject) -
     return dumps({"v": VERSION, "type": "error", "id": request_id, "action": action, "error": error})
 
 
-def lagging(stream_id: str, after: int) -> str:
-    """Frames after the sequence `after` were missed."""
-    return dumps({"v": VERSION, "type": "lagging", "stream_id": stream_id, "after": after})
-
-
 def request(action: str, request_id: str, fields: JsonObject) -> str:
     """A client's request. Raises `ProtocolError` where it is too long for the socket: before it is sent."""
     text = dumps({"v": VERSION, "action": action, "id": request_id, **fields})

@@ -1,13 +1,4 @@
-"""The stored rows of a session, and their keys (PROTOCOL 1).
-
-    session            session            who runs, where history ends, what is open
-    r#<run id>         run                one per execute, resume, retry
-    m#<lineage>#<i>    user | assistant | call   written once at its final place; history ends at the session's count
-    l#<lineage>        lineage            how a lineage's beginning is made of older ones
-    c#<version>        checkpoint         count + lineage + custom state
-    x#<run id>         stop               interrupt or abort of one run
-    h#<run id>#<hook>  guard              a run-level hook that was delivered
-    t#<digest>         token              a parent's execution that waits for this session
+"""The stored rows of a session; `core.row_keys` has their keys (PROTOCOL 1).
 
 Law: the step row of the protocol is the assistant message beyond the count, its call rows follow: folding a step only
 moves the count. The step's claim lives in the session row, which the claim writes anyway.
@@ -20,7 +11,6 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from helix.core.compact import StoredUsage, expand_checkpoint, expand_session, shorten_checkpoint, shorten_session
-from helix.core.errors import CheckpointNotFoundError
 from helix.core.json import JsonObject, JsonValue, clean_text
 from helix.core.messages import (
     AssistantMessage,
@@ -31,8 +21,6 @@ from helix.core.messages import (
     UserMessage,
 )
 from helix.core.usage import Usage
-
-SESSION = "session"
 
 
 class Stored(Record):
@@ -347,54 +335,3 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
                 content=entry.content or "",
                 success=bool(entry.success),
             )
-
-
-def run_sort(run_id: str) -> str:
-    return f"r#{run_id}"
-
-
-def message_sort(lineage: int, index: int) -> str:
-    return f"m#{lineage:06d}#{index:08d}"
-
-
-def lineage_sort(lineage: int) -> str:
-    return f"l#{lineage:06d}"
-
-
-def stop_sort(run_id: str) -> str:
-    return f"x#{run_id}"
-
-
-def guard_sort(run_id: str, hook: str) -> str:
-    return f"h#{run_id}#{hook}"
-
-
-def token_sort(digest: str) -> str:
-    return f"t#{digest}"
-
-
-def checkpoint_id(session_id: str, step: int, now: float, version: int) -> str:
-    """`cpv1-<session>-s<step>-t<ms>-<6 hex>`; the hex is the session version, so an id finds its row without an index."""
-    return f"cpv1-{session_id}-s{step}-t{int(now * 1000)}-{version:06x}"
-
-
-def checkpoint_version(session_id: str, checkpoint: str) -> int:
-    """The version in the id. Raises `CheckpointNotFoundError` for ids of other sessions and for what is no id."""
-    head, _, tail = checkpoint.rpartition("-")
-    try:
-        if not head.startswith(f"cpv1-{session_id}-s"):
-            raise ValueError(head)
-        return int(tail, 16)
-    except ValueError:
-        raise CheckpointNotFoundError(
-            f"session {session_id!r} has no checkpoint {checkpoint!r}: list its checkpoints to see which there are"
-        ) from None
-
-
-def checkpoint_sort(version: int) -> str:
-    return f"c#{version:010d}"
-
-
-def make_run_id(turn: int, fresh: str) -> str:
-    """Run ids sort by turn within their session; `fresh` (from the Ids port) makes them unique in the world."""
-    return f"run_{turn:06d}_{fresh.rpartition('_')[2]}"

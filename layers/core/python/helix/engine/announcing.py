@@ -20,7 +20,8 @@ from helix.core.chunks import (
     ToolEndChunk,
 )
 from helix.core.planning import call_error, call_value
-from helix.core.rows import AssistantRow, CallRow, CheckpointRow, RunRow, checkpoint_version
+from helix.core.row_keys import checkpoint_version
+from helix.core.rows import AssistantRow, CallRow, CheckpointRow, RunRow
 from helix.core.sequencer import Mark
 from helix.engine.claims import Claimed
 from helix.engine.run_stream import RunStream

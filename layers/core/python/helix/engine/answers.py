@@ -22,7 +22,8 @@ from helix.core.prompt import UNKNOWN
 from helix.core.rows import CallRow, SessionRow
 from helix.engine.children import call_place, lease_for
 from helix.engine.claims import Claimed, ClaimInput, claim
-from helix.engine.engine import Delivery, Engine
+from helix.engine.delivery import Delivery
+from helix.engine.engine import Engine
 from helix.engine.history import session_key
 from helix.engine.writing import commit, entry_put
 from helix.ports.state_store import Check, Key, When

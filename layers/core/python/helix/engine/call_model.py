@@ -10,20 +10,12 @@ from helix.core.agents import AnyAgent
 from helix.core.claiming import OpenRows
 from helix.core.errors import WorkInProgressError
 from helix.core.folding import Fold, Next, fold_step
-from helix.core.rows import (
-    AnyEntry,
-    CallRow,
-    CheckpointRow,
-    ErrorInfo,
-    Pending,
-    SessionRow,
-    StepClaim,
-    StopRow,
-    message_sort,
-)
+from helix.core.row_keys import message_sort
+from helix.core.rows import AnyEntry, CallRow, CheckpointRow, ErrorInfo, Pending, SessionRow, StepClaim, StopRow
 from helix.engine.announcing import announce_commit, announce_fold, announce_result, announce_untold
 from helix.engine.buying import Answer, ask_model, prepare
-from helix.engine.engine import Delivery, Engine, Outcome, Over, Tools
+from helix.engine.delivery import Delivery
+from helix.engine.engine import Engine, Outcome, Over, Tools
 from helix.engine.history import row_key
 from helix.engine.hooking import call_hook, tell_history
 from helix.engine.money import Reserved, assume_dead, reserve, return_draws

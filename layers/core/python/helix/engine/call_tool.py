@@ -18,7 +18,8 @@ from helix.core.rows import CallRow, SessionRow
 from helix.core.tools import AnyTool
 from helix.engine.announcing import announce_result
 from helix.engine.claiming_calls import claimed, first_claim, may_start, needs_approval
-from helix.engine.engine import Delivery, Engine
+from helix.engine.delivery import Delivery
+from helix.engine.engine import Engine
 from helix.engine.history import session_key
 from helix.engine.hooking import call_hook
 from helix.engine.run_stream import RunStream

@@ -15,10 +15,12 @@ from helix.core.claiming import lapsed
 from helix.core.errors import AgentAlreadyRunningError, CannotResumeError, StaleStateError, WorkInProgressError
 from helix.core.messages import ToolCallRequest
 from helix.core.planning import child_message, result_content
-from helix.core.rows import CallRow, ChildRef, Parent, Pending, RunRow, SessionRow, message_sort
+from helix.core.row_keys import message_sort
+from helix.core.rows import CallRow, ChildRef, Parent, Pending, RunRow, SessionRow
 from helix.core.usage import Usage
 from helix.engine.claims import Claimed, ClaimInput, Opening, claim
-from helix.engine.engine import ChildWaits, Delivery, Engine, Lease
+from helix.engine.delivery import Delivery, Lease
+from helix.engine.engine import ChildWaits, Engine
 from helix.engine.history import row_key, session_key
 from helix.engine.run_stream import RunStream
 from helix.engine.step_view import StepView

@@ -6,7 +6,8 @@ from helix.core.agents import AnyAgent
 from helix.core.messages import ToolCallRequest
 from helix.core.rows import AssistantRow, CallRow
 from helix.core.tools import AnyTool
-from helix.engine.engine import Delivery, logger
+from helix.engine.delivery import Delivery
+from helix.engine.engine import logger
 
 
 def first_claim(

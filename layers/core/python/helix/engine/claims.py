@@ -22,22 +22,12 @@ from helix.core.json import JsonObject, size, text_size
 from helix.core.lineage import ROOT
 from helix.core.merge import merge_patches
 from helix.core.patches import diff
-from helix.core.rows import (
-    AnyEntry,
-    CallRow,
-    CheckpointRow,
-    ErrorInfo,
-    LineageRow,
-    Parent,
-    RunRow,
-    SessionRow,
-    lineage_sort,
-    make_run_id,
-    run_sort,
-)
+from helix.core.row_keys import lineage_sort, make_run_id, run_sort
+from helix.core.rows import AnyEntry, CallRow, CheckpointRow, ErrorInfo, LineageRow, Parent, RunRow, SessionRow
 from helix.core.states import merged_state
 from helix.core.usage import Usage
-from helix.engine.engine import Delivery, Engine
+from helix.engine.delivery import Delivery
+from helix.engine.engine import Engine
 from helix.engine.history import row_key, session_key
 from helix.engine.leftovers import clear_leftovers, marker_key
 from helix.engine.open_runs import open_run_put

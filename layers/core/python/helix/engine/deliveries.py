@@ -14,13 +14,15 @@ from typing import Literal
 
 from helix.core.agents import AnyAgent
 from helix.core.errors import ConditionFailedError, RunNotFoundError, SessionNotFoundError, WorkInProgressError
-from helix.core.rows import RunRow, SessionRow, StopRow, run_sort
+from helix.core.row_keys import run_sort
+from helix.core.rows import RunRow, SessionRow, StopRow
 from helix.engine.call_model import call_model
 from helix.engine.call_tool import call_tool, view_step
 from helix.engine.children import announce_child, refusal, start_child
 from helix.engine.claims import Claimed
+from helix.engine.delivery import Delivery
 from helix.engine.ends import abort, fail_run, finish_run, part_of
-from helix.engine.engine import Delivery, Engine, Over, Tools, logger
+from helix.engine.engine import Engine, Over, Tools, logger
 from helix.engine.history import row_key, session_key
 from helix.engine.hooking import call_hook
 from helix.engine.launching import begin, begin_again, begin_all, launcher_of
@@ -194,7 +196,7 @@ def _late(engine: Engine, run: RunRow) -> StopRow | None:
     now = engine.clock.now()
     if run.deadline is None or run.status != "running" or now < run.deadline:
         return None
-    reason = f"the sub-agent took longer than {run.deadline - run.started_at:g} s"
+    reason = f"the sub-agent took longer than {round(run.deadline - run.started_at, 1):g} s"
     return StopRow(run_id=run.run_id, stop="abort", reason=reason, created_at=now)
 
 
@@ -259,9 +261,11 @@ async def _inline(
         else:
             left.append((call_id, "call_tool"))
     place = Place(session.session_id, session.run_id, 0, outcome.step)
-    async with asyncio.TaskGroup() as group:
-        for call_id in here:
-            group.create_task(_call(engine, agent, place, call_id, delivery, stream, watch, view))
+    calls = (_call(engine, agent, place, call_id, delivery, stream, watch, view) for call_id in here)
+    # Not a TaskGroup: the platform's retries know errors by the names of their classes, and a group has another one.
+    for told in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(told, BaseException):
+            raise told
     return tuple(left)  # type: ignore[arg-type]
 
 

@@ -13,12 +13,14 @@ from helix.core.agents import AnyAgent
 from helix.core.claiming import lapsed
 from helix.core.errors import InvalidInputError
 from helix.core.json import text_size
-from helix.core.rows import ErrorInfo, RunRow, SessionRow, StopRow, guard_sort, run_sort, stop_sort
+from helix.core.row_keys import guard_sort, run_sort, stop_sort
+from helix.core.rows import ErrorInfo, RunRow, SessionRow, StopRow
 from helix.core.status import ENDS
 from helix.engine.announcing import announce_end, announce_untold
 from helix.engine.children import tell
 from helix.engine.claims import CRASHED, Claimed, ClaimInput
-from helix.engine.engine import Delivery, Engine, logger
+from helix.engine.delivery import Delivery
+from helix.engine.engine import Engine, logger
 from helix.engine.history import row_key, session_key
 from helix.engine.hooking import call_hook
 from helix.engine.money import return_draws

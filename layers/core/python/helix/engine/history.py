@@ -14,8 +14,16 @@ from helix.core.errors import RunNotFoundError, SessionNotFoundError, StoreError
 from helix.core.json import JsonObject
 from helix.core.lineage import ROOT, spans
 from helix.core.messages import AnyMessage, AssistantMessage
-from helix.core.rows import (
+from helix.core.row_keys import (
     SESSION,
+    checkpoint_sort,
+    checkpoint_version,
+    lineage_sort,
+    message_sort,
+    run_sort,
+    stop_sort,
+)
+from helix.core.rows import (
     AnyEntry,
     AssistantRow,
     CallRow,
@@ -23,14 +31,8 @@ from helix.core.rows import (
     LineageRow,
     RunRow,
     SessionRow,
-    checkpoint_sort,
-    checkpoint_version,
-    lineage_sort,
     message_of,
-    message_sort,
     parse_entry,
-    run_sort,
-    stop_sort,
 )
 from helix.ports.state_store import Key, StateStore, Value
 

@@ -20,8 +20,9 @@ from helix.engine.call_model import call_model
 from helix.engine.call_tool import call_tool, view_step
 from helix.engine.children import announce_child, lease_for, refusal, start_child
 from helix.engine.claims import Claimed
+from helix.engine.delivery import Delivery
 from helix.engine.ends import abort, finish_run, guarded_hook, sweep_session
-from helix.engine.engine import ChildWaits, Delivery, Engine, Outcome, Over, Tools, logger
+from helix.engine.engine import ChildWaits, Engine, Outcome, Over, Tools, logger
 from helix.engine.history import session_key
 from helix.engine.hooking import call_hook, tell_history
 from helix.engine.run_stream import RunStream

@@ -11,24 +11,15 @@ from helix.core.chunks import ErrorChunk, ToolApprovalRequestChunk
 from helix.core.claiming import OpenRows
 from helix.core.folding import Next, decide_next, missing
 from helix.core.planning import StepProcessingPlan, parsed_content, plan_step_processing
-from helix.core.rows import (
-    AnyEntry,
-    AssistantRow,
-    CallRow,
-    ChildRef,
-    ErrorInfo,
-    OpenStep,
-    SessionRow,
-    make_run_id,
-    message_sort,
-    run_sort,
-)
+from helix.core.row_keys import make_run_id, message_sort, run_sort
+from helix.core.rows import AnyEntry, AssistantRow, CallRow, ChildRef, ErrorInfo, OpenStep, SessionRow
 from helix.core.steps import AnyStepResult
 from helix.core.usage import Usage
 from helix.engine.announcing import announce_commit, announce_fold
 from helix.engine.buying import Answer
 from helix.engine.claiming_calls import first_claim
-from helix.engine.engine import Delivery, Engine, Outcome, Over, Tools
+from helix.engine.delivery import Delivery
+from helix.engine.engine import Engine, Outcome, Over, Tools
 from helix.engine.history import row_key
 from helix.engine.hooking import tell_history
 from helix.engine.money import settle

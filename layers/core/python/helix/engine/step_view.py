@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from helix.core.claiming import OpenRows
-from helix.core.rows import SessionRow, StopRow, message_sort
+from helix.core.row_keys import message_sort
+from helix.core.rows import SessionRow, StopRow
 from helix.engine.history import row_key
 from helix.ports.state_store import Key
 

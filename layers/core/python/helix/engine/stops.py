@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from helix.core.errors import StoreError
-from helix.core.rows import SessionRow, StopRow, stop_sort
+from helix.core.row_keys import stop_sort
+from helix.core.rows import SessionRow, StopRow
 from helix.engine.engine import Engine, logger
 from helix.engine.history import row_key, session_key
 

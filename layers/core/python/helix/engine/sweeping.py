@@ -12,8 +12,9 @@ from helix.core.errors import AgentNotFoundError, RunNotFoundError, StoreError
 from helix.core.rows import RunRow, SessionRow
 from helix.engine.copies import delete_session
 from helix.engine.deliveries import end_late_child
+from helix.engine.delivery import Delivery
 from helix.engine.ends import fail_run, finish_run, part_of
-from helix.engine.engine import Delivery, Engine, logger
+from helix.engine.engine import Engine, logger
 from helix.engine.history import DELETING
 from helix.engine.launching import begin_again, begin_all, launcher_of
 from helix.engine.open_runs import PARTITIONS, partition_name

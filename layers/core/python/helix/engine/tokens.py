@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-from helix.core.rows import token_sort
+from helix.core.row_keys import token_sort
 from helix.engine.engine import Engine
 from helix.engine.history import DELETING, row_key, session_key
 from helix.engine.writing import commit

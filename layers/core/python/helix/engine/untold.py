@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from helix.core.planning import MAX_CALLS_PER_STEP
-from helix.core.rows import AssistantRow, CallRow, CheckpointRow, UserRow, checkpoint_sort, checkpoint_version
+from helix.core.row_keys import checkpoint_sort, checkpoint_version
+from helix.core.rows import AssistantRow, CallRow, CheckpointRow, UserRow
 from helix.engine.engine import Engine
 
 PAGE = 32

@@ -7,19 +7,8 @@ from typing import Any
 
 from helix.core.errors import ConditionFailedError, StoreError
 from helix.core.json import JsonObject
-from helix.core.rows import (
-    AnyEntry,
-    CallRow,
-    CheckpointRow,
-    ErrorInfo,
-    RunRow,
-    SessionRow,
-    checkpoint_id,
-    checkpoint_sort,
-    entry_value,
-    message_sort,
-    run_sort,
-)
+from helix.core.row_keys import checkpoint_id, checkpoint_sort, message_sort, run_sort
+from helix.core.rows import AnyEntry, CallRow, CheckpointRow, ErrorInfo, RunRow, SessionRow, entry_value
 from helix.core.status import check_move
 from helix.engine.engine import Engine
 from helix.engine.history import row_key, session_key

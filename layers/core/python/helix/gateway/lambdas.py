@@ -23,7 +23,7 @@ from helix.runtime.cloud import Application
 from helix.runtime.lambdas import NAMESPACE
 
 if TYPE_CHECKING:
-    from helix.engine.engine import Delivery
+    from helix.engine.delivery import Delivery
     from helix.gateway.gateway import Gateway
 
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ Json = dict[str, Any]
 class _Event(BaseModel):
     """What API Gateway sends has much more, which no function here needs."""
 
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+    model_config = ConfigDict(extra="ignore", populate_by_name=True, defer_build=True)
 
 
 class Claims(_Event):

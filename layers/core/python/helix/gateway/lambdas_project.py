@@ -16,7 +16,7 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 from helix.adapters.aws.overflow import Overflow
 from helix.adapters.aws.set_aside import S3Aside
 from helix.core.errors import StoreError
-from helix.engine.engine import Delivery
+from helix.engine.delivery import Delivery
 from helix.gateway.connections import Connections
 from helix.gateway.projecting import LogRecord, Projected, Projector
 from helix.runtime.cloud import Application
@@ -26,7 +26,7 @@ VERB = "project_stream"
 
 
 class _Event(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
 
 class KinesisData(_Event):

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from helix.core.errors import StoreError
-from helix.core.frames import message_frames
-from helix.core.protocol import lagging
+from helix.core.frames import lagging_frame, message_frames
 from helix.core.wire import StreamMessage, is_stream_end
 from helix.gateway.connections import Connections, Subscriber
 from helix.ports.sockets import Posted, Sockets
@@ -47,7 +46,7 @@ async def post_messages(
     if not subscribers:
         return told
     frames = message_frames(stream_id, messages)
-    notice = lagging(stream_id, messages[0].sequence - 1).encode()
+    notice = lagging_frame(stream_id, messages[0].sequence - 1)
     faults: dict[str, StoreError] = {}
     ending = any(is_stream_end(message) for message in messages)
 

@@ -10,8 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-from helix.core.frames import message_frames
-from helix.core.protocol import lagging
+from helix.core.frames import lagging_frame, message_frames
 from helix.core.wire import StreamMessage
 from helix.gateway.connections import Connections
 from helix.ports.clock import Clock
@@ -61,7 +60,7 @@ async def replay(
                     raise ConnectionGoneError(connection_id)
                 case "slow":
                     await connections.mark_lagging(stream_id, connection_id)
-                    await sockets.post(connection_id, lagging(stream_id, position).encode())
+                    await sockets.post(connection_id, lagging_frame(stream_id, position))
                     return False
         position = batch[-1].sequence if batch else position
         batch.clear()

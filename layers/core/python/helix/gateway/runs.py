@@ -14,7 +14,8 @@ from helix.core.errors import AgentAlreadyRunningError
 from helix.core.initial import AgentInput
 from helix.core.json import JsonObject, dumps
 from helix.core.protocol import Answer, Resume, Retry, Run
-from helix.core.rows import SessionRow, make_run_id
+from helix.core.row_keys import make_run_id
+from helix.core.rows import SessionRow
 from helix.engine.answers import Confirmation
 from helix.gateway.backend import Backend, check_root, check_wanted
 from helix.gateway.connections import Connection

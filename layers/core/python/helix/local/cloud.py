@@ -82,18 +82,18 @@ class OfflineCloud:
 
     def start(self) -> None:
         """Synthesise (or take what is kept), start, deploy. Raises `OfflineError` in its kinds."""
-        assembly = self.project.synthesise(self.context)
         self.emulator.listen(self._metrics.hear)
-        self.emulator.start()
+        self.emulator.start()  # first, because a port that is taken shows at once
         try:
-            self._deploy(assembly)
+            self.update()
         except BaseException:
             self.close()
             raise
 
     def update(self) -> None:
         """Deploy the project as it is now; sessions and what runs go on."""
-        self._deploy(self.project.synthesise(self.context))
+        outputs = deploy(self.account, read_assembly(self.project.synthesise(self.context)))
+        self.outputs = outputs[f"helix-{self.stage}"]
 
     def close(self) -> None:
         self._metrics.close()
@@ -140,8 +140,10 @@ class OfflineCloud:
         return f"helix-{self.stage}-{verb}"
 
     def functions(self) -> list[str]:
+        """Names of the stage's functions; other stages may be in the account too."""
         pages = self.client("lambda").get_paginator("list_functions").paginate()
-        return [f["FunctionName"] for page in pages for f in page["Functions"]]
+        names = [f["FunctionName"] for page in pages for f in page["Functions"]]
+        return [name for name in names if name.startswith(self.function(""))]
 
     def machine(self, profile: str = "default") -> str:
         return f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:helix-{self.stage}-{profile}"
@@ -222,7 +224,3 @@ class OfflineCloud:
             return {"error": done.stderr.strip()[-2000:] or f"the check ended with {done.returncode}"}
         self.agents = tuple(looked.get("agents", ()))
         return looked
-
-    def _deploy(self, assembly: Path) -> None:
-        outputs = deploy(self.account, read_assembly(assembly))
-        self.outputs = outputs[f"helix-{self.stage}"]

@@ -1,7 +1,8 @@
 """Logs for people: one line of a function is one line of the terminal, in one shape.
 
-Law: nothing is hidden but metrics (they are in CloudWatch), and what fails stands out. With `--logs json` each line is
-one JSON object, metrics included. The same line gives the same text, whatever came before it.
+Law: what a function says is shown, and what fails stands out. Of its metrics only those are shown that tell what was
+done: a step and how long it took, a client's message and how it was answered; all of them are in CloudWatch. With
+`--logs json` each line is one JSON object, metrics included. The same line gives the same text, whatever came before.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ class Console:
 
     def text(self, line: Mapping[str, Any]) -> str | None:
         """None for what is not shown."""
-        if embedded(line["line"]) is not None or not line["line"].strip():
+        document = embedded(line["line"])
+        fields = _fields(line["line"]) if document is None else _done(document, line.get("about", {}))
+        if not fields.get("message"):
             return None
-        fields = _fields(line["line"])
         level = fields.get("level", "INFO")
         message = str(fields.get("message", ""))
         paint, moment = self._paint, datetime.fromtimestamp(line["time"]).strftime("%H:%M:%S.%f")[:-3]
@@ -66,6 +68,20 @@ class Console:
         return str(line["function"]).removeprefix(self._prefix)
 
 
+def _done(document: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
+    """What a function's metrics say that it did; nothing for those that say something else."""
+    if "action" in document:
+        level = "INFO" if document.get("code") == "ok" else "WARNING"
+        return {"level": level, "message": f"{document['action']}: {document.get('code')}"}
+    if "Duration" in document and about:
+        call = about.get("call")
+        step = call.get("step") if isinstance(call, dict) else about.get("step")
+        what = "done" if step is None else f"step {step}"
+        took = document["Duration"][0] if isinstance(document["Duration"], list) else document["Duration"]
+        return {"message": f"{what} in {took:,.0f} ms", "session": about.get("session_id")}
+    return {}
+
+
 def _fields(text: str) -> dict[str, Any]:
     """A structured line's fields; other text is its message, and an error if Lambda says so."""
     if text.startswith("{"):
@@ -78,7 +94,7 @@ def _fields(text: str) -> dict[str, Any]:
             return {**read, "level": level if level in LEVELS else "INFO"}
     if text.startswith("[ERROR] "):
         return {"level": "ERROR", "message": text.removeprefix("[ERROR] ")}
-    return {"message": text}
+    return {"message": text.rstrip()}
 
 
 def _rows(value: Any) -> list[str]:

@@ -5,7 +5,7 @@ one JSON object a line, each with an `id`; standard output gives events, one JSO
 lines of functions and {"type": "done", "id", "result"} for orders. What MiniStack itself has to say goes to standard
 error.
 
-    python -m helix.local.emulator PORT FOLDER
+    python -m helix.local.emulator PORT FOLDER [CORRECTIONS TO LEAVE OUT]
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from helix.local.workers import Pool
 
 ADMIN = "test"
 """Access key id and secret of the account's root, as MiniStack knows it."""
 ACCOUNT = "000000000000"
-HANG_UP_S = 0.5
+HANG_UP_S = 2.0
+LOOK_S = 0.05
 _KEPT_OUT = ("AWS_", "HELIX_", "MINISTACK_", "LAMBDA_", "SFN_", "_HELIX")
 
 
@@ -78,7 +82,7 @@ class Voice:
                 return
 
 
-async def serve(port: int, folder: Path) -> None:
+async def serve(port: int, folder: Path, without: Collection[str] = ()) -> None:
     from hypercorn.asyncio import serve as run
     from hypercorn.config import Config
     from ministack.app import app
@@ -95,7 +99,7 @@ async def serve(port: int, folder: Path) -> None:
         _for_functions(os.environ),
         lambda line: voice({"type": "log", **line}),
     )
-    corrections.apply(pool)
+    corrections.apply(pool, without)
     orders = Orders(pool)
     loop = asyncio.get_running_loop()
     threading.Thread(
@@ -109,22 +113,25 @@ async def serve(port: int, folder: Path) -> None:
     config.errorlog = "-"
     announcing = asyncio.create_task(_announce(port, voice))
     try:
-        await run(app, config, shutdown_trigger=lambda: _hang_up(ended))
+        await run(app, config, shutdown_trigger=lambda: _hang_up(ended, pool))
     finally:
         announcing.cancel()
         pool.close()
 
 
-async def _hang_up(ended: asyncio.Event) -> None:
-    """At the end: close all sockets, and let their functions hear of it while there is somebody to answer them."""
+async def _hang_up(ended: asyncio.Event, pool: Pool) -> None:
+    """At the end: close all sockets, and let functions finish, a moment, while there is somebody to answer them."""
     from ministack.services import apigateway
 
     await ended.wait()
-    connections = apigateway._ws_connections
-    for connection in list(connections.values()):
+    for connection in list(apigateway._ws_connections.values()):
         connection["close_event"].set()
-    if connections:
-        await asyncio.sleep(HANG_UP_S)
+    loop = asyncio.get_running_loop()
+    until = loop.time() + HANG_UP_S
+    while loop.time() < until:
+        await asyncio.sleep(LOOK_S)
+        if not (apigateway._ws_connections or pool.busy):
+            return
 
 
 async def _announce(port: int, voice: Voice) -> None:
@@ -174,4 +181,4 @@ def _do(orders: Callable[[Mapping[str, Any]], Any], voice: Voice, order: Mapping
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1]), Path(sys.argv[2])))
+    asyncio.run(serve(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]))

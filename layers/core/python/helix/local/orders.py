@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ministack import app
-from ministack.core import persistence
 from ministack.core.responses import set_request_account_id, set_request_region
 from ministack.services import eventbridge, lambda_svc
 
@@ -50,7 +48,3 @@ class Orders:
             record, config = lambda_svc._get_func_record_for_qualifier(name, qualifier)
             if record is not None and config is not None:
                 self._pool.warm(code_of(record), lambda_svc.execution_credentials(config))
-
-    def do_save(self) -> None:
-        """Write the state to disk, as at the end."""
-        persistence.save_all(app._build_persistence_save_dict())

@@ -1,12 +1,14 @@
 """The emulator as a child process: started, asked, listened to and ended by the one who made it.
 
 Law: it ends with its parent (its standard input closes) and with `close`, which lets it save its state; nobody else's
-process is ever touched. Lines of functions reach every listener in the order they were written.
+process is ever touched. A folder is one emulator's at a time. Lines of functions reach every listener in the order they
+were written.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import itertools
 import json
 import os
@@ -15,7 +17,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from queue import Empty, Queue
 from typing import IO, Any
@@ -26,6 +29,7 @@ from helix.local.emulator import settings
 START_S = 30.0
 END_S = 20.0
 ORDER_S = 120.0
+LOOK_S = 0.05
 
 Listener = Callable[[dict[str, Any]], None]
 """Takes {"function", "version", "request_id", "time", "line"}."""
@@ -43,15 +47,29 @@ class PortTakenError(OfflineError):
     code = "port_taken"
 
 
+class FolderInUseError(OfflineError):
+    """Another offline cloud keeps its state in the folder."""
+
+    code = "folder_in_use"
+
+
 class Emulator:
     """port: 0 for a free one. folder: where state, objects, unpacked code and its own log are. auth: IAM is enforced.
-    wait_scale: what waits and retry intervals of state machines are multiplied by."""
+    wait_scale: what waits and retry intervals of state machines are multiplied by. without: corrections to leave out.
+    """
 
     def __init__(
-        self, folder: Path, *, port: int = 0, auth: bool = True, wait_scale: float = 1.0, environment: Mapping[str, str]
+        self,
+        folder: Path,
+        *,
+        port: int = 0,
+        auth: bool = True,
+        wait_scale: float = 1.0,
+        environment: Mapping[str, str],
+        without: Collection[str] = (),
     ) -> None:
         self.folder, self.port = folder.resolve(), port or free_port()
-        self._auth, self._scale, self._environment = auth, wait_scale, environment
+        self._auth, self._scale, self._environment, self._without = auth, wait_scale, environment, without
         self._listeners: list[Listener] = []
         self._orders = itertools.count(1)
         self._waiting: dict[int, Queue[dict[str, Any]]] = {}
@@ -59,6 +77,7 @@ class Emulator:
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._log: IO[str] | None = None
+        self._owned: IO[str] | None = None
 
     @property
     def url(self) -> str:
@@ -76,19 +95,28 @@ class Emulator:
         self._listeners.append(listener)
 
     def start(self) -> None:
-        """Return once it answers. Raises `PortTakenError` and `OfflineError`."""
-        _require_free(self.port)
+        """Return once it answers. Raises `FolderInUseError`, `PortTakenError` and `OfflineError`."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._owned = _own(self.folder)
+        try:
+            _require_free(self.port)
+            self._start(self._owned)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _start(self, owned: IO[str]) -> None:
         self._log = self.log_path.open("w", encoding="utf-8")
         options = {"auth": self._auth, "wait_scale": self._scale}
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "helix.local.emulator", str(self.port), str(self.folder)],
+            [sys.executable, "-P", "-m", "helix.local.emulator", str(self.port), str(self.folder), *self._without],
             env=settings(self.port, self.folder, environment=self._environment, **options),  # type: ignore[arg-type]
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
             encoding="utf-8",
+            pass_fds=[owned.fileno()],  # until it has saved its state, the folder is its own, even if we are gone
             start_new_session=True,  # Ctrl-C is for this process, which ends the emulator in its own order
         )
         ready: Queue[dict[str, Any]] = Queue()
@@ -100,7 +128,6 @@ class Emulator:
         except Empty:
             answer = {"error": f"it does not answer after {START_S:.0f} s"}
         if "error" in answer:
-            self.kill()
             raise OfflineError(f"MiniStack did not start: {answer['error']}; its log is {str(self.log_path)!r}")
 
     def ask(self, order: str, **fields: Any) -> Any:
@@ -140,8 +167,9 @@ class Emulator:
             self._process.wait()
         if self._reader is not None:
             self._reader.join(END_S)
-        if self._log is not None:
-            self._log.close()
+        for file in (self._log, self._owned):
+            if file is not None:
+                file.close()
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -162,6 +190,40 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def _own(folder: Path) -> IO[str]:
+    """The folder's lock, held as long as the file or a copy of it is open. Raises `FolderInUseError`.
+
+    A holder whose process is gone is an emulator that saves its state and ends: that is waited for.
+    """
+    lock, ends = (folder / "lock").open("a+", encoding="utf-8"), time.monotonic() + END_S
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            return lock
+        lock.seek(0)
+        holder = lock.read()
+        if _runs(holder) or time.monotonic() > ends:
+            lock.close()
+            raise FolderInUseError(
+                f"{str(folder)!r} is in use: process {holder or '?'} runs an offline cloud from it; end that, or choose "
+                "another folder with --state"
+            )
+        time.sleep(LOOK_S)
+
+
+def _runs(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _require_free(port: int) -> None:

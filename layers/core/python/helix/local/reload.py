@@ -18,6 +18,7 @@ from helix.local.cloud import ALIAS, OfflineCloud
 from helix.local.process import OfflineError
 
 LAYERS = ("core", "agents")
+LOOK_MS = 200
 SOURCES = ("functions", "layers/core/python", "layers/agents/python", "infra", "cdk.json")
 
 
@@ -113,11 +114,20 @@ class Reloader:
         client.update_alias(FunctionName=function, Name=ALIAS, FunctionVersion=version)
 
 
-def watch(reloader: Reloader, stop: Any, tell: Callable[[Reloaded], None]) -> None:
-    """Reload at each change, until the event `stop` is set."""
+def watch(reloader: Reloader, stop: Any, tell: Callable[[Reloaded], None], watching: Any) -> None:
+    """Reload at each change, until the event `stop` is set. Sets the event `watching` once no change is missed."""
     from watchfiles import watch as changes
 
-    for batch in changes(*reloader.watched(), stop_event=stop, debounce=300, step=100, raise_interrupt=False):
+    for batch in changes(
+        *reloader.watched(),
+        stop_event=stop,
+        raise_interrupt=False,
+        debounce=300,
+        step=100,
+        rust_timeout=LOOK_MS,
+        yield_on_timeout=True,
+    ):
+        watching.set()
         done = reloader.reload(Path(path) for _, path in batch)
         if done is not None:
             tell(done)

@@ -33,6 +33,12 @@ class Execution:
     seconds: float
     states: tuple[str, ...]
     """In the order in which they were entered."""
+    retries: int = 0
+    """Of tasks; Step Functions bills each as a transition."""
+
+    @property
+    def transitions(self) -> int:
+        return len(self.states) + self.retries
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +62,11 @@ class Story:
 
     @property
     def transitions(self) -> int:
-        return sum(len(execution.states) for execution in self.executions)
+        return sum(execution.transitions for execution in self.executions)
 
     @property
     def dollars(self) -> dict[str, float]:
-        calls, _, gb_s = _sum(self.invocations.values())
+        calls, _, gb_s = total(self.invocations.values())
         return {
             "Step Functions": self.transitions * TRANSITION,
             "Lambda": calls * INVOCATION + gb_s * GB_SECOND,
@@ -91,19 +97,21 @@ def _executions(cloud: OfflineCloud, since: float) -> Iterator[tuple[float, Exec
             given = json.loads(described["input"])
             ended = described.get("stopDate") or described["startDate"]
             seconds = (ended - described["startDate"]).total_seconds()
-            states = tuple(_states(client, listed["executionArn"]))
-            name = arn.rpartition(":")[2]
-            yield (
-                described["startDate"].timestamp(),
-                Execution(str(given.get("session_id", "")), name, described["status"], seconds, states),
-            )
+            states, retries = _states(client, listed["executionArn"])
+            session, name = str(given.get("session_id", "")), arn.rpartition(":")[2]
+            told = Execution(session, name, described["status"], seconds, states, retries)
+            yield described["startDate"].timestamp(), told
 
 
-def _states(client: Any, arn: str) -> Iterator[str]:
-    for page in client.get_paginator("get_execution_history").paginate(executionArn=arn):
-        for event in page["events"]:
-            if (entered := event.get("stateEnteredEventDetails")) is not None:
-                yield entered["name"]
+def _states(client: Any, arn: str) -> tuple[tuple[str, ...], int]:
+    """States in the order in which they were entered, and how often tasks were tried again."""
+    pages = client.get_paginator("get_execution_history").paginate(executionArn=arn)
+    events = [event for page in pages for event in page["events"]]
+    entered = tuple(
+        event["stateEnteredEventDetails"]["name"] for event in events if "stateEnteredEventDetails" in event
+    )
+    kinds = Counter(event["type"] for event in events)
+    return entered, max(0, kinds["TaskScheduled"] - kinds["TaskStateEntered"])
 
 
 # --- Lambda ----------------------------------------------------------------------------------------------------------
@@ -126,7 +134,7 @@ def _invocations(cloud: OfflineCloud, since: float) -> dict[str, tuple[int, floa
     return found
 
 
-def _sum(invocations: Iterable[tuple[int, float, float]]) -> tuple[int, float, float]:
+def total(invocations: Iterable[tuple[int, float, float]]) -> tuple[int, float, float]:
     every = list(invocations)
     return sum(n for n, _, _ in every), sum(s for _, s, _ in every), sum(g for _, _, g in every)
 
@@ -165,56 +173,3 @@ def _value_size(value: Mapping[str, Any]) -> int:
             return sum(len(each) for each in content)
         case _:
             return 1
-
-
-# --- in words --------------------------------------------------------------------------------------------------------
-
-ROW_NAMES = {
-    "session": "session",
-    "r": "run",
-    "m": "message",
-    "c": "checkpoint",
-    "l": "lineage",
-    "x": "stop",
-    "h": "guard",
-}
-"""By what sort keys of the sessions table begin with."""
-
-
-def lines_of(story: Story) -> Iterator[str]:
-    """The story, line by line."""
-    dollars = story.dollars
-    yield f"Step Functions: {_count(len(story.executions), 'execution')}, {_count(story.transitions, 'transition')}"
-    for execution in story.executions:
-        path = " → ".join(_runs(execution.states))
-        yield f"  {execution.session_id}  {execution.status.lower()} in {execution.seconds:.1f} s"
-        yield f"    {path}"
-    calls, seconds, gb_s = _sum(story.invocations.values())
-    yield f"Lambda: {_count(calls, 'invocation')}, {seconds:.1f} s, {gb_s:.2f} GB-s"
-    yield "  " + ", ".join(f"{verb} {count}" for verb, (count, _, _) in sorted(story.invocations.items()))
-    size = sum(rows.size for rows in story.rows)
-    yield f"DynamoDB: {_count(sum(r.kinds.total() for r in story.rows), 'row')}, {size / 1024:.1f} KB"
-    for rows in story.rows:
-        names = ROW_NAMES if rows.table == "sessions" else {}
-        kinds = ", ".join(_count(n, names.get(kind, kind)) for kind, n in sorted(rows.kinds.items()))
-        kinds = kinds if names else _count(rows.kinds.total(), "row")
-        yield f"  {rows.table}/{rows.partition}: {kinds}, {rows.size / 1024:.1f} KB"
-    parts = " + ".join(f"{name} ${value:.6f}" for name, value in dollars.items())
-    yield f"At list price ({PRICES_OF}): ${sum(dollars.values()):.6f} = {parts}"
-    yield "  DynamoDB as if each row had been written once; reads, Kinesis, WebSocket messages and the model not counted"
-
-
-def _runs(states: Iterable[str]) -> Iterator[str]:
-    """Equal neighbours as one."""
-    last, count = "", 0
-    for state in [*states, ""]:
-        if state == last:
-            count += 1
-            continue
-        if last:
-            yield last if count == 1 else f"{last} ×{count}"
-        last, count = state, 1
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")

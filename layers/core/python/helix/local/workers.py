@@ -21,6 +21,7 @@ import threading
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,11 @@ _SOCKETS = re.compile(
     r"https?://[\w.:-]+/_aws/execute-api/(\w+)/([\w$-]+)|https://(\w+)\.execute-api\.[\w.-]+/([\w$-]+)"
 )
 
+IDS = ("session_id", "run_id", "step", "call")
+
 Sink = Callable[[dict[str, Any]], None]
-"""Takes {"function", "version", "request_id", "time", "line"}: a line of a function's log, as it is written."""
+"""Takes {"function", "version", "request_id", "about", "time", "line"}: a line of a function's log, as it is written;
+`about` has the ids that the function was called with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class Worker:
     def __init__(self, code: Code, folders: Sequence[Path], environment: Mapping[str, str], sink: Sink) -> None:
         self.code, self.busy, self.idle_since = code, True, 0.0
         self._sink, self._clock = sink, SystemClock()
-        self._request, self._log = "", list[str]()
+        self._request, self._about, self._log = "", dict[str, Any](), list[str]()
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._log_done = threading.Event()
         self._process = subprocess.Popen(
@@ -107,7 +111,7 @@ class Worker:
         return None
 
     def invoke(self, event: Any, request_id: str, arn: str, timeout_s: float) -> Answer:
-        self._request, self._log = request_id, []
+        self._request, self._about, self._log = request_id, _ids(event), []
         self._log_done.clear()
         if (failure := self.start()) is not None:
             self._log_done.wait(0.05)
@@ -163,7 +167,7 @@ class Worker:
             text = line.rstrip("\n")
             self._log.append(text)
             where = {"function": self.code.function, "version": self.code.version, "request_id": self._request}
-            self._sink({**where, "time": self._clock.now(), "line": text})
+            self._sink({**where, "about": self._about, "time": self._clock.now(), "line": text})
         self._log_done.set()
 
 
@@ -191,9 +195,15 @@ class Pool:
                 worker.end()
             self._give_back(worker)
 
-    def tell(self, code: Code, request_id: str, line: str) -> None:
+    @property
+    def busy(self) -> bool:
+        """Whether a function is at work."""
+        with self._lock:
+            return any(worker.busy for worker in self._workers)
+
+    def tell(self, code: Code, request_id: str, event: Any, line: str) -> None:
         """Add a line to the function's log, as Lambda itself does."""
-        where = {"function": code.function, "version": code.version, "request_id": request_id}
+        where = {"function": code.function, "version": code.version, "request_id": request_id, "about": _ids(event)}
         self._sink({**where, "time": self._clock.now(), "line": line})
 
     def warm(self, code: Code, credentials: Mapping[str, str]) -> None:
@@ -290,8 +300,13 @@ class Pool:
         return folder
 
 
+@lru_cache(maxsize=64)  # asked for at each invocation, and packages are large
 def _name(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:20]
+
+
+def _ids(event: Any) -> dict[str, Any]:
+    return {name: event[name] for name in IDS if name in event} if isinstance(event, dict) else {}
 
 
 def _path(folders: Sequence[Path]) -> list[str]:

@@ -17,23 +17,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.loaders import Loader
 
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.aws.overflow import Overflow
-from helix.adapters.segments import SegmentStreams
 from helix.adapters.system import SystemClock, SystemIds
 from helix.core.errors import InvalidInputError, StoreError
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
-from helix.ports.sockets import Sockets
-from helix.ports.streams import StreamManager
 from helix.runtime.cloud_settings import CloudSettings, read_cloud_settings
 
 if TYPE_CHECKING:
+    from helix.adapters.segments import SegmentStreams
     from helix.core.agents import AnyAgent
     from helix.engine.engine import Engine
     from helix.ports.model import LLMAdapter
-    from helix.runtime.executor import Agents
+    from helix.ports.sockets import Sockets
+    from helix.ports.streams import StreamManager
+    from helix.runtime.agents import Agents
     from helix.runtime.step_functions import StepFunctionsExecutor
 
 T = TypeVar("T")
@@ -54,6 +55,7 @@ class Application:
         self.ids: Ids = SystemIds()
         self._clients: dict[str, Any] = {}
         self._session = botocore.session.get_session()
+        self._session.register_component("data_loader", _Services())
 
     def client(self, service: str, *, endpoint: str | None = None, config: Config = CONFIG) -> Any:
         """The botocore client of that service, made at its first use."""
@@ -92,6 +94,8 @@ class Application:
     @cached_property
     def log(self) -> SegmentStreams:
         """The replay log itself: where the projector appends, and everybody reads."""
+        from helix.adapters.segments import SegmentStreams
+
         days = self.settings.stream_days
         return SegmentStreams(self.store, clock=self.clock, ttl_s=days * 86_400 if days else None)
 
@@ -113,7 +117,7 @@ class Application:
     @cached_property
     def agents(self) -> Agents:
         """The agents that are deployed: importing their modules registers them."""
-        from helix.runtime.executor import Agents
+        from helix.runtime.agents import Agents
 
         for module in self.settings.agents:
             importlib.import_module(module)
@@ -166,6 +170,14 @@ class Application:
         from helix.runtime.step_functions import StepFunctionsExecutor
 
         return StepFunctionsExecutor(self.engine, self.agents)
+
+
+class _Services(Loader):  # type: ignore[misc]
+    """Those that are used here. botocore's own loader looks through the folders of all its 400 services, twice, to see
+    that the one it is asked for is among them."""
+
+    def list_available_services(self, type_name: str) -> list[str]:
+        return ["apigatewaymanagementapi", "dynamodb", "kinesis", "s3", "secretsmanager", "stepfunctions"]
 
 
 class _Lazy:

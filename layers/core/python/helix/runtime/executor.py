@@ -8,73 +8,31 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, TypeVar, get_args
 
-from helix.adapters.models.function import FunctionModel
 from helix.core.agents import Agent, AnyAgent
 from helix.core.chunks import StreamChunk
 from helix.core.claiming import lapsed
 from helix.core.errors import AgentNotFoundError, InvalidInputError
 from helix.core.initial import Input, parse_input
 from helix.core.json import JsonObject
-from helix.core.registry import AgentRegistry, default_registry
 from helix.core.status import ENDS
 from helix.core.wire import StreamMessage
 from helix.engine.answers import Answered, Confirmation, answer, wake_parents
 from helix.engine.claims import Claimed, ClaimInput, Opening, check_input, claim
 from helix.engine.copies import clone_session, delete_session
+from helix.engine.delivery import Delivery
 from helix.engine.ends import abort, fail_lapsed, interrupt, leave_children, sweep_session
-from helix.engine.engine import Delivery, Engine
+from helix.engine.engine import Engine
 from helix.engine.sessions import CanResumeResult, Sessions, SessionState
 from helix.engine.snapshots import SessionSnapshot, read_snapshot
-from helix.ports.model import LLMAdapter
+from helix.runtime.agents import Agents
 from helix.runtime.handle import AgentExecutionHandle, AgentResult, ResumeMode, RetryMode
 from helix.runtime.watching import read_run, result_of, wait_run
 
 StateT = TypeVar("StateT")
 OutputT = TypeVar("OutputT")
-Models = LLMAdapter | Callable[[AnyAgent], LLMAdapter]
-
-
-class Agents:
-    """Which agents a process knows, and which model answers for each: those it was given, then the registry's."""
-
-    def __init__(self, registry: AgentRegistry | None, model: Models | None) -> None:
-        self.registry = registry if registry is not None else default_registry
-        self._known: dict[str, AnyAgent] = {}
-        self._model = model
-
-    def know(self, agent: AnyAgent) -> None:
-        if not isinstance(agent, Agent):
-            raise InvalidInputError(f"{agent!r} is not an Agent")
-        self._known[agent.name] = agent
-
-    def named(self, name: str) -> AnyAgent:
-        """Raises `AgentNotFoundError`."""
-        for known in self._known.values():
-            found = known.find_agent(name)
-            if found is not None:
-                return found
-        try:
-            return self.registry.resolve(name)
-        except AgentNotFoundError:
-            for root in self.registry.registered_types():  # a sub-agent is known by its parent
-                agent = self.registry.get(root)
-                found = agent.find_agent(name) if agent is not None else None
-                if found is not None:
-                    return found
-            raise
-
-    def model_of(self, agent: AnyAgent) -> LLMAdapter:
-        if agent.function is not None:
-            return FunctionModel(agent)
-        model = self._model
-        if model is None:
-            from helix.adapters.models.litellm import LiteLLMAdapter
-
-            self._model = model = LiteLLMAdapter()
-        return model if hasattr(model, "generate_step") else model(agent)
 
 
 class Executor(ABC):
@@ -127,7 +85,7 @@ class Executor(ABC):
 
         input: a message, or `{"message": ..., "state": {...}}`. branch: `{"from_session_id": ..., "checkpoint_id": ...}`
         makes a new session from another's checkpoint (default its latest) first. run_id: the id of the run (default a new
-        one, see `core.rows.make_run_id`); a repeat of the claim finds it as the session's.
+        one, see `core.row_keys.make_run_id`); a repeat of the claim finds it as the session's.
         Raises `AgentAlreadyRunningError` if the session is running: exactly one of several callers wins.
         """
         asked = parse_input(agent, input)

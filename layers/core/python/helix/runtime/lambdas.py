@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from helix.runtime.starting import started  # isort: skip  first: it makes all other imports faster
 
+import json
 import logging
 import os
 from collections.abc import Callable, Coroutine
@@ -18,7 +19,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import BaseModel, ValidationError
 
 from helix.core.errors import HelixError, InvalidInputError
-from helix.engine.engine import Delivery
+from helix.engine.delivery import Delivery
 from helix.runtime.cloud import Application, application
 from helix.runtime.cloud_settings import STAGE
 
@@ -40,7 +41,8 @@ Handler = Callable[[Any, LambdaContext], Any]
 
 def serve(name: str, event_type: type[EventT], verb: Verb[EventT]) -> Handler:
     """The handler of one function. Deployed, its application is made now, while the platform starts the process."""
-    logger = Logger(service=name, level=os.environ.get("HELIX_LOG", "INFO").upper(), log_uncaught_exceptions=False)
+    level = os.environ.get("HELIX_LOG", "INFO").upper()
+    logger = Logger(service=name, level=level, log_uncaught_exceptions=False, json_serializer=_json)
     metrics = Metrics(namespace=NAMESPACE, service=name)
     helix = logging.getLogger("helix")
     helix.handlers, helix.propagate = list(logger.handlers), False
@@ -72,6 +74,12 @@ def serve(name: str, event_type: type[EventT], verb: Verb[EventT]) -> Handler:
             logger.remove_keys([*ids, "request_id"])
 
     return handler
+
+
+def _json(line: dict[str, Any]) -> str:
+    """An error may quote what no output takes, half of a surrogate pair: its line is written nevertheless."""
+    text = json.dumps(line, ensure_ascii=False, separators=(",", ":"), default=str)
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def parse(name: str, event_type: type[EventT], event: Any) -> EventT:

@@ -15,14 +15,16 @@ from helix.core.hooks import Hooks
 from helix.core.registry import AgentRegistry
 from helix.core.rows import SessionRow
 from helix.engine.claims import Claimed
-from helix.engine.engine import AppliedBudget, Delivery, Engine, Lease, Settings, logger, no_budgets
+from helix.engine.delivery import Delivery, Lease
+from helix.engine.engine import AppliedBudget, Engine, Settings, logger, no_budgets
 from helix.engine.hooks import HookManager
 from helix.engine.loop import LostLeaseError, run_loop
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
-from helix.runtime.executor import Agents, Executor, Models
+from helix.runtime.agents import Agents, Models
+from helix.runtime.executor import Executor
 from helix.runtime.handle import AgentResult
 from helix.runtime.watching import RunStoppedError
 

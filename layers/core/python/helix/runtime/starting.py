@@ -1,13 +1,17 @@
-"""A process that starts makes modules and classes, all of which stay: looking for garbage among them only takes time.
+"""What every function does before it imports anything else, so that its process starts sooner.
 
-Law: the collector waits from this module's import to `started`, and never again looks at what was made meanwhile.
+Law: the garbage collector waits from this module's import to `started`, and never again looks at what was made meanwhile:
+modules and classes stay. pydantic looks for no plugins among the installed packages, unless PYDANTIC_DISABLE_PLUGINS says
+otherwise (empty: look for all).
 """
 
 from __future__ import annotations
 
 import gc
+import os
 
 gc.disable()
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
 def started() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from helix.core.agents import AnyAgent
 from helix.engine.claims import Claimed
-from helix.engine.engine import Delivery, Engine
+from helix.engine.delivery import Delivery
+from helix.engine.engine import Engine
 from helix.engine.launching import begin
-from helix.runtime.executor import Agents, Executor
+from helix.runtime.agents import Agents
+from helix.runtime.executor import Executor
 
 ACT_S = 60
 

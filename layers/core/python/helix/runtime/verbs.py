@@ -14,7 +14,8 @@ from helix.engine.deliveries import (
     deliver_failure,
     deliver_model,
 )
-from helix.engine.engine import Delivery, logger
+from helix.engine.delivery import Delivery
+from helix.engine.engine import logger
 from helix.engine.sweeping import sweep as sweep_runs
 from helix.runtime.cloud import Application
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from helix.core.patches import apply, same
-from helix.core.rows import AnyEntry, AssistantRow, CallRow, CheckpointRow, SessionRow, UserRow, checkpoint_version
+from helix.core.row_keys import checkpoint_version
+from helix.core.rows import AnyEntry, AssistantRow, CallRow, CheckpointRow, SessionRow, UserRow
 from helix.core.status import ENDS
 from helix.testing.session_rows import SessionRows
 

@@ -7,16 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from helix.core.lineage import ROOT, spans
-from helix.core.rows import (
-    SESSION,
-    AnyEntry,
-    CheckpointRow,
-    LineageRow,
-    RunRow,
-    SessionRow,
-    StopRow,
-    parse_entry,
-)
+from helix.core.row_keys import SESSION
+from helix.core.rows import AnyEntry, CheckpointRow, LineageRow, RunRow, SessionRow, StopRow, parse_entry
 from helix.ports.state_store import Row, StateStore
 
 

@@ -29,7 +29,7 @@ from helix.adapters.aws.items import (
 )
 from helix.adapters.aws.overflow import ObjectGoneError, Overflow
 from helix.core.errors import ConditionFailedError, InvalidInputError, StoreError
-from helix.core.rows import SESSION
+from helix.core.row_keys import SESSION
 from helix.ports.clock import Clock
 from helix.ports.state_store import (
     Check,

@@ -1,0 +1,163 @@
+"""How long a token takes to the client, and how long a run waits between two model calls: in the deployed app, offline.
+
+    python bench/latency.py        prints the table and saves it to bench/results/latency.md (a minute and a half)
+
+The app is deployed into the emulator on this machine, with IAM enforced, and one client is connected by WebSocket. The
+model answers on a timer (`bench/offline/latency_agents.py`) and says in its text when it gave the first token: from
+there the time runs until the client's iterator gives that chunk. All clocks are this machine's one. On the way are
+Kinesis' own arrival time, and when `project_stream` began, which its metrics tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from helix.adapters.aws.log_records import unpack
+from helix.client import HelixClient
+from helix.local.cloud import OfflineCloud
+
+ROOT = Path(__file__).parents[1]
+AGENTS = Path(__file__).parent / "offline"
+WARM, RUNS, CHAINS = 4, 32, 3
+PATIENCE_S = 60.0
+LIMIT_MS = 150
+CLOCK_S = 0.002
+"""Kinesis and the metrics tell milliseconds."""
+
+
+class Invocations:
+    """When each invocation of `project_stream` began: its metrics tell when it ended, and how long it took."""
+
+    def __init__(self, cloud: OfflineCloud) -> None:
+        self._function = cloud.function("project_stream")
+        self.begun: list[float] = []
+        cloud.listen(self._hear)
+
+    def _hear(self, line: dict[str, Any]) -> None:
+        if line["function"] == self._function and '"_aws"' in line["line"]:
+            told = json.loads(line["line"])
+            if "Duration" in told:
+                self.begun.append((told["_aws"]["Timestamp"] - told["Duration"][0]) / 1000)
+
+    def after(self, moment: float) -> float:
+        return min(begun for begun in self.begun if begun >= moment - CLOCK_S)
+
+
+def arrivals(cloud: OfflineCloud) -> dict[str, float]:
+    """By run: when Kinesis had its first text."""
+    kinesis, found = cloud.client("kinesis"), dict[str, float]()
+    name = f"helix-{cloud.stage}-chunks"
+    for shard in kinesis.list_shards(StreamName=name)["Shards"]:
+        place = {"StreamName": name, "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
+        iterator = kinesis.get_shard_iterator(**place)["ShardIterator"]
+        while records := (page := kinesis.get_records(ShardIterator=iterator))["Records"]:
+            for record in records:
+                for said in unpack(record["Data"])[1]:
+                    if any(chunk["type"] == "text_delta" for chunk in said.chunks):
+                        found.setdefault(said.run_id, record["ApproximateArrivalTimestamp"].timestamp())
+            iterator = page["NextShardIterator"]
+    return found
+
+
+async def first_token(client: HelixClient) -> tuple[str, float, float] | None:
+    """(Run, when the model gave its first token, when the client had it). None where the model, on a busy machine, was
+    faster than the client's subscription: that token was replayed, not pushed."""
+    handle = await client.run("talker", "Talk.")
+    chunks = await handle.stream()
+    subscribed = time.time()
+    async for chunk in chunks:
+        if chunk.type == "text_delta":
+            arrived = time.time()
+            break
+    given = float(chunk.delta.split()[0])
+    await handle.result(PATIENCE_S)
+    return (handle.run_id, given, arrived) if subscribed < given else None
+
+
+async def waits(client: HelixClient, agent: str) -> list[float]:
+    """Seconds from each answer of the model to its next call, in one run."""
+    result = await (await client.run(agent, "Look around.")).result(PATIENCE_S)
+    steps = json.loads(result.text or "")
+    return [asked - answered for (_, answered), (asked, _) in pairwise(steps)]
+
+
+async def measure(cloud: OfflineCloud) -> dict[str, list[float]]:
+    """Seconds, by what they are."""
+    invocations = Invocations(cloud)
+    async with HelixClient(cloud.url, cloud.create_key("bench")) as client:
+        for _ in range(WARM):
+            await first_token(client)
+        tried = [await first_token(client) for _ in range(RUNS)]
+        seen = [found for found in tried if found is not None]
+        steps: dict[str, list[float]] = {}
+        for agent in ("plain", "inline"):
+            await waits(client, agent)
+            steps[agent] = [wait for _ in range(CHAINS) for wait in await waits(client, agent)]
+    on_kinesis = arrivals(cloud)
+    rows = []
+    for run, given, arrived in seen:
+        put = on_kinesis[run]
+        begun = invocations.after(put)
+        rows.append((arrived - given, put - given, begun - put, arrived - begun))
+    names = (TOTAL, "model to Kinesis", "Kinesis to the projector's begin", "projector's begin to the client")
+    found = {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+    return {**found, PLAIN: steps["plain"], INLINE: steps["inline"]}
+
+
+TOTAL = "**model's first token to client's first chunk**"
+PLAIN, INLINE = "a tool: model's answer to its next call", "an inline tool: the same"
+NOTES = """\
+The model's first token comes 0.4 s after its call begins, the client is subscribed by then; functions are warm.
+On the way: `call_model` puts the chunk on Kinesis at once, MiniStack's poller is woken by the put and invokes
+`project_stream` (one batch at a time), which appends the segment to DynamoDB and then posts to the socket. A tool step has
+two invocations and three transitions, an inline one a single invocation and two; the tools themselves take no time."""
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    return statistics.quantiles(values, n=100, method="inclusive")[round(share * 100) - 1]
+
+
+def table(found: dict[str, list[float]], load: float) -> Iterator[str]:
+    yield "# Latency of the deployed app, offline"
+    yield ""
+    yield (
+        f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} CPUs, load {load:.1f} before; "
+        "IAM enforced; `python bench/latency.py`."
+    )
+    yield ""
+    yield "| ms | p50 | p95 | least | n | at most | |"
+    yield "|---|---:|---:|---:|---:|---|---|"
+    for name, seconds in found.items():
+        middle, high = (1000 * percentile(seconds, share) for share in (0.5, 0.95))
+        bound = f"p50 {LIMIT_MS} | {'met' if middle <= LIMIT_MS else 'MISSED'}" if name == TOTAL else "|"
+        yield f"| {name} | {middle:.0f} | {high:.0f} | {round(1000 * min(seconds))} | {len(seconds)} | {bound} |"
+    yield ""
+    yield NOTES
+
+
+def main() -> None:
+    load = os.getloadavg()[0]
+    context = {"stage": "bench", "agents": "latency_agents", "model": "import:latency_agents:model"}
+    with tempfile.TemporaryDirectory() as folder:
+        kept = ROOT / "build" / "assemblies"
+        cloud = OfflineCloud(ROOT, folder=Path(folder), assemblies=kept, context=context, paths=[AGENTS])
+        with cloud:
+            cloud.warm()
+            found = asyncio.run(measure(cloud))
+    text = "\n".join(table(found, load)) + "\n"
+    print(text)
+    (Path(__file__).parent / "results" / "latency.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""What containers of this machine can reach: a port of the container bridge that leads to the same port of loopback.
+
+Law: it listens at the bridge's address alone, and only while the block runs; nothing from other machines gets in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+LOOPBACK = "127.0.0.1"
+PIECE = 64 * 1024
+_ADDRESS = "{{(index .IPAM.Config 0).Gateway}}"
+
+
+class BridgeError(RuntimeError):
+    """There is no bridge to listen at; the message says what is missing."""
+
+
+def bridge_address() -> str:
+    """This machine's address on Docker's default bridge, such as 172.17.0.1. Raises `BridgeError`."""
+    command = ["docker", "network", "inspect", "bridge", "--format", _ADDRESS]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise BridgeError("docker is not installed, and `sam local` needs it") from None
+    if done.returncode or not done.stdout.strip():
+        raise BridgeError(f"the Docker engine does not answer: {done.stderr.strip() or 'it has no bridge'}")
+    return done.stdout.strip()
+
+
+@asynccontextmanager
+async def bridged(address: str, port: int) -> AsyncIterator[bool]:
+    """Carry connections to `address`:`port` on to loopback's `port`. False, and nothing to carry, where the bridge is on
+    another machine, as Docker Desktop has it: containers get to loopback by its own ways.
+    """
+    try:
+        server = await asyncio.start_server(lambda reader, writer: _carry(reader, writer, port), address, port)
+    except OSError as error:
+        if error.errno != errno.EADDRNOTAVAIL:
+            raise BridgeError(f"cannot listen at {address}:{port}: {error.strerror}") from error
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        server.close()
+
+
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
+    try:
+        inner_reader, inner_writer = await asyncio.open_connection(LOOPBACK, port)
+    except OSError:
+        writer.close()
+        return
+    await asyncio.gather(_pour(reader, inner_writer), _pour(inner_reader, writer))
+
+
+async def _pour(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    """Until the source ends, or either side hangs up."""
+    with contextlib.suppress(ConnectionError):
+        while piece := await source.read(PIECE):
+            target.write(piece)
+            await target.drain()
+    with contextlib.suppress(ConnectionError):
+        target.close()
+        await target.wait_closed()

@@ -1,0 +1,113 @@
+"""A stage for `sam local`: the app in an emulator that containers reach, and rows for the events in `events/`.
+
+    python -m infra.sam [-c KEY=VALUE ...] [--port 4577]
+
+Law: it listens on loopback and on the container bridge, and nowhere else. Nothing of it outlives it but the file that
+tells sam the functions' variables. Its schedule is off: what the sample events speak of waits until it is invoked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from helix.adapters.system import SystemClock
+from helix.core.agents import AnyAgent
+from helix.core.registry import default_registry
+from helix.local.cloud import OfflineCloud
+from helix.local.process import OfflineError
+from infra.agents import deployed_agents
+from infra.bridge import BridgeError, bridge_address, bridged
+from infra.build import ROOT
+from infra.config import ENDPOINT, Settings, SettingsError, context_of, pairs, read_settings
+from infra.samples import write_samples
+
+PORT = 4577
+HOST = "host.docker.internal"
+"""What containers call this machine."""
+VARIABLES = ROOT / "build" / "sam" / "env.json"
+OWN = "POWERTOOLS_"
+"""Variables that differ from function to function, and say the same here."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m infra.sam", description="A stage for `sam local`.")
+    parser.add_argument("-c", "--context", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--port", type=int, default=PORT, help=f"{PORT} by default")
+    given = parser.parse_args(arguments)
+    context = {key: str(value) for key, value in context_of(pairs(given.context)).items()}
+    begun = SystemClock().now()
+    try:
+        address = bridge_address()
+        agent = _first_agent(read_settings(context))
+        with tempfile.TemporaryDirectory(prefix="helix-sam-") as folder:
+            kept = ROOT / ".helix" / "assemblies"
+            cloud = OfflineCloud(ROOT, folder=Path(folder), assemblies=kept, port=given.port, context=context)
+            with cloud:
+                asyncio.run(_serve(cloud, address, agent, begun))
+    except (BridgeError, OfflineError, SettingsError) as error:
+        sys.exit(f"infra.sam: {error}")
+
+
+async def _serve(cloud: OfflineCloud, address: str, agent: AnyAgent, begun: float) -> None:
+    """Until Ctrl-C, or a polite end."""
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    port = cloud.emulator.port
+    async with bridged(address, port) as carried:
+        cloud.client("events").disable_rule(Name=cloud.function("sweep"))
+        await write_samples(cloud, ROOT / "events", agent)
+        VARIABLES.parent.mkdir(parents=True, exist_ok=True)
+        VARIABLES.write_text(json.dumps({"Parameters": variables(cloud)}, indent=2) + "\n", encoding="utf-8")
+        rows = {
+            "endpoint": f"http://{HOST}:{port}, for containers" + (f" at {address}" if carried else ""),
+            "variables": str(VARIABLES.relative_to(ROOT)),
+            "agent": agent.name,
+            "sockets": cloud.url,
+        }
+        seconds = SystemClock().now() - begun
+        _say(f"A stage for sam local, up in {seconds:.1f} s. Ctrl-C ends it, with all its rows.\n")
+        for name, value in rows.items():
+            _say(f"  {name:<11}{value}")
+        while not ended.is_set():
+            if not cloud.emulator.alive:
+                raise OfflineError("the emulator has ended")
+            try:
+                await asyncio.wait_for(ended.wait(), 1)
+            except TimeoutError:
+                continue
+
+
+def variables(cloud: OfflineCloud) -> Mapping[str, str]:
+    """What the functions of the deployed stage are told, as a container must hear it."""
+    deployed = cloud.client("lambda").get_function_configuration(FunctionName=cloud.function("call_model"))
+    told: dict[str, str] = deployed["Environment"]["Variables"]
+    endpoint = f"http://{HOST}:{cloud.emulator.port}"
+    _, _, path = cloud.url.removeprefix("ws://").partition("/")
+    shared = {name: value for name, value in told.items() if not name.startswith(OWN)}
+    return {**shared, "HELIX_SOCKETS": f"{endpoint}/{path}", ENDPOINT: endpoint}
+
+
+def _first_agent(settings: Settings) -> AnyAgent:
+    """The one that the rows are of. Raises `SettingsError`."""
+    list(deployed_agents(settings))
+    names = default_registry.registered_types()
+    if not names:
+        raise SettingsError(f"no agent is registered by {settings.agents!r}")
+    return default_registry.resolve(next(iter(names)))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

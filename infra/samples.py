@@ -1,0 +1,114 @@
+"""The rows that the events in `events/` speak of: sessions with a run each, and an API key.
+
+Law: ids are those in the files, so an event works as it is. A run is claimed like any other, but no execution of it is
+started: it stays where it is until somebody invokes a function.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from helix.adapters.aws.dynamodb import DynamoDBStateStore
+from helix.adapters.aws.kinesis import KinesisStreams
+from helix.adapters.row_budgets import RowBudgets
+from helix.adapters.segments import SegmentStreams
+from helix.adapters.system import SystemClock, SystemIds
+from helix.core.agents import AnyAgent
+from helix.engine.engine import Engine
+from helix.engine.hooks import HookManager
+from helix.gateway.keys import ApiKeys
+from helix.gateway.principals import Principal
+from helix.local.cloud import OfflineCloud
+from helix.ports.launcher import ExecutionState, Part
+from helix.runtime.agents import Agents
+from helix.runtime.step_functions import StepFunctionsExecutor
+
+USER = "ada"
+"""As in the events of the WebSocket API."""
+QUESTION = "Can damaged goods be returned?"
+ORPHAN = ("ses_01KA8ZQ3V5T1N2C6X7M8P9R0SH", "run_000001_01KA8ZQ3V6B4D5F7G9H1J2K3M7")
+"""A run whose execution was never started, and long ago: `sweep` finds it."""
+LONG_AGO_S = 3600.0
+
+
+class Held:
+    """A `Launcher` that starts nothing."""
+
+    async def start(self, part: Part) -> None:
+        return
+
+    async def state(self, part: Part) -> ExecutionState:
+        return "none"
+
+    async def stop(self, part: Part, reason: str) -> None:
+        return
+
+    async def wake(self, token: str) -> None:
+        return
+
+
+class Earlier(SystemClock):
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def now(self) -> float:
+        return super().now() - self._seconds
+
+
+class Given:
+    """Ids that somebody wants to have, one after the other."""
+
+    def __init__(self, *ids: str) -> None:
+        self._ids = iter(ids)
+
+    def new(self, prefix: str) -> str:
+        return f"{prefix}_{next(self._ids)}"
+
+
+async def write_samples(cloud: OfflineCloud, events: Path, agent: AnyAgent) -> None:
+    """One open run of `agent` for each session in the events of the state machine, one that `sweep` finds, and the key in
+    the events of the authoriser.
+    """
+    now = _executor(cloud, SystemClock())
+    for session_id, run_id in _runs(events):
+        await now.execute(agent, QUESTION, session_id=session_id, run_id=run_id, user_id=USER)
+    session_id, run_id = ORPHAN
+    earlier = _executor(cloud, Earlier(LONG_AGO_S))
+    await earlier.execute(agent, QUESTION, session_id=session_id, run_id=run_id, user_id=USER)
+    _, key_id, secret = _read(events, "ws_authorize")["headers"]["Authorization"].split("_")
+    half = len(secret) // 2
+    keys = ApiKeys(now.store, SystemClock())
+    await keys.create(Given(key_id, secret[:half], secret[half:]), Principal(USER), name="sample")
+
+
+def _runs(events: Path) -> list[tuple[str, str]]:
+    """(session, run) of every event that a state machine, or its end, sends; each once."""
+    told = [_read(events, name) for name in ("call_model", "fail_run")]
+    told.append(json.loads(_read(events, "fail_run_status")["detail"]["input"]))
+    return [(event["session_id"], event["run_id"]) for event in told]
+
+
+def _read(events: Path, name: str) -> dict[str, Any]:
+    event: dict[str, Any] = json.loads((events / f"{name}.json").read_text(encoding="utf-8"))
+    return event
+
+
+def _executor(cloud: OfflineCloud, clock: SystemClock) -> StepFunctionsExecutor:
+    tables = {name: cloud.table(name) for name in ("sessions", "streams", "control")}
+    store = DynamoDBStateStore(cloud.client("dynamodb"), tables, clock=clock)  # type: ignore[arg-type]
+    log = SegmentStreams(store, clock=clock)
+    agents = Agents(None, None)
+    engine = Engine(
+        store=store,
+        streams=KinesisStreams(cloud.client("kinesis"), cloud.outputs["ChunkStream"], log, clock),
+        clock=clock,
+        ids=SystemIds(),
+        models=agents.model_of,
+        agents=agents.named,
+        hooks=HookManager(None),
+        budgets=RowBudgets(store),
+        launcher=Held(),
+    )
+    return StepFunctionsExecutor(engine, agents)

@@ -1,0 +1,53 @@
+"""The agents of a process, and their models: apart from the executor, which most deployed functions do without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from helix.adapters.models.function import FunctionModel
+from helix.core.agents import Agent, AnyAgent
+from helix.core.errors import AgentNotFoundError, InvalidInputError
+from helix.core.registry import AgentRegistry, default_registry
+from helix.ports.model import LLMAdapter
+
+Models = LLMAdapter | Callable[[AnyAgent], LLMAdapter]
+
+
+class Agents:
+    """Which agents a process knows, and which model answers for each: those it was given, then the registry's."""
+
+    def __init__(self, registry: AgentRegistry | None, model: Models | None) -> None:
+        self.registry = registry if registry is not None else default_registry
+        self._known: dict[str, AnyAgent] = {}
+        self._model = model
+
+    def know(self, agent: AnyAgent) -> None:
+        if not isinstance(agent, Agent):
+            raise InvalidInputError(f"{agent!r} is not an Agent")
+        self._known[agent.name] = agent
+
+    def named(self, name: str) -> AnyAgent:
+        """Raises `AgentNotFoundError`."""
+        for known in self._known.values():
+            found = known.find_agent(name)
+            if found is not None:
+                return found
+        try:
+            return self.registry.resolve(name)
+        except AgentNotFoundError:
+            for root in self.registry.registered_types():  # a sub-agent is known by its parent
+                agent = self.registry.get(root)
+                found = agent.find_agent(name) if agent is not None else None
+                if found is not None:
+                    return found
+            raise
+
+    def model_of(self, agent: AnyAgent) -> LLMAdapter:
+        if agent.function is not None:
+            return FunctionModel(agent)
+        model = self._model
+        if model is None:
+            from helix.adapters.models.litellm import LiteLLMAdapter
+
+            self._model = model = LiteLLMAdapter()
+        return model if hasattr(model, "generate_step") else model(agent)

@@ -1,0 +1,251 @@
+"""A session that workers are killed under: what happens to it, how one waits for it, and what is left of it.
+
+Law: a play never helps the app. It waits, it repeats what was not answered, and it lets minutes pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.e2e.cloud_executor import cloud_executor
+from tests.e2e.parity_story import read_story
+from tests.support.offline_cloud import CloudForTests
+
+from helix.client import ClientSettings, HelixClient
+from helix.engine.open_runs import PARTITIONS, partition_name
+from helix.ports.launcher import ExecutionState, Part
+from helix.runtime.executor import Executor
+from helix.testing.invariants import find_problems, read_tree
+
+PATIENCE_S = 90.0
+LOOK_S = 0.1
+UNANSWERED_S = 3.0
+"""How long a client of these tests waits for an answer."""
+TRIES = 20
+OLD_S = 120
+USER = "crashes"
+STARTED_AT = "started_at"
+T = TypeVar("T")
+
+
+@dataclass
+class Play:
+    """One session of a scene. `point`: where its one crash is to be; empty: nowhere, only learn the points."""
+
+    cloud: CloudForTests
+    executor: Executor
+    session: str
+    point: str = ""
+
+    def __post_init__(self) -> None:
+        (self.place / "points").mkdir(parents=True)
+        if self.point:
+            (self.place / "armed").write_text(self.point)
+
+    @property
+    def place(self) -> Path:
+        return self.cloud.crashes / self.session
+
+    @property
+    def crashed(self) -> bool:
+        return (self.place / "fired").exists()
+
+    def points(self) -> list[str]:
+        """Those that came by, in no order."""
+        found = []
+        for path in sorted((self.place / "points").iterdir()):
+            found += [f"{path.name}#{n}" for n in range(path.stat().st_size)]
+        return found
+
+    def file(self, name: str) -> str:
+        return str(self.place / name)
+
+    async def reached(self, gate: str) -> None:
+        await self.until(lambda: _now(Path(self.file(gate) + ".entered").exists()), f"{gate} is reached")
+
+    def open(self, gate: str) -> None:
+        Path(self.file(gate)).touch()
+
+    # --- waiting ---------------------------------------------------------------------------------------------------------
+
+    async def until(self, condition: Callable[[], Awaitable[T]], what: str) -> T:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not (value := await condition()):
+                    await asyncio.sleep(LOOK_S)
+                return value
+        except TimeoutError:
+            raise AssertionError(f"{self.session}, killed at {self.point!r}: never that {what}") from None
+
+    async def status(self, *wanted: str) -> str:
+        """Until the session has one of these."""
+
+        async def look() -> str:
+            state = await self.executor.sessions.load(self.session)
+            return state.status if state is not None and state.status in wanted else ""
+
+        return await self.until(look, f"it is {' or '.join(wanted)}")
+
+    async def quiet(self, session: str = "") -> None:
+        """Until nobody works on the session, and everything about it is sound."""
+        problems: list[str] = []
+        store, streams = self.executor.store, self.executor.streams
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while problems := await find_problems(store, streams, session or self.session, at_rest=True):
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError:
+            raise AssertionError(f"{self.session}, killed at {self.point!r}, is not at rest: {problems}") from None
+
+    async def patiently(self, wanted: str, *, sweeps: bool = False) -> None:
+        """Until the session is so; after a crash, or where `sweeps` are what helps, a minute may have to pass first."""
+
+        async def reached() -> bool:
+            state = await self.executor.sessions.load(self.session)
+            return state is not None and state.status == wanted
+
+        await self._patiently(reached, sweeps)
+
+    async def at_rest_patiently(self, *, sweeps: bool = False) -> None:
+        async def reached() -> bool:
+            return not await find_problems(self.executor.store, self.executor.streams, self.session, at_rest=True)
+
+        await self._patiently(reached, sweeps)
+
+    async def _patiently(self, reached: Callable[[], Awaitable[bool]], sweeps: bool) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not await reached():
+                if self.crashed or sweeps:
+                    await self.minute()
+                await asyncio.sleep(10 * LOOK_S)
+
+    async def minute(self) -> None:
+        """What the next minute brings: everything is older than a moment, and the schedule is due."""
+        family = {rows.session_id for rows in await read_tree(self.executor.store, self.session)}
+        await asyncio.to_thread(grow_old, self.cloud, family)
+        await asyncio.to_thread(self.cloud.cloud.tick)
+
+    async def executions(self, *, running: bool = False) -> list[dict[str, Any]]:
+        """Those of the session and of its sub-agents, each asked for by its name: others are none of ours."""
+        names = [
+            f"{run.run_id}__part-{part}" if part > 1 else run.run_id
+            for rows in await read_tree(self.executor.store, self.session)
+            for run in rows.runs_in_order()
+            for part in range(1, run.part + 1)
+        ]
+        found = await asyncio.gather(*(asyncio.to_thread(self._execution, name) for name in names))
+        return [one for one in found if one is not None and (not running or one["status"] == "RUNNING")]
+
+    def _execution(self, name: str) -> dict[str, Any] | None:
+        arn = self.cloud.cloud.machine().replace(":stateMachine:", ":execution:")
+        try:
+            return self.cloud.describe(f"{arn}:{name}")
+        except self.cloud.aws("stepfunctions").exceptions.ExecutionDoesNotExist:
+            return None
+
+    # --- clients ---------------------------------------------------------------------------------------------------------
+
+    def client(self, user: str = USER) -> HelixClient:
+        return self.cloud.user(user, settings=ClientSettings(request_s=UNANSWERED_S, open_s=30, quiet_s=2))
+
+    async def insist(self, request: Callable[[], Awaitable[T]]) -> T:
+        """As a client does that sees no answer: ask the same again, and a minute may pass meanwhile."""
+        for _ in range(TRIES):
+            try:
+                return await request()
+            except TimeoutError:
+                await self.minute()
+        raise AssertionError(f"{self.session}, killed at {self.point!r}: no answer")
+
+    # --- what is left ----------------------------------------------------------------------------------------------------
+
+    async def transcript(self) -> dict[str, Any]:
+        """What must not depend on crashes: messages, state, output and status of the session and its sub-agents."""
+        hide = [str(self.place), self.session]
+        story = await read_story(self.executor, self.session, hide=[hide[0]])
+        kept = {}
+        for name, told in story["sessions"].items():
+            state = {
+                key: told["state"][key] for key in ("status", "custom_state", "output", "step_count", "agent_type")
+            }
+            messages = [{k: v for k, v in m.items() if k not in ("run_id", "metadata")} for m in told["messages"]]
+            kept[name] = {"state": state, "messages": messages}
+        told_plain: dict[str, Any] = json.loads(json.dumps(kept))
+        return told_plain
+
+    def repeated(self) -> list[str]:
+        """Tools and model calls that started although their result was there."""
+        log = self.place / "log"
+        done: set[str] = set()
+        again = []
+        for line in log.read_text().splitlines() if log.exists() else ():
+            word, _, what = line.partition(" ")
+            if word == "done":
+                done.add(what)
+            elif what in done:
+                again.append(what)
+        return again
+
+
+async def _now(value: bool) -> bool:
+    return value
+
+
+def grow_old(cloud: CloudForTests, sessions: Collection[str]) -> None:
+    """The open runs of these sessions were claimed two minutes earlier than they were."""
+    dynamodb, table = cloud.aws("dynamodb"), cloud.cloud.table("control")
+    for number in range(PARTITIONS):
+        for item in cloud.rows("control", partition_name(number)):
+            if item["session_id"]["S"] not in sessions:
+                continue
+            key = {"pk": item["pk"], "sk": item["sk"]}
+            earlier = {":at": {"N": str(float(item[STARTED_AT]["N"]) - OLD_S)}}
+            expression, names = "SET #at = :at", {"#at": STARTED_AT}
+            try:
+                dynamodb.update_item(
+                    TableName=table,
+                    Key=key,
+                    UpdateExpression=expression,
+                    ConditionExpression="attribute_exists(pk)",
+                    ExpressionAttributeNames=names,
+                    ExpressionAttributeValues=earlier,
+                )
+            except dynamodb.exceptions.ConditionalCheckFailedException:
+                continue  # it has ended meanwhile
+
+
+@contextmanager
+def events_lost(cloud: CloudForTests) -> Iterator[None]:
+    """Nobody is told that executions end."""
+    events, rule = cloud.aws("events"), cloud.cloud.function("ended")
+    events.disable_rule(Name=rule)
+    try:
+        yield
+    finally:
+        events.enable_rule(Name=rule)
+
+
+class Idle:
+    """A launcher that starts nothing: what it is told is lost."""
+
+    async def start(self, part: Part) -> None:
+        return None
+
+    async def state(self, part: Part) -> ExecutionState:
+        return "none"
+
+    async def stop(self, part: Part, reason: str) -> None:
+        return None
+
+    async def wake(self, token: str) -> None:
+        return None
+
+
+def play_of(cloud: CloudForTests, session: str, point: str = "") -> Play:
+    return Play(cloud, cloud_executor(cloud), session, point)

@@ -1,0 +1,187 @@
+"""What happens to a session while workers are killed: each scene once without a crash, and once for each of its points.
+
+Law: a scene does what people and clients do, and repeats what was not answered, as they would; it never helps the app.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from tests.e2e.crash_play import PATIENCE_S, Idle, Play
+from tests.support.cloud_agents.planned import PlannedModel
+from tests.support.cloud_agents.plans import ask, call, finish, plan, say, use
+
+from helix.core.errors import HelixError
+from helix.engine.deliveries import Place, deliver_model
+from helix.engine.delivery import Delivery
+
+_POINT = re.compile(r"(\w+)\.(\w+):(before|after)#(\d+)")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """`verbs`: the functions whose points belong to it; `only` these, where another scene has the others. `at_once`: how
+    many sessions play it at a time. `times`: of points that come by so often, how many are taken: how many there are
+    depends on how records happen to be batched. `told`: somebody hears that executions end."""
+
+    act: Callable[[Play], Awaitable[None]]
+    verbs: Sequence[str]
+    only: Collection[str] = ()
+    at_once: int = 8
+    times: int = 1000
+    told: bool = True
+
+    def points(self, verb: str, known: Sequence[str]) -> list[str]:
+        """Of all that came by, the points of this scene. What is durable before a write is what was so after the one before
+        it, or when the delivery came: so each write is a point once from the front, and from behind each time."""
+        chosen = []
+        for point in known:
+            where, what, side, number = _POINT.fullmatch(point).groups()  # type: ignore[union-attr]
+            times = self.times if side == "after" else 1
+            if where == verb and int(number) < times and (not self.only or what in self.only):
+                chosen.append(point)
+        return chosen
+
+
+async def work(play: Play) -> None:
+    """Parallel and sequential tools, an inline one, state, a sub-agent, an output."""
+    child = plan(use(call("look", topic="deep"), text="Digging."), finish(summary="helped", sources=["deep"]))
+    steps = [
+        use(call("look", topic="a"), call("look", topic="b"), text="Two at once, then more."),
+        use(ask("helper", child), call("look", topic="c")),
+        use(call("add", amount=2), text="Summing."),
+        use(call("count", amount=3)),
+        finish(summary="all found", sources=["a", "b", "c"]),
+    ]
+    boss = play.executor.agents.named("boss")
+    handle = await play.executor.execute(boss, plan(*steps), session_id=play.session)
+    result = await handle.result(timeout_s=PATIENCE_S)
+    assert result.status == "completed", result
+    await play.quiet()
+
+
+async def asked(play: Play) -> None:
+    """A client's run and the answer to what it asks, each by a message."""
+    message = plan(use(call("gated", topic="x"), call("look", topic="y")), say("Allowed."))
+    async with play.client() as client:
+        handle = await play.insist(
+            lambda: client.run("talker", message, session_id=play.session, key=f"key of {play.session}")
+        )
+        await play.patiently("paused")
+        (pending,) = (await client.get_session(play.session))["pending"]  # type: ignore[misc]
+
+        async def answer() -> None:
+            try:
+                await client.answer(play.session, str(pending["call_id"]), data={"by": "me"})  # type: ignore[index]
+            except HelixError as error:
+                if error.code != "call_not_pending":
+                    raise
+
+        await play.insist(answer)
+        await play.patiently("completed")
+        assert handle.session_id == play.session
+    await play.quiet()
+
+
+async def stopped(play: Play) -> None:
+    """The execution is stopped from outside; its run fails, and is tried again."""
+    message = plan(use(call("look", topic="x")), use(call("wait", gate=play.file("gate"))), say("At last."))
+    talker = play.executor.agents.named("talker")
+    handle = await play.executor.execute(talker, message, session_id=play.session)
+    await play.reached("gate")
+    (running,) = await play.executions(running=True)
+    await asyncio.to_thread(play.cloud.stop, running["executionArn"])
+    play.open("gate")
+    await play.patiently("failed")
+    await play.at_rest_patiently()
+    result = await handle.result(timeout_s=PATIENCE_S)
+    assert (result.status, result.error_code) == ("failed", "runtime_crash")
+    again = await play.executor.retry(talker, play.session)
+    assert (await again.result(timeout_s=PATIENCE_S)).status == "completed"
+    await play.quiet()
+
+
+async def streamed(play: Play) -> None:
+    """A client reads all of a run: what the projector brings, dense and once. It comes in two batches at least: the run
+    waits until its beginning has been read."""
+    steps = [use(call("look", topic="a"), text="One piece of text, and another one.")]
+    steps += [use(call("wait", gate=play.file("gate"))), say("That was all of it.")]
+    async with play.client() as client:
+        handle = await play.insist(
+            lambda: client.run("talker", plan(*steps), session_id=play.session, key=f"key of {play.session}")
+        )
+        sequences, text = [], ""
+        async for chunk in await handle.stream():
+            sequences.append(chunk.sequence)
+            text += chunk.delta if chunk.type == "text_delta" else ""
+            if chunk.type == "custom" and chunk.event_name == "waiting":
+                play.open("gate")
+        assert (await play.insist(lambda: handle.result(PATIENCE_S))).status == "completed"
+    assert text == "One piece of text, and another one.That was all of it."
+    assert sequences == list(range(sequences[0], sequences[0] + len(sequences)))
+    await play.quiet()
+
+
+async def unstarted(play: Play) -> None:
+    """A run was claimed and never started; later, it has ended without its effects."""
+    engine, talker = play.executor.engine, play.executor.agents.named("talker")
+    engine.launcher = Idle()
+    await play.executor.execute(talker, plan(use(call("look", topic="x")), say("Started.")), session_id=play.session)
+    await play.patiently("completed", sweeps=True)
+    await play.at_rest_patiently()
+    again = await play.executor.execute(talker, plan(say("Ended.")), session_id=play.session)
+    place = Place(play.session, again.run_id, 1, 3)
+    model = PlannedModel()
+    engine.models = lambda agent: model
+    await deliver_model(engine, place, Delivery("somebody", engine.clock.now() + 60))
+    await play.patiently("completed", sweeps=True)
+    await play.at_rest_patiently(sweeps=True)
+
+
+async def interrupted(play: Play) -> None:
+    """A client stops its run and goes on with it."""
+    message = plan(use(call("look", topic="x")), use(call("wait", gate=play.file("gate"))), say("On we go."))
+    key = f"key of {play.session}"
+    async with play.client() as client:
+        await play.insist(lambda: client.run("talker", message, session_id=play.session, key=key))
+        await play.reached("gate")
+        await play.insist(lambda: client.interrupt(play.session, "enough"))
+        play.open("gate")
+        await play.patiently("interrupted")
+        await play.at_rest_patiently()
+        await play.insist(lambda: client.resume(play.session, key=f"{key} again"))
+        await play.patiently("completed")
+    await play.quiet()
+
+
+async def aborted(play: Play) -> None:
+    """A client ends its run for good, and its sub-agent with it."""
+    child = plan(use(call("wait", gate=play.file("gate"))), finish(summary="late"))
+    key = f"key of {play.session}"
+    async with play.client() as client:
+        message = plan(use(ask("helper", child)), finish(summary="never"))
+        await play.insist(lambda: client.run("boss", message, session_id=play.session, key=key))
+        await play.reached("gate")
+        await play.insist(lambda: client.abort(play.session, "stop it"))
+        await play.patiently("failed")
+        await play.at_rest_patiently()
+        play.open("gate")
+        anew = plan(finish(summary="anew"))
+        await play.insist(lambda: client.run("boss", anew, session_id=play.session, key=f"{key} again"))
+        await play.patiently("completed")
+    await play.quiet()
+
+
+ABORTS = ("stop_abort", "abort", "stop", "append_fail", "effects_done", "drop_token", "tell_parent", "wake")
+SCENES = {
+    "work": Scene(work, ("call_model", "call_tool", "start_run", "finish_run"), at_once=6),
+    "asked": Scene(asked, ("ws_message",), at_once=4),
+    "interrupted": Scene(interrupted, ("ws_message",), only=("stop_interrupt", "claim_continue"), at_once=4),
+    "aborted": Scene(aborted, ("ws_message",), only=ABORTS, at_once=4, times=1, told=False),
+    "unstarted": Scene(unstarted, ("sweep",), at_once=4),
+    "stopped": Scene(stopped, ("fail_run",), at_once=4),
+    "streamed": Scene(streamed, ("project_stream",), at_once=2, times=2),
+}

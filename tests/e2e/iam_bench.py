@@ -1,0 +1,237 @@
+"""Where the rights of deployed functions are probed: rows that are prepared with the administrator's.
+
+Law: a probe starts no execution, and then invokes one function. So what is refused is refused to that function alone.
+`PROBES` names the rights that a probe uses; a right in no probe is in none of the roles, or it is one that nobody can
+miss here (`test_iam.UNSEEN`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import quote
+
+from tests.e2e.cloud_executor import AdminApplication
+from tests.e2e.crash_play import Idle
+from tests.support.cloud_agents.plans import ask, finish, plan, say, use
+from tests.support.cloud_agents.tools import noise
+from tests.support.offline_cloud import CloudForTests
+
+from helix.adapters.segments import segment_sort
+from helix.core.sequencer import StreamRecord
+from helix.engine.deliveries import Place, deliver_call, deliver_child, deliver_end, deliver_model
+from helix.engine.delivery import Delivery
+from helix.engine.history import DELETING
+from helix.engine.open_runs import PARTITIONS, open_deletion_put, open_run_key, partition_name
+from helix.engine.writing import session_put
+from helix.gateway.connections import Connections
+from helix.ports.state_store import Delete, Key, Put, Update
+from helix.testing.invariants import read_tree
+
+LARGE = 700_000
+HEAVY = {"heavy": noise(LARGE)}
+"""Of a session: makes its row larger than an item."""
+USER = "prober"
+FAR = 4_102_444_800.0
+Json = dict[str, Any]
+
+
+@dataclass
+class Bench:
+    """Where probes prepare: an engine with the administrator's rights. `profile`: whose functions are probed."""
+
+    cloud: CloudForTests
+    app: AdminApplication
+    number: int = 0
+    profile: str = "default"
+    _lost: list[Key] = field(default_factory=list)
+
+    @staticmethod
+    def of(cloud: CloudForTests) -> Bench:
+        app = AdminApplication(cloud)
+        app.settings = replace(app.settings, model="import:tests.support.cloud_agents:model")
+        app.engine.launcher = Idle()
+        return Bench(cloud, app)
+
+    @property
+    def engine(self) -> Any:
+        return self.app.engine
+
+    def fresh(self) -> str:
+        self.number += 1
+        return f"{USER}:probe_{self.number}"
+
+    def delivery(self) -> Delivery:
+        return Delivery(self.app.ids.new("d"), self.app.clock.now() + 60)
+
+    async def claimed(self, *steps: Json, agent: str = "", state: Json | None = None, **options: Any) -> Place:
+        """A run that nobody executes yet."""
+        session = self.fresh()
+        who = agent or ("roomy" if self.profile == "roomy" else "talker")
+        message = {"message": plan(*steps), "state": state or {}}
+        handle = await self.app.executor.execute(
+            self.app.agents.named(who), message, session_id=session, user_id=USER, **options
+        )
+        return Place(session, handle.run_id, 1, 1)
+
+    async def staged(self, *steps: Json, **options: Any) -> tuple[Place, list[str]]:
+        """Its first step has been bought: the place of that step, and its calls."""
+        place = await self.claimed(*steps, **options)
+        move = await deliver_model(self.engine, place, self.delivery())
+        return place, [call_id for call_id, _ in move.calls]
+
+    async def done(self, *steps: Json, **options: Any) -> Place:
+        """The first step's calls are done too: the place of the next one."""
+        place, calls = await self.staged(*steps, **options)
+        for call_id in calls:
+            await deliver_call(self.engine, place, call_id, self.delivery())
+        return replace(place, step=2)
+
+    async def ended(self, *steps: Json, **options: Any) -> Place:
+        """A run that has ended, and whose effects are open."""
+        place = await self.claimed(*(steps or (say("Done."),)), **options)
+        return await self.to_the_end(place)
+
+    async def child(self, *steps: Json, beside: Any = (), **options: Any) -> tuple[Place, Place, str]:
+        """A parent with a sub-agent that was started: both places, and the call that waits."""
+        asked = use(ask("helper", plan(*steps)), *beside)
+        above, calls = await self.staged(asked, finish(summary="all"), agent="boss", **options)
+        await deliver_child(self.engine, above, calls[0], f"token of {above.session_id}", self.delivery())
+        child = (await read_tree(self.app.store, above.session_id))[1]
+        assert child.session is not None
+        return above, Place(child.session_id, child.session.run_id, 1, 1), calls[0]
+
+    async def calls(self, above: Place, below: Place) -> list[str]:
+        """What the sub-agent asks for, once it and its parent are paused."""
+        move = await deliver_model(self.engine, below, self.delivery())
+        asked = [call_id for call_id, _ in move.calls]
+        for call_id in asked:
+            await deliver_call(self.engine, below, call_id, self.delivery())
+        await self.bought(replace(below, step=2))
+        await self.finished(below)
+        session = await self.engine.history.existing(above.session_id)
+        rows = await self.engine.history.open_rows(session)
+        for request in rows.answer.tool_calls[1:]:
+            await deliver_call(self.engine, above, request.id, self.delivery())
+        await self.bought(replace(above, step=2))
+        return asked
+
+    async def to_the_end(self, place: Place) -> Place:
+        while (move := await deliver_model(self.engine, place, self.delivery())).kind == "on":
+            for call_id, _ in move.calls:
+                await deliver_call(self.engine, replace(place, step=move.step - 1), call_id, self.delivery())
+            place = replace(place, step=move.step)
+        return place
+
+    async def lost(self, stream_id: str) -> None:
+        """The stream's last row points to an object that is not there, until `clean`: the projector minds it too."""
+        key = Key("streams", stream_id, segment_sort(10**9))
+        await self.app.store.transact("lose", [Put(key, {"messages": [], "lost": noise(LARGE)})])
+        bucket, s3 = self.app.settings.bucket, self.cloud.aws("s3")
+        found = s3.list_objects_v2(Bucket=bucket, Prefix=f"overflow/{quote(stream_id, safe='')}/streams/")["Contents"]
+        s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": one["Key"]} for one in found]})
+        self._lost.append(key)
+
+    async def clean(self) -> None:
+        """Leave nothing for the projector to stumble over, nor for a later sweep to do."""
+        while self._lost:
+            await self.app.store.transact("clean", [Delete(self._lost.pop())])
+        for number in range(PARTITIONS):
+            for row in await self.app.store.query("control", partition_name(number)):
+                if str(row.value["session_id"]).startswith(f"{USER}:"):
+                    await self.app.store.transact("clean", [Delete(row.key)])
+
+    async def stream_of(self, place: Place) -> str:
+        stream_id: str = (await self.engine.history.existing(place.session_id)).stream_id
+        return stream_id
+
+    async def hidden(self, place: Place) -> None:
+        """A deletion has begun, and nobody goes on with it."""
+        session = await self.engine.history.existing(place.session_id)
+        hidden = session.model_copy(update={"status": DELETING, "version": session.version + 1})
+        await self.app.store.transact("begin_delete", [session_put(hidden, None), open_deletion_put(hidden, 0.0)])
+
+    async def finished(self, place: Place) -> None:
+        await deliver_end(self.engine, place.session_id, place.run_id, self.delivery())
+
+    async def bought(self, place: Place) -> None:
+        await deliver_model(self.engine, place, self.delivery())
+
+    async def connected(self, name: str = "") -> str:
+        """A connection that has hung up, though nobody has noticed yet."""
+        self.number += 1
+        name = name or f"probe{self.number}="
+        await Connections(self.app.store, self.app.clock).open(name, USER, FAR)
+        return name
+
+    async def old(self, place: Place) -> None:
+        """The open run's row is older than a sweep's grace."""
+        await self.app.store.transact("age", [Update(open_run_key(place.run_id), set={"started_at": 0.0})])
+
+
+def payload(place: Place, **more: Any) -> Json:
+    told = {"session_id": place.session_id, "run_id": place.run_id, "part": place.part}
+    return {**told, "step": place.step, "events": place.events, **more}
+
+
+def of_call(place: Place, call_id: str, **more: Any) -> Json:
+    return payload(place, call={"step": 1, "id": call_id}, **more)
+
+
+Prepare = Callable[[Bench], Awaitable[Json]]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """`prepare` returns the event that the function is then invoked with. `rights` are (what, action)."""
+
+    verb: str
+    prepare: Prepare
+    rights: tuple[tuple[str, str], ...]
+
+
+PROBES: dict[str, Probe] = {}
+SERVICES = {
+    "sessions": "dynamodb",
+    "streams": "dynamodb",
+    "control": "dynamodb",
+    "objects": "s3",
+    "bucket": "s3",
+    "failed": "s3",
+    "chunks": "kinesis",
+    "machines": "states",
+    "executions": "states",
+    "tokens": "states",
+    "connections": "execute-api",
+}
+"""What rights are on, and whose actions they are."""
+
+
+def probe(verb: str, **rights: str) -> Callable[[Prepare], Prepare]:
+    """`rights`: what -> actions, with spaces between. A right that several probes use is named by one of them."""
+    named = tuple(
+        (what, f"{SERVICES[what]}:{action}") for what, actions in rights.items() for action in actions.split()
+    )
+
+    def add(function: Prepare) -> Prepare:
+        PROBES[function.__name__] = Probe(verb, function, named)
+        return function
+
+    return add
+
+
+def replace_text(record: StreamRecord, text: str) -> StreamRecord:
+    chunk = {"type": "error", "error": text, "code": "x"}
+    return record.model_copy(update={"chunks": [chunk]})
+
+
+def started(stream_id: str, text: str = "") -> StreamRecord:
+    record = StreamRecord(session_id=stream_id, run_id="run_x", turn=1, agent_type="talker", kind="run", mark="started")
+    return replace_text(record, text) if text else record
+
+
+def event_of(connection_id: str, body: Json | None = None, **more: Any) -> Json:
+    context = {"connectionId": connection_id, "authorizer": {"principal": USER, "expires_at": str(FAR)}}
+    return {"requestContext": context, "headers": {}, "body": json.dumps(body) if body else None, **more}

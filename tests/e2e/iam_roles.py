@@ -1,0 +1,109 @@
+"""The roles of the deployed functions: what each may do, and how it is to have one right less for a while."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.offline_cloud import CloudForTests
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Right:
+    """`function` without its prefix; `what` by its short name."""
+
+    function: str
+    what: str
+    action: str
+
+    def __str__(self) -> str:
+        return f"{self.function}: {self.action} on {self.what}"
+
+
+NAMES = {
+    r"table/helix-test-(\w+)$": r"\1",
+    r":::[\w-]*bucket[\w-]*/overflow/\*$": "objects",
+    r":::[\w-]*bucket[\w-]*/failed/\*$": "failed",
+    r":::[\w-]*bucket[\w-]*/aws/lambda/\*$": "given up",
+    r":::[\w-]*bucket[\w-]*$": "bucket",
+    r":stream/helix-test-chunks$": "chunks",
+    r":stateMachine:helix-test-\w+$": "machines",
+    r":execution:helix-test-\w+:\*$": "executions",
+    r":execute-api:.*/test/POST/@connections/\*$": "connections",
+    r":log-group:/aws/lambda/[\w-]+:\*$": "log",
+    r":key/[\w-]+$": "key",
+    r":helix-test-undelivered$": "undelivered",
+    r"^\*$": "tokens",
+}
+
+
+def name_of(arn: str) -> str:
+    for pattern, name in NAMES.items():
+        if (found := re.search(pattern, arn)) is not None:
+            return found.expand(name)
+    raise AssertionError(f"a right on something new: {arn}")
+
+
+def listed(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+class Roles:
+    """The roles of all functions, as they were deployed."""
+
+    def __init__(self, cloud: CloudForTests) -> None:
+        self._iam, functions = cloud.aws("iam"), cloud.aws("lambda")
+        self._prefix = cloud.cloud.function("")
+        self.functions = [name.removeprefix(self._prefix) for name in cloud.cloud.functions()]
+        self._roles = {
+            name: functions.get_function_configuration(FunctionName=f"{self._prefix}{name}")["Role"].rsplit("/", 1)[1]
+            for name in self.functions
+        }
+
+    def policies(self, function: str) -> Iterator[tuple[str, Json]]:
+        role = self._roles[function]
+        assert not self._iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]
+        for name in self._iam.list_role_policies(RoleName=role)["PolicyNames"]:
+            document = self._iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
+            yield name, document if isinstance(document, dict) else json.loads(document)
+
+    def rights(self) -> set[Right]:
+        return {
+            Right(function, name_of(arn), action)
+            for function in self.functions
+            for _, document in self.policies(function)
+            for statement in document["Statement"]
+            for arn in listed(statement["Resource"])
+            for action in listed(statement["Action"])
+        }
+
+    @contextmanager
+    def without(self, right: Right) -> Iterator[None]:
+        """The role has all of its rights but this one."""
+        role, before = self._roles[right.function], list(self.policies(right.function))
+        for name, document in before:
+            left = [rest for statement in document["Statement"] for rest in _without(statement, right)]
+            self._put(role, name, {**document, "Statement": left})
+        try:
+            yield
+        finally:
+            for name, document in before:
+                self._put(role, name, document)
+
+    def _put(self, role: str, name: str, document: Json) -> None:
+        self._iam.put_role_policy(RoleName=role, PolicyName=name, PolicyDocument=json.dumps(document))
+
+
+def _without(statement: Json, right: Right) -> Iterator[Json]:
+    actions, arns = listed(statement["Action"]), listed(statement["Resource"])
+    touched = [arn for arn in arns if right.action in actions and name_of(arn) == right.what]
+    if others := [arn for arn in arns if arn not in touched]:
+        yield {**statement, "Resource": others}
+    if touched and (rest := [action for action in actions if action != right.action]):
+        yield {**statement, "Resource": touched, "Action": rest}

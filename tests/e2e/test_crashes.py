@@ -1,0 +1,113 @@
+"""Workers of deployed functions are killed at every point of the engine's crash tests, and the session does not show it.
+
+A scene is played once to learn its points, and then once for each: a worker is killed there, for real. What is left must
+be what the first play left, no finished tool and no paid answer may have been asked for again, and the stream is sound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any
+
+import pytest
+from tests.e2e.cloud_executor import configure
+from tests.e2e.crash_play import USER, Play, events_lost, play_of
+from tests.e2e.crash_scenes import SCENES
+from tests.e2e.parity_story import differences
+from tests.support.cloud_agents.crashes import HASTE
+from tests.support.offline_cloud import CloudForTests
+
+from helix.gateway.principals import Principal, prefix_of
+from helix.testing.invariants import check_session
+
+HASTY_S = 8
+"""Timeout of functions: what a dead delivery is waited for."""
+ROLL_OVER = "HELIX_ROLL_OVER_EVENTS"
+PREFIX = prefix_of(str(Principal(USER)))
+"""How the ids of sessions begin that the user may choose."""
+CASES = [(name, verb) for name, scene in SCENES.items() for verb in scene.verbs]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def hasty(cloud: CloudForTests) -> Iterator[CloudForTests]:
+    """Deliveries that die soon, executions that roll over soon, and a projector that can be killed."""
+    configure(cloud, "call_model", Timeout=HASTY_S, variables={HASTE: "1", ROLL_OVER: "50"})
+    configure(cloud, "call_tool", Timeout=HASTY_S)
+    configure(cloud, "project_stream", Handler="cloud_agents.projector.handler")
+    yield cloud
+    configure(cloud, "call_model", Timeout=900, variables={HASTE: "15", ROLL_OVER: "20000"})
+    configure(cloud, "call_tool", Timeout=900)
+    configure(cloud, "project_stream", Handler="handler.handler")
+
+
+class Learned:
+    """What a scene leaves without a crash, and its points."""
+
+    def __init__(self, transcript: dict[str, Any], points: list[str]) -> None:
+        self.transcript, self.points = transcript, points
+
+
+@pytest.fixture(scope="module")
+def learned() -> dict[str, Learned]:
+    return {}
+
+
+async def learn(cloud: CloudForTests, known: dict[str, Learned], name: str) -> Learned:
+    if name not in known:
+        async with _play(cloud, name, "learned", "") as play:
+            known[name] = Learned(await play.transcript(), play.points())
+    return known[name]
+
+
+@pytest.mark.parametrize(("name", "verb"), CASES)
+async def test_a_worker_killed_at_any_point(
+    name: str, verb: str, hasty: CloudForTests, learned: dict[str, Learned]
+) -> None:
+    with nullcontext() if SCENES[name].told else events_lost(hasty):
+        await _everywhere(name, verb, hasty, learned)
+
+
+async def _everywhere(name: str, verb: str, hasty: CloudForTests, learned: dict[str, Learned]) -> None:
+    calm = await learn(hasty, learned, name)
+    points = SCENES[name].points(verb, calm.points)
+    assert points, f"the scene {name!r} never comes by {verb!r}: {calm.points}"
+    turns = asyncio.Semaphore(SCENES[name].at_once)
+
+    async def crash(number: int, point: str) -> list[str]:
+        async with turns:
+            try:
+                return await _crash(hasty, calm, name, f"{verb}_{number}", point)
+            except Exception as error:
+                return [f"{point}: {type(error).__name__}: {error}"]
+
+    told = await asyncio.gather(*(crash(number, point) for number, point in enumerate(points)))
+    wrong = [line for lines in told for line in lines]
+    assert not wrong, "\n".join([f"{len(wrong)} of {len(points)} crashes show", *wrong[:40]])
+    print(f"\n{name}: {verb} was killed at {len(points)} points: {points}")
+
+
+async def _crash(cloud: CloudForTests, calm: Learned, name: str, session: str, point: str) -> list[str]:
+    async with _play(cloud, name, session, point) as play:
+        if not play.crashed:
+            return [f"{point}: nobody was killed there; the points were {play.points()}"]
+        found = list(differences(calm.transcript, await play.transcript()))
+        found += [f"started again: {what}" for what in play.repeated()]
+        await check_session(play.executor.store, play.executor.streams, play.session, at_rest=True)
+        return [f"{point}: {line}" for line in found]
+
+
+@asynccontextmanager
+async def _play(cloud: CloudForTests, name: str, session: str, point: str) -> AsyncIterator[Play]:
+    """The scene, over."""
+    play = play_of(cloud, f"{PREFIX}{name}_{session}", point)
+    await SCENES[name].act(play)
+
+    async def ended() -> bool:
+        return not await play.executions(running=True)
+
+    await play.until(ended, "end of its executions")
+    yield play

@@ -1,0 +1,97 @@
+"""`helix demo`: the stream as it comes, and the story that AWS tells, held against what its APIs say."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.support.cloud_agents.plans import call, plan, say, use
+from tests.support.offline_cloud import PRIVATE, ROOT, CloudForTests, until
+
+from helix.local.story import INVOCATION, TRANSITION, WRITE_UNIT, Execution, Story, read_story, size_of
+from helix.local.telling import lines_of
+
+PATIENCE_S = 150
+
+
+@pytest.mark.timeout(200)
+def test_the_demo_plays_and_tells(tmp_path: Path) -> None:
+    kept = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)}
+    begun = time.monotonic()
+    with subprocess.Popen(
+        [sys.executable, "-m", "helix.cli", "demo", "--state", str(tmp_path)],
+        cwd=ROOT,
+        env={**kept, "PYTHONUNBUFFERED": "1", "COLUMNS": "120"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        lines = [(time.monotonic() - begun, line.rstrip("\n")) for line in process.stdout]
+        wrong = process.stderr.read()
+        assert process.wait(PATIENCE_S) == 0, wrong
+    text = "\n".join(line for _, line in lines)
+    assert "Traceback" not in wrong
+
+    assert re.search(r"^desk · the demonstration model · ws://127\.0\.0\.1:\d+/", text, re.MULTILINE)
+    assert "OPENAI_API_KEY is not set" in text and "> How do I return something that arrived damaged?" in text
+    moments = {line.strip(): moment for moment, line in lines}
+    first = next(moment for line, moment in moments.items() if line.startswith("→ search_handbook("))
+    last = next(moment for line, moment in moments.items() if line.startswith("completed · 3 steps · 5 model calls"))
+    assert last - first > 0.2, "printed while it came"
+    assert "← colleague completed" in text and "(imaginary)" in text
+
+    told = text.partition("What AWS itself tells about it")[2]
+    desk = "CallModel → Next → CallTool → CallModel → Next → StartRun → CallModel → Next → FinishRun"
+    colleague = "CallModel → Next → CallTool → CallModel → Next → FinishRun"
+    assert f"    {desk}\n" in told and f"    {colleague}\n" in told
+    retries = sum(int(n) for n in re.findall(r"(\d+) retr(?:y|ies) of them", told))
+    assert f"Step Functions ran 2 executions, {15 + retries} transitions:" in told
+    assert re.search(r"sessions dev:demo_\w+: 1 session, 1 run, 7 messages, 4 checkpoints, [\d.]+ KB", told)
+    assert re.search(r"^  Lambda ran \d+ invocations, .*:\n.*\bcall_model 5\b", told, re.MULTILINE)
+    assert re.search(r"^  At list prices .* that is \$0\.00\d+", told, re.MULTILINE)
+
+
+async def test_the_story_is_what_the_services_say(cloud: CloudForTests) -> None:
+    begun = time.time()
+    async with cloud.user("story") as client:
+        asked = use(call("look", topic="a"), call("add", amount=2))
+        handle = await client.run("talker", plan(asked, use(call("look", topic="b")), say("Done.")))
+        assert (await handle.result(60)).status == "completed"
+    until(lambda: cloud.executions(handle.session_id, status="SUCCEEDED"), "end of the execution")
+    story = read_story(cloud.cloud, handle.session_id, begun)
+
+    (execution,) = [e for e in story.executions if e.session_id == handle.session_id]
+    (described,) = cloud.executions(handle.session_id)
+    assert list(execution.states) == cloud.transitions(described["executionArn"])
+    inner = [name for name in execution.states if name in ("Kind", "CallOneTool")]
+    assert sorted(inner) == ["CallOneTool", "CallOneTool", "Kind", "Kind"], "those inside of the Map too"
+    assert execution.status == "SUCCEEDED" and execution.states.count("CallTool") == 1
+
+    (sessions,) = [rows for rows in story.rows if rows.table == "sessions"]
+    items = cloud.rows("sessions", handle.session_id)
+    assert sessions.kinds.total() == len(items) and sessions.size == sum(map(size_of, items))
+    (streams,) = [rows for rows in story.rows if rows.table == "streams"]
+    assert streams.kinds.total() == len(cloud.rows("streams", handle.session_id))
+
+    calls, _, _ = story.invocations["call_model"]
+    assert calls >= 3
+    units = sum(rows.units for rows in story.rows)
+    assert story.dollars["DynamoDB"] == pytest.approx(units * WRITE_UNIT)
+    assert story.dollars["Step Functions"] == pytest.approx(story.transitions * TRANSITION)
+
+
+def test_a_retry_is_a_transition() -> None:
+    story = Story((Execution("s", "m", "SUCCEEDED", 1.0, ("A", "A", "B"), retries=2),), {"v": (1, 1.0, 0.5)}, ())
+    assert story.transitions == 5 and story.dollars["Lambda"] > INVOCATION
+    assert list(lines_of(story))[:3] == [
+        "Step Functions ran 1 execution, 5 transitions:",
+        "  s: succeeded in 1.0 s, 5 transitions, 2 retries of them",
+        "    A ×2 → B",
+    ]

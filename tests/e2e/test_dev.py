@@ -1,0 +1,248 @@
+"""`helix dev`, the command itself: what it prints, what it keeps, what it watches, how it ends, and what it refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import psutil
+import pytest
+from tests.support.cloud_agents.plans import call, plan, say, use
+from tests.support.offline_cloud import PRIVATE, ROOT, until
+
+from helix.client import HelixClient
+from helix.local.process import free_port
+
+PATIENCE_S = 120.0
+NOT_PYTHON = shutil.ignore_patterns("__pycache__")
+MODEL = ["--model", "import:cloud_agents:model", "-c", "agents=cloud_agents,edited"]
+AGENT = """
+from helix import Agent, LLMConfig, default_registry, tool
+
+@tool
+def edition() -> str:
+    "Tell it."
+    return "edition 1"
+
+agent = Agent(name="edited", system_prompt="Tell.", tools=[edition], llm_config=LLMConfig(model="planned"))
+default_registry.register(agent)
+"""
+ASK = plan(use(call("edition")), say("Told."))
+
+pytestmark = pytest.mark.timeout(400)
+
+
+class Dev:
+    """A `helix dev` in a session of its own, as in a terminal of its own."""
+
+    def __init__(self, project: Path, *words: str, path: str | None = None) -> None:
+        kept = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)}
+        own = {"PYTHONUNBUFFERED": "1", **({"PATH": path} if path is not None else {})}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "helix.cli", "dev", *words],
+            cwd=project,
+            env={**kept, **own},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def text(self) -> str:
+        return "".join(self.lines)
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as printed:
+            self.lines.extend(iter(printed.readline, ""))
+
+    def until(self, pattern: str) -> re.Match[str]:
+        """The first place in what it has printed that fits; it fails when the command ends without."""
+
+        def look() -> re.Match[str] | None:
+            found = re.search(pattern, self.text, re.MULTILINE)
+            assert found or self.process.poll() is None, f"it ended without {pattern!r}:\n{self.text}"
+            return found
+
+        found = until(look, f"{pattern!r}", patience_s=PATIENCE_S)
+        assert found is not None
+        return found
+
+    def told(self, name: str) -> str:
+        return self.until(rf"^  {name} +(\S.*)$")[1]
+
+    def client(self) -> HelixClient:
+        return HelixClient(self.told("url"), self.told("key"))
+
+    def tree(self) -> list[psutil.Process]:
+        own = psutil.Process(self.process.pid)
+        return [own, *own.children(recursive=True)]
+
+    def end(self, number: int = signal.SIGINT) -> int:
+        """The exit code; nothing that it started is left."""
+        tree = self.tree()
+        os.killpg(self.process.pid, number)
+        code = self.process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+        _, left = psutil.wait_procs(tree, timeout=20)
+        assert left == [], f"left behind: {left}"
+        return code
+
+    def refusal(self) -> str:
+        """The one line with which it refused."""
+        assert self.process.wait(PATIENCE_S) == 2
+        self._reader.join(PATIENCE_S)
+        (line,) = [line for line in self.lines if "synthesising" not in line]
+        assert line.startswith("helix: ")
+        return line
+
+
+@contextlib.contextmanager
+def dev(project: Path, *words: str, **options: Any) -> Iterator[Dev]:
+    started = Dev(project, *words, **options)
+    try:
+        yield started
+    finally:
+        if started.process.poll() is None:
+            started.end(signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with an agent of its own, to be edited."""
+    root = tmp_path_factory.mktemp("project")
+    for name in ("infra", "functions"):
+        shutil.copytree(ROOT / name, root / name, ignore=NOT_PYTHON)
+    shutil.copy(ROOT / "cdk.json", root / "cdk.json")
+    (root / "layers").mkdir()
+    for name in ("core", "deps"):
+        (root / "layers" / name).symlink_to(ROOT / "layers" / name)
+    agents = root / "layers" / "agents" / "python"
+    shutil.copytree(ROOT / "tests/support/cloud_agents", agents / "cloud_agents", ignore=NOT_PYTHON)
+    (agents / "edited.py").write_text(AGENT)
+    return root
+
+
+async def ask(client: HelixClient, session_id: str | None = None) -> str:
+    """The session's id, after a run that has told the edition."""
+    handle = await client.run("edited", ASK, session_id=session_id)
+    assert (await handle.result(90)).status == "completed"
+    return handle.session_id
+
+
+async def editions(client: HelixClient, session_id: str) -> list[str]:
+    messages = (await client.get_messages(session_id))["messages"]
+    return [message["content"] for message in messages if message["role"] == "tool"]
+
+
+async def test_start_talk_edit_end_and_start_again(project: Path, tmp_path: Path) -> None:
+    file, words = project / "layers/agents/python/edited.py", ["--port", "0", "--state", str(tmp_path), *MODEL]
+    with dev(project, *words) as first:
+        first.told("state")
+        listening = {
+            connection.laddr.ip
+            for process in first.tree()
+            for connection in process.net_connections()
+            if connection.status == psutil.CONN_LISTEN
+        }
+        assert listening == {"127.0.0.1"}
+        for name in ("api-key", "env"):
+            assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
+        assert f"export HELIX_URL={first.told('url')}\n" in (tmp_path / "env").read_text()
+
+        with dev(project, *words) as second:
+            assert "is in use: process" in second.refusal()
+
+        async with first.client() as client:
+            session = await ask(client)
+            first.until(r"^\d\d:\d\d:\d\d\.\d{3} INFO    ws_message     run: ok$")
+            first.until(rf"INFO    call_tool      step 1 in [\d,]+ ms session={session}$")
+            watch = boto3.client(
+                "cloudwatch",
+                endpoint_url=re.sub(r"^ws:(//[^/]+).*", r"http:\1", first.told("url")),
+                region_name="us-east-1",
+                aws_access_key_id="test",
+                aws_secret_access_key="test",
+            )
+            until(lambda: watch.list_metrics(Namespace="Helix", MetricName="Duration")["Metrics"], "metric")
+
+            file.write_text(AGENT + "\nif:")
+            first.until(r"NOT reloaded, the code before goes on: layers/agents/python/edited\.py:\d+: SyntaxError")
+            file.write_text(AGENT.replace("edition 1", "edition 2"))
+            first.until(r"^helix: reloaded layers/agents/python/edited\.py$")
+            await ask(client, session)
+            with (project / "functions/call_tool/handler.py").open("a") as handler:
+                handler.write('\nprint("from the edited function")\n')
+            first.until(r"^helix: reloaded functions/call_tool/handler\.py$")
+            await ask(client, session)
+            first.until(r"INFO    call_tool      from the edited function$")
+            assert await editions(client, session) == ["edition 1", "edition 2", "edition 2"]
+        assert first.end() == 0
+        assert "Traceback" not in first.text and first.lines[-1] == "helix: ending; sessions are kept\n"
+
+    with dev(project, *words) as again:
+        assert again.told("key") == first.told("key")
+        async with again.client() as client:
+            assert len(await editions(client, session)) == 3
+            await ask(client, session)
+        again.end(signal.SIGKILL)  # the emulator is left alone, and saves what it has
+
+    with dev(project, *words, "--no-watch", "--logs", "json") as last:
+        async with last.client() as client:
+            assert len(await editions(client, session)) == 4
+        last.until(r'^\{"time": [\d.]+, "function": "helix-dev-ws_message"')
+        assert last.end(signal.SIGTERM) == 0
+
+
+def test_it_can_be_ended_at_any_moment(project: Path, tmp_path: Path) -> None:
+    with dev(project, "--port", "0", "--state", str(tmp_path), *MODEL) as started:
+        started.until("synthesising")
+        assert started.end() == 0
+        assert started.lines[-1] == "helix: stopped before it was up\n" and "Traceback" not in started.text
+    with dev(project, "--port", "0", "--state", str(tmp_path), *MODEL) as started:
+        started.told("state")  # its functions are still being started
+        assert started.end() == 0
+        assert started.lines[-1] == "helix: ending; sessions are kept\n" and "Traceback" not in started.text
+
+
+def test_what_stands_in_the_way_is_said_in_one_line(project: Path, tmp_path: Path) -> None:
+    state = ["--state", str(tmp_path / "state"), *MODEL]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        with dev(project, "--port", port, *state) as refused:
+            assert f"port {port} is taken" in refused.refusal()
+
+    only_python = tmp_path / "bin"
+    only_python.mkdir()
+    with dev(project, "--port", str(free_port()), *state, path=str(only_python)) as refused:
+        assert "Node is missing" in refused.refusal()
+
+    broken = project / "layers/agents/python/broken.py"
+    broken.write_text("\nraise ValueError('not today')\n")
+    with dev(project, *state, "-c", "agents=broken") as refused:
+        assert "layers/agents/python/broken.py:2: ValueError: not today" in refused.refusal()
+    broken.unlink()
+
+    with dev(tmp_path, *state) as refused:
+        assert "there is no Helix project" in refused.refusal()
+    with dev(project, *state, "-c", "stage=NO") as refused:
+        assert "context key 'stage' is 'NO'" in refused.refusal()

@@ -1,0 +1,193 @@
+"""What the platform loses, the next sweep finds: a start, an event, a machine's end, the rest of a deletion.
+
+Law: `play.minute()` is called once. Where a sweep is what helps, one is enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from tests.e2e.crash_play import USER, Play, events_lost, grow_old, play_of
+from tests.e2e.iam_bench import FAR, event_of
+from tests.e2e.iam_roles import Right, Roles
+from tests.support.cloud_agents.plans import ask, call, finish, plan, say, use
+from tests.support.offline_cloud import CloudForTests
+
+from helix.core.errors import HelixError
+from helix.gateway.connections import Connections
+from helix.gateway.principals import Principal, prefix_of
+
+PREFIX = prefix_of(str(Principal(USER)))
+
+
+@pytest.fixture
+def play(cloud: CloudForTests, request: pytest.FixtureRequest) -> Play:
+    return play_of(cloud, PREFIX + re.sub(r"\W", "_", request.node.name))
+
+
+async def stop(play: Play, session: str = "") -> None:
+    """The platform ends the execution of this session."""
+    found = [e for e in await play.executions(running=True) if f'"{session or play.session}"' in e["input"]]
+    (execution,) = found
+    await asyncio.to_thread(play.cloud.stop, execution["executionArn"])
+
+
+async def child_of(play: Play) -> str:
+    (child,) = await play.executor.sessions.list_sub_sessions(play.session)
+    return child.session_id
+
+
+@asynccontextmanager
+async def waiting(play: Play, agent: str, *steps: dict[str, Any]) -> AsyncIterator[Any]:
+    """A run that is at its gate; the gate is opened at the end."""
+    who = play.executor.agents.named(agent)
+    handle = await play.executor.execute(who, plan(*steps), session_id=play.session)
+    await play.reached("gate")
+    yield handle
+
+
+async def test_a_start_that_was_refused(play: Play, cloud: CloudForTests) -> None:
+    """The claim stands, and its client was told that something went wrong."""
+    async with play.client() as client:
+        with Roles(cloud).without(Right("ws_message", "machines", "states:StartExecution")):
+            with pytest.raises(HelixError):
+                await client.run("talker", plan(say("After all.")), session_id=play.session)
+        assert await play.status("running") and not await play.executions()
+        await play.minute()
+        await play.status("completed")
+    await play.quiet()
+
+
+async def test_a_machine_that_was_stopped(play: Play) -> None:
+    """Its event comes: no sweep is needed."""
+    gate = use(call("wait", gate=play.file("gate")))
+    async with waiting(play, "talker", use(call("look", topic="x")), gate, say("Never said.")):
+        await stop(play)
+        await play.status("failed")
+        play.open("gate")
+    await play.quiet()
+    talker = play.executor.agents.named("talker")
+    again = await play.executor.retry(talker, play.session)
+    assert (await again.result(timeout_s=60)).text == "Never said.", "what was failed can be tried again"
+    await play.quiet()
+    assert not play.repeated()
+
+
+async def test_a_machine_that_was_stopped_and_nobody_was_told(play: Play, cloud: CloudForTests) -> None:
+    gate = use(call("wait", gate=play.file("gate")))
+    with events_lost(cloud):
+        async with waiting(play, "talker", gate, say("Never said.")) as handle:
+            await stop(play)
+            play.open("gate")
+            await play.until(running(play, 0), "its execution has ended")
+            assert await play.status("running")
+            await play.minute()
+            await play.status("failed")
+        result = await handle.result(timeout_s=60)
+    assert result.error_code == "runtime_crash"
+    await play.quiet()
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_sub_agent_whose_machine_was_stopped(told: bool, play: Play, cloud: CloudForTests) -> None:
+    """Its parent is woken with a failed result, and goes on."""
+    child = plan(use(call("wait", gate=play.file("gate"))), finish(summary="never"))
+    steps = [use(ask("helper", child), call("look", topic="beside")), finish(summary="without it")]
+    with nullcontext() if told else events_lost(cloud):
+        async with waiting(play, "boss", *steps):
+            below = await child_of(play)
+            await stop(play, below)
+            play.open("gate")
+            if not told:
+                await play.until(running(play, 1), "the sub-agent's execution has ended")
+                await play.minute()
+            await play.status("completed")
+    await play.quiet()
+    assert (await play.executor.sessions.get(below)).status == "failed"
+    told = await play.executor.sessions.load_conversation_messages(play.session)
+    assert [m.success for m in told if m.role == "tool" and m.tool_name == "subagent__helper"] == [False]
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_parent_whose_machine_was_stopped(told: bool, play: Play, cloud: CloudForTests) -> None:
+    """Its sub-agent works on; whoever tries again finds it, and never has another."""
+    child = plan(use(call("look", topic="deep")), use(call("wait", gate=play.file("gate"))), finish(summary="deep"))
+    boss = play.executor.agents.named("boss")
+    with nullcontext() if told else events_lost(cloud):
+        async with waiting(play, "boss", use(ask("helper", child)), finish(summary="with it")):
+            below = await child_of(play)
+            await stop(play)
+            if not told:
+                await play.until(running(play, 1), "its execution has ended")
+                assert await play.status("running")
+                await play.minute()
+            await play.status("failed")
+            again = await play.executor.retry(boss, play.session)
+            play.open("gate")
+            assert (await again.result(timeout_s=60)).status == "completed"
+    await play.quiet()
+    assert await child_of(play) == below
+    assert (await play.executor.sessions.get(below)).output == {"summary": "deep", "sources": []}
+    assert not play.repeated()
+
+
+@pytest.mark.parametrize("point", ["begin_delete:after#0", "delete_rows:after#0"])
+async def test_a_deletion_that_was_begun(point: str, cloud: CloudForTests, request: pytest.FixtureRequest) -> None:
+    """Whoever deleted died on the way: the session is gone for everybody, and then its rows and objects are."""
+    play = play_of(cloud, PREFIX + re.sub(r"\W", "_", point), f"ws_message.{point}")
+    steps = [use(call("grow", size=900_000)), use(call("look", topic="x")), say("Done.")]
+    async with play.client() as client:
+        handle = await client.run("talker", plan(*steps), session_id=play.session)
+        assert (await handle.result(60)).status == "completed"
+    await play.quiet()
+    assert objects(cloud, play.session)
+    # Asked for by nobody who would ask again.
+    connections = Connections(play.executor.store, play.executor.engine.clock)
+    await connections.open("deletes=", USER, FAR)
+    request = event_of("deletes=", {"v": 1, "id": "r1", "action": "delete", "session_id": play.session})
+    name, payload = cloud.cloud.function("ws_message"), json.dumps(request)
+    answer = await asyncio.to_thread(cloud.aws("lambda").invoke, FunctionName=name, Qualifier="live", Payload=payload)
+    assert "FunctionError" in answer and play.crashed
+    assert not await play.executor.sessions.exists(play.session)
+    await asyncio.to_thread(grow_old, cloud, {play.session})
+    await asyncio.to_thread(cloud.cloud.tick)
+
+    left: list[Any] = []
+
+    async def nothing_left() -> bool:
+        """But a grave, perhaps, which keeps writers of the past out of the stream, and goes by itself."""
+        rows = [
+            row for table in ("sessions", "streams", "control") for row in await asyncio.to_thread(cloud.rows, table)
+        ]
+        left[:] = [row for row in rows if play.session in str(row) and "buried_at" not in row]
+        return not left and not objects(cloud, play.session)
+
+    try:
+        await play.until(nothing_left, "nothing is left of it")
+    except AssertionError as error:
+        error.add_note(str(left)[:2000])
+        raise
+
+
+# --- inside --------------------------------------------------------------------------------------------------------------
+
+
+def running(play: Play, count: int) -> Callable[[], Awaitable[bool]]:
+    async def look() -> bool:
+        return len(await play.executions(running=True)) == count
+
+    return look
+
+
+def objects(cloud: CloudForTests, session: str) -> int:
+    """How many there are of it in the bucket."""
+    place = f"overflow/{quote(session, safe='')}/"
+    found = cloud.aws("s3").list_objects_v2(Bucket=cloud.cloud.outputs["BucketName"], Prefix=place)
+    return int(found["KeyCount"])

@@ -1,0 +1,111 @@
+"""What a tool step may cost, counted on the wire: the deployed handlers on moto, moved by the deployed state machine.
+
+The bench's own counters say so (`bench/aws_calls.py`, which prints them up to step 1,000): a step that writes once more,
+or more than 3 KB, fails here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+from tests.support.aws_resources import make_tables
+
+from helix.core.registry import default_registry
+from helix.ports.state_store import Key, Put
+from helix.runtime import lambdas
+
+BENCH = Path(__file__).parents[2] / "bench"
+STEPS = range(1, 7)
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    monkeypatch.syspath_prepend(str(BENCH))
+    made = importlib.import_module("aws_calls")
+    for agent in (made.PLAIN, made.INLINE):
+        default_registry.replace(agent)
+    yield made
+    default_registry.clear()
+
+
+def measured(bench: ModuleType, run: Any, name: str) -> list[float]:
+    return [bench.MEASURES[name](run, step) for step in STEPS]
+
+
+def test_a_tool_step_keeps_to_its_limits(bench: ModuleType) -> None:
+    run = bench.Run(bench.PLAIN, STEPS[-1] + 1)
+    assert max(measured(bench, run, "write calls")) <= 4
+    assert max(measured(bench, run, "transitions")) <= 3
+    assert max(measured(bench, run, "invocations")) <= 2
+    written = measured(bench, run, "KB written")
+    assert all(1 < size <= 3 for size in written), "1 KB of it is the result"
+    assert max(written[1:]) <= 1.05 * min(written[1:]), "the same at every step, but for the first"
+
+
+def test_an_inline_tool_saves_a_transition_and_an_invocation(bench: ModuleType) -> None:
+    run = bench.Run(bench.INLINE, STEPS[-1] + 1)
+    assert max(measured(bench, run, "write calls")) <= 4
+    assert max(measured(bench, run, "transitions")) <= 2
+    assert max(measured(bench, run, "invocations")) <= 1
+    assert max(measured(bench, run, "KB written")) <= 3
+
+
+def test_a_resumed_session_is_there_after_three_reads(bench: ModuleType) -> None:
+    _, reads = bench.resumed(8)
+    assert 1 <= len(reads) <= 3
+
+
+def test_one_more_write_of_a_step_is_seen(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(arguments: Any, context: Any) -> str:
+        row = Put(Key("control", "more", f"{arguments.n}"), {"text": bench.text(3000)})
+        await lambdas.application().store.transact("more", [row])
+        return bench.text(bench.RESULT_BYTES, arguments.n)
+
+    monkeypatch.setattr(bench, "work", work)
+    who = bench.agent("plain")
+    default_registry.replace(who)
+    run = bench.Run(who, 3)
+    assert bench.MEASURES["write calls"](run, 2) == 5
+    assert sum(call.written("control") for call in run.calls(2, bench.ENGINE)) > 2000
+
+
+def test_sizes_and_units_are_dynamodbs(bench: ModuleType) -> None:
+    """https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html"""
+    wire = importlib.import_module("aws.wire")
+    with mock_aws():
+        session = boto3.Session("test", "test", region_name="us-east-1")
+        client = session.client("dynamodb")
+        make_tables(client)
+        counter = wire.Wire(lambda table, key: client.get_item(TableName=table, Key=key)["Item"])
+        listened = boto3.Session("test", "test", region_name="us-east-1")
+        counter.listen(listened._session)
+        counted = listened.client("dynamodb")
+        item = {
+            "pk": {"S": "p"},
+            "sk": {"S": "s"},
+            "n": {"N": "-12.50"},
+            "text": {"S": "é" * 600},
+            "no": {"NULL": True},
+        }
+        size = len("pk") + 1 + len("sk") + 1 + len("n") + 3 + len("text") + 1200 + len("no") + 1
+        put = {"TableName": "test-sessions", "Item": item}
+        counted.put_item(**put)
+        counted.put_item(**put, ConditionExpression="attribute_exists(pk)")
+        counted.transact_write_items(TransactItems=[{"Put": put}])
+        key = {"pk": item["pk"], "sk": item["sk"]}
+        check = {"TableName": "test-sessions", "Key": key, "ConditionExpression": "attribute_exists(pk)"}
+        counted.transact_write_items(TransactItems=[{"ConditionCheck": check}])
+        counted.get_item(TableName="test-sessions", Key=key)
+        for made in (client, counted):
+            made.close()
+    assert [call.written("sessions") for call in counter.calls] == [size, size, size, 0, 0]
+    assert [call.write_units for call in counter.calls] == [2, 2, 4, 4, 0]
+    assert [(call.reads, call.read_units, call.read_bytes) for call in counter.calls][-1] == (True, 1, size)

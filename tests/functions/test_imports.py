@@ -1,0 +1,88 @@
+"""What a function imports before its first invocation: nothing that it has no use for. `bench/cold_start.py` has times.
+
+A fresh interpreter imports the handler as Lambda does, with HELIX_STAGE set; the list of loaded modules is the state.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FUNCTIONS = sorted(path.parent.name for path in ROOT.glob("functions/*/handler.py"))
+SOCKETS = ("ws_authorize", "ws_connect", "ws_disconnect")
+LAYERS = os.pathsep.join(str(ROOT / "layers" / layer / "python") for layer in ("core", "agents"))
+
+ELSEWHERE = (
+    # Models, their tokens and their clients: `call_model` imports them at the first call of a real model.
+    *("litellm", "openai", "tiktoken", "tokenizers", "httpx", "aiohttp", "mcp", "numpy"),
+    # What other processes than functions are made of.
+    *("boto3", "sqlite3", "redis", "websockets", "typer", "rich", "starlette", "uvicorn", "watchfiles", "psutil"),
+    *("aws_cdk", "ministack", "moto", "pytest", "hypothesis"),
+    # Needed where a token comes, or a state's patch: not by every process.
+    *("jwt", "cryptography", "jsonpatch"),
+    *(
+        "helix.adapters.models.litellm",
+        "helix.adapters.sqlite",
+        "helix.client",
+        "helix.cli",
+        "helix.local",
+        "helix.testing",
+    ),
+)
+RUNS = ("helix.engine.engine", "helix.core.agents", "helix.core.tools", "helix.core.steps", "helix.runtime.executor")
+"""Agents and their runs."""
+ROWS = ("helix.core.rows", "helix.core.chunks", "helix.core.protocol", "helix.adapters.segments")
+"""Models of stored rows, chunks and requests, each of which takes time to build."""
+NOT_IN = dict.fromkeys(FUNCTIONS, ELSEWHERE)
+NOT_IN["project_stream"] += (*RUNS, "helix.core.rows", "helix.core.protocol")
+for verb in SOCKETS:
+    NOT_IN[verb] += (*RUNS, *ROWS)
+
+
+def handler(verb: str) -> str:
+    return f"sys.path.insert(0, {str(ROOT / 'functions' / verb)!r}); import handler"
+
+
+def fresh(code: str) -> Any:
+    """What `found` is in a fresh interpreter, as it starts in Lambda, after this code."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": LAYERS,
+        "AWS_DEFAULT_REGION": "eu-central-1",
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "HELIX_STAGE": "test",
+        "HELIX_MODEL": "gpt-4o-mini",
+    }
+    code = f"import json, sys; {code}; print(json.dumps(found))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("verb", FUNCTIONS)
+def test_a_function_imports_what_it_needs_and_no_more(verb: str) -> None:
+    found = set(fresh(f"{handler(verb)}; found = sorted(sys.modules)"))
+    assert {"handler", "helix.runtime.cloud", "botocore.session"} <= found
+    assert found.isdisjoint(NOT_IN[verb]), sorted(found & set(NOT_IN[verb]))
+
+
+def test_the_engine_and_the_agents_need_no_model_and_no_caller() -> None:
+    """What the first invocation adds: agents, clients, engine. A real model is named, and not imported yet."""
+    code = "from helix.runtime.cloud import application; app = application(); app.engine, app.agents"
+    found = set(fresh(f"{code}; found = sorted(sys.modules)"))
+    assert {"helix.engine.engine", "agents"} <= found
+    assert found.isdisjoint((*ELSEWHERE, "helix.runtime.executor", "helix.engine.sessions", "helix.gateway"))
+
+
+def test_the_collector_works_again_and_passes_over_what_stays() -> None:
+    code = f"{handler('ws_connect')}; import gc, os; found = [gc.isenabled(), gc.get_freeze_count() > 10_000]"
+    assert fresh(code) == [True, True]
+    assert fresh(f"{handler('ws_connect')}; import os; found = os.environ['PYDANTIC_DISABLE_PLUGINS']") == "__all__"

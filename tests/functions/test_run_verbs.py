@@ -1,0 +1,298 @@
+"""The functions that execute runs, given what the state machine, EventBridge and the schedule send them (`events/`).
+
+Deliveries repeat: whatever comes a second time answers as it did, and does nothing twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import boto3
+import pytest
+from pydantic import BaseModel
+from tests.functions.conftest import MACHINE, Functions
+from tests.support_run import a_tool, agent, call, calls
+
+from helix import create_sub_agent_tool
+from helix.core.agents import AnyAgent
+from helix.core.errors import InvalidInputError, WorkInProgressError
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+Json = dict[str, Any]
+Claim = Callable[..., Functions]
+
+
+class Answer(BaseModel):
+    text: str
+
+
+@pytest.fixture
+def looked() -> list[str]:
+    """Calls of the tools that look, in their order."""
+    return []
+
+
+@pytest.fixture
+def helper(looked: list[str]) -> AnyAgent:
+    def look(arguments: Any, context: Any) -> str:
+        looked.append(context.tool_call_id)
+        return "seen"
+
+    def fail(arguments: Any, context: Any) -> str:
+        raise KeyError("secret content")
+
+    finder = agent("finder", output_schema=Answer)
+    tools = [a_tool("look", look), a_tool("peek", look, inline=True), a_tool("fail", fail)]
+    return agent("helper", tools=[*tools, create_sub_agent_tool(finder, timeout_s=60)])
+
+
+@pytest.fixture
+def claim(functions: Functions, helper: AnyAgent) -> Claim:
+    """Claims the run that a sample speaks of, with a model that says this."""
+
+    def claimed(*script: Any, of: str = "call_model") -> Functions:
+        functions.play(list(script), helper)
+        functions.claim(helper, functions.sample(of))
+        return functions
+
+    return claimed
+
+
+def ids(event: Json) -> Json:
+    about = json.loads(event["detail"]["input"]) if "detail" in event else event
+    return {"session_id": about["session_id"], "run_id": about["run_id"]}
+
+
+def steps(functions: Functions, event: Json) -> Json:
+    """Deliver `call_model` and `call_tool` until another verb is due: its event."""
+    told = functions.invoke("call_model", event)
+    while told["next"] in ("call_tool", "call_model"):
+        if told["next"] == "call_tool":
+            functions.invoke("call_tool", told)
+        told = functions.invoke("call_model", told)
+    return told
+
+
+def child_of(functions: Functions, parent: Json) -> Json:
+    """The event of `call_model` for the sub-agent that was started."""
+    (run_id,) = set(functions.executions()) - {parent["run_id"]}
+    arn = MACHINE.replace(":stateMachine:", ":execution:") + f":{run_id}"
+    return json.loads(boto3.client("stepfunctions").describe_execution(executionArn=arn)["input"])
+
+
+# --- call_model, call_tool, start_run, finish_run: a whole run --------------------------------------------------------
+
+
+def test_what_each_function_answers_is_the_next_ones_event(claim: Claim, looked: list[str]) -> None:
+    """The samples are one run: a tool, a sub-agent, an answer."""
+    functions = claim(
+        calls(call("look")), calls(call("subagent__finder", message="find")), {"output": {"text": "x"}}, "Done."
+    )
+    event = functions.sample("call_model")
+    told = functions.invoke("call_model", event)
+    assert told == functions.sample("call_tool")
+    assert functions.invoke("call_tool", told) == {"told": "done"}
+    told = functions.invoke("call_model", told)
+    sent = functions.sample("start_run")
+    assert told["next"] == "start_run" and told["call"] == sent["call"]
+    assert functions.invoke("start_run", sent) == {"told": "waits"}
+    child = steps(functions, child_of(functions, event))
+    assert child["next"] == "finish" and functions.invoke("finish_run", child) == ids(child)
+    assert functions.woken == [sent["token"]]
+    told = functions.invoke("call_model", told)
+    assert told == functions.sample("finish_run")
+    assert functions.session(told["session_id"]).status == "completed" and functions.run(**ids(told)).effects == "open"
+    assert functions.invoke("finish_run", told) == ids(told)
+    assert functions.run(**ids(told)).effects == "done" and looked == ["call_0"]
+
+
+def test_a_delivery_that_comes_again_buys_and_does_nothing_more(claim: Claim, looked: list[str]) -> None:
+    functions = claim(calls(call("look")), "Done.")
+    first, again = (functions.invoke("call_model", functions.sample("call_model")) for _ in range(2))
+    assert first == again
+    assert [functions.invoke("call_tool", first) for _ in range(2)] == [{"told": "done"}] * 2
+    last, again = (functions.invoke("call_model", first) for _ in range(2))
+    assert last == again and last["next"] == "finish"
+    assert functions.invoke("call_tool", first) == {"told": "over"}, "late: its step is history"
+    version, before = functions.session(last["session_id"]).version, len(functions.records())
+    assert [functions.invoke("finish_run", last) for _ in range(2)] == [ids(last)] * 2
+    assert functions.session(last["session_id"]).version == version
+    assert looked == ["call_0"] and len(functions.model.requests) == 2
+    assert [record.mark for record in functions.records()[before:]].count("end") == 1
+
+
+def test_several_calls_go_to_a_map_and_inline_ones_nowhere(claim: Claim, looked: list[str]) -> None:
+    functions = claim(calls(call("look"), call("peek"), call("subagent__finder", message="find")))
+    told = functions.invoke("call_model", functions.sample("call_model"))
+    kinds = [(one["id"], one["kind"]) for one in told["calls"]]
+    assert told["next"] == "map" and looked == ["call_1"], "peek ran inside of call_model"
+    assert kinds == [("call_0", "call_tool"), ("call_2", "start_run")]
+
+
+def test_inline_calls_alone_leave_the_next_step_only(claim: Claim, looked: list[str]) -> None:
+    functions = claim(calls(call("peek"), call("peek")), "Done.")
+    told = functions.invoke("call_model", functions.sample("call_model"))
+    assert (told["next"], told["step"], sorted(looked)) == ("call_model", 2, ["call_0", "call_1"])
+    assert functions.invoke("call_model", told)["next"] == "finish"
+
+
+def test_a_long_history_is_rolled_over_to_the_next_part(claim: Claim) -> None:
+    functions = claim(calls(call("look")), "Done.")
+    event = {**functions.sample("call_model"), "events": 50}
+    for _ in range(2):
+        assert functions.invoke("call_model", event) == {**event, "next": "rolled"}
+    part = f"{event['run_id']}__part-2"
+    assert functions.executions() == [event["run_id"], part] and functions.run(**ids(event)).part == 2
+    assert not functions.model.requests, "the next part buys the step"
+    assert steps(functions, {**event, "part": 2, "events": 0})["next"] == "finish"
+
+
+# --- start_run --------------------------------------------------------------------------------------------------------
+
+
+def test_a_child_is_started_once_and_answers_every_token(claim: Claim) -> None:
+    functions = claim(calls(call("subagent__finder", message="find")), {"output": {"text": "found"}}, "Done.")
+    told = functions.invoke("call_model", functions.sample("call_model"))
+    sent = {**functions.sample("start_run"), "call": told["call"]}
+    assert [functions.invoke("start_run", {**sent, "token": token}) for token in "aab"] == [{"told": "waits"}] * 3
+    child = steps(functions, child_of(functions, told))
+    assert functions.woken == []
+    functions.invoke("finish_run", child)
+    assert sorted(functions.woken) == ["a", "b"]
+    assert functions.invoke("start_run", {**sent, "token": "c"}) == {"told": "done"}, "its result is there"
+    assert functions.woken[2:] == ["c"]
+    assert functions.invoke("call_model", told)["next"] == "finish"
+
+
+def test_a_token_of_nobody_is_answered_at_once(functions: Functions) -> None:
+    functions.play([])
+    assert functions.invoke("start_run", functions.sample("start_run")) == {"told": "over"}
+    assert functions.woken == [functions.sample("start_run")["token"]]
+
+
+# --- fail_run, sweep --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["fail_run", "fail_run_status"])
+def test_an_execution_that_ended_fails_its_run_once(claim: Claim, name: str) -> None:
+    functions = claim(of=name)
+    event = functions.sample(name)
+    assert [functions.invoke("fail_run", event) for _ in range(2)] == [ids(event)] * 2
+    session, row = functions.session(ids(event)["session_id"]), functions.run(**ids(event))
+    assert (session.status, row.status, row.effects) == ("failed", "failed", "done")
+    assert session.error is not None and session.error.code == "runtime_crash" and session.error.recoverable
+    assert [record.mark for record in functions.records() if record.mark == "fail"] == ["fail"]
+
+
+def test_the_event_of_a_part_that_rolled_over_starts_the_next_again(claim: Claim) -> None:
+    functions = claim(of="fail_run_status")
+    event = functions.sample("fail_run_status")
+    functions.invoke("call_model", {**ids(event), "step": 1, "events": 50})
+    assert functions.invoke("fail_run", event) == ids(event)
+    run_id = ids(event)["run_id"]
+    assert functions.session(ids(event)["session_id"]).status == "running"
+    assert functions.executions() == [run_id, f"{run_id}__part-2"]
+
+
+@pytest.mark.parametrize("verb", ["call_model", "call_tool", "finish_run", "fail_run"])
+def test_what_is_about_nobody_is_done(functions: Functions, verb: str) -> None:
+    """The session was deleted meanwhile; its execution is told no error."""
+    functions.play([])
+    event = functions.sample(verb)
+    wanted = {"call_model": {**event, "next": "rolled"}, "call_tool": {"told": "over"}}
+    assert functions.invoke(verb, event) == wanted.get(verb, ids(event))
+
+
+def test_a_sweep_finds_what_no_event_told(claim: Claim) -> None:
+    functions = claim()
+    event, about = functions.sample("sweep"), ids(functions.sample("call_model"))
+    assert functions.invoke("sweep", event) == {"young": 1}
+    functions.clock.ahead_s = 60
+    assert functions.invoke("sweep", event) == {"running": 1}
+    arn = MACHINE.replace(":stateMachine:", ":execution:") + f":{about['run_id']}"
+    boto3.client("stepfunctions").stop_execution(executionArn=arn)
+    assert functions.invoke("sweep", event) == {"failed run": 1}
+    assert (functions.session(about["session_id"]).status, functions.run(**about).effects) == ("failed", "done")
+    assert functions.invoke("sweep", event) == {}
+
+
+# --- what is wrong ----------------------------------------------------------------------------------------------------
+
+ABOUT = {"session_id": "s", "run_id": "r"}
+
+
+@pytest.mark.parametrize(
+    ("verb", "event", "field"),
+    [
+        ("call_model", {}, "session_id"),
+        ("call_model", {**ABOUT, "step": "secret content"}, "step"),
+        ("call_model", "secret content", "event"),
+        ("call_tool", ABOUT, "call"),
+        ("call_tool", {**ABOUT, "call": {"id": "call_1"}}, "call.step"),
+        ("start_run", {**ABOUT, "call": {"step": 1, "id": "call_1"}}, "token"),
+        ("finish_run", {"session_id": "s"}, "run_id"),
+        ("fail_run", {"session_id": "s"}, "event"),
+        ("fail_run", {"detail": {"status": "ABORTED", "input": "secret content"}}, "detail.input"),
+        ("sweep", None, "event"),
+    ],
+)
+def test_a_wrong_event_is_refused_by_the_field_that_is_wrong(
+    functions: Functions, verb: str, event: Any, field: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=f"^{verb}: {field}: ") as refused:
+        functions.invoke(verb, event)
+    assert "secret" not in str(refused.value)
+
+
+# --- logs and metrics -------------------------------------------------------------------------------------------------
+
+
+def test_every_invocation_is_measured_under_its_own_name(claim: Claim) -> None:
+    functions = claim(calls(call("look")), "Done.")
+    functions.invoke("finish_run", steps(functions, functions.sample("call_model")))
+    functions.invoke("sweep", functions.sample("sweep"))
+    metrics = functions.metrics()
+    assert [line["service"] for line in metrics] == ["call_model", "call_tool", "call_model", "finish_run", "sweep"]
+    for line in metrics:
+        (directive,) = line["_aws"]["CloudWatchMetrics"]
+        assert directive["Namespace"] == "Helix" and directive["Dimensions"] == [["service"]]
+        assert directive["Metrics"] == [{"Name": "Duration", "Unit": "Milliseconds"}] and line["Duration"][0] > 0
+
+
+def test_lines_name_what_they_are_about_and_say_no_content(claim: Claim) -> None:
+    functions = claim(calls(call("fail")), "Done.")
+    event = {**functions.sample("call_model"), "events": 50}
+    functions.invoke("call_model", event)
+    assert steps(functions, {**event, "part": 2, "events": 0})["next"] == "finish"
+    lines = [line for line in functions.lines() if "_aws" not in line]
+    assert {line["service"] for line in lines} == {"call_model", "call_tool"}
+    assert all(ids(line) == ids(event) and line["request_id"] == f"request-{line['service']}" for line in lines)
+    assert not any("secret content" in line["message"] for line in lines)
+    functions.invoke("sweep", functions.sample("sweep"))
+    (line,) = (line for line in functions.lines() if "_aws" not in line)
+    assert (line["message"], line["service"]) == ("swept: {'young': 1}", "sweep") and "session_id" not in line
+
+
+def test_work_of_another_delivery_is_an_error_that_says_so(functions: Functions, helper: AnyAgent) -> None:
+    """Its name is what the state machine's retries look for. This delivery has no time left to ask its model."""
+    event = functions.sample("call_model")
+    functions.play(["Done."], helper)
+    functions.claim(helper, event)
+    with pytest.raises(WorkInProgressError):
+        functions.invoke("call_model", event, left_s=0)
+    line, metric = functions.lines()
+    assert (line["level"], line["session_id"], line["step"]) == ("WARNING", event["session_id"], 1)
+    assert line["message"].startswith("WorkInProgressError: ")
+    assert (metric["Errors"], metric["error"]) == ([1], "work_in_progress")
+
+
+def test_what_nobody_expected_is_logged_with_its_class(claim: Claim) -> None:
+    functions = claim()
+    functions.app.__dict__["engine"] = None  # whatever it is that is broken
+    with pytest.raises(AttributeError):
+        functions.invoke("call_model", functions.sample("call_model"))
+    line, metric = functions.lines()
+    assert (line["level"], line["message"], line["exception_name"]) == ("ERROR", "AttributeError", "AttributeError")
+    assert (metric["Errors"], "error" in metric) == ([1], False)

@@ -1,0 +1,439 @@
+"""Where MiniStack is set right: each correction of `helix.local.corrections`, shown by what AWS does, and still needed.
+
+A check asserts AWS's behaviour through the APIs. It holds with all corrections; without its own it fails, or else MiniStack
+does it by itself by now, and the correction can go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import json
+import os
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from helix.local import corrections
+from helix.local.process import Emulator
+from helix.local.workers import Pool
+
+pytestmark = pytest.mark.xdist_group("cloud")
+ACCOUNT, REGION = "000000000000", "us-east-1"
+PATIENCE_S = 30.0
+HANDLER = """
+import json, os, time
+
+class WorkInProgressError(Exception):
+    pass
+
+seen = {}
+
+def handler(event, context):
+    do = event.get("do")
+    if "Records" in event:  # of Kinesis: those that say so fail once
+        print("batch", json.dumps([r["kinesis"]["partitionKey"] for r in event["Records"]]), flush=True)
+        failed = [r["kinesis"]["sequenceNumber"] for r in event["Records"] if r["kinesis"]["partitionKey"] == "once"]
+        first = not seen.setdefault("failed", False) and failed
+        seen["failed"] = seen["failed"] or bool(failed)
+        return {"batchItemFailures": [{"itemIdentifier": first[0]}] if first else []}
+    if "requestContext" in event:  # of a WebSocket route
+        kind = event["requestContext"]["eventType"]
+        print("route", kind, event["requestContext"]["connectionId"], flush=True)
+        if kind == "CONNECT":
+            offered = {name.lower(): value for name, value in event["headers"].items()}.get("sec-websocket-protocol")
+            return {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": offered} if offered else {}}
+        if event.get("body") == "fail":
+            raise WorkInProgressError("a secret")
+        return {"statusCode": 200, "body": "nobody asked"}
+    if do == "raise":
+        raise WorkInProgressError("later")
+    if do == "big":
+        return "x" * 300_000
+    if do == "sleep":
+        time.sleep(event["seconds"])
+    if do == "exit":
+        os._exit(3)
+    if do == "environment":
+        return os.environ[event["name"]]
+    return {"pid": os.getpid()}
+"""
+
+
+class Desk:
+    """What a check works with: an emulator, clients of it, and the lines that functions have written."""
+
+    def __init__(self, emulator: Emulator) -> None:
+        self.emulator, self.lines = emulator, list[dict[str, Any]]()
+        self._names = itertools.count(1)
+        self._clients: dict[str, Any] = {}
+        emulator.listen(self.lines.append)
+
+    def client(self, service: str, **more: Any) -> Any:
+        """boto3's, as the administrator unless `more` says otherwise."""
+        if service in self._clients and not more:
+            return self._clients[service]
+        given = {
+            "aws_access_key_id": "test",
+            "aws_secret_access_key": "test",
+            "endpoint_url": self.emulator.url,
+            **more,
+        }
+        config = Config(retries={"total_max_attempts": 1}, read_timeout=60)
+        made = boto3.client(service, region_name=REGION, config=config, **given)
+        return made if more else self._clients.setdefault(service, made)
+
+    def name(self) -> str:
+        return f"check-{next(self._names)}"
+
+    def role(self) -> str:
+        name, trust = self.name(), {"Effect": "Allow", "Principal": {"Service": "*"}, "Action": "sts:AssumeRole"}
+        iam = self.client("iam")
+        document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
+        arn: str = iam.create_role(RoleName=name, AssumeRolePolicyDocument=document)["Role"]["Arn"]
+        allow = {"Effect": "Allow", "Action": "*", "Resource": "*"}
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
+        iam.put_role_policy(RoleName=name, PolicyName="all", PolicyDocument=policy)
+        return arn
+
+    def function(self, timeout: int = 30, **variables: str) -> str:
+        """The name of a new function that runs `HANDLER`."""
+        name, packed = self.name(), io.BytesIO()
+        with zipfile.ZipFile(packed, "w") as package:
+            package.writestr("handler.py", HANDLER)
+        self.client("lambda").create_function(
+            FunctionName=name,
+            Runtime="python3.13",
+            Role=self.role(),
+            Handler="handler.handler",
+            Code={"ZipFile": packed.getvalue()},
+            Timeout=timeout,
+            Environment={"Variables": variables},
+        )
+        return name
+
+    def invoke(self, function: str, **event: Any) -> tuple[Any, str | None]:
+        """(answer, errorType)."""
+        done = self.client("lambda").invoke(FunctionName=function, Payload=json.dumps(event))
+        answer = json.loads(done["Payload"].read())
+        return (None, answer["errorType"]) if "FunctionError" in done else (answer, None)
+
+    def execute(self, states: dict[str, Any], start: str, given: Any = None) -> dict[str, Any]:
+        """The description of an execution of these states, once it has ended."""
+        machine = self.client("stepfunctions").create_state_machine(
+            name=self.name(), roleArn=self.role(), definition=json.dumps({"StartAt": start, "States": states})
+        )
+        client = self.client("stepfunctions")
+        arn = client.start_execution(stateMachineArn=machine["stateMachineArn"], input=json.dumps(given or {}))
+        ended: dict[str, Any] = until(
+            lambda: (d := client.describe_execution(executionArn=arn["executionArn"]))["status"] != "RUNNING" and d
+        )
+        return ended
+
+    def events(self, execution: dict[str, Any]) -> list[dict[str, Any]]:
+        pages = self.client("stepfunctions").get_paginator("get_execution_history")
+        found = pages.paginate(executionArn=execution["executionArn"])
+        return [event for page in found for event in page["events"]]
+
+    def connection_id(self) -> str:
+        """Of the newest connection, from what its $connect has logged."""
+        prefix = "route CONNECT "
+        said = until(lambda: [line["line"] for line in list(self.lines) if line["line"].startswith(prefix)])
+        return str(said[-1]).removeprefix(prefix)
+
+    @contextlib.contextmanager
+    def socket(self, **options: Any) -> Iterator[Any]:
+        """A connection to a WebSocket API whose routes are the function's."""
+        gateway, function = self.client("apigatewayv2"), self.function()
+        api = gateway.create_api(Name=self.name(), ProtocolType="WEBSOCKET", RouteSelectionExpression="$request.body.x")
+        arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{function}"
+        uri = f"arn:aws:apigateway:{REGION}:lambda:path/2015-03-31/functions/{arn}/invocations"
+        integration = gateway.create_integration(
+            ApiId=api["ApiId"], IntegrationType="AWS_PROXY", IntegrationUri=uri, IntegrationMethod="POST"
+        )
+        target = f"integrations/{integration['IntegrationId']}"
+        for key in ("$connect", "$default"):
+            gateway.create_route(ApiId=api["ApiId"], RouteKey=key, Target=target)
+        gateway.create_stage(ApiId=api["ApiId"], StageName="dev", AutoDeploy=True)
+        path = f"/_aws/execute-api/{api['ApiId']}/dev"
+        with connect(f"ws://127.0.0.1:{self.emulator.port}{path}", proxy=None, **options) as socket:
+            socket.path = path
+            yield socket
+
+
+def until(found: Callable[[], Any]) -> Any:
+    ends = time.monotonic() + PATIENCE_S
+    while not (value := found()):
+        assert time.monotonic() < ends, "it does not happen"
+        time.sleep(0.02)
+    return value
+
+
+def task(function: str, **more: Any) -> dict[str, Any]:
+    given = {"FunctionName": function, "Payload.$": "$"}
+    return {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Parameters": given, "End": True, **more}
+
+
+# --- one check for each correction -----------------------------------------------------------------------------------
+
+
+def functions_run_in_the_pool(desk: Desk) -> None:
+    """An error is named after its class, leaves the environment alive, and Step Functions can catch it by that name."""
+    function = desk.function()
+    before, _ = desk.invoke(function)
+    assert desk.invoke(function, do="raise") == (None, "WorkInProgressError")
+    assert desk.invoke(function)[0] == before, "the same process"
+    caught = [{"ErrorEquals": ["WorkInProgressError"], "Next": "Caught"}]
+    ended = desk.execute({"Go": task(function, Catch=caught), "Caught": {"Type": "Succeed"}}, "Go", {"do": "raise"})
+    assert ended["status"] == "SUCCEEDED"
+    with desk.socket():
+        assert desk.connection_id()
+
+
+def errors_of_token_tasks_fail_them(desk: Desk) -> None:
+    waiting = {**task(desk.function()), "Resource": "arn:aws:states:::lambda:invoke.waitForTaskToken"}
+    ended = desk.execute({"Go": {**waiting, "TimeoutSeconds": 3}}, "Go", {"do": "raise"})
+    assert (ended["status"], ended["error"]) == ("FAILED", "WorkInProgressError")
+
+
+def payloads_have_a_limit(desk: Desk) -> None:
+    ended = desk.execute({"Go": task(desk.function())}, "Go", {"do": "big"})
+    assert (ended["status"], ended.get("error")) == ("FAILED", "States.DataLimitExceeded")
+    try:
+        desk.execute({"Go": {"Type": "Pass", "End": True}}, "Go", {"x": "x" * 300_000})
+    except ClientError:
+        return
+    raise AssertionError("an input of 300 KB is accepted")
+
+
+def histories_have_a_limit(desk: Desk) -> None:
+    """Four events a round; 6,300 rounds are more than 25,000."""
+    add = {"Type": "Pass", "Parameters": {"n.$": "States.MathAdd($.n, 1)"}, "Next": "Enough"}
+    enough = {"Variable": "$.n", "NumericGreaterThan": 6_300, "Next": "Done"}
+    states = {
+        "Add": add,
+        "Enough": {"Type": "Choice", "Choices": [enough], "Default": "Add"},
+        "Done": {"Type": "Succeed"},
+    }
+    ended = desk.execute(states, "Add", {"n": 0})
+    assert (ended["status"], ended.get("error")) == ("FAILED", "States.Runtime")
+
+
+def histories_have_what_maps_do(desk: Desk) -> None:
+    inner = {"StartAt": "Inner", "States": {"Inner": {"Type": "Pass", "End": True}}}
+    several = {"Type": "Map", "ItemsPath": "$.items", "ItemProcessor": inner, "End": True}
+    ended = desk.execute({"Several": several}, "Several", {"items": [1, 2]})
+    entered = [e["stateEnteredEventDetails"]["name"] for e in desk.events(ended) if "stateEnteredEventDetails" in e]
+    assert entered == ["Several", "Inner", "Inner"]
+
+
+def failed_kinesis_items_come_again(desk: Desk) -> None:
+    """The marker comes after whatever came before it has come for the last time."""
+    function, stream = desk.function(), desk.name()
+    kinesis = desk.client("kinesis")
+    kinesis.create_stream(StreamName=stream, ShardCount=1)
+    desk.client("lambda").create_event_source_mapping(
+        FunctionName=function,
+        EventSourceArn=f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/{stream}",
+        StartingPosition="TRIM_HORIZON",
+        FunctionResponseTypes=["ReportBatchItemFailures"],
+    )
+
+    def batches() -> list[str]:
+        return [line["line"] for line in list(desk.lines) if line["function"] == function]
+
+    kinesis.put_record(StreamName=stream, Data=b"1", PartitionKey="once")
+    until(lambda: any("once" in batch for batch in batches()))
+    kinesis.put_record(StreamName=stream, Data=b"2", PartitionKey="marker")
+    until(lambda: any("marker" in batch for batch in batches()))
+    assert sum("once" in batch for batch in batches()) == 2
+
+
+def sockets_echo_the_subprotocol(desk: Desk) -> None:
+    with desk.socket(subprotocols=["helix.v1"]) as socket:
+        assert socket.subprotocol == "helix.v1"
+
+
+def routes_answer_only_when_asked(desk: Desk) -> None:
+    """What the route's function returns is not sent; that it failed is, without its words."""
+    with desk.socket() as socket:
+        socket.send("hello")
+        socket.send("fail")
+        told = str(socket.recv(timeout=PATIENCE_S))
+    assert "Internal server error" in told and "secret" not in told
+
+
+def socket_messages_have_a_limit(desk: Desk) -> None:
+    with desk.socket() as socket:
+        posts = desk.client("apigatewaymanagementapi", endpoint_url=f"{desk.emulator.url}{socket.path}")
+        connection = desk.connection_id()
+        try:
+            posts.post_to_connection(ConnectionId=connection, Data=b"x" * (corrections.SOCKET_MESSAGE + 1))
+        except posts.exceptions.PayloadTooLargeException:
+            return
+        raise AssertionError("a message of more than 128 KB is posted")
+
+
+def nested_stacks_keep_attributes(desk: Desk) -> None:
+    """An update that leaves a log group as it is still knows its ARN."""
+    bucket, stack, storage = desk.name(), desk.name(), desk.client("s3")
+    storage.create_bucket(Bucket=bucket)
+    child = {
+        "Parameters": {"Word": {"Type": "String"}},
+        "Resources": {
+            "Log": {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": f"/{stack}"}},
+            "Note": {
+                "Type": "AWS::SSM::Parameter",
+                "Properties": {
+                    "Type": "String",
+                    "Value": {"Fn::Join": [" ", [{"Fn::GetAtt": ["Log", "Arn"]}, {"Ref": "Word"}]]},
+                },
+            },
+        },
+    }
+    storage.put_object(Bucket=bucket, Key="child.json", Body=json.dumps(child))
+    nested = {"TemplateURL": f"https://s3.{REGION}.amazonaws.com/{bucket}/child.json"}
+    cloud = desk.client("cloudformation")
+    for apply, word in ((cloud.create_stack, "one"), (cloud.update_stack, "two")):
+        properties = {**nested, "Parameters": {"Word": word}}
+        template = {"Resources": {"Child": {"Type": "AWS::CloudFormation::Stack", "Properties": properties}}}
+        apply(StackName=stack, TemplateBody=json.dumps(template))
+        status = until(
+            lambda: (
+                not (found := cloud.describe_stacks(StackName=stack)["Stacks"][0]["StackStatus"]).endswith("PROGRESS")
+                and found
+            )
+        )
+    assert status == "UPDATE_COMPLETE"
+    (note,) = [p for p in desk.client("ssm").describe_parameters()["Parameters"] if stack in p["Name"]]
+    value = desk.client("ssm").get_parameter(Name=note["Name"])["Parameter"]["Value"]
+    assert value.startswith("arn:aws:logs:") and value.endswith(" two")
+
+
+def requests_count_as_encrypted(desk: Desk) -> None:
+    bucket, user, storage = desk.name(), desk.name(), desk.client("s3")
+    storage.create_bucket(Bucket=bucket)
+    everything = {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": f"arn:aws:s3:::{bucket}/*"}
+    plain = {**everything, "Condition": {"Bool": {"aws:SecureTransport": "false"}}}
+    old = {**everything, "Condition": {"NumericLessThan": {"s3:TlsVersion": "1.2"}}}
+    policy = {"Version": "2012-10-17", "Statement": [plain, old]}
+    storage.put_bucket_policy(Bucket=bucket, Policy=json.dumps(policy))
+    iam = desk.client("iam")
+    iam.create_user(UserName=user)
+    allow = {"Effect": "Allow", "Action": "s3:PutObject", "Resource": "*"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
+    iam.put_user_policy(UserName=user, PolicyName="put", PolicyDocument=document)
+    key = iam.create_access_key(UserName=user)["AccessKey"]
+    credentials = {"aws_access_key_id": key["AccessKeyId"], "aws_secret_access_key": key["SecretAccessKey"]}
+    try:
+        desk.client("s3", **credentials).put_object(Bucket=bucket, Key="x", Body=b"x")
+    except ClientError as error:
+        raise AssertionError(f"denied: {error}") from error
+
+
+CHECKS: dict[str, Callable[[Desk], None]] = {
+    check.__name__: check
+    for check in (
+        functions_run_in_the_pool,
+        errors_of_token_tasks_fail_them,
+        payloads_have_a_limit,
+        histories_have_a_limit,
+        histories_have_what_maps_do,
+        failed_kinesis_items_come_again,
+        sockets_echo_the_subprotocol,
+        routes_answer_only_when_asked,
+        socket_messages_have_a_limit,
+        nested_stacks_keep_attributes,
+        requests_count_as_encrypted,
+    )
+}
+
+
+@contextlib.contextmanager
+def started(folder: Path, **options: Any) -> Iterator[Desk]:
+    emulator = Emulator(folder, wait_scale=0, environment=os.environ, **options)
+    desk = Desk(emulator)
+    emulator.start()
+    try:
+        yield desk
+    finally:
+        emulator.close()
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    with started(tmp_path_factory.mktemp("emulator")) as made:
+        yield made
+
+
+def test_every_correction_has_a_check(tmp_path: Path) -> None:
+    pool = Pool(tmp_path, "http://127.0.0.1:1", {}, lambda line: None)
+    assert [correct.__name__ for correct in corrections.all_of(pool)] == list(CHECKS)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_it_is_as_on_aws(desk: Desk, name: str) -> None:
+    CHECKS[name](desk)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHECKS)
+def test_ministack_still_needs_it(tmp_path: Path, name: str) -> None:
+    """If this fails, MiniStack has become right by itself: remove the correction, and its check."""
+    with started(tmp_path, without=[name]) as desk, pytest.raises(AssertionError):
+        CHECKS[name](desk)
+
+
+# --- the workers, beside what corrections say ------------------------------------------------------------------------
+
+
+def test_concurrent_calls_have_environments_of_their_own(desk: Desk) -> None:
+    function = desk.function()
+    with ThreadPoolExecutor(2) as both:
+        answers = list(both.map(lambda _: desk.invoke(function, do="sleep", seconds=0.5)[0]["pid"], range(2)))
+    assert len(set(answers)) == 2
+
+
+def test_a_function_that_takes_too_long_or_dies_is_reported_as_on_aws(desk: Desk) -> None:
+    function = desk.function(timeout=1)
+    assert desk.invoke(function, do="sleep", seconds=5)[1] == "Sandbox.Timedout"
+    assert desk.invoke(function, do="exit")[1] == "Runtime.ExitError"
+    assert desk.invoke(function)[1] is None
+
+
+def test_addresses_of_sockets_lead_here(desk: Desk) -> None:
+    here = f"http://127.0.0.1:{desk.emulator.port}/_aws/execute-api/abc123/dev"
+    for said in ("https://abc123.execute-api.us-east-1.amazonaws.com/dev", here.replace("127.0.0.1:", "127.0.0.1:1")):
+        function = desk.function(SOCKETS=said)
+        assert desk.invoke(function, do="environment", name="SOCKETS") == (here, None)
+
+
+def test_clients_cannot_send_more_than_the_gateway_takes(desk: Desk) -> None:
+    with desk.socket() as socket, pytest.raises(ConnectionClosed):
+        socket.send("x" * (corrections.SOCKET_MESSAGE + 1))
+        socket.recv(timeout=PATIENCE_S)
+
+
+def test_it_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    emulator = Emulator(tmp_path, environment=os.environ)
+    emulator.start()
+    process = emulator._process
+    assert process is not None and process.stdin is not None
+    ended = threading.Thread(target=process.wait)
+    ended.start()
+    process.stdin.close()
+    ended.join(PATIENCE_S)
+    assert process.poll() == 0
+    emulator.close()

@@ -1,0 +1,243 @@
+"""`sam local` as the guide has it: the project's copy, the stage that containers reach, and functions in containers.
+
+Commands are those of docs/guide/sam-local.md, read from it, so what is tested is what is documented.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import boto3
+from tests.docs.documents import PROVIDERS, ROOT, Block, blocks_of
+
+GUIDE = ROOT / "docs" / "guide" / "sam-local.md"
+RUN_HERE = "not-run: needs Docker"
+SYNTH, STAGE = "python -m infra.app", "python -m infra.sam"
+BUILD_S, START_S, INVOKE_S = 600.0, 120.0, 600.0  # the first invocation builds the image with the layers
+COPIED = ("infra", "functions", "layers", "events", "cdk.json", "samconfig.toml")
+ROOMY = '''
+"""An agent with functions of its own."""
+
+from helix import Agent, LLMConfig, default_registry
+
+roomy = Agent(
+    name="roomy",
+    system_prompt="Think.",
+    llm_config=LLMConfig(model="openai/gpt-4o-mini"),
+    resources={"memory_limit_mb": 2048},
+)
+default_registry.register(roomy)
+'''
+
+
+def copy_project(folder: Path) -> Path:
+    """The project as a user has it, with one more agent; layers that are built already are shared."""
+    folder.mkdir()
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+        else:
+            shutil.copy2(ROOT / name, folder / name)
+    (folder / "layers/agents/python/roomy.py").write_text(ROOMY, encoding="utf-8")
+    settings = json.loads((folder / "cdk.json").read_text(encoding="utf-8"))
+    settings["context"]["agents"] = "agents,roomy"
+    (folder / "cdk.json").write_text(json.dumps(settings), encoding="utf-8")
+    layers = ROOT / "build" / "layers"
+    layers.mkdir(parents=True, exist_ok=True)
+    (folder / "build").mkdir()
+    (folder / "build/layers").symlink_to(layers)
+    return folder
+
+
+# --- the guide ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Command:
+    """`where` is for messages; `output` is what the guide shows under it."""
+
+    where: str
+    text: str
+    output: str
+
+
+def commands() -> Iterator[Command]:
+    """What the guide says to type, in order."""
+    for block in blocks_of(GUIDE):
+        if block.language == "console" and block.words.startswith(RUN_HERE):
+            yield from _typed(block)
+
+
+def _typed(block: Block) -> Iterator[Command]:
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        text, _, output = part.partition("\n")
+        yield Command(block.where, text, output)
+
+
+def command(beginning: str) -> Command:
+    return next(c for c in commands() if c.text.startswith(beginning))
+
+
+# --- running -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Shell:
+    """A terminal in the project's folder. What is exported stays."""
+
+    project: Path
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not PROVIDERS.match(name)}
+        ours = str(ROOT / ".venv" / "bin")
+        quiet = {"SAM_CLI_TELEMETRY": "0", "NO_COLOR": "1", "TERM": "dumb"}
+        return {**kept, "PATH": f"{ours}{os.pathsep}{os.environ['PATH']}", **quiet, **self.variables}
+
+    def run(self, text: str, seconds: float) -> str:
+        """What it prints. A failure shows what it said on both streams."""
+        if text.startswith("export "):
+            self.variables |= dict(re.findall(r"(\w+)=(\S+)", text))
+            return ""
+        return self.start([*_BASH, text], seconds).stdout
+
+    def start(self, words: list[str], seconds: float) -> subprocess.CompletedProcess[str]:
+        """Until it ends, which must be well."""
+        done = subprocess.run(
+            words, cwd=self.project, env=self.environment(), capture_output=True, text=True, timeout=seconds
+        )
+        said = f"{done.stdout}\n{readable(done.stderr)}"
+        assert done.returncode == 0, f"{' '.join(words)}\nended with {done.returncode}\n{said}"
+        return done
+
+
+@dataclass
+class Answer:
+    """What a function answered, and what sam and the function wrote meanwhile."""
+
+    result: Any
+    log: str
+
+
+class Sam:
+    """`sam local invoke`, with the template of the guide. `invoked` are the functions that were."""
+
+    def __init__(self, shell: Shell) -> None:
+        self.shell, self.invoked = shell, set[str]()
+        for tool in ("docker", "sam"):
+            assert shutil.which(tool), f"these tests need Docker and the SAM CLI: there is no {tool!r}"
+
+    @property
+    def functions(self) -> set[str]:
+        """Names of all functions in the stage's template and in those of its nested stacks."""
+        found = set()
+        for file in (self.shell.project / "build/sam").glob("*.template.json"):
+            resources = json.loads(file.read_text(encoding="utf-8"))["Resources"].values()
+            found |= {r["Properties"]["FunctionName"] for r in resources if r["Type"] == "AWS::Lambda::Function"}
+        return found
+
+    def invoke(self, function: str, event: str | dict[str, Any]) -> Answer:
+        """`event`: the name of a sample, or the event itself."""
+        path = f"events/{event}.json" if isinstance(event, str) else "build/sam/event.json"
+        if isinstance(event, dict):
+            (self.shell.project / path).write_text(json.dumps(event), encoding="utf-8")
+        words = ["sam", "local", "invoke", function, "-e", path]
+        done = self.shell.start(words, INVOKE_S)
+        log = readable(done.stderr)
+        self.invoked.add(function)
+        try:
+            result = json.loads(done.stdout.strip().splitlines()[-1])
+        except (ValueError, IndexError):
+            raise AssertionError(f"{' '.join(words)} answered {done.stdout!r}\n{log}") from None
+        failed = isinstance(result, dict) and "errorType" in result
+        assert not failed, f"{' '.join(words)} failed: {json.dumps(result, indent=2)}\n{log}"
+        return Answer(result, log)
+
+
+class Stage:
+    """What `python -m infra.sam` runs: rows, sockets and objects, as the account's administrator sees them."""
+
+    def __init__(self, project: Path, printed: str) -> None:
+        self.printed = printed
+        self.sockets = re.findall(r"^  sockets +(ws://\S+)$", printed, re.MULTILINE)[0]
+        self.endpoint = "http://" + self.sockets.removeprefix("ws://").partition("/")[0]
+        self.variables = json.loads((project / "build/sam/env.json").read_text(encoding="utf-8"))["Parameters"]
+        self._session = boto3.Session("test", "test", region_name="us-east-1")
+        self._clients: dict[str, Any] = {}
+
+    def client(self, service: str) -> Any:
+        if service not in self._clients:
+            self._clients[service] = self._session.client(service, endpoint_url=self.endpoint)
+        return self._clients[service]
+
+    def close(self) -> None:
+        for client in self._clients.values():
+            client.close()
+
+    def rows(self, table: str, partition: str = "") -> list[dict[str, Any]]:
+        """Items of `sessions`, `streams` or `control` whose partition begins so, without the types of their values."""
+        pages = self.client("dynamodb").get_paginator("scan").paginate(TableName=f"helix-dev-{table}")
+        items = [item for page in pages for item in page["Items"]]
+        plain = [{name: next(iter(value.values())) for name, value in item.items()} for item in items]
+        return sorted((i for i in plain if i["pk"].startswith(partition)), key=lambda i: (i["pk"], i["sk"]))
+
+    def row(self, table: str, partition: str, sort: str) -> dict[str, Any]:
+        (found,) = [row for row in self.rows(table, partition) if row["pk"] == partition and row["sk"] == sort]
+        return found
+
+    def run(self, event: dict[str, Any]) -> dict[str, Any]:
+        """The row of the run that an event is about."""
+        return self.row("sessions", event["session_id"], f"r#{event['run_id']}")
+
+
+@contextmanager
+def staged(shell: Shell) -> Iterator[Stage]:
+    """The stage, as the guide's command starts it. It ends with the block, and with this process."""
+    log = shell.project / "stage.log"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            # the kernel ends it if this process dies without a word
+            ["setpriv", "--pdeathsig", "TERM", "--", *_BASH, f"exec {command(STAGE).text}"],
+            cwd=shell.project,
+            env=shell.environment(),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        )
+    try:
+        with closing(Stage(shell.project, _until_ready(process, log))) as stage:
+            yield stage
+    finally:
+        process.terminate()
+        process.communicate(timeout=START_S)
+
+
+def _until_ready(process: subprocess.Popen[bytes], log: Path) -> str:
+    """All that it printed, up to the last line of its welcome."""
+    assert process.stdout is not None
+    printed, ends = b"", time.monotonic() + START_S
+    while not re.search(rb"^  sockets .*\n", printed, re.MULTILINE):
+        ready, _, _ = select.select([process.stdout], [], [], max(0.0, ends - time.monotonic()))
+        piece = os.read(process.stdout.fileno(), 4096) if ready else b""
+        assert piece, f"$ {command(STAGE).text}\ndid not start\n{printed.decode()}\n{log.read_text()}"
+        printed += piece
+    return printed.decode()
+
+
+def readable(log: str) -> str:
+    """sam's own words without its remark on every resource that is no function."""
+    return "\n".join(line for line in log.splitlines() if not line.startswith("Cannot detect function id"))
+
+
+_BASH = ["bash", "-euo", "pipefail", "-c"]
