@@ -243,7 +243,9 @@ def test_a_wrong_event_is_refused_by_the_field_that_is_wrong(
 ) -> None:
     with pytest.raises(InvalidInputError, match=f"^{verb}: {field}: ") as refused:
         functions.invoke(verb, event)
-    assert "secret" not in str(refused.value)
+    line, metric = functions.lines()
+    assert (line["level"], metric["Errors"], metric["error"]) == ("WARNING", [1], "invalid_input")
+    assert "secret" not in f"{refused.value} {line}"
 
 
 # --- logs and metrics -------------------------------------------------------------------------------------------------
@@ -255,6 +257,8 @@ def test_every_invocation_is_measured_under_its_own_name(claim: Claim) -> None:
     functions.invoke("sweep", functions.sample("sweep"))
     metrics = functions.metrics()
     assert [line["service"] for line in metrics] == ["call_model", "call_tool", "call_model", "finish_run", "sweep"]
+    about = functions.sample("call_model")
+    assert [line.get("session_id") for line in metrics] == [about["session_id"]] * 4 + [None]
     for line in metrics:
         (directive,) = line["_aws"]["CloudWatchMetrics"]
         assert directive["Namespace"] == "Helix" and directive["Dimensions"] == [["service"]]

@@ -82,7 +82,7 @@ def deploy(given: DeployOptions, user: str, yes: bool) -> int:
     """`yes`: rights may be widened without a question. Raises `RefusedError` when CDK fails; it has said why."""
     with tempfile.TemporaryDirectory() as place:
         outputs = Path(place) / "outputs.json"
-        approval = "never" if yes or not sys.stdin.isatty() else "broadening"
+        approval = "never" if yes else "broadening"
         _cdk(given, "deploy", "--require-approval", approval, "--outputs-file", str(outputs))
         told: dict[str, str] = json.loads(outputs.read_text(encoding="utf-8"))[given.stack]
     rows = [("url", told["Url"])]
@@ -98,7 +98,16 @@ def deploy(given: DeployOptions, user: str, yes: bool) -> int:
 
 
 def destroy(given: DeployOptions, yes: bool) -> int:
-    """Raises `RefusedError` for a stage that is protected or not there, and when CDK fails."""
+    """Raises `RefusedError` for a stage that is protected or not there, and when CDK or AWS refuses."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        return _destroy(given, yes)
+    except (BotoCoreError, ClientError) as error:
+        raise RefusedError(f"AWS refuses: {error}") from error
+
+
+def _destroy(given: DeployOptions, yes: bool) -> int:
     from helix.cli.removal import look
 
     deployed = look(given.client("cloudformation"), given.stack)

@@ -52,12 +52,13 @@ def serve(name: str, event_type: type[EventT], verb: Verb[EventT]) -> Handler:
 
     def handler(event: Any, context: LambdaContext) -> Any:
         app = application()
-        parsed = parse(name, event_type, event)
-        ids = {key: value for key in IDS if (value := getattr(parsed, key, None)) is not None}
-        logger.append_keys(**ids, request_id=context.aws_request_id)
-        begun = app.clock.now()
+        begun, ids = app.clock.now(), dict[str, Any]()
         delivery = Delivery(app.ids.new("d"), begun + context.get_remaining_time_in_millis() / 1000)
+        logger.append_keys(request_id=context.aws_request_id)
         try:
+            parsed = parse(name, event_type, event)
+            ids = {key: value for key in IDS if (value := getattr(parsed, key, None)) is not None}
+            logger.append_keys(**ids)
             return app.run(verb(app, parsed, delivery))
         except HelixError as error:
             metrics.add_metric("Errors", MetricUnit.Count, 1)
@@ -69,6 +70,8 @@ def serve(name: str, event_type: type[EventT], verb: Verb[EventT]) -> Handler:
             logger.exception("%s", type(error).__name__)
             raise
         finally:
+            for key, value in ids.items():
+                metrics.add_metadata(key, value)
             metrics.add_metric("Duration", MetricUnit.Milliseconds, (app.clock.now() - begun) * 1000)
             metrics.flush_metrics()
             logger.remove_keys([*ids, "request_id"])
