@@ -8,12 +8,16 @@ from collections.abc import Iterator
 import pytest
 from tests.support.offline_cloud import CloudForTests, deployed
 
+QUICK = {"test_offline_smoke", "test_parity", "test_lost_events"}
+"""Modules that are part of `make test`; the others take minutes."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/e2e/" in item.path.as_posix():
             item.add_marker(pytest.mark.xdist_group(f"cloud {item.path.stem}"))
-            item.add_marker(pytest.mark.slow)
+            if item.path.stem not in QUICK:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ miss here (`test_iam.UNSEEN`).
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -36,32 +37,31 @@ HEAVY = {"heavy": noise(LARGE)}
 USER = "prober"
 FAR = 4_102_444_800.0
 Json = dict[str, Any]
+_numbers = itertools.count(1)
 
 
 @dataclass
 class Bench:
-    """Where probes prepare: an engine with the administrator's rights. `profile`: whose functions are probed."""
+    """Where probes of one function prepare: an engine with the administrator's rights, and sessions of their own."""
 
     cloud: CloudForTests
     app: AdminApplication
-    number: int = 0
-    profile: str = "default"
+    function: str
     _lost: list[Key] = field(default_factory=list)
 
     @staticmethod
-    def of(cloud: CloudForTests) -> Bench:
+    def of(cloud: CloudForTests, function: str) -> Bench:
         app = AdminApplication(cloud)
         app.settings = replace(app.settings, model="import:tests.support.cloud_agents:model")
         app.engine.launcher = Idle()
-        return Bench(cloud, app)
+        return Bench(cloud, app, function)
 
     @property
     def engine(self) -> Any:
         return self.app.engine
 
     def fresh(self) -> str:
-        self.number += 1
-        return f"{USER}:probe_{self.number}"
+        return f"{USER}:{self.function}_{next(_numbers)}"
 
     def delivery(self) -> Delivery:
         return Delivery(self.app.ids.new("d"), self.app.clock.now() + 60)
@@ -69,7 +69,7 @@ class Bench:
     async def claimed(self, *steps: Json, agent: str = "", state: Json | None = None, **options: Any) -> Place:
         """A run that nobody executes yet."""
         session = self.fresh()
-        who = agent or ("roomy" if self.profile == "roomy" else "talker")
+        who = agent or ("roomy" if self.function.startswith("roomy") else "talker")
         message = {"message": plan(*steps), "state": state or {}}
         handle = await self.app.executor.execute(
             self.app.agents.named(who), message, session_id=session, user_id=USER, **options
@@ -138,10 +138,9 @@ class Bench:
         """Leave nothing for the projector to stumble over, nor for a later sweep to do."""
         while self._lost:
             await self.app.store.transact("clean", [Delete(self._lost.pop())])
-        for number in range(PARTITIONS):
+        for number in range(PARTITIONS) if self.function == "sweep" else ():
             for row in await self.app.store.query("control", partition_name(number)):
-                if str(row.value["session_id"]).startswith(f"{USER}:"):
-                    await self.app.store.transact("clean", [Delete(row.key)])
+                await self.app.store.transact("clean", [Delete(row.key)])
 
     async def stream_of(self, place: Place) -> str:
         stream_id: str = (await self.engine.history.existing(place.session_id)).stream_id
@@ -159,10 +158,9 @@ class Bench:
     async def bought(self, place: Place) -> None:
         await deliver_model(self.engine, place, self.delivery())
 
-    async def connected(self, name: str = "") -> str:
+    async def connected(self) -> str:
         """A connection that has hung up, though nobody has noticed yet."""
-        self.number += 1
-        name = name or f"probe{self.number}="
+        name = f"{self.function}{next(_numbers)}="
         await Connections(self.app.store, self.app.clock).open(name, USER, FAR)
         return name
 

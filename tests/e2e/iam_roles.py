@@ -84,11 +84,14 @@ class Roles:
         }
 
     @contextmanager
-    def without(self, right: Right) -> Iterator[None]:
-        """The role has all of its rights but this one."""
-        role, before = self._roles[right.function], list(self.policies(right.function))
+    def without(self, *rights: Right) -> Iterator[None]:
+        """The function's role has all of its rights but these."""
+        (function,) = {right.function for right in rights}
+        role, before = self._roles[function], list(self.policies(function))
         for name, document in before:
-            left = [rest for statement in document["Statement"] for rest in _without(statement, right)]
+            left = document["Statement"]
+            for right in rights:
+                left = [rest for statement in left for rest in _without(statement, right)]
             self._put(role, name, {**document, "Statement": left})
         try:
             yield

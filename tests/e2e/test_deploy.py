@@ -37,7 +37,7 @@ class Account:
 
         return boto3.client(service, endpoint_url=self.emulator.url, **ADMIN)
 
-    def run(self, *command: str, told: str = "") -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, told: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)}
         credentials = {name.upper(): value for name, value in ADMIN.items() if name != "region_name"}
         # Without CDK's own check of the template, which takes most of its time and of which nothing here depends.
@@ -45,7 +45,7 @@ class Account:
         return subprocess.run(
             command,
             cwd=ROOT,
-            env={**kept, **credentials, **own},
+            env={**kept, **credentials, **own, **variables},
             input=told,
             capture_output=True,
             text=True,
@@ -53,9 +53,9 @@ class Account:
             check=False,
         )
 
-    def helix(self, *words: str, told: str = "") -> subprocess.CompletedProcess[str]:
+    def helix(self, *words: str, **options: str) -> subprocess.CompletedProcess[str]:
         more = ["--stage", "ship", "-c", "offline=true"]
-        return self.run(sys.executable, "-m", "helix.cli", *words, *more, told=told)
+        return self.run(sys.executable, "-m", "helix.cli", *words, *more, **options)
 
     def stacks(self) -> list[str]:
         found = self.client("cloudformation").describe_stacks()["Stacks"]
@@ -149,3 +149,5 @@ def test_what_is_wrong_is_said(account: Account, tmp_path: Path) -> None:
     assert elsewhere.returncode == 2 and "there is no Helix project" in elsewhere.stderr
     nobody = account.helix("destroy", "--profile", "nobody")
     assert nobody.returncode == 2 and "nobody" in nobody.stderr and "Traceback" not in nobody.stderr
+    stranger = account.helix("destroy", AWS_ACCESS_KEY_ID="AKIAIOSFODNN7EXAMPLE")
+    assert stranger.returncode == 2 and "AWS refuses: " in stranger.stderr and "Traceback" not in stranger.stderr

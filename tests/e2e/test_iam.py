@@ -7,6 +7,7 @@ are those of the synthesised template: one that no probe uses fails `test_every_
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ Json = dict[str, Any]
 WHERE = (iam_probes, iam_probes_sockets)
 """The modules that fill `PROBES`."""
 ROOMY = "roomy"
+AT_ONCE = 4
 PROFILE_VERBS = ("call_model", "call_tool")
 REFUSED = re.compile(r"is not authorized to perform: ([\w:-]+)")
 
@@ -47,17 +49,16 @@ def roles(cloud: CloudForTests) -> Roles:
     return Roles(cloud)
 
 
-@pytest.fixture(scope="module")
-def bench(cloud: CloudForTests) -> Bench:
-    return Bench.of(cloud)
-
-
 def cases() -> Iterator[tuple[str, str]]:
     """(function, probe)."""
     for name, probe in PROBES.items():
         yield probe.verb, name
         if probe.verb in PROFILE_VERBS:
             yield f"{ROOMY}-{probe.verb}", name
+
+
+def is_unseen(right: Right) -> bool:
+    return any(re.fullmatch(pattern, str(right)) for pattern in UNSEEN)
 
 
 def probed(function: str, probe: Probe) -> list[Right]:
@@ -87,7 +88,7 @@ def test_strangers_are_refused(cloud: CloudForTests, credentials: Json, code: st
 def test_every_right_has_a_probe(roles: Roles) -> None:
     held = roles.rights()
     used = {right for function, name in cases() for right in probed(function, PROBES[name])}
-    unseen = {right for right in held if any(re.fullmatch(pattern, str(right)) for pattern in UNSEEN)}
+    unseen = {right for right in held if is_unseen(right)}
     assert not (without := sorted(map(str, held - used - unseen))), f"rights that no probe uses: {without}"
     assert not (nowhere := sorted(map(str, used - held))), f"probes of rights that nobody holds: {nowhere}"
     assert not (both := sorted(map(str, used & unseen))), f"these can be seen: {both}"
@@ -98,45 +99,71 @@ def test_every_right_has_a_probe(roles: Roles) -> None:
 # --- each right ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("function", "name"), list(cases()))
-async def test_each_right_is_needed(function: str, name: str, cloud: CloudForTests, roles: Roles, bench: Bench) -> None:
-    probe = PROBES[name]
-    bench.profile = ROOMY if function.startswith(ROOMY) else "default"
-    event = await probe.prepare(bench)
-    assert not (refused := await refusals(cloud, function, event)), f"with all rights, {function} is refused {refused}"
+@pytest.mark.timeout(400)
+async def test_each_right_is_needed(cloud: CloudForTests, roles: Roles) -> None:
+    """Functions at once, for they have nothing to do with each other; their rights one after the other."""
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def try_all(function: str) -> list[str]:
+        async with turns:
+            bench = Bench.of(cloud, function)
+            probes = [PROBES[name] for of, name in cases() if of == function]
+            return [line for probe in probes for line in await missed(cloud, roles, bench, probe)]
+
+    told = await asyncio.gather(*(try_all(function) for function in roles.functions))
+    wrong = [line for lines in told for line in lines]
+    assert not wrong, "\n".join(wrong)
+
+
+async def missed(cloud: CloudForTests, roles: Roles, bench: Bench, probe: Probe) -> list[str]:
+    """What is wrong: refused with all rights, or not refused without one of them."""
+    wrong = []
+    if refused := await refusals(cloud, bench.function, await probe.prepare(bench)):
+        wrong.append(f"with all its rights, {bench.function} is refused {refused} by {probe.prepare.__name__}")
     await bench.clean()
-    for right in probed(function, probe):
+    for right in probed(bench.function, probe):
         event = await probe.prepare(bench)
         with roles.without(right):
-            refused = await refusals(cloud, function, event)
+            refused = await refusals(cloud, bench.function, event)
         await bench.clean()
-        assert refused == {right.action}, f"nobody misses {right}: refused was {refused}"
+        if refused != {right.action}:
+            wrong.append(f"nobody misses {right}: without it, refused was {refused} by {probe.prepare.__name__}")
+    return wrong
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("pattern", UNSEEN)
-async def test_nobody_misses_what_is_not_seen(pattern: str, cloud: CloudForTests, roles: Roles, bench: Bench) -> None:
+@pytest.mark.timeout(400)
+async def test_nobody_misses_what_is_not_seen(cloud: CloudForTests, roles: Roles) -> None:
     """So that the list is exact: when the emulator learns to look at one of them, it gets a probe."""
-    for right in sorted(roles.rights(), key=str):
-        if not re.fullmatch(pattern, str(right)) or right.function.startswith(ROOMY):
-            continue
-        probe = next(probe for probe in PROBES.values() if probe.verb == right.function)
-        event = await probe.prepare(bench)
-        with roles.without(right):
-            assert not await refusals(cloud, right.function, event), f"somebody misses {right}"
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def try_all(function: str) -> list[str]:
+        rights = [right for right in roles.rights() if right.function == function and is_unseen(right)]
+        async with turns:
+            bench = Bench.of(cloud, function)
+            event = await next(probe for probe in PROBES.values() if probe.verb == function).prepare(bench)
+            with roles.without(*rights):
+                refused = await refusals(cloud, function, event)
+            await bench.clean()
+        return [f"without {', '.join(map(str, rights))}, {function} is refused {refused}"] if refused else []
+
+    told = await asyncio.gather(*(try_all(name) for name in roles.functions if not name.startswith(ROOMY)))
+    wrong = [line for lines in told for line in lines]
+    assert not wrong, "\n".join(wrong)
 
 
 async def refusals(cloud: CloudForTests, function: str, event: Json) -> set[str]:
     """The actions that the function was refused in this invocation, as its answer and its log tell."""
     name, before = cloud.cloud.function(function), len(list(cloud.log))
-    answer = await asyncio.to_thread(
-        cloud.aws("lambda").invoke, FunctionName=name, Qualifier="live", Payload=json.dumps(event)
-    )
+    asked = {"FunctionName": name, "Qualifier": "live", "LogType": "Tail", "Payload": json.dumps(event)}
+    answer = await asyncio.to_thread(cloud.aws("lambda").invoke, **asked)
+    last = base64.b64decode(answer["LogResult"]).decode(errors="replace").splitlines()[-1]
 
-    def log() -> list[str]:
-        return [line["line"] for line in list(cloud.log)[before:] if line["function"] == name]
+    def request() -> str | None:
+        """Of the invocation: its log is longer than what the answer has of it."""
+        lines = [line for line in list(cloud.log)[before:] if line["function"] == name and line["line"].endswith(last)]
+        return lines[0]["request_id"] if lines else None
 
-    until(lambda: any('"Duration"' in line for line in log()), f"last line of {function}'s log")
-    told = [answer["Payload"].read().decode(), *log()]
+    ident = await asyncio.to_thread(until, request, f"last line of {function}'s log")
+    told = [answer["Payload"].read().decode()]
+    told += [line["line"] for line in list(cloud.log)[before:] if line["request_id"] == ident]
     return {action for text in told for action in REFUSED.findall(text)}

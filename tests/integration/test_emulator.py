@@ -261,6 +261,32 @@ def failed_kinesis_items_come_again(desk: Desk) -> None:
     assert sum("once" in batch for batch in batches()) == 2
 
 
+def conditions_are_parsed_once(desk: Desk) -> None:
+    """A long condition costs its length once, and not for each of a thousand rows."""
+    table, dynamodb = desk.name(), desk.client("dynamodb")
+    keys = {"pk": "HASH", "sk": "RANGE"}
+    dynamodb.create_table(
+        TableName=table,
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in keys.items()],
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in keys],
+    )
+    rows = [{"PutRequest": {"Item": {"pk": {"S": "p"}, "sk": {"S": f"{n:04d}"}}}} for n in range(1_000)]
+    for start in range(0, len(rows), 25):
+        dynamodb.batch_write_item(RequestItems={table: rows[start : start + 25]})
+
+    def fastest(condition: str) -> float:
+        values, times = {":p": {"S": "p"}, ":s": {"S": "0999"}}, []
+        for _ in range(5):
+            begun = time.perf_counter()
+            found = dynamodb.query(TableName=table, KeyConditionExpression=condition, ExpressionAttributeValues=values)
+            times.append(time.perf_counter() - begun)
+            assert found["Count"] == 1
+        return min(times)
+
+    assert fastest(f"pk = :p AND {' ' * 3_900} sk = :s") < 4 * fastest("pk = :p AND sk = :s")
+
+
 def sockets_echo_the_subprotocol(desk: Desk) -> None:
     with desk.socket(subprotocols=["helix.v1"]) as socket:
         assert socket.subprotocol == "helix.v1"
@@ -352,6 +378,7 @@ CHECKS: dict[str, Callable[[Desk], None]] = {
         histories_have_a_limit,
         histories_have_what_maps_do,
         failed_kinesis_items_come_again,
+        conditions_are_parsed_once,
         sockets_echo_the_subprotocol,
         routes_answer_only_when_asked,
         socket_messages_have_a_limit,
