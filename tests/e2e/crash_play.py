@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,16 +181,21 @@ class Play:
 
     def repeated(self) -> list[str]:
         """Tools and model calls that started although their result was there."""
-        log = self.place / "log"
-        done: set[str] = set()
-        again = []
-        for line in log.read_text().splitlines() if log.exists() else ():
-            word, _, what = line.partition(" ")
-            if word == "done":
-                done.add(what)
-            elif what in done:
-                again.append(what)
-        return again
+        lines = (self.place / "log").read_text().splitlines()
+        assert {line.split()[0] for line in lines} == {"start", "done"}, f"{self.session} has logged nothing: {lines}"
+        return repeated_in(lines)
+
+
+def repeated_in(lines: Sequence[str]) -> list[str]:
+    done: set[str] = set()
+    again = []
+    for line in lines:
+        word, _, what = line.partition(" ")
+        if word == "done":
+            done.add(what)
+        elif what in done:
+            again.append(what)
+    return again
 
 
 async def _now(value: bool) -> bool:

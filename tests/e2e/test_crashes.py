@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.cloud_executor import configure
-from tests.e2e.crash_play import USER, Play, events_lost, play_of
+from tests.e2e.crash_play import USER, Play, events_lost, play_of, repeated_in
 from tests.e2e.crash_scenes import SCENES
 from tests.e2e.parity_story import differences
 from tests.support.cloud_agents.crashes import HASTE
@@ -61,6 +61,11 @@ async def learn(cloud: CloudForTests, known: dict[str, Learned], name: str) -> L
         async with _play(cloud, name, "learned", "") as play:
             known[name] = Learned(await play.transcript(), play.points())
     return known[name]
+
+
+def test_a_repetition_is_noticed() -> None:
+    assert repeated_in(["start s call a", "start s call a", "done s call a", "start s step 2"]) == []
+    assert repeated_in(["start s call a", "done s call a", "start s call a"]) == ["s call a"]
 
 
 @pytest.mark.parametrize(("name", "verb"), CASES)
