@@ -36,7 +36,7 @@ from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, When
 
 PAGE = 50
 COPY_DEADLINE_S = 60
-"""After it another copy to the same target may begin. The slower one is refused at its next write, whatever the clocks say."""
+"""After it another copy to the same target may begin; the slower one is refused at its next write."""
 
 
 async def clone_session(
