@@ -55,7 +55,8 @@ async def _session(executor: Executor, rows: SessionRows) -> Story:
         "messages": [_cut(message.model_dump(mode="json")) for message in messages],
         "checkpoints": checkpoints,
         "runs": [_cut(run.model_dump(mode="json")) for run in rows.runs_in_order()],
-        "stops": [_cut(stop.model_dump(mode="json")) for stop in rows.stops.values()],
+        # A sub-agent's has no fixed place: it may have ended by its parent's stop before its own was asked for.
+        "stops": [] if state.parent_session_id else [_cut(s.model_dump(mode="json")) for s in rows.stops.values()],
         "lineages": {str(number): row.model_dump(mode="json") for number, row in rows.lineages.items()},
     }
 
