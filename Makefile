@@ -52,7 +52,7 @@ check: setup
 	$(BIN)/lint-imports
 
 slow: setup
-	$(BIN)/python -m pytest $(PYTEST) -m slow
+	$(BIN)/python -m pytest -q -n0 -m slow  # one after the other: most start servers and workers, on all processors
 
 format: setup
 	$(BIN)/ruff check --fix .

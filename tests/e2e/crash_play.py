@@ -25,7 +25,7 @@ from helix.testing.invariants import find_problems, read_tree
 
 PATIENCE_S = 90.0
 LOOK_S = 0.1
-UNANSWERED_S = 3.0
+UNANSWERED_S = 8.0
 """How long a client of these tests waits for an answer."""
 TRIES = 20
 OLD_S = 120
