@@ -26,6 +26,8 @@ from helix.core.rows import RunRow, SessionRow
 from helix.engine.delivery import Delivery
 from helix.engine.engine import Engine, Settings
 from helix.engine.hooks import HookManager
+from helix.engine.open_runs import PARTITIONS
+from helix.engine.sweeping import _open_rows
 from helix.ports.launcher import ExecutionState, Part, execution_name
 from helix.runtime import verbs
 from helix.runtime.agents import Agents
@@ -411,6 +413,40 @@ async def test_a_sweep_without_time_leaves_the_rest_and_one_it_cannot_look_at_ho
     stage.agents.registry.register(helper)
     stage.held.states.clear()
     assert await stage.deliver("sweep") == {"failed": 1, "started": 1}
+
+
+async def test_what_nobody_expected_of_one_run_holds_up_no_other_and_is_raised() -> None:
+    """Factories that raise: the others are swept, and the sweep fails for all to see."""
+    helper = agent("helper")
+    stage = Stage([], *(agent(f"gone{n}") for n in range(4)), helper)
+    for name in ("gone0", "gone1", "helper", "gone2", "gone3"):
+        await stage.begin(stage.agents.named(name))
+    stage.clock.ahead_s = 30
+    stage.agents._known.clear()
+    stage.agents.registry.clear()
+    stage.agents.registry.register(helper)
+    for n in range(4):
+        stage.agents.registry.register_factory(f"gone{n}", lambda context: {}["no such template"])
+    begun = len(stage.held.starts)
+    stage.held.states.clear()
+    with pytest.raises(KeyError, match="no such template"):
+        await stage.deliver("sweep")
+    assert len(stage.held.starts) == begun + 1
+
+
+async def test_each_minute_another_run_is_looked_at_first() -> None:
+    """So none waits for ever behind more of them than a sweep has time for."""
+    helper = agent("helper")
+    stage = Stage([], helper)
+    for _ in range(40):
+        await stage.begin(helper)
+    begun, firsts = len(stage.held.starts), set()
+    for minute in range(1, PARTITIONS + 1):
+        stage.clock.ahead_s = 60.0 * minute
+        order = [row.key.sort async for row in _open_rows(stage.executor.engine)]
+        assert len(order) == len(set(order)) == begun
+        firsts.add(order[0])
+    assert len(firsts) > 1
 
 
 async def test_what_asks_and_what_answers_stay_in_their_order() -> None:

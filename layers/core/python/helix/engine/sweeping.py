@@ -7,6 +7,7 @@ well, before, after or meanwhile.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import AsyncIterator
 
 from helix.core.errors import AgentNotFoundError, RunNotFoundError, StoreError
 from helix.core.rows import RunRow, SessionRow
@@ -26,25 +27,39 @@ PAGE = 100
 
 async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
     """Look at every open run once, or until the delivery's deadline is near. Returns how often what was done. A run that
-    cannot be looked at now is logged, and does not keep the others waiting."""
+    cannot be looked at now is logged, and does not keep the others waiting; what nobody expected is raised at the end."""
     done: Counter[str] = Counter()
-    for partition in range(PARTITIONS):
+    unexpected: list[Exception] = []
+    async for row in _open_rows(engine):
+        if not delivery.may_act(engine.clock.now() + 5):
+            done["left for the next sweep"] += 1
+            break
+        try:
+            done[await _look(engine, row, delivery)] += 1
+        except (StoreError, AgentNotFoundError) as error:
+            done["failed"] += 1
+            logger.warning("sweep: run %s: %s", row.key.sort, error)
+        except Exception as error:
+            logger.exception("sweep: run %s: %s", row.key.sort, type(error).__name__)
+            unexpected.append(error)
+    if unexpected:
+        raise unexpected[0]
+    return done
+
+
+async def _open_rows(engine: Engine) -> AsyncIterator[Row]:
+    """Each minute from another partition on: what a sweep has no time for is the first of a later one."""
+    first = int(engine.clock.now() // 60)
+    for partition in range(first, first + PARTITIONS):
         start = ""
-        while True:
-            rows = await engine.store.query("control", partition_name(partition), start=start, limit=PAGE)
+        while rows := await engine.store.query(
+            "control", partition_name(partition % PARTITIONS), start=start, limit=PAGE
+        ):
             for row in rows:
-                if not delivery.may_act(engine.clock.now() + 5):
-                    done["left for the next sweep"] += 1
-                    return done
-                try:
-                    done[await _look(engine, row, delivery)] += 1
-                except (StoreError, AgentNotFoundError) as error:
-                    done["failed"] += 1
-                    logger.warning("sweep: run %s: %s", row.key.sort, error)
+                yield row
             if len(rows) < PAGE:
                 break
             start = rows[-1].key.sort + "\x00"
-    return done
 
 
 async def _look(engine: Engine, row: Row, delivery: Delivery) -> str:
