@@ -15,7 +15,8 @@ ACT_S = 60
 
 class StepFunctionsExecutor(Executor):
     """Claims runs and starts their executions; what runs them is deployed (`helix deploy`). Safe from any number of
-    processes with access to the tables. Make it with `helix.runtime.cloud.connect`, or as part of an application."""
+    processes with access to the tables. `helix.runtime.cloud.application().executor` makes one of the environment that a
+    deployed function has."""
 
     def __init__(self, engine: Engine, agents: Agents) -> None:
         super().__init__(engine, agents)
