@@ -187,3 +187,26 @@ async def key_for(executor: LocalExecutor, user: str, **options: Any) -> str:
 def keyed(executor: LocalExecutor) -> Authoriser:
     clock = executor.engine.clock
     return Authoriser(clock, keys=ApiKeys(executor.store, clock))
+
+
+WORDS = "It was the best of times, it was the worst of times, it was the age of wisdom. " * 4
+PATIENCE_S = 20.0
+
+
+async def told(chunks: Any) -> list[Any]:
+    async with asyncio.timeout(PATIENCE_S):
+        return [chunk async for chunk in chunks]
+
+
+ADA, BOB = "ada", "bob"
+
+
+def desk_of(script: Any, *agents: Any, **options: Any) -> Desk:
+    return Desk(executor_of(script, *agents, **options))
+
+
+async def started(desk: Desk, connection: str = "ada", **fields: Any) -> dict[str, Any]:
+    """A run of the helper, to its end."""
+    place = await desk.result(connection, "run", agent="helper", message="hi", **fields)
+    await desk.ended(place["session_id"])
+    return place

@@ -7,128 +7,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from tests.support.delivery_stage import Json, Stage, event_of
 from tests.support_run import Gate, a_tool, agent, call, calls
 
-from helix import Confirmation, MemoryStateStore, ScriptedModel, create_sub_agent_tool
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.segments import SegmentStreams
-from helix.adapters.system import SystemIds
+from helix import Confirmation, create_sub_agent_tool
 from helix.core.agents import AnyAgent
 from helix.core.errors import WorkInProgressError
-from helix.core.messages import AssistantMessage, ToolResultMessage
-from helix.core.registry import AgentRegistry
-from helix.core.rows import RunRow, SessionRow
-from helix.engine.delivery import Delivery
-from helix.engine.engine import Engine, Settings
-from helix.engine.hooks import HookManager
+from helix.core.messages import AssistantMessage
 from helix.engine.open_runs import PARTITIONS
 from helix.engine.sweeping import _open_rows
-from helix.ports.launcher import ExecutionState, Part, execution_name
-from helix.runtime import verbs
-from helix.runtime.agents import Agents
-from helix.runtime.step_functions import StepFunctionsExecutor
-from helix.testing.clocks import ShiftedClock
-
-EVENTS = {
-    "call_model": verbs.CallModelEvent,
-    "call_tool": verbs.CallToolEvent,
-    "start_run": verbs.StartRunEvent,
-    "finish_run": verbs.FinishRunEvent,
-    "fail_run": verbs.FailRunEvent,
-    "sweep": verbs.SweepEvent,
-}
-Json = dict[str, Any]
+from helix.ports.launcher import execution_name
 
 
 class Answer(BaseModel):
     text: str
-
-
-class Held:
-    """A `Launcher` that starts nothing by itself. `starts` has repeated ones too; `states` are as the test says."""
-
-    def __init__(self) -> None:
-        self.starts: list[Part] = []
-        self.states: dict[str, ExecutionState] = {}
-        self.stopped: list[str] = []
-        self.woken: list[str] = []
-
-    async def start(self, part: Part) -> None:
-        self.starts.append(part)
-        self.states.setdefault(execution_name(part), "running")
-
-    async def state(self, part: Part) -> ExecutionState:
-        return self.states.get(execution_name(part), "none")
-
-    async def stop(self, part: Part, reason: str) -> None:
-        self.stopped.append(execution_name(part))
-
-    async def wake(self, token: str) -> None:
-        self.woken.append(token)
-
-
-class Stage:
-    def __init__(self, script: Any, *agents: AnyAgent, **settings: Any) -> None:
-        self.clock, self.held = ShiftedClock(), Held()
-        self.model = ScriptedModel(script, record=True)
-        self.store = MemoryStateStore()
-        registry = AgentRegistry()
-        for who in agents:
-            registry.register(who)
-        self.agents = Agents(registry, self.model)
-        self.engine = Engine(
-            store=self.store,
-            streams=SegmentStreams(self.store),
-            clock=self.clock,
-            ids=SystemIds(),
-            models=self.agents.model_of,
-            agents=self.agents.named,
-            hooks=HookManager(None),
-            budgets=RowBudgets(self.store),
-            launcher=self.held,
-            settings=Settings(**{"stop_poll_s": 0.01, **settings}),
-        )
-        self.executor = StepFunctionsExecutor(self.engine, self.agents)
-
-    async def begin(self, who: AnyAgent) -> Json:
-        """A claimed run: the event of its first `call_model`."""
-        await self.executor.execute(who, "go")
-        return event_of(self.held.starts[-1])
-
-    async def deliver(self, verb: str, event: Json | None = None, *, left_s: float = 600.0) -> Any:
-        delivery = Delivery(self.engine.ids.new("d"), self.clock.now() + left_s)
-        parsed = EVENTS[verb].model_validate(event or {})
-        return await getattr(verbs, verb)(SimpleNamespace(engine=self.engine), parsed, delivery)
-
-    async def follow(self, event: Json) -> Json:
-        """Deliver `call_model` and `call_tool` until another verb is due: its event."""
-        told: Json = await self.deliver("call_model", event)
-        while told["next"] in ("call_tool", "call_model"):
-            if told["next"] == "call_tool":
-                await self.deliver("call_tool", told)
-            told = await self.deliver("call_model", told)
-        return told
-
-    async def session(self, event: Json) -> SessionRow:
-        return await self.engine.history.existing(event["session_id"])
-
-    async def run(self, event: Json) -> RunRow:
-        return await self.engine.history.run(event["session_id"], event["run_id"])
-
-    async def results(self, event: Json) -> list[tuple[str, bool]]:
-        """(Content, success) of the session's tool results, in history's order."""
-        messages = await self.executor.sessions.load_conversation_messages(event["session_id"])
-        return [(m.content, m.success) for m in messages if isinstance(m, ToolResultMessage)]
-
-
-def event_of(part: Part) -> Json:
-    place = {"session_id": part.session_id, "run_id": part.run_id, "part": part.part}
-    return {**place, "step": part.step, "events": 0}
 
 
 LOOK = a_tool("look", lambda given, ctx: "seen")
@@ -443,7 +339,7 @@ async def test_each_minute_another_run_is_looked_at_first() -> None:
     begun, firsts = len(stage.held.starts), set()
     for minute in range(1, PARTITIONS + 1):
         stage.clock.ahead_s = 60.0 * minute
-        order = [row.key.sort async for row in _open_rows(stage.executor.engine)]
+        order = [row.key.sort async for row in _open_rows(stage.engine)]
         assert len(order) == len(set(order)) == begun
         firsts.add(order[0])
     assert len(firsts) > 1

@@ -7,183 +7,25 @@ does it by itself by now, and the correction can go.
 from __future__ import annotations
 
 import contextlib
-import io
-import itertools
 import json
 import os
 import threading
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
 from botocore.exceptions import ClientError
+from tests.support.emulator_desk import ACCOUNT, PATIENCE_S, REGION, Desk, task, until
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import connect
 
 from helix.local import corrections
 from helix.local.process import Emulator
 from helix.local.workers import Pool
 
 pytestmark = pytest.mark.xdist_group("cloud")
-ACCOUNT, REGION = "000000000000", "us-east-1"
-PATIENCE_S = 30.0
-HANDLER = """
-import json, os, time
-
-class WorkInProgressError(Exception):
-    pass
-
-seen = {}
-
-def handler(event, context):
-    do = event.get("do")
-    if "Records" in event:  # of Kinesis: those that say so fail once
-        print("batch", json.dumps([r["kinesis"]["partitionKey"] for r in event["Records"]]), flush=True)
-        failed = [r["kinesis"]["sequenceNumber"] for r in event["Records"] if r["kinesis"]["partitionKey"] == "once"]
-        first = not seen.setdefault("failed", False) and failed
-        seen["failed"] = seen["failed"] or bool(failed)
-        return {"batchItemFailures": [{"itemIdentifier": first[0]}] if first else []}
-    if "requestContext" in event:  # of a WebSocket route
-        kind = event["requestContext"]["eventType"]
-        print("route", kind, event["requestContext"]["connectionId"], flush=True)
-        if kind == "CONNECT":
-            offered = {name.lower(): value for name, value in event["headers"].items()}.get("sec-websocket-protocol")
-            return {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": offered} if offered else {}}
-        if event.get("body") == "fail":
-            raise WorkInProgressError("a secret")
-        return {"statusCode": 200, "body": "nobody asked"}
-    if do == "raise":
-        raise WorkInProgressError("later")
-    if do == "big":
-        return "x" * 300_000
-    if do == "sleep":
-        time.sleep(event["seconds"])
-    if do == "exit":
-        os._exit(3)
-    if do == "environment":
-        return os.environ[event["name"]]
-    return {"pid": os.getpid()}
-"""
-
-
-class Desk:
-    """What a check works with: an emulator, clients of it, and the lines that functions have written."""
-
-    def __init__(self, emulator: Emulator) -> None:
-        self.emulator, self.lines = emulator, list[dict[str, Any]]()
-        self._names = itertools.count(1)
-        self._clients: dict[str, Any] = {}
-        emulator.listen(self.lines.append)
-
-    def client(self, service: str, **more: Any) -> Any:
-        """boto3's, as the administrator unless `more` says otherwise."""
-        if service in self._clients and not more:
-            return self._clients[service]
-        given = {
-            "aws_access_key_id": "test",
-            "aws_secret_access_key": "test",
-            "endpoint_url": self.emulator.url,
-            **more,
-        }
-        config = Config(retries={"total_max_attempts": 1}, read_timeout=60)
-        made = boto3.client(service, region_name=REGION, config=config, **given)
-        return made if more else self._clients.setdefault(service, made)
-
-    def name(self) -> str:
-        return f"check-{next(self._names)}"
-
-    def role(self) -> str:
-        name, trust = self.name(), {"Effect": "Allow", "Principal": {"Service": "*"}, "Action": "sts:AssumeRole"}
-        iam = self.client("iam")
-        document = json.dumps({"Version": "2012-10-17", "Statement": [trust]})
-        arn: str = iam.create_role(RoleName=name, AssumeRolePolicyDocument=document)["Role"]["Arn"]
-        allow = {"Effect": "Allow", "Action": "*", "Resource": "*"}
-        policy = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
-        iam.put_role_policy(RoleName=name, PolicyName="all", PolicyDocument=policy)
-        return arn
-
-    def function(self, timeout: int = 30, **variables: str) -> str:
-        """The name of a new function that runs `HANDLER`."""
-        name, packed = self.name(), io.BytesIO()
-        with zipfile.ZipFile(packed, "w") as package:
-            package.writestr("handler.py", HANDLER)
-        self.client("lambda").create_function(
-            FunctionName=name,
-            Runtime="python3.13",
-            Role=self.role(),
-            Handler="handler.handler",
-            Code={"ZipFile": packed.getvalue()},
-            Timeout=timeout,
-            Environment={"Variables": variables},
-        )
-        return name
-
-    def invoke(self, function: str, **event: Any) -> tuple[Any, str | None]:
-        """(answer, errorType)."""
-        done = self.client("lambda").invoke(FunctionName=function, Payload=json.dumps(event))
-        answer = json.loads(done["Payload"].read())
-        return (None, answer["errorType"]) if "FunctionError" in done else (answer, None)
-
-    def execute(self, states: dict[str, Any], start: str, given: Any = None) -> dict[str, Any]:
-        """The description of an execution of these states, once it has ended."""
-        machine = self.client("stepfunctions").create_state_machine(
-            name=self.name(), roleArn=self.role(), definition=json.dumps({"StartAt": start, "States": states})
-        )
-        client = self.client("stepfunctions")
-        arn = client.start_execution(stateMachineArn=machine["stateMachineArn"], input=json.dumps(given or {}))
-        ended: dict[str, Any] = until(
-            lambda: (d := client.describe_execution(executionArn=arn["executionArn"]))["status"] != "RUNNING" and d
-        )
-        return ended
-
-    def events(self, execution: dict[str, Any]) -> list[dict[str, Any]]:
-        pages = self.client("stepfunctions").get_paginator("get_execution_history")
-        found = pages.paginate(executionArn=execution["executionArn"])
-        return [event for page in found for event in page["events"]]
-
-    def connection_id(self) -> str:
-        """Of the newest connection, from what its $connect has logged."""
-        prefix = "route CONNECT "
-        said = until(lambda: [line["line"] for line in list(self.lines) if line["line"].startswith(prefix)])
-        return str(said[-1]).removeprefix(prefix)
-
-    @contextlib.contextmanager
-    def socket(self, **options: Any) -> Iterator[Any]:
-        """A connection to a WebSocket API whose routes are the function's."""
-        gateway, function = self.client("apigatewayv2"), self.function()
-        api = gateway.create_api(Name=self.name(), ProtocolType="WEBSOCKET", RouteSelectionExpression="$request.body.x")
-        arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{function}"
-        uri = f"arn:aws:apigateway:{REGION}:lambda:path/2015-03-31/functions/{arn}/invocations"
-        integration = gateway.create_integration(
-            ApiId=api["ApiId"], IntegrationType="AWS_PROXY", IntegrationUri=uri, IntegrationMethod="POST"
-        )
-        target = f"integrations/{integration['IntegrationId']}"
-        for key in ("$connect", "$default"):
-            gateway.create_route(ApiId=api["ApiId"], RouteKey=key, Target=target)
-        gateway.create_stage(ApiId=api["ApiId"], StageName="dev", AutoDeploy=True)
-        path = f"/_aws/execute-api/{api['ApiId']}/dev"
-        with connect(f"ws://127.0.0.1:{self.emulator.port}{path}", proxy=None, **options) as socket:
-            socket.path = path
-            yield socket
-
-
-def until(found: Callable[[], Any]) -> Any:
-    ends = time.monotonic() + PATIENCE_S
-    while not (value := found()):
-        assert time.monotonic() < ends, "it does not happen"
-        time.sleep(0.02)
-    return value
-
-
-def task(function: str, **more: Any) -> dict[str, Any]:
-    given = {"FunctionName": function, "Payload.$": "$"}
-    return {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Parameters": given, "End": True, **more}
 
 
 # --- one check for each correction -----------------------------------------------------------------------------------

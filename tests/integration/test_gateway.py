@@ -1,47 +1,20 @@
-"""The actions of the WebSocket gateway: what each does, whose sessions are whose, and what is said when it goes wrong."""
+"""The actions of the WebSocket gateway: what each does, and what is said when it goes wrong."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.support_gateway import HOUR, Desk, executor_of
+from tests.support_gateway import ADA, BOB, Desk, desk_of, started
 from tests.support_run import Gate, Text, a_tool, agent, call, calls, gated
 
 from helix import LLMConfig, create_sub_agent_tool
 from helix.core.errors import ModelError
 from helix.core.functions import AgentClient
-from helix.core.protocol import ACTIONS
 from helix.core.registry import AgentRegistry
 from helix.gateway.principals import prefix_of
-
-ADA, BOB = "ada", "bob"
-
-
-@pytest.fixture
-async def desk() -> AsyncIterator[Desk]:
-    """Two users, each with a connection of the same name; the model always greets."""
-    executor = executor_of(["Hello.", "Hello again.", "And again."] * 5)
-    async with executor:
-        made = Desk(executor)
-        await made.connect("ada", ADA)
-        await made.connect("bob", BOB)
-        yield made
-
-
-def desk_of(script: Any, *agents: Any, **options: Any) -> Desk:
-    return Desk(executor_of(script, *agents, **options))
-
-
-async def started(desk: Desk, connection: str = "ada", **fields: Any) -> dict[str, Any]:
-    """A run of the helper, to its end."""
-    place = await desk.result(connection, "run", agent="helper", message="hi", **fields)
-    await desk.ended(place["session_id"])
-    return place
-
 
 # --- runs ---------------------------------------------------------------------------------------------------------------
 
@@ -345,117 +318,6 @@ async def test_a_long_answer_comes_in_parts(desk: Desk) -> None:
     assert len(desk.mailbox.frames["ada"]) > 2
     (answer,) = desk.mailbox.read("ada")
     assert answer["result"]["messages"][0]["content"] == "é" * 40_000
-
-
-# --- whose it is --------------------------------------------------------------------------------------------------------
-
-OF_A_SESSION: dict[str, dict[str, Any]] = {
-    "run": {"agent": "helper", "message": "hi"},
-    "resume": {},
-    "retry": {},
-    "interrupt": {},
-    "abort": {},
-    "answer": {"tool_call_id": "c"},
-    "subscribe": {},
-    "unsubscribe": {},
-    "get_session": {"snapshot": True},
-    "list_checkpoints": {},
-    "branch": {},
-    "clone": {},
-    "delete": {},
-}
-
-
-def test_the_table_has_every_action_that_names_a_session() -> None:
-    assert set(OF_A_SESSION) == ACTIONS - {"authenticate", "list_sessions", "ping"}
-
-
-@pytest.mark.parametrize("action", sorted(OF_A_SESSION))
-async def test_a_stranger_gets_the_very_answer_for_a_session_that_is_not(desk: Desk, action: str) -> None:
-    place = await started(desk)
-    foreign = await desk.error("bob", action, session_id=place["session_id"], **OF_A_SESSION[action])
-    nothing = await desk.error("bob", action, session_id="ses_nothing", **OF_A_SESSION[action])
-    assert foreign["code"] == "session_not_found"
-    assert json.dumps(foreign).replace(place["session_id"], "ses_nothing") == json.dumps(nothing)
-    state = await desk.executor.sessions.get(place["session_id"])
-    assert (state.status, state.turn) == ("completed", 1)
-    (subscriber,) = await desk.connections.subscribers(place["stream_id"])
-    assert subscriber.connection_id == "ada"
-
-
-async def test_ids_of_ones_own_choice_begin_with_ones_own_prefix(desk: Desk) -> None:
-    who = await desk.result("ada", "authenticate")
-    assert (who["principal"], who["prefix"]) == (ADA, "ada:")
-    assert (await started(desk, session_id="ada:notes"))["session_id"] == "ada:notes"
-    taken = await desk.error("bob", "run", agent="helper", message="hi", session_id="ada:notes")
-    free = await desk.error("bob", "run", agent="helper", message="hi", session_id="ada:other")
-    assert json.dumps(taken).replace("notes", "other") == json.dumps(free)
-    place = await started(desk)
-    for target in ("ada:copy", place["session_id"], "copy"):
-        error = await desk.error("bob", "run", agent="helper", message="hi", session_id=target)
-        assert error["code"] == "session_not_found"
-    assert (await desk.error("ada", "branch", session_id="ada:notes", target="bob:x"))["code"] == "session_not_found"
-
-
-async def test_a_session_made_by_the_backend_for_nobody_takes_no_message(desk: Desk) -> None:
-    helper = desk.executor.agents.named("helper")
-    await (await desk.executor.execute(helper, "hi", session_id="ada:theirs")).result()
-    error = await desk.error("ada", "run", agent="helper", message="hi", session_id="ada:theirs")
-    assert error["code"] == "session_not_found"
-    assert (await desk.executor.sessions.get("ada:theirs")).turn == 1
-
-
-async def test_where_nobody_is_asked_all_sessions_of_nobody_are_everybodys() -> None:
-    desk = Desk(executor_of(["Hello."] * 3), anonymous=True)
-    async with desk.executor:
-        await desk.connect("one", None)
-        await desk.connect("two", None)
-        place = await started(desk, "one", session_id="shared")
-        assert (await desk.result("two", "get_session", session_id="shared"))["session"]["user_id"] is None
-        assert place["session_id"] == "shared"
-        helper = desk.executor.agents.named("helper")
-        await (await desk.executor.execute(helper, "hi", session_id="adas", user_id=ADA)).result()
-        assert (await desk.error("two", "get_session", session_id="adas"))["code"] == "session_not_found"
-
-
-# --- until when ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("action", sorted(ACTIONS - {"authenticate"}))
-async def test_behind_its_expiry_a_connection_can_do_nothing(desk: Desk, action: str) -> None:
-    place = await started(desk)
-    desk.clock.ahead_s = HOUR + 1
-    fields = {"session_id": place["session_id"], **OF_A_SESSION[action]} if action in OF_A_SESSION else {}
-    error = await desk.error("ada", action, **fields)
-    assert (error["code"], error["recoverable"]) == ("not_authenticated", True)
-
-
-async def test_expired_connections_are_posted_nothing_until_they_renew(desk: Desk) -> None:
-    token = await desk.keys.create(desk.executor.engine.ids, _principal(ADA))
-    place = await started(desk)
-    desk.clock.ahead_s = HOUR + 1
-    assert await desk.connections.subscribers(place["stream_id"]) == []
-    assert (await desk.error("ada", "authenticate"))["code"] == "not_authenticated"
-    renewed = await desk.result("ada", "authenticate", token=token)
-    assert renewed["principal"] == ADA and renewed["expires_at"] > desk.clock.now() + HOUR
-    (subscriber,) = await desk.connections.subscribers(place["stream_id"])
-    assert subscriber.connection_id == "ada"
-    assert "now" in await desk.result("ada", "ping")
-
-
-async def test_a_proof_of_somebody_else_renews_nothing(desk: Desk) -> None:
-    token = await desk.keys.create(desk.executor.engine.ids, _principal(BOB))
-    error = await desk.error("ada", "authenticate", token=token)
-    assert error["code"] == "invalid_input" and "somebody else" in error["message"]
-    assert (await desk.error("ada", "authenticate", token="helix_wrong"))["code"] == "not_authenticated"
-    assert (await desk.result("ada", "authenticate"))["principal"] == ADA
-
-
-async def test_a_connection_that_is_not_there_is_nobodys(desk: Desk) -> None:
-    assert (await desk.error("nobody", "ping"))["code"] == "not_authenticated"
-    await desk.gateway.disconnect("ada")
-    assert (await desk.error("ada", "list_sessions"))["code"] == "not_authenticated"
-    assert (await desk.error("ada", "authenticate", token="x"))["code"] == "not_authenticated"
 
 
 # --- what goes wrong ----------------------------------------------------------------------------------------------------

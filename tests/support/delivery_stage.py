@@ -1,0 +1,115 @@
+"""A stage on which the deployed verbs play in one process: the test is the platform, and delivers when it likes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from helix import MemoryStateStore, ScriptedModel
+from helix.adapters.row_budgets import RowBudgets
+from helix.adapters.segments import SegmentStreams
+from helix.adapters.system import SystemIds
+from helix.core.agents import AnyAgent
+from helix.core.messages import ToolResultMessage
+from helix.core.registry import AgentRegistry
+from helix.core.rows import RunRow, SessionRow
+from helix.engine.delivery import Delivery
+from helix.engine.engine import Engine, Settings
+from helix.engine.hooks import HookManager
+from helix.ports.launcher import ExecutionState, Part, execution_name
+from helix.runtime import verbs
+from helix.runtime.agents import Agents
+from helix.runtime.step_functions import StepFunctionsExecutor
+from helix.testing.clocks import ShiftedClock
+
+EVENTS = {
+    "call_model": verbs.CallModelEvent,
+    "call_tool": verbs.CallToolEvent,
+    "start_run": verbs.StartRunEvent,
+    "finish_run": verbs.FinishRunEvent,
+    "fail_run": verbs.FailRunEvent,
+    "sweep": verbs.SweepEvent,
+}
+Json = dict[str, Any]
+
+
+class Held:
+    """A `Launcher` that starts nothing by itself. `starts` has repeated ones too; `states` are as the test says."""
+
+    def __init__(self) -> None:
+        self.starts: list[Part] = []
+        self.states: dict[str, ExecutionState] = {}
+        self.stopped: list[str] = []
+        self.woken: list[str] = []
+
+    async def start(self, part: Part) -> None:
+        self.starts.append(part)
+        self.states.setdefault(execution_name(part), "running")
+
+    async def state(self, part: Part) -> ExecutionState:
+        return self.states.get(execution_name(part), "none")
+
+    async def stop(self, part: Part, reason: str) -> None:
+        self.stopped.append(execution_name(part))
+
+    async def wake(self, token: str) -> None:
+        self.woken.append(token)
+
+
+class Stage:
+    def __init__(self, script: Any, *agents: AnyAgent, **settings: Any) -> None:
+        self.clock, self.held = ShiftedClock(), Held()
+        self.model = ScriptedModel(script, record=True)
+        self.store = MemoryStateStore()
+        registry = AgentRegistry()
+        for who in agents:
+            registry.register(who)
+        self.agents = Agents(registry, self.model)
+        self.engine = Engine(
+            store=self.store,
+            streams=SegmentStreams(self.store),
+            clock=self.clock,
+            ids=SystemIds(),
+            models=self.agents.model_of,
+            agents=self.agents.named,
+            hooks=HookManager(None),
+            budgets=RowBudgets(self.store),
+            launcher=self.held,
+            settings=Settings(**{"stop_poll_s": 0.01, **settings}),
+        )
+        self.executor = StepFunctionsExecutor(self.engine, self.agents)
+
+    async def begin(self, who: AnyAgent) -> Json:
+        """A claimed run: the event of its first `call_model`."""
+        await self.executor.execute(who, "go")
+        return event_of(self.held.starts[-1])
+
+    async def deliver(self, verb: str, event: Json | None = None, *, left_s: float = 600.0) -> Any:
+        delivery = Delivery(self.engine.ids.new("d"), self.clock.now() + left_s)
+        parsed = EVENTS[verb].model_validate(event or {})
+        return await getattr(verbs, verb)(SimpleNamespace(engine=self.engine), parsed, delivery)
+
+    async def follow(self, event: Json) -> Json:
+        """Deliver `call_model` and `call_tool` until another verb is due: its event."""
+        told: Json = await self.deliver("call_model", event)
+        while told["next"] in ("call_tool", "call_model"):
+            if told["next"] == "call_tool":
+                await self.deliver("call_tool", told)
+            told = await self.deliver("call_model", told)
+        return told
+
+    async def session(self, event: Json) -> SessionRow:
+        return await self.engine.history.existing(event["session_id"])
+
+    async def run(self, event: Json) -> RunRow:
+        return await self.engine.history.run(event["session_id"], event["run_id"])
+
+    async def results(self, event: Json) -> list[tuple[str, bool]]:
+        """(Content, success) of the session's tool results, in history's order."""
+        messages = await self.executor.sessions.load_conversation_messages(event["session_id"])
+        return [(m.content, m.success) for m in messages if isinstance(m, ToolResultMessage)]
+
+
+def event_of(part: Part) -> Json:
+    place = {"session_id": part.session_id, "run_id": part.run_id, "part": part.part}
+    return {**place, "step": part.step, "events": 0}
