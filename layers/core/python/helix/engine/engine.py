@@ -12,9 +12,11 @@ from helix.engine.history import History
 from helix.engine.hooks import HookManager
 from helix.engine.step_view import StepView
 from helix.ports.budgets import Budgets, Unit
+from helix.ports.catalog import ModelCatalog
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
 from helix.ports.launcher import Launcher
+from helix.ports.metrics import Metrics, NoMetrics
 from helix.ports.model import LLMAdapter, LLMGenerateInput
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
@@ -75,6 +77,8 @@ class Engine:
     applied_budgets: Callable[[SessionRow], Sequence[AppliedBudget]] = no_budgets
     worst_case: Callable[[LLMGenerateInput], Worst] | None = None
     launcher: Launcher | None = None
+    metrics: Metrics = field(default_factory=NoMetrics)
+    catalog: ModelCatalog | None = None
     settings: Settings = field(default_factory=Settings)
     history: History = field(init=False)
     telling: set[str] = field(init=False, default_factory=set)

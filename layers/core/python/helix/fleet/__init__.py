@@ -1,0 +1,1 @@
+"""The fleet: agents as a production service, on worker processes or on the deployed functions."""
