@@ -11,7 +11,7 @@ from helix.adapters.memory_sockets import MemorySockets
 from helix.adapters.row_budgets import RowBudgets
 from helix.adapters.row_slots import RowSlots
 from helix.adapters.segments import SegmentStreams
-from helix.testing import broken, broken_pipes, broken_reads, broken_services
+from helix.testing import broken, broken_pipes, broken_reads, broken_services, broken_slots
 from helix.testing.contracts import (
     BudgetsContract,
     SegmentLogContract,
@@ -19,7 +19,7 @@ from helix.testing.contracts import (
     SocketsContract,
     StateStoreContract,
     StreamManagerContract,
-    slots,
+    slots_races,
     state_store_races,
     streams,
 )
@@ -86,18 +86,34 @@ BUDGETS = {
     "DrawsLessThanTheEstimate": "test_a_draw_over_the_line_takes_nothing",
     "GivesBackAgain": "test_giving_back_twice_changes_nothing",
     "GivesBackEverything": "test_what_was_not_used_comes_back",
+    "GivesBackBlindly": "test_what_was_used_beyond_the_draws_is_taken",
     "LimitsStartAnew": "test_a_limit_moves_what_remains",
+    "OpensWhatItRead": "test_a_window_is_opened_by_what_is_defined_now",
+    "DefinesWithoutCondition": "test_budgets_defined_at_once_are_all_there",
+    "ForgetsAlerts": "test_an_alert_is_raised_once",
 }
 SLOTS = {
-    "TakesWithoutCondition": "test_two_never_share_a_slot",
-    "QueuesWithoutCheck": "test_coming_while_the_last_slot_is_freed",
+    "TakesWithoutCondition": "test_never_more_than_the_limit",
+    "QueuesWithoutLooking": "test_coming_while_the_last_slot_is_freed",
     "ForgetsTheHeir": "test_a_release_passes_the_slot_on",
     "ServesInAnyOrder": "test_the_line_is_ordered",
-    "LetsThemJumpTheLine": "test_the_line_is_ordered",
+    "ServesTheLowFirst": "test_the_line_is_ordered",
+    "LetsThemJumpTheLine": "test_nobody_jumps_the_line",
     "FreesForAnybody": "test_a_release_by_a_stranger_changes_nothing",
-    "TakesTwice": "test_taking_again_changes_nothing",
+    "TakesTwice": "test_asking_again_changes_nothing",
     "LeavesTicketsBehind": "test_a_waiter_may_leave_the_line",
-    "IgnoresALowerLimit": "test_a_lower_limit_frees_slots_as_their_owners_end",
+    "GivesUpSlotsToo": "test_a_waiter_may_leave_the_line",
+    "ForgetsToCountDown": "test_a_release_passes_the_slot_on",
+    "IgnoresALowerLimit": "test_a_lower_limit_ends_nobody",
+    "KnowsOnlyTheDefault": "test_what_was_set_stands_over_the_default",
+    "ChangesWhateverWasSet": "test_a_limit_is_changed_from_what_was_seen",
+    "AdmitsTheDead": "test_nothing_is_written_for_a_run_that_is_over",
+    "QueuesWithoutBound": "test_a_full_queue_refuses",
+    "RefusesWhoGoesOn": "test_a_full_queue_refuses",
+    "ForgetsTheAccount": "test_the_account_bounds_all_agents",
+    "LetsOneHoldUpAll": "test_who_cannot_go_holds_up_no_other_agent",
+    "CountsWhatWasNotCounted": "test_who_worked_before_there_was_an_account_limit_is_not_counted",
+    "LeavesSlotsWhereTicketsAre": "test_a_release_passes_the_slot_on",
 }
 LOGS = {
     "ForgetsPositions": "test_a_batch_that_comes_again_is_told_again",
@@ -126,7 +142,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is missed is missed after a second too."""
     for module in (state_store_races, streams):
         monkeypatch.setattr(module, "SOON_S", 0.5)
-    monkeypatch.setattr(slots, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(slots_races, "PATIENCE_S", 0.5)
 
 
 async def obey(contract: Any, law: str, adapter: Any) -> None:
@@ -171,7 +187,7 @@ async def test_broken_budgets_fail_their_law(name: str, law: str) -> None:
 
 @pytest.mark.parametrize(("name", "law"), SLOTS.items())
 async def test_broken_slots_fail_their_law(name: str, law: str) -> None:
-    assert await fails(SlotsContract(), law, getattr(broken_services, name)())
+    assert await fails(SlotsContract(), law, getattr(broken_slots, name)())
 
 
 @pytest.mark.parametrize(("name", "law"), LOGS.items())
@@ -204,6 +220,6 @@ async def test_a_sound_adapter_fails_none_of_them(contract: Any, laws: dict[str,
 def test_every_broken_adapter_is_tried() -> None:
     tried = {*STORES, *STREAMS, *LOGS, *SOCKETS, *BUDGETS, *SLOTS}
     kinds = (MemoryStateStore, SegmentStreams, MemorySockets, RowBudgets, RowSlots)
-    for module in (broken, broken_pipes, broken_reads, broken_services):
+    for module in (broken, broken_pipes, broken_reads, broken_services, broken_slots):
         made = {n for n, c in vars(module).items() if inspect.isclass(c) and c.__module__ == module.__name__}
         assert {n for n in made if not n.startswith("_") and issubclass(getattr(module, n), kinds)} <= tried

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from helix import SQLiteStateStore
 from helix.adapters.row_budgets import RowBudgets
 from helix.adapters.row_slots import RowSlots
 from helix.adapters.segments import SegmentStreams
+from helix.ports.state_store import Key, Put
 from helix.testing.contracts import BudgetsContract, SlotsContract, StateStoreContract, StreamManagerContract
 
 
@@ -34,6 +36,15 @@ class TestTwoStores(StateStoreContract):
     @pytest.fixture
     def other(self, second: SQLiteStateStore) -> SQLiteStateStore:
         return second
+
+
+async def test_rows_whose_time_is_over_are_deleted(store: SQLiteStateStore) -> None:
+    """Nobody else does it for a file."""
+    keys = [Key("control", "p", name) for name in ("stays", "is over", "is young")]
+    values: list[dict[str, Any]] = [{"n": 1}, {"ttl": 99}, {"ttl": 101}]
+    await store.transact("rows", [Put(key, value) for key, value in zip(keys, values, strict=True)])
+    assert await store.purge(100.0) == 1
+    assert await store.get(keys) == [{"n": 1}, None, {"ttl": 101}]
 
 
 class TestStreamsOfTwoProcesses(StreamManagerContract):

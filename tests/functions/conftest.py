@@ -43,6 +43,7 @@ class Functions:
         self.clock = ShiftedClock()
         app.clock = self.clock
         self.woken: list[str] = []
+        self._measures: list[dict[str, Any]] = []
         self.model = ScriptedModel([])
         app._session.register("before-call.stepfunctions.SendTaskSuccess", self._woke)
         self._handlers: dict[str, Any] = {}
@@ -98,11 +99,20 @@ class Functions:
         return [record for one in data for record in unpack(one)[1]]
 
     def lines(self) -> list[dict[str, Any]]:
-        """What the functions wrote since the last look: log lines, and metrics as documents with `_aws`."""
-        return [json.loads(line) for line in self._capsys.readouterr().out.splitlines() if line.startswith("{")]
+        """What the functions wrote since the last look: log lines, and what they measure of themselves, as documents with
+        `_aws`. What the engine measures is put aside for `measures`."""
+        found = [json.loads(line) for line in self._capsys.readouterr().out.splitlines() if line.startswith("{")]
+        self._measures += [line for line in found if "_aws" in line and "service" not in line]
+        return [line for line in found if line not in self._measures]
 
     def metrics(self) -> list[dict[str, Any]]:
+        """What the functions measured of themselves since the last look."""
         return [line for line in self.lines() if "_aws" in line]
+
+    def measures(self) -> list[dict[str, Any]]:
+        """What the engine has measured until now, in embedded metric format."""
+        self.lines()
+        return self._measures
 
 
 @pytest.fixture

@@ -50,6 +50,13 @@ def test_a_tool_step_keeps_to_its_limits(bench: ModuleType) -> None:
     assert max(written[1:]) <= 1.05 * min(written[1:]), "the same at every step, but for the first"
 
 
+def test_budgets_add_no_call_to_a_step(bench: ModuleType) -> None:
+    """Two of them: blocks and what bounds it are in the session's row, and a block lasts for many steps."""
+    run = bench.Run(bench.PLAIN, STEPS[-1] + 1, bound=True)
+    assert max(measured(bench, run, "write calls")[1:]) <= 4
+    assert max(measured(bench, run, "KB written")[1:]) <= 3.6
+
+
 def test_an_inline_tool_saves_a_transition_and_an_invocation(bench: ModuleType) -> None:
     run = bench.Run(bench.INLINE, STEPS[-1] + 1)
     assert max(measured(bench, run, "write calls")) <= 4

@@ -27,6 +27,8 @@ ELSEWHERE = (
     *("aws_cdk", "ministack", "moto", "pytest", "hypothesis"),
     # Needed where a token comes, or a state's patch: not by every process.
     *("jwt", "cryptography", "jsonpatch"),
+    # Needed where an exporter is set, or figures are asked for.
+    *("opentelemetry", "prometheus_client"),
     *(
         "helix.adapters.models.litellm",
         "helix.adapters.sqlite",

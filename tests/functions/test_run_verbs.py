@@ -261,7 +261,7 @@ def test_every_invocation_is_measured_under_its_own_name(claim: Claim) -> None:
     assert [line.get("session_id") for line in metrics] == [about["session_id"]] * 4 + [None]
     for line in metrics:
         (directive,) = line["_aws"]["CloudWatchMetrics"]
-        assert directive["Namespace"] == "Helix" and directive["Dimensions"] == [["service"]]
+        assert directive["Namespace"] == "Helix" and directive["Dimensions"] == [["stage", "service"]]
         assert directive["Metrics"] == [{"Name": "Duration", "Unit": "Milliseconds"}] and line["Duration"][0] > 0
 
 

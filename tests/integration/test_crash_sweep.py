@@ -34,6 +34,7 @@ from helix.ports.streams import StreamManager
 from helix.testing.crash import CrashPoints, Point, crash_everywhere, writes
 from helix.testing.invariants import check_session
 from helix.testing.journal import Journal
+from helix.testing.usage_invariants import find_usage_problems
 
 S = "ses"
 
@@ -71,6 +72,8 @@ class Sweep:
             status = await settle(workers, self.agent, S, approve=self.approve)
         await quiet(workers)
         await check_session(store, streams, S, at_rest=True, journal=journal)
+        problems = await find_usage_problems(store, S)
+        assert not problems, (point, problems)
         if not self.rebuys:
             again = had & set(LOG[mark:])
             assert not again, f"done again: {again}"
@@ -287,7 +290,8 @@ async def test_delete() -> None:
         except AgentAlreadyRunningError as error:
             raise AssertionError(point) from error
         assert isinstance(store, MemoryStateStore)
-        assert not store._rows, (point, list(store._rows))
+        left = [key for key in store._rows if not key.partition.startswith("usage")]  # what was used stays used
+        assert not left, (point, left)
         await (await workers.execute(lead, "again", session_id=S)).result()
         await check_session(store, streams, S, at_rest=True)
 

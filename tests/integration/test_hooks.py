@@ -26,6 +26,7 @@ from tests.support_run import (
 
 from helix import Confirmation, Hooks, ModelError, ToolContext, ToolError, create_sub_agent_tool
 from helix.engine import hooks as hooks_module
+from helix.ports.state_store import Put
 
 NAMES = [
     "on_agent_start",
@@ -295,9 +296,8 @@ async def test_run_level_hooks_are_called_once(file_world: World) -> None:
     second = file_world.executor(["three"], hooks=heard.hooks)
     row = await second.store.get([_run_key(handle.session_id, handle.run_id)])
     assert row[0] is not None and row[0]["effects"] == "done"
-    from helix.ports.state_store import Update
-
-    reopened = Update(_run_key(handle.session_id, handle.run_id), set={"effects": "open"})
+    open_again = {name: value for name, value in row[0].items() if name != "effects"}
+    reopened = Put(_run_key(handle.session_id, handle.run_id), open_again)
     await second.store.transact("test", [reopened])  # as if the worker had died before its last write
     await play(second, who, "more", session_id=handle.session_id)
     assert heard.names() == ["on_agent_start", "on_agent_complete"] * 2

@@ -26,8 +26,8 @@ from helix.core.context import MAX_EVENT_BYTES
 from helix.core.errors import InvalidInputError, RunNotFoundError, SessionNotFoundError
 from helix.core.messages import AssistantMessage
 from helix.core.planning import MAX_CALLS_PER_STEP, MAX_RESULT_BYTES
-from helix.engine.claims import MAX_MESSAGE_BYTES
-from helix.engine.engine import AppliedBudget
+from helix.engine.claim_checks import MAX_MESSAGE_BYTES
+from helix.fleet.budgets import BudgetManager, TokenPeriod
 
 
 async def test_session_ids(world: World) -> None:
@@ -192,11 +192,9 @@ async def test_odd_call_ids(world: World) -> None:
 
 @pytest.mark.parametrize("on_budget", ["fail", "pause"])
 async def test_a_budget_without_room(world: World, on_budget: str) -> None:
-    executor = world.executor(
-        [{"content": "done", "usage": {"prompt_tokens": 30, "calls": 1}}],
-        budgets=lambda session: [AppliedBudget("monthly", "tokens")],
-    )
-    await executor.engine.budgets.set_limit("monthly", "tokens", 10)
+    executor = world.executor([{"content": "done", "usage": {"prompt_tokens": 30, "calls": 1}}])
+    budgets = BudgetManager(executor.store)
+    await budgets.set_budget(10, TokenPeriod.TOTAL)
     who = agent(on_budget=on_budget)
     handle, result, _ = await play(executor, who)
     assert result.steps == 0
@@ -206,11 +204,11 @@ async def test_a_budget_without_room(world: World, on_budget: str) -> None:
         assert (result.status, result.pending) == ("paused", [])
         assert (await executor.sessions.get_run(handle.session_id, handle.run_id)).reason == "budget_exceeded"
         assert (await handle.can_resume()).can_resume
-    await executor.engine.budgets.set_limit("monthly", "tokens", 1_000_000)
+    await budgets.set_budget(1_000_000, TokenPeriod.TOTAL)
     again = await (handle.retry() if on_budget == "fail" else handle.resume())
     assert (await result_of(again)).output == "done"
-    state = await executor.engine.budgets.get("monthly")
-    assert state is not None and state.limit - state.remaining == 30  # what was used, not what was reserved
+    told = await budgets.check_budget()
+    assert told["global_total"]["current_tokens"] == 30  # what was used, not what was reserved
 
 
 async def test_big_custom_state(world: World) -> None:

@@ -254,7 +254,7 @@ async def test_a_stall_after_the_finish_loses_only_the_usage(monkeypatch: pytest
         monkeypatch.setenv("OPENAI_API_KEY", "test")
         result = await LiteLLMAdapter().generate_step(request(stall_timeout_s=0.2))
     assert isinstance(result, TextStepResult)
-    assert (result.content, result.usage) == ("all of it", Usage(calls=1, priced=False))
+    assert (result.content, result.usage) == ("all of it", Usage(calls=1, unknown_calls=1, priced=False))
 
 
 async def test_the_time_before_the_first_chunk_is_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,7 @@ LIMIT = 6000
 
 class ProtocolBase(RuleBasedStateMachine):
     kind = "memory"
+    slots: int | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,7 +60,7 @@ class ProtocolBase(RuleBasedStateMachine):
         self.watcher = Watcher(self.world, self.cast)
         self.checks = Checks(self.world, self.cast, self.watcher)
         self.processes = [Process(self.world, self.cast, name) for name in ("P0", "P1")]
-        self.cloud = Cloud(self.world, self.cast)
+        self.cloud = Cloud(self.world, self.cast, self.slots)
         self.agents = dict(SESSIONS)
         self.copies = 0
         self.sick = False
@@ -187,7 +188,7 @@ class ProtocolBase(RuleBasedStateMachine):
     def _sweep(self) -> bool:
         """What `sweep` and whoever opens a session would do next; False if there is nothing to do."""
         process = self.processes[0]
-        if any(key.partition.startswith("open-runs#") for key in self.world.mirror):
+        if any(key.partition.startswith(("open-runs#", "admission#")) for key in self.world.mirror):
             self.say("sweep")
             self.world.advance(SETTINGS.start_grace_s + 1)
             self.cloud.sweep()

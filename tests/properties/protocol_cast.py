@@ -16,10 +16,12 @@ from pydantic import BaseModel
 from tests.properties.protocol_world import ACTOR, Actor, World
 
 from helix.core.agents import Agent, AnyAgent
+from helix.core.budget import BudgetDefinition
 from helix.core.config import LLMConfig
 from helix.core.context import ToolContext
 from helix.core.errors import FatalToolError
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, UserMessage
+from helix.core.periods import TokenPeriod
 from helix.core.prompt import FINISH_NUDGE
 from helix.core.steps import (
     AnyStepResult,
@@ -35,6 +37,8 @@ from helix.engine.engine import Worst
 from helix.ports.model import LLMGenerateInput
 
 WORST = Worst(tokens=50, micros=5)
+MONEY = BudgetDefinition(scope="global", period=TokenPeriod.TOTAL, unit="micros", limit=1)
+TOKENS = BudgetDefinition(scope="global", period=TokenPeriod.HOURLY, unit="tokens", limit=1)
 TOOL_TIMEOUT_S = 20.0
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
-from tests.properties.protocol_cast import Cast
+from tests.properties.protocol_cast import MONEY, Cast
 from tests.properties.protocol_watch import View, Watcher, check_pairs
 from tests.properties.protocol_world import World
 
 from helix.core.row_keys import run_sort
 from helix.core.rows import RunRow, SessionRow
 from helix.core.sequencer import Head
+from helix.ports.state_store import Key
 
 FINAL = ("completed", "failed")
 
@@ -42,6 +43,7 @@ class Checks:
                     f"checkpoint_forever: {ident} of {sid} holds other messages than when it was written"
                 )
         self._budgets()
+        self._slots()
         for stream_id in {k.partition for k in self.world.mirror if k.table == "streams"} - self.torn:
             self._stream(stream_id)
 
@@ -77,6 +79,22 @@ class Checks:
                 drawn = sum(d["amount"] - (d["returned"] if d["state"] == "returned" else 0) for _, d in draws[name])
                 if value["limit"] != value["remaining"] + drawn:
                     raise AssertionError(f"budget_exact: {name}: {value} but {drawn} drawn")
+
+    # --- slots ----------------------------------------------------------------------------------------------------
+
+    def _slots(self) -> tuple[int, int]:
+        """slot_exact: counters are the rows, and never are more held than may. Returns (held, waiting)."""
+        rows = {what: [k for k in self.world.mirror if f"#{what}#" in k.partition] for what in ("slots", "tickets")}
+        held, waiting = len(rows["slots"]), len(rows["tickets"])
+        account = self.world.mirror.get(Key("control", "admission", "account"))
+        if account is not None:
+            bound = account["default"]
+            if (account["running"], account["queued"]) != (held, waiting) or held > bound:
+                raise AssertionError(f"slot_exact: {account}, but {held} are held and {waiting} wait")
+        names = [self.world.mirror[key]["run_id"] for key in (*rows["slots"], *rows["tickets"])]
+        if len(names) != len(set(names)):
+            raise AssertionError(f"slot_exact: a run works and waits: {names}")
+        return held, waiting
 
     # --- the stream -----------------------------------------------------------------------------------------------
 
@@ -125,6 +143,8 @@ class Checks:
 
     def at_rest(self) -> None:
         self.always()
+        if self._slots() != (0, 0):
+            raise AssertionError(f"slot_exact: {self._slots()} are held and wait for ever")
         spent = self._spent()
         for session in self.view.sessions():
             sid = session.session_id
@@ -152,9 +172,9 @@ class Checks:
             total = sum(d["amount"] - d.get("returned", 0) for _, d in draws)
             if not spent["gone"] and total != spent[budget]:
                 raise AssertionError(f"budget_exact: {budget}: drawn {total}, spent and assumed {spent[budget]}")
-        paid = sum(p.cost for p in self.cast.ghost.purchases)
-        if not spent["gone"] and "money" in spent and spent["money"] < paid:
-            raise AssertionError(f"budget_exact: the models were paid {paid}, the budget knows of {spent['money']}")
+        paid, paid_from = sum(p.cost for p in self.cast.ghost.purchases), MONEY.window(0)[0]
+        if not spent["gone"] and paid_from in spent and spent[paid_from] < paid:
+            raise AssertionError(f"budget_exact: the models were paid {paid}, the budget knows of {spent[paid_from]}")
 
     def _spent(self) -> dict[str, int]:
         total: dict[str, int] = defaultdict(int)
@@ -163,7 +183,7 @@ class Checks:
                 run = RunRow.model_validate(value)
                 for block in run.blocks:
                     open_claim = 0
-                    if run.claim is not None:
+                    if run.claim is not None and not block.closed:
                         open_claim = run.claim.micros if block.unit == "micros" else run.claim.tokens
                     total[block.budget] += block.spent + block.assumed + open_claim
         total["gone"] = int(any(row.startswith("deleted") for row in self.torn))

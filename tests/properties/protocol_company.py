@@ -128,5 +128,5 @@ class ProtocolMachine(ProtocolRules):
         return there()
 
 
-def machine_on(kind: str) -> type[ProtocolMachine]:
-    return type(f"ProtocolOn{kind.capitalize()}", (ProtocolMachine,), {"kind": kind})
+def machine_on(kind: str, slots: int | None = None) -> type[ProtocolMachine]:
+    return type(f"ProtocolOn{kind.capitalize()}", (ProtocolMachine,), {"kind": kind, "slots": slots})

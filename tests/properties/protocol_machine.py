@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 from tests.properties.protocol_base import ProtocolBase
+from tests.properties.protocol_cast import MONEY, TOKENS
 from tests.properties.protocol_world import Fate
 
 from helix.adapters.row_budgets import RowBudgets
@@ -25,8 +26,8 @@ class ProtocolRules(ProtocolBase):
     @initialize(money=st.sampled_from([10_000, 10_000, 10_000, 30]), tokens=st.sampled_from([100_000, 100_000, 300]))
     def budgets(self, money: int, tokens: int) -> None:
         budgets = RowBudgets(self.world.store)
-        self.world.loop.run_until_complete(budgets.set_limit("money", "micros", money))
-        self.world.loop.run_until_complete(budgets.set_limit("tokens", "tokens", tokens))
+        for bounds in (MONEY.model_copy(update={"limit": money}), TOKENS.model_copy(update={"limit": tokens})):
+            self.world.loop.run_until_complete(budgets.define(bounds, self.world.clock.now()))
 
     @rule(p=SMALL, s=SMALL, plan=st.integers(0, 30), then=THEN)
     def execute(self, p: int, s: int, plan: int, then: int = 0) -> None:
@@ -225,9 +226,10 @@ class ProtocolRules(ProtocolBase):
     @rule(more=st.integers(10, 1000))
     def raise_limit(self, more: int) -> None:
         budgets = RowBudgets(self.world.store)
-        state = self.world.loop.run_until_complete(budgets.get("money"))
-        if state is not None:
-            self.world.loop.run_until_complete(budgets.set_limit("money", "micros", state.limit + more))
+        known = self.world.loop.run_until_complete(budgets.definitions(["global"]))
+        for money in (bounds for bounds in known if bounds.name == MONEY.name):
+            raised = money.model_copy(update={"limit": money.limit + more})
+            self.world.loop.run_until_complete(budgets.define(raised, self.world.clock.now()))
         self.after()
 
     # --- what happens by itself -----------------------------------------------------------------------------------

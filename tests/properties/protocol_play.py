@@ -13,10 +13,10 @@ from tests.properties.protocol_cast import WORST, Cast
 from tests.properties.protocol_world import ACTOR, Actor, World
 
 from helix.adapters.row_budgets import RowBudgets
+from helix.adapters.row_slots import RowSlots
 from helix.adapters.segments import SegmentStreams
 from helix.core.errors import CallerError, StoreError, WorkInProgressError
 from helix.core.registry import AgentRegistry
-from helix.core.rows import SessionRow
 from helix.engine.deliveries import (
     Move,
     Place,
@@ -27,7 +27,7 @@ from helix.engine.deliveries import (
     deliver_model,
 )
 from helix.engine.delivery import Delivery
-from helix.engine.engine import AppliedBudget, Engine, Settings
+from helix.engine.engine import Engine, Settings
 from helix.engine.hooks import HookManager
 from helix.engine.sweeping import sweep
 from helix.ports.launcher import ExecutionState, Part, execution_name
@@ -36,12 +36,7 @@ from helix.runtime.local import LocalExecutor
 from helix.runtime.step_functions import StepFunctionsExecutor
 
 SETTINGS = Settings(lease_s=15, stop_poll_s=4, margin_s=1, roll_over_events=30)
-LAMBDA_S = 30.0
-BUDGETS = (AppliedBudget("money", "micros"), AppliedBudget("tokens", "tokens"))
-
-
-def budgets_of(session: SessionRow) -> list[AppliedBudget]:
-    return list(BUDGETS)
+LAMBDA_S, QUEUE_S = 30.0, 90.0
 
 
 class Process:
@@ -54,7 +49,6 @@ class Process:
             world.store,
             model=cast,
             registry=AgentRegistry(),
-            budgets=budgets_of,
             clock=world.clock,
             ids=world.ids,
             settings=SETTINGS,
@@ -108,10 +102,11 @@ class Execution:
 
 
 class Cloud:
-    """Executions by name, the launcher that starts them, and two warm workers that they run on."""
+    """Executions by name, the launcher that starts them, and two warm workers that they run on. `slots`: so many runs may
+    be executed at once; None: as many as come."""
 
-    def __init__(self, world: World, cast: Cast) -> None:
-        self.world, self.cast = world, cast
+    def __init__(self, world: World, cast: Cast, slots: int | None = None) -> None:
+        self.world, self.cast, self.slots = world, cast, slots
         self.executions: dict[str, Execution] = {}
         self._engines = [self._engine() for _ in range(2)]
         self._n = 0
@@ -127,8 +122,8 @@ class Cloud:
             agents=lambda name: cast.agents[name],
             hooks=HookManager(None),
             budgets=RowBudgets(world.store),
-            applied_budgets=budgets_of,
             launcher=self,
+            slots=RowSlots(world.store, account_limit=self.slots, queue_timeout_s=QUEUE_S) if self.slots else None,
             settings=SETTINGS,
         )
         engine.worst_case = lambda request: WORST

@@ -147,16 +147,20 @@ ACTS: list[tuple[int, Act]] = [
 
 
 def walk(
-    seed: int, kind: str = "memory", acts: int = 60, watch: Callable[[ProtocolMachine], Any] | None = None
+    seed: int,
+    kind: str = "memory",
+    acts: int = 60,
+    watch: Callable[[ProtocolMachine], Any] | None = None,
+    slots: int | None = None,
 ) -> None:
     """One world, `acts` random acts, then everything to rest. Raises what is violated."""
     rng = Random(seed)
-    machine = machine_on(kind)()
+    machine = machine_on(kind, slots)()
     if watch is not None:
         watch(machine)
     # Each walk leaves out some acts and prefers others: accidents need company, and not always the same.
     weights = [weight * rng.choice([0, 1, 1, 4]) for weight, _ in ACTS]
-    weights[0], weights[1] = max(weights[0], 4), max(weights[1], 4)
+    weights[0], weights[1] = max(weights[0], 4), max(weights[1], 4 if slots is None else 40)
     try:
         machine.budgets(money=rng.choice([10_000, 10_000, 60, 23, 17, 12]), tokens=rng.choice([100_000, 100_000, 600]))
         for act in rng.choices([act for _, act in ACTS], weights, k=acts):

@@ -54,3 +54,16 @@ def test_the_protocol_holds_on_long_walks(kind: str, walks: int) -> None:
         except BaseException as error:
             error.add_note(f"walk({seed}, {kind!r}, {ACTS}) finds it again")
             raise
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("slots", [1, 2])
+def test_the_protocol_holds_where_runs_wait_for_slots(slots: int) -> None:
+    """slot_exact at each moment; at rest nobody holds one, and nobody waits: no_lost_wakeup."""
+    for seed in range(SEED, SEED + (EXAMPLES or 40)):
+        try:
+            walk(seed, acts=ACTS, slots=slots)
+        except BaseException as error:
+            error.add_note(f"walk({seed}, acts={ACTS}, slots={slots}) finds it again")
+            raise

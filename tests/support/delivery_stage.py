@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 from helix import MemoryStateStore, ScriptedModel
 from helix.adapters.row_budgets import RowBudgets
+from helix.adapters.row_slots import RowSlots
 from helix.adapters.segments import SegmentStreams
 from helix.adapters.system import SystemIds
 from helix.core.agents import AnyAgent
+from helix.core.measures import Measures
 from helix.core.messages import ToolResultMessage
 from helix.core.registry import AgentRegistry
 from helix.core.rows import RunRow, SessionRow
@@ -17,6 +20,8 @@ from helix.engine.delivery import Delivery
 from helix.engine.engine import Engine, Settings
 from helix.engine.hooks import HookManager
 from helix.ports.launcher import ExecutionState, Part, execution_name
+from helix.ports.state_store import StateStore
+from helix.ports.streams import StreamManager
 from helix.runtime import verbs
 from helix.runtime.agents import Agents
 from helix.runtime.step_functions import StepFunctionsExecutor
@@ -56,18 +61,42 @@ class Held:
         self.woken.append(token)
 
 
+class Measured:
+    """`Metrics` that are kept: `told` has (name, agent, value) in order."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str | None, float]] = []
+
+    def record(self, measures: Measures) -> None:
+        self.told += [(name, measures.agent, value) for name, value in measures.values.items()]
+
+    def of(self, name: str) -> list[float]:
+        return [value for told, _, value in self.told if told == name]
+
+
 class Stage:
-    def __init__(self, script: Any, *agents: AnyAgent, **settings: Any) -> None:
-        self.clock, self.held = ShiftedClock(), Held()
-        self.model = ScriptedModel(script, record=True)
-        self.store = MemoryStateStore()
+    """`store` and `streams` are what the engine uses, `script` may be a model. `queue` are the options of `RowSlots`."""
+
+    def __init__(
+        self,
+        script: Any,
+        *agents: AnyAgent,
+        store: StateStore | None = None,
+        streams: StreamManager | None = None,
+        queue: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.clock, self.held, self.measured = ShiftedClock(), Held(), Measured()
+        self.model = script if hasattr(script, "generate_step") else ScriptedModel(script, record=True)
+        self.store = store or MemoryStateStore()
+        self.slots = RowSlots(self.store, **(queue or {}))
         registry = AgentRegistry()
         for who in agents:
             registry.register(who)
         self.agents = Agents(registry, self.model)
         self.engine = Engine(
             store=self.store,
-            streams=SegmentStreams(self.store),
+            streams=streams or SegmentStreams(self.store),
             clock=self.clock,
             ids=SystemIds(),
             models=self.agents.model_of,
@@ -75,6 +104,8 @@ class Stage:
             hooks=HookManager(None),
             budgets=RowBudgets(self.store),
             launcher=self.held,
+            slots=self.slots,
+            metrics=self.measured,
             settings=Settings(**{"stop_poll_s": 0.01, **settings}),
         )
         self.executor = StepFunctionsExecutor(self.engine, self.agents)
@@ -83,6 +114,13 @@ class Stage:
         """A claimed run: the event of its first `call_model`."""
         await self.executor.execute(who, "go")
         return event_of(self.held.starts[-1])
+
+    async def end(self, event: Json) -> None:
+        """Play the run to its end, effects included."""
+        told = await self.follow(event)
+        assert told["next"] == "finish"
+        await self.deliver("finish_run", told)
+        self.held.states[event["run_id"]] = "ended"
 
     async def deliver(self, verb: str, event: Json | None = None, *, left_s: float = 600.0) -> Any:
         delivery = Delivery(self.engine.ids.new("d"), self.clock.now() + left_s)

@@ -157,7 +157,8 @@ def deployed(
     **options: Any,
 ) -> Iterator[CloudForTests]:
     """A cloud with the agents of the tests. Retry intervals and waits of state machines take a tenth of their time."""
-    given = {"stage": "test", "agents": "cloud_agents", "model": "import:cloud_agents:model", **(context or {})}
+    given = {"stage": "test", "agents": "cloud_agents", "model": "import:cloud_agents:model"}
+    given |= {"provision_agents": "true", **(context or {})}
     environment = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)}
     (folder / "crashes").mkdir(parents=True, exist_ok=True)
     kept = {"assemblies": ROOT / "build" / "assemblies", "environment": environment}

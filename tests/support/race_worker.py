@@ -24,8 +24,11 @@ from helix import Agent, LLMConfig, LocalExecutor, MemoryStateStore, ScriptedMod
 from helix.adapters.row_budgets import RowBudgets
 from helix.adapters.row_slots import RowSlots
 from helix.adapters.segments import SegmentStreams
+from helix.core.budget import BudgetDefinition
 from helix.core.errors import AgentAlreadyRunningError, ConditionFailedError
+from helix.core.periods import TokenPeriod
 from helix.ports.budgets import Demand
+from helix.ports.slots import Candidate
 from helix.ports.state_store import ABSENT, Key, Put, When
 from helix.testing.contracts.streams import started, text
 from helix.testing.invariants import check_session
@@ -94,14 +97,25 @@ async def append(job: dict[str, Any], me: int, folder: Path) -> int:
     return 15
 
 
+DRAWN = BudgetDefinition(scope="global", period=TokenPeriod.TOTAL, unit="micros", limit=500)
+
+
+async def draw_from(budgets: RowBudgets, me: int) -> int:
+    """Define it, open it, draw from it: everybody does."""
+    name, drawn = DRAWN.window(0)[0], 0
+    count = await budgets.define(DRAWN, 0)
+    while not await budgets.open(DRAWN, 0, count):
+        count += 1
+    for n in range(15):
+        taken = await budgets.draw(f"run{me}", n, [Demand(name, "micros", 5 + n % 3, 15)])
+        drawn += taken[name] if taken is not None else 0
+    return drawn
+
+
 async def draw(job: dict[str, Any], me: int, folder: Path) -> int:
     """Draws on one budget that cannot hold them all."""
     store = SQLiteStateStore(job["db"])
-    budgets, drawn = RowBudgets(store), 0
-    await budgets.set_limit("b", "micros", 500)
-    for n in range(15):
-        taken = await budgets.draw(f"run{me}", n, [Demand("b", "micros", 5 + n % 3, 15)])
-        drawn += taken["b"] if taken is not None else 0
+    drawn = await draw_from(RowBudgets(store), me)
     await store.close()
     return drawn
 
@@ -111,16 +125,16 @@ async def slots(job: dict[str, Any], me: int, folder: Path) -> int:
     store = SQLiteStateStore(job["db"])
     mine, crowded = RowSlots(store), 0
     for n in range(4):
-        run = f"run{me}.{n}"
-        if not await mine.take("a", 2, run):
-            with store.watch("control", "slots#a") as watch:
-                while run not in (await mine.owners("a")).values():
+        run = Candidate("a", f"run{me}.{n}", f"session{me}", float(n))
+        if (await mine.admit(run, default=2)).state != "held":
+            with store.watch("control", "admission#slots#a") as watch:
+                while not await mine.holds(run):
                     await watch.changed(10)
-        held = folder / f"held-{run}"
+        held = folder / f"held-{run.run_id}"
         held.touch()
         crowded += files(folder, "held") > 2
         held.unlink()
-        await mine.release("a", 2, run)
+        await mine.release(run)
     await store.close()
     return crowded
 

@@ -1,4 +1,4 @@
-"""The nineteen chunk types: one union, its guards, its schema."""
+"""The twenty chunk types: one union, its guards, its schema."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "step_committed": {"model": "m", "usage": {"prompt_tokens": 1}, "stop_reason": "end_turn"},
     "step_discarded": {"reason": "r"},
     "stream_resync": {"reason": "r", "checkpoint_id": "cp", "from_sequence": 3},
+    "run_queued": {"queued": 3, "expires_at": 4600.5},
     "tool_approval_request": {"tool_call_id": "c", "tool_name": "t", "input": {"a": 1}, "kind": "client"},
 }
 ENVELOPE = {
@@ -75,8 +76,8 @@ GUARDS = {
 }
 
 
-def test_there_are_nineteen() -> None:
-    assert set(FIELDS) == CHUNK_TYPES and len(CHUNK_TYPES) == 19
+def test_there_are_twenty() -> None:
+    assert set(FIELDS) == CHUNK_TYPES and len(CHUNK_TYPES) == 20
 
 
 @pytest.mark.parametrize("kind", sorted(FIELDS))

@@ -27,6 +27,10 @@ def test_what_is_set_is_read() -> None:
     settings = read_cloud_settings(given)
     assert (settings.stage, settings.auth, settings.agents) == ("prod", frozenset({"keys", "jwt"}), ("one", "two"))
     assert settings.roll_over_events == 500
+    fleet = {names.MAX_RUNS: "7", names.NOTICES: "arn:n", names.METRICS_SECRET: "arn:s", names.PROVISION_AGENTS: "true"}
+    settings = read_cloud_settings(fleet)
+    assert (settings.max_runs, settings.notices, settings.metrics_secret) == (7, "arn:n", "arn:s")
+    assert settings.provision_agents
 
 
 @pytest.mark.parametrize(
@@ -37,6 +41,7 @@ def test_what_is_set_is_read() -> None:
         (names.ROLL_OVER_EVENTS, "10"),
         (names.ROLL_OVER_EVENTS, "many"),
         (names.STREAM_DAYS, "-1"),
+        (names.MAX_RUNS, "many"),
     ],
 )
 def test_a_wrong_variable_is_named(name: str, value: str) -> None:

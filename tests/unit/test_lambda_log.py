@@ -19,6 +19,7 @@ class Event(BaseModel):
 class App:
     """As much of an application as a handler needs."""
 
+    settings = SimpleNamespace(stage="dev")
     clock = SimpleNamespace(now=lambda: 0.0)
     ids = SimpleNamespace(new=lambda kind: kind)
 
@@ -27,6 +28,9 @@ class App:
             work.send(None)
         except StopIteration as done:
             return done.value
+
+    def flush(self, timeout_s: float) -> None:
+        return
 
 
 def test_half_a_character_loses_no_line(monkeypatch: pytest.MonkeyPatch) -> None:

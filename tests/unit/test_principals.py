@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helix.core.errors import NotAuthenticatedError
-from helix.engine.claims import SESSION_ID
+from helix.engine.claim_checks import SESSION_ID
 from helix.gateway.principals import Principal, prefix_of
 
 NAMES = st.text(alphabet="ab/:=%é|", min_size=1, max_size=4)

@@ -21,6 +21,7 @@ from helix.core.errors import (
     ModelError,
     NotAuthenticatedError,
     ProtocolError,
+    QueueFullError,
     SessionNotFoundError,
     StoreError,
 )
@@ -212,7 +213,8 @@ ERRORS = [
     ProtocolError("after: too small", "after"),
     ProtocolError("no object"),
     BudgetExceededError("the budget of team a is spent"),
-    *(cls("say so") for cls in _subclasses(CallerError) if _made_of_a_message(cls)),
+    QueueFullError("support", 1000, 1000),
+    *(cls("say so") for cls in _subclasses(CallerError) if _made_of_a_message(cls) and "code" in vars(cls)),
 ]
 
 
@@ -250,7 +252,12 @@ def test_an_unknown_code_is_a_remote_error() -> None:
 
 def test_what_can_be_tried_again_says_so() -> None:
     again = {type(e).__name__: refusal_of(e)["recoverable"] for e in (*ERRORS, NotAuthenticatedError("x"))}
-    assert again["AgentAlreadyRunningError"] and again["NotAuthenticatedError"] and again["StaleStateError"]
+    assert (
+        again["QueueFullError"]
+        and again["AgentAlreadyRunningError"]
+        and again["NotAuthenticatedError"]
+        and again["StaleStateError"]
+    )
     assert not again["SessionNotFoundError"] and not again["InvalidInputError"]
 
 

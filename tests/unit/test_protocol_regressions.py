@@ -16,9 +16,11 @@ from helix.adapters.models.scripted import ScriptedModel
 from helix.adapters.row_budgets import RowBudgets
 from helix.adapters.segments import SegmentStreams
 from helix.core.agents import Agent, AnyAgent
+from helix.core.budget import BudgetDefinition
 from helix.core.config import LLMConfig
 from helix.core.context import ToolContext
 from helix.core.errors import AgentAlreadyRunningError, SessionExistsError, WorkInProgressError
+from helix.core.periods import TokenPeriod
 from helix.core.rows import CallRow, SessionRow, StopRow
 from helix.core.tools import create_sub_agent_tool, tool
 from helix.engine.announcing import announce_claim
@@ -31,7 +33,7 @@ from helix.engine.claims import Claimed, ClaimInput, claim
 from helix.engine.copies import clone_session, delete_session
 from helix.engine.delivery import Delivery, Lease
 from helix.engine.ends import abort, fail_lapsed, finish_run
-from helix.engine.engine import AppliedBudget, Engine, Outcome, Worst
+from helix.engine.engine import Engine, Outcome, Worst
 from helix.engine.history import session_key
 from helix.engine.hooks import HookManager
 from helix.engine.loop import run_loop
@@ -171,9 +173,11 @@ class World:
         return [chunk["tool_call_id"] for chunk in chunks if chunk["type"] == "tool_end"]  # type: ignore[misc]
 
     async def remaining(self) -> int:
-        state = await self.engine.budgets.get("money")
-        assert state is not None
-        return state.remaining
+        (state,) = await self.engine.budgets.get([MONEY.window(0)[0]])
+        return MONEY.limit if state is None else state.remaining
+
+
+MONEY = BudgetDefinition(scope="global", period=TokenPeriod.TOTAL, unit="micros", limit=1000)
 
 
 class Death(BaseException):
@@ -182,7 +186,6 @@ class Death(BaseException):
 
 def budgeted(script: Any) -> World:
     world = World(script)
-    world.engine.applied_budgets = lambda session: [AppliedBudget("money", "micros")]
     world.engine.worst_case = lambda request: Worst(tokens=50, micros=5)
     return world
 
@@ -305,7 +308,7 @@ async def test_a_block_drawn_for_a_refused_claim_returns(transaction: str) -> No
     """budget_exact: the run was aborted, its effects included, right before the draw or right after it."""
     world = budgeted(["hello"])
     run = (await world.claim(SOLO, message="go")).run.run_id
-    await world.engine.budgets.set_limit("money", "micros", 1000)
+    await world.engine.budgets.define(MONEY, world.clock.now())
 
     async def aborted() -> None:
         await abort(world.engine, SOLO, "s", None, world.delivery())
@@ -318,7 +321,7 @@ async def test_a_block_drawn_for_a_refused_claim_returns(transaction: str) -> No
 async def test_a_block_whose_worker_died_before_the_claim_returns_with_the_run() -> None:
     world = budgeted(["hello"])
     run = (await world.claim(SOLO, message="go")).run.run_id
-    await world.engine.budgets.set_limit("money", "micros", 1000)
+    await world.engine.budgets.define(MONEY, world.clock.now())
 
     async def dies() -> None:
         raise Death
@@ -334,7 +337,7 @@ async def test_a_block_whose_worker_died_before_the_claim_returns_with_the_run()
 async def test_deleting_a_session_returns_what_its_dead_worker_drew() -> None:
     world = budgeted(["hello"])
     run = (await world.claim(SOLO, message="go", delivery=world.worker())).run.run_id
-    await world.engine.budgets.set_limit("money", "micros", 1000)
+    await world.engine.budgets.define(MONEY, world.clock.now())
 
     async def dies() -> None:
         raise Death
@@ -344,20 +347,22 @@ async def test_deleting_a_session_returns_what_its_dead_worker_drew() -> None:
         await world.model(SOLO, run, 1)
     world.clock.time += 100
     assert await delete_session(world.engine, "s")
-    assert await world.remaining() == 1000 - 5  # the dead attempt's worst case is assumed spent
+    assert await world.remaining() == 1000 - 10  # what was set aside for the dead call is assumed spent: two attempts'
 
 
 async def test_a_draw_that_finds_a_new_budget_is_completed() -> None:
     """Budget `b` was made between the first try of draw (run, 1) and its repeat."""
     budgets = RowBudgets(MemoryStateStore())
-    await budgets.set_limit("a", "micros", 100)
-    assert await budgets.draw("run", 1, [Demand("a", "micros", 5, 5)]) == {"a": 5}
-    await budgets.set_limit("b", "micros", 100)
-    both = [Demand("a", "micros", 5, 5), Demand("b", "micros", 7, 7)]
-    assert await budgets.draw("run", 1, both) == {"a": 5, "b": 7}
-    await budgets.give_back("run", {"a": 2})
-    await budgets.give_back("run", {"a": 2})
-    states = [await budgets.get("a"), await budgets.get("b")]
+    made = [MONEY.model_copy(update={"scope": scope, "limit": 100}) for scope in ("agent:a", "agent:b")]
+    a, b = (definition.window(0)[0] for definition in made)
+    assert await budgets.open(made[0], 0, await budgets.define(made[0], 0))
+    assert await budgets.draw("run", 1, [Demand(a, "micros", 5, 5)]) == {a: 5}
+    assert await budgets.open(made[1], 0, await budgets.define(made[1], 0))
+    both = [Demand(a, "micros", 5, 5), Demand(b, "micros", 7, 7)]
+    assert await budgets.draw("run", 1, both) == {a: 5, b: 7}
+    await budgets.give_back("run", {a: 2})
+    await budgets.give_back("run", {a: 2})
+    states = await budgets.get([a, b])
     assert [s.remaining for s in states if s is not None] == [98, 100]
 
 

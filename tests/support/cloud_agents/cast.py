@@ -1,15 +1,18 @@
 """Agents of the e2e tests.
 
 `talker` talks, uses every tool and answers in text; `helper` and `boss` have an output; `boss` asks `helper` and `deputy`,
-who asks `helper` in turn; `brief` may take two steps; `changing` is another one in each edition; `roomy` has functions and
-a state machine of its own.
+who asks `helper` in turn, and so does `chief`; `brief` may take two steps; `thrifty` says 200 tokens at most; `mindful`
+gives an answer again; `changing` is another one in each edition; `roomy` has functions and a state machine of its own,
+and so has `crew`, whose limit moves, and soon.
 """
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from helix.core.agents import Agent, AnyAgent
+from helix.core.caching import ResponseCacheConfig
 from helix.core.config import LLMConfig
 from helix.core.context import ToolContext
 from helix.core.tools import create_sub_agent_tool, tool
@@ -19,6 +22,12 @@ from .tools import ALL, TOOL_S, Answer, Notes
 EDITION = "CLOUD_AGENTS_EDITION"
 """Variable of the functions' environment: a deployment that sets it deploys another `changing`."""
 CONFIG = LLMConfig(model="planned")
+AGAIN = LLMConfig(model="planned", temperature=0.0, response_cache=ResponseCacheConfig())
+DEEP = 5
+"""So many wait before `crew` gets more room: what policies and alarms begin with."""
+QUICK = {"scale_up_cooldown": 10, "scale_down_cooldown": 30, "oscillation_lock": 0}
+SOON = {"queue_depth_threshold": DEEP, "scale_down_step": 3, **QUICK}
+CREW: dict[str, Any] = {"min": 1, "max": 4, "scaling": SOON}
 
 
 def _agent(name: str, **fields: object) -> AnyAgent:
@@ -38,7 +47,10 @@ def changing(edition: str) -> AnyAgent:
 
 talker = _agent("talker", max_steps=None)
 brief = _agent("brief", max_steps=2)
-roomy = _agent("roomy", resources={"memory": 2048})
+roomy = _agent("roomy", resources={"memory": 2048, "max": 100})  # of which no test has so many at once
+thrifty = _agent("thrifty", tools=[], llm_config=LLMConfig(model="planned", max_output_tokens=200, max_retries=0))
+crew = _agent("crew", resources=CREW)
+mindful = _agent("mindful", llm_config=AGAIN)
 helper = _agent("helper", output_schema=Answer)
 deputy = _agent("deputy", output_schema=Answer, tools=[*ALL, create_sub_agent_tool(helper, timeout_s=120)])
 boss = _agent(
@@ -46,5 +58,6 @@ boss = _agent(
     output_schema=Answer,
     tools=[*ALL, create_sub_agent_tool(helper, timeout_s=120), create_sub_agent_tool(deputy, timeout_s=120)],
 )
+chief = _agent("chief", output_schema=Answer, tools=[*ALL, create_sub_agent_tool(helper, timeout_s=120)])
 
-CAST = (talker, brief, roomy, boss, changing(os.environ.get(EDITION, "1")))
+CAST = (talker, brief, roomy, crew, thrifty, mindful, boss, chief, changing(os.environ.get(EDITION, "1")))

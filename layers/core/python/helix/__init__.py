@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from helix.adapters.models.scripted import MockLLMAdapter, ScriptedModel
     from helix.adapters.sqlite import SQLiteStateStore
     from helix.core.agents import Agent, AgentConfig, define_agent
+    from helix.core.caching import ResponseCacheConfig
     from helix.core.chunks import StreamChunk
     from helix.core.config import LLMConfig
     from helix.core.context import ToolContext, create_tool_context
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from helix.core.hooks import Hooks
     from helix.core.initial import AgentInput
     from helix.core.registry import AgentRegistry, default_registry
+    from helix.core.routes import Route, RouteOption
     from helix.core.tools import (
         FINISH_TOOL_NAME,
         SUBAGENT_TOOL_PREFIX,
@@ -69,6 +71,7 @@ _HOME = {
     "adapters.models.scripted": "MockLLMAdapter ScriptedModel",
     "adapters.sqlite": "SQLiteStateStore",
     "core.agents": "Agent AgentConfig define_agent",
+    "core.caching": "ResponseCacheConfig",
     "core.chunks": "StreamChunk",
     "core.config": "LLMConfig",
     "core.context": "ToolContext create_tool_context",
@@ -79,6 +82,7 @@ _HOME = {
     "core.hooks": "Hooks",
     "core.initial": "AgentInput",
     "core.registry": "AgentRegistry default_registry",
+    "core.routes": "Route RouteOption",
     "core.tools": "FINISH_TOOL_NAME SUBAGENT_TOOL_PREFIX Tool create_finish_tool create_sub_agent_tool define_tool"
     " is_finish_tool is_sub_agent_tool tool",
     "core.usage": "Usage",
@@ -118,6 +122,9 @@ __all__ = [
     "MemoryStateStore",
     "MockLLMAdapter",
     "ModelError",
+    "ResponseCacheConfig",
+    "Route",
+    "RouteOption",
     "SQLiteStateStore",
     "SUBAGENT_TOOL_PREFIX",
     "ScriptedModel",

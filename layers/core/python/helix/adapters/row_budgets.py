@@ -1,107 +1,214 @@
 """Budgets and draws as rows of any state store (PROTOCOL 7a).
 
 Law: a budget row holds `remaining`, one number, because a condition can compare one number and not add two. A draw is
-one transaction over all its budgets and happens once per (run, n).
+one transaction over all its budgets and happens once per (run, n). A definition, the count of changes and the limit of
+the window that it holds in change in one transaction, and a window is opened only at the count that was read: so no
+window keeps the limit of a definition that was replaced.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from helix.core.errors import ConditionFailedError, InvalidInputError
-from helix.ports.budgets import BudgetState, Demand, Unit
-from helix.ports.state_store import ABSENT, Key, Operation, Put, StateStore, Update, When
-
-ROW = "budget"
+from helix.adapters.budget_rows import (
+    ALERTS,
+    DEFINITIONS,
+    UNTOLD,
+    budget_key,
+    definitions_in,
+    draw_key,
+    run_draws,
+    scope_key,
+    state_of,
+    told_at,
+    window_value,
+)
+from helix.core.budget import BudgetDefinition, TokenAlert, block_size
+from helix.core.errors import ConditionFailedError
+from helix.ports.budgets import VERSION, BudgetState, Demand
+from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, Row, StateStore, Update, Value, When
 
 
 class RowBudgets:
     def __init__(self, store: StateStore) -> None:
         self._store = store
 
-    async def set_limit(self, budget: str, unit: Unit, limit: int) -> BudgetState:
-        if limit < 0:
-            raise InvalidInputError(f"limit of budget {budget!r} is {limit}; it must be 0 or more")
+    # --- what is bounded ---
+
+    async def definitions(self, scopes: Sequence[str] | None = None) -> list[BudgetDefinition]:
+        values: Sequence[Value | None]
+        if scopes is None:
+            rows = await self._store.query("control", DEFINITIONS)
+            values = [row.value for row in rows if row.key != VERSION]
+        else:
+            values = await self._store.get([scope_key(scope) for scope in scopes])
+        return [definition for value in values for definition in definitions_in(value)]
+
+    async def define(self, definition: BudgetDefinition, now: float) -> int:
+        key = budget_key(definition.window(now)[0])
         while True:
-            state = await self.get(budget)
-            key = _key(budget)
+            scope, count, there = await self._store.get([scope_key(definition.scope), VERSION, key])
+            others = [known for known in definitions_in(scope) if known.name != definition.name]
+            ops = _changed(definition.scope, scope, count, [*others, definition])
+            if there is None:
+                ops.append(Check(key, ABSENT))
+            else:
+                move = definition.limit - there["limit"]
+                seen = When(equal={"limit": there["limit"]})
+                ops.append(Update(key, add={"limit": move, "remaining": move}, when=seen))
             try:
-                if state is None:
-                    value = {"unit": unit, "limit": limit, "remaining": limit}
-                    await self._store.transact("set_budget", [Put(key, value, ABSENT)])
-                    return BudgetState(budget, unit, limit, limit)
-                if state.unit != unit:
-                    raise InvalidInputError(f"budget {budget!r} counts {state.unit}, not {unit}")
-                change = max(limit - state.limit, -state.remaining)
-                seen = When(equal={"limit": state.limit}, at_least={"remaining": -change} if change < 0 else {})
-                update = Update(key, add={"limit": change, "remaining": change}, when=seen)
-                await self._store.transact("set_budget", [update])
-                return BudgetState(budget, unit, state.limit + change, state.remaining + change)
+                await self._store.transact("set_budget", ops)
+                return _count(count) + 1
             except ConditionFailedError:
                 continue
 
-    async def get(self, budget: str) -> BudgetState | None:
-        (value,) = await self._store.get([_key(budget)])
-        return None if value is None else BudgetState(budget, value["unit"], value["limit"], value["remaining"])
+    async def undefine(self, name: str) -> bool:
+        scope = name.rsplit("/", 2)[0]
+        while True:
+            there, count = await self._store.get([scope_key(scope), VERSION])
+            known = definitions_in(there)
+            left = [definition for definition in known if definition.name != name]
+            if len(left) == len(known):
+                return False
+            try:
+                await self._store.transact("remove_budget", _changed(scope, there, count, left))
+                return True
+            except ConditionFailedError:
+                continue
+
+    # --- a window ---
+
+    async def open(self, definition: BudgetDefinition, now: float, version: int) -> bool:
+        budget, window = definition.window(now)
+        current = Check(VERSION, When(equal={"n": version}))
+        try:
+            row = Put(budget_key(budget), window_value(definition, window), ABSENT)
+            await self._store.transact("open_budget", [current, row])
+            return True
+        except ConditionFailedError as refused:
+            return refused.index == 1
+
+    async def get(self, budgets: Sequence[str]) -> list[BudgetState | None]:
+        values = await self._store.get([budget_key(budget) for budget in budgets])
+        return [state_of(budget, value) for budget, value in zip(budgets, values, strict=True)]
 
     async def draw(self, run_id: str, n: int, demands: Sequence[Demand]) -> dict[str, int] | None:
+        names = [demand.budget for demand in demands]
+        keys = [draw_key(run_id, n, name) for name in names] + [budget_key(name) for name in names]
         while True:
-            before = await self._store.get([_draw_key(run_id, n, d.budget) for d in demands])
-            amounts = {d.budget: row["amount"] for d, row in zip(demands, before, strict=True) if row is not None}
-            missing = [d for d in demands if d.budget not in amounts]  # not all: a budget was made since the first try
-            if not missing:
-                return amounts
-            for demand in missing:
-                state = await self.get(demand.budget)
-                if state is None or state.remaining < demand.estimate:
-                    return None
-                amounts[demand.budget] = max(demand.estimate, min(demand.wish, state.remaining))
+            found = await self._store.get(keys)
+            before, states = found[: len(names)], found[len(names) :]
+            amounts = {name: row["amount"] for name, row in zip(names, before, strict=True) if row is not None}
             ops: list[Operation] = []
-            for demand in missing:
-                amount = amounts[demand.budget]
+            for demand, state in zip(demands, states, strict=True):
+                if demand.budget in amounts:  # perhaps not all: a budget was made since the first try
+                    continue
+                if state is None or state["remaining"] < demand.estimate:
+                    return None
+                amount = _amount(demand, state["remaining"])
+                amounts[demand.budget] = amount
                 enough = When(at_least={"remaining": amount})
-                ops.append(Update(_key(demand.budget), add={"remaining": -amount}, when=enough))
+                ops.append(Update(budget_key(demand.budget), add={"remaining": -amount}, when=enough))
                 value = {"budget": demand.budget, "amount": amount, "state": "open"}
-                ops.append(Put(_draw_key(run_id, n, demand.budget), value, ABSENT))
+                ops.append(Put(draw_key(run_id, n, demand.budget), value, ABSENT))
+            if not ops:
+                return amounts
             try:
                 await self._store.transact("draw", ops)
                 return amounts
             except ConditionFailedError:
                 continue
 
-    async def give_back(self, run_id: str, used: Mapping[str, int]) -> None:
-        rows = await self._store.query("control", _run(run_id))
-        keep = dict(used)
-        for row in rows:
-            if row.value["state"] == "returned":
-                kept = row.value["amount"] - row.value["returned"]
-                keep[row.value["budget"]] = keep.get(row.value["budget"], 0) - kept
-        for row in rows:
-            budget, amount = row.value["budget"], row.value["amount"]
-            if row.value["state"] != "open":
-                continue
-            kept = max(0, min(amount, keep.get(budget, 0)))
-            ops: list[Operation] = [
-                Update(
-                    row.key, set={"state": "returned", "returned": amount - kept}, when=When(equal={"state": "open"})
-                ),
-                Update(_key(budget), add={"remaining": amount - kept}),
-            ]
-            try:
-                await self._store.transact("return_draw", ops)
-            except ConditionFailedError:
-                await self.give_back(run_id, used)  # another finisher closed it: count again
+    async def give_back(self, run_id: str, used: Mapping[str, int], *, expires: int | None = None) -> None:
+        while True:
+            rows = await self._store.query("control", run_draws(run_id), start="draw#", end="draw$")
+            for close in _closings(rows, used, expires):
+                if not await self._close(close):
+                    break  # another finisher closed it: count again
+            else:
                 return
-            keep[budget] = keep.get(budget, 0) - kept
+
+    async def _close(self, close: _Closing) -> bool:
+        try:
+            await self._store.transact("return_draw", close.operations())
+        except ConditionFailedError as refused:
+            if refused.index == 0:
+                return False
+            (there,) = await self._store.get([budget_key(close.budget)])
+            if there is not None:
+                return False
+            try:  # the window is long over, and its row gone: there is nothing to return to
+                await self._store.transact("return_draw", close.operations()[:1])
+            except ConditionFailedError:
+                return False
+        return True
+
+    # --- alerts ---
+
+    async def alert(self, budget: str, alert: TokenAlert, expires: int) -> bool:
+        value = {**alert.model_dump(mode="json"), "ttl": expires}
+        field = told_at(alert.level)
+        ops: list[Operation] = [
+            Update(budget_key(budget), set={field: alert.timestamp}, when=When(equal={field: None})),
+            Put(Key("control", ALERTS, alert.alert_id), value),
+            Put(Key("control", UNTOLD, alert.alert_id), value),
+        ]
+        try:
+            await self._store.transact("alert", ops)
+            return True
+        except ConditionFailedError:
+            return False
 
 
-def _key(budget: str) -> Key:
-    return Key("control", f"budget#{budget}", ROW)
+@dataclass(frozen=True, slots=True)
+class _Closing:
+    key: Key
+    budget: str
+    returned: int
+    expires: int | None
+
+    def operations(self) -> list[Operation]:
+        gone = {"ttl": self.expires} if self.expires is not None else {}
+        closed: dict[str, Any] = {"state": "returned", "returned": self.returned, **gone}
+        update = Update(self.key, set=closed, when=When(equal={"state": "open"}))
+        return [update, Update(budget_key(self.budget), add={"remaining": self.returned})]
 
 
-def _run(run_id: str) -> str:
-    return f"run#{run_id}"
+def _closings(rows: Sequence[Row], used: Mapping[str, int], expires: int | None) -> list[_Closing]:
+    """What closes the open draws. Each keeps what it can of what its budget's others do not; the last of a budget keeps
+    the rest, even beyond what it drew: more was used than was set aside."""
+    keep = {budget: max(0, amount) for budget, amount in used.items()}
+    for row in rows:
+        if row.value["state"] == "returned":
+            budget = row.value["budget"]
+            keep[budget] = keep.get(budget, 0) - (row.value["amount"] - row.value["returned"])
+    opened = [row for row in rows if row.value["state"] == "open"]
+    found = []
+    for place, row in enumerate(opened):
+        budget, amount = row.value["budget"], row.value["amount"]
+        rest = max(0, keep.get(budget, 0))
+        last = all(other.value["budget"] != budget for other in opened[place + 1 :])
+        kept = rest if last else min(amount, rest)
+        keep[budget] = rest - kept
+        found.append(_Closing(row.key, budget, amount - kept, expires))
+    return found
 
 
-def _draw_key(run_id: str, n: int, budget: str) -> Key:
-    return Key("control", _run(run_id), f"draw#{n:010d}#{budget}")
+def _changed(
+    scope: str, there: Value | None, count: Value | None, definitions: Sequence[BudgetDefinition]
+) -> list[Operation]:
+    """The scope's row and the count, if nobody changed either since they were read."""
+    value = {"budgets": [definition.model_dump(mode="json", exclude_defaults=True) for definition in definitions]}
+    seen = When(equal={"n": count["n"]}) if count is not None else ABSENT
+    return [Put(scope_key(scope), value), Put(VERSION, {"n": _count(count) + 1}, seen)]
+
+
+def _count(value: Value | None) -> int:
+    return int(value["n"]) if value is not None else 0
+
+
+def _amount(demand: Demand, remaining: int) -> int:
+    wish = block_size(remaining, demand.estimate) if demand.wish is None else demand.wish
+    return max(demand.estimate, min(wish, remaining))

@@ -1,119 +1,350 @@
-"""Slots and tickets as rows of any state store (PROTOCOL 10).
+"""Slots, tickets and their counters as rows of any state store (PROTOCOL 10).
 
-Law: a slot has one owner; a ticket is put only while every slot is taken; a release passes the slot to the first ticket
-in the same transaction, so no wake-up is lost.
+    admission / account, agent#<type>            counters: {limit, default, running, queued, max_queue, queue_timeout_s}
+    admission#slots#<type> / <run id>            one row per slot that is held
+    admission#tickets#<type> / <rank>#<run id>   one row per run that waits; the rows sort as the line stands
+
+Law: a row and its counters change in one transaction. `running` grows only in a transaction that finds the limits as they
+were read, and room below them. A ticket needs no such condition: who puts it looks for a free slot afterwards.
 """
 
 from __future__ import annotations
 
-from helix.core.errors import ConditionFailedError, InvalidInputError
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from helix.core.errors import ConditionFailedError, InvalidInputError, StoreError
+from helix.ports.slots import MAX_PRIORITY, Admission, Candidate, SlotCounter, Waiting
 from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, Row, StateStore, Update, When
 
-MAX_SLOTS = 90  # a ticket checks every slot in one transaction
+COUNTERS = "admission"
+_FIELDS = ("limit", "default", "running", "queued", "max_queue", "queue_timeout_s")
+Counters = dict[str | None, SlotCounter]
 
 
 class RowSlots:
-    def __init__(self, store: StateStore) -> None:
-        self._store = store
+    """account_limit: how many runs of all agents are at work at once, unless a limit was set; None: as many as come.
+    max_queue, queue_timeout_s (seconds): of agents for which nothing else was set."""
 
-    async def take(self, agent_type: str, limit: int, run_id: str, *, priority: int = 0, order: str = "") -> bool:
-        if not 0 <= limit <= MAX_SLOTS:
-            raise InvalidInputError(f"limit of agent {agent_type!r} is {limit}; it must be between 0 and {MAX_SLOTS}")
-        if not -1000 < priority < 1000:
-            raise InvalidInputError(f"priority is {priority}; it must be between -999 and 999")
+    def __init__(
+        self,
+        store: StateStore,
+        *,
+        account_limit: int | None = None,
+        max_queue: int = 1000,
+        queue_timeout_s: float = 3600.0,
+    ) -> None:
+        _check_number("account_limit", account_limit)
+        self._store, self._account_limit = store, account_limit
+        self._max_queue, self._timeout_s = max_queue, queue_timeout_s
+
+    # --- taking and giving back -----------------------------------------------------------------------------------
+
+    async def admit(
+        self, run: Candidate, *, default: int | None, alive: Check | None = None, bounded: bool = True
+    ) -> Admission:
+        _check_number(f"the default limit of agent {run.agent_type!r}", default)
+        if not -MAX_PRIORITY <= run.priority <= MAX_PRIORITY:
+            raise InvalidInputError(
+                f"priority is {run.priority}; it must be between -{MAX_PRIORITY} and {MAX_PRIORITY}"
+            )
+        guard: list[Operation] = [alive] if alive is not None else []
         while True:
-            slots, tickets = await self._read(agent_type)
-            if run_id in slots.values():
+            known = await self._learned(run.agent_type, default)
+            if known is None:
+                continue  # a row was made or changed: read again
+            mine, account = known[run.agent_type], known[None]
+            if mine.bound is None and account.bound is None and not mine.queued:
+                return Admission("free")
+            slot, ticket = await self._store.get([_slot_key(run), _ticket_key(run)])
+            if slot is not None:
+                return Admission("held")
+            if ticket is not None:
+                return await self._in_line(run)
+            if _open(known, run.agent_type):
+                refused = await self._commit("take_slot", [*guard, *_taking(run, mine, account)])
+                if refused is None:
+                    return Admission("held")
+            elif bounded and mine.queued >= self._longest(mine):
+                return Admission("full", queued=mine.queued)
+            else:
+                refused = await self._commit("take_ticket", [*guard, *self._queueing(run, mine, account, bounded)])
+                if refused is None:
+                    return await self._in_line(run)
+            if guard and refused == 0:
+                return Admission("over")
+
+    async def release(self, run: Candidate) -> list[Candidate]:
+        if await self._store.get([_counter_key(run.agent_type)]) == [None]:
+            return []  # never limited: there is nothing to hold
+        while True:
+            slot, ticket = await self._store.get([_slot_key(run), _ticket_key(run)])
+            if slot is not None:
+                ops = [_gone(_slot_key(run), run), *_less("running", run, slot)]
+                if await self._commit("release_slot", ops) is None:
+                    break
+            elif ticket is None or await self._drop(run, ticket):
+                break
+        return await self._grant(run.agent_type)
+
+    async def leave(self, run: Candidate) -> bool:
+        while True:
+            (ticket,) = await self._store.get([_ticket_key(run)])
+            if ticket is None:
+                return False
+            if await self._drop(run, ticket):
                 return True
-            mine = next((t for t in tickets if t.value["run_id"] == run_id), None)
-            if (mine is None and not tickets) or (mine is not None and tickets[0].key == mine.key):
-                free = next((n for n in range(limit) if slots.get(n) is None), None)
-                if free is not None:
-                    if await self._grab(agent_type, free, free in slots, run_id, mine):
-                        return True
-                    continue
-            if mine is not None:
-                return False
-            if await self._queue(
-                agent_type, limit, slots, tickets, run_id, f"t#{priority + 1000:04d}#{order}#{run_id}"
-            ):
-                return False
 
-    async def _grab(self, agent_type: str, number: int, exists: bool, run_id: str, ticket: Row | None) -> bool:
-        when = When(equal={"owner": None}) if exists else ABSENT
-        ops: list[Operation] = [Put(_slot(agent_type, number), {"owner": run_id}, when)]
-        if ticket is not None:
-            ops.append(Delete(ticket.key, When(equal={"run_id": run_id})))
-        return await self._commit("take_slot", ops)
+    async def grant(self) -> list[Candidate]:
+        return await self._grant(None)
 
-    async def _queue(
-        self, agent_type: str, limit: int, slots: dict[int, str | None], tickets: list[Row], run_id: str, sort: str
-    ) -> bool:
-        """A ticket, on condition that what kept the run waiting still does: all slots taken, or others before it."""
-        ops: list[Operation] = [Put(Key("control", _partition(agent_type), sort), {"run_id": run_id}, ABSENT)]
-        free = [n for n in range(limit) if slots.get(n) is None]
-        if free:
-            ops.append(Check(tickets[0].key, When(equal={"run_id": tickets[0].value["run_id"]})))
-        else:
-            ops += [Check(_slot(agent_type, n), When(equal={"owner": slots[n]})) for n in range(limit)]
-        return await self._commit("take_ticket", ops)
+    # --- limits ---------------------------------------------------------------------------------------------------
 
-    async def release(self, agent_type: str, limit: int, run_id: str) -> str | None:
+    async def set_limit(self, agent_type: str | None, limit: int | None) -> None:
+        _check_number("the limit of " + ("the account" if agent_type is None else f"agent {agent_type!r}"), limit)
+        await self._set(agent_type, {"limit": limit})
+
+    async def change_limit(self, agent_type: str, before: int, after: int, *, alive: Check | None = None) -> bool:
+        _check_number(f"the limit of agent {agent_type!r}", after)
+        guard: list[Operation] = [alive] if alive is not None else []
         while True:
-            slots, tickets = await self._read(agent_type)
-            mine = next((t for t in tickets if t.value["run_id"] == run_id), None)
-            if mine is not None:
-                await self._commit("drop_ticket", [Delete(mine.key, When(equal={"run_id": run_id}))])
-                continue
-            number = next((n for n, owner in slots.items() if owner == run_id), None)
-            if number is None:
-                return await self._pass_on(agent_type, limit, slots, tickets)
-            heir = tickets[0] if tickets and number < limit else None
-            owner = heir.value["run_id"] if heir is not None else None
-            ops: list[Operation] = [
-                Update(_slot(agent_type, number), set={"owner": owner}, when=When(equal={"owner": run_id}))
-            ]
-            if heir is not None:
-                ops.append(Delete(heir.key, When(equal={"run_id": owner})))
-            if await self._commit("release_slot", ops):
-                if heir is None and (again := await self._read(agent_type))[1]:
-                    return await self._pass_on(agent_type, limit, *again)
-                return owner
+            known = (await self.counters()).get(agent_type, SlotCounter(agent_type))
+            if known.bound not in (before, after) or known.bound is None:
+                return False
+            seen = When(equal={"limit": known.limit, "default": known.default})
+            update = Update(_counter_key(agent_type), set={"limit": after}, when=seen)
+            if (refused := await self._commit("change_limit", [*guard, update])) is None:
+                return True
+            if guard and refused == 0:
+                return False
 
-    async def _pass_on(
-        self, agent_type: str, limit: int, slots: dict[int, str | None], tickets: list[Row]
-    ) -> str | None:
-        """A free slot and a first ticket belong together: whoever sees both joins them."""
-        free = next((n for n in range(limit) if slots.get(n) is None), None)
-        if free is None or not tickets:
+    async def set_queue(self, agent_type: str, *, max_queue: int | None = None, timeout_s: float | None = None) -> None:
+        _check_number(f"max_queue of agent {agent_type!r}", max_queue)
+        if timeout_s is not None and not timeout_s > 0:
+            raise InvalidInputError(f"timeout_s of agent {agent_type!r} is {timeout_s}; it must be more than 0")
+        await self._set(agent_type, {"max_queue": max_queue, "queue_timeout_s": timeout_s})
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    async def counters(self) -> Counters:
+        rows = await self._store.query("control", COUNTERS)
+        return {counter.agent_type: counter for counter in map(_counter, rows)}
+
+    async def full(self, agent_type: str, *, default: int | None) -> SlotCounter | None:
+        known = await self.counters()
+        for name, wanted in ((agent_type, default), (None, self._account_limit)):
+            known[name] = replace(known.get(name) or SlotCounter(name), default=wanted)
+        mine = known[agent_type]
+        free = mine.bound is None and known[None].bound is None and not mine.queued
+        if free or mine.queued < self._longest(mine) or _open(known, agent_type):
             return None
-        run_id: str = tickets[0].value["run_id"]
-        return run_id if await self._grab(agent_type, free, free in slots, run_id, tickets[0]) else None
+        return replace(mine, max_queue=self._longest(mine))
 
-    async def owners(self, agent_type: str) -> dict[int, str]:
-        slots, _ = await self._read(agent_type)
-        return {n: owner for n, owner in slots.items() if owner is not None}
+    async def holders(self, agent_type: str) -> list[Candidate]:
+        return [_candidate(row.value) for row in await self._store.query("control", _slots(agent_type))]
 
-    async def waiting(self, agent_type: str) -> list[str]:
-        _, tickets = await self._read(agent_type)
-        return [t.value["run_id"] for t in tickets]
+    async def queue(self, agent_type: str) -> list[Waiting]:
+        return [_waiting(row.value) for row in await self._store.query("control", _tickets(agent_type))]
 
-    async def _read(self, agent_type: str) -> tuple[dict[int, str | None], list[Row]]:
-        rows = await self._store.query("control", _partition(agent_type))
-        slots = {int(r.key.sort[2:]): r.value.get("owner") for r in rows if r.key.sort.startswith("s#")}
-        return slots, [r for r in rows if r.key.sort.startswith("t#")]
+    async def waiting(self, run: Candidate) -> Waiting | None:
+        (ticket,) = await self._store.get([_ticket_key(run)])
+        return None if ticket is None else _waiting(ticket)
 
-    async def _commit(self, name: str, ops: list[Operation]) -> bool:
+    async def holds(self, run: Candidate) -> bool:
+        return await self._store.get([_slot_key(run)]) != [None]
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    async def _learned(self, agent_type: str, default: int | None) -> Counters | None:
+        """The counters, with the defaults as this process knows them: stored, so that who grants knows them too, and with a
+        row each where a limit applies. None: something was written, here or elsewhere."""
+        known = await self.counters()
+        wanted = {agent_type: default, None: self._account_limit}
+        for name, value in wanted.items():
+            found = known.get(name)
+            if found is not None and found.default != value:
+                seen = When(equal={"default": found.default})
+                await self._commit("set_default", [Update(_counter_key(name), set={"default": value}, when=seen)])
+                return None
+        missing = [name for name in wanted if name not in known]
+        for name in missing:
+            known[name] = SlotCounter(name, default=wanted[name])
+        if known[agent_type].bound is None and known[None].bound is None:
+            return known
+        for name in missing:
+            if name is not None or known[None].bound is not None:
+                await self._commit("make_counter", [Put(_counter_key(name), _fresh(wanted[name]), ABSENT)])
+                return None
+        return known
+
+    async def _in_line(self, run: Candidate) -> Admission:
+        """Where the run stands, once those who can go have gone."""
+        granted = await self._grant(run.agent_type)
+        others = tuple(other for other in granted if other != run)
+        slot, ticket = await self._store.get([_slot_key(run), _ticket_key(run)])
+        if slot is not None:
+            return Admission("held", granted=others)
+        if ticket is None:
+            return Admission("over", granted=others)  # it ended meanwhile
+        return Admission("waits", _waiting(ticket), others, (await self.counters())[run.agent_type].queued)
+
+    async def _grant(self, agent_type: str | None) -> list[Candidate]:
+        """Free slots of the agent, or of all, to the first in line. Where the account has a limit, its line is one."""
+        granted: list[Candidate] = []
         try:
-            await self._store.transact(name, ops)
-            return True
-        except ConditionFailedError:
-            return False
+            while (found := await self._first(agent_type)) is not None:
+                heir, ops = found
+                try:
+                    given = await self._commit("grant_slot", ops) is None
+                except StoreError:
+                    if not (given := await self.holds(heir)):
+                        raise
+                if given:
+                    granted.append(heir)
+        except StoreError:
+            if not granted:
+                raise  # else those that have a slot are begun, and the others are the next caller's
+        return granted
+
+    async def _first(self, agent_type: str | None) -> tuple[Candidate, list[Operation]] | None:
+        """Who goes next, and how; None where nobody waits who could."""
+        known = await self.counters()
+        account = known.get(None, SlotCounter(None))
+        alone = agent_type is not None and account.bound is None
+        firsts: list[tuple[str, SlotCounter, Row]] = []
+        for name, counter in known.items() if account.has_room else ():
+            if name is not None and counter.queued and counter.has_room and (not alone or name == agent_type):
+                rows = await self._store.query("control", _tickets(name), limit=1)
+                firsts += [(row.key.sort, counter, row) for row in rows]
+        if not firsts:
+            return None
+        _, counter, row = min(firsts, key=lambda first: first[0])
+        heir = _candidate(row.value)
+        return heir, [_gone(row.key, heir), *_taking(heir, counter, account, ticket=row.value)]
+
+    async def _drop(self, run: Candidate, ticket: dict[str, Any]) -> bool:
+        ops = [_gone(_ticket_key(run), run), *_less("queued", run, ticket)]
+        return await self._commit("drop_ticket", ops) is None
+
+    def _queueing(self, run: Candidate, mine: SlotCounter, account: SlotCounter, bounded: bool) -> list[Operation]:
+        """A ticket. Never beside a slot: a second caller may have been given one for the same run."""
+        timeout_s = self._timeout_s if mine.queue_timeout_s is None else mine.queue_timeout_s
+        shared = account.bound is not None
+        ticket = {**asdict(run), "shared": shared, "expires_at": run.order + timeout_s}
+        room = When(below={"queued": self._longest(mine)}) if bounded else None
+        ops: list[Operation] = [
+            Put(_ticket_key(run), ticket, ABSENT),
+            Check(_slot_key(run), ABSENT),
+            Update(_counter_key(run.agent_type), add={"queued": 1}, when=room),
+        ]
+        return [*ops, Update(_counter_key(None), add={"queued": 1})] if shared else ops
+
+    def _longest(self, counter: SlotCounter) -> int:
+        return self._max_queue if counter.max_queue is None else counter.max_queue
+
+    async def _set(self, agent_type: str | None, changes: dict[str, Any]) -> None:
+        key = _counter_key(agent_type)
+        made = {**_fresh(self._account_limit if agent_type is None else None), **changes}
+        while True:
+            there = await self._store.get([key]) != [None]
+            if await self._commit("set_limit", [Update(key, set=changes) if there else Put(key, made, ABSENT)]) is None:
+                return
+
+    async def _commit(self, name: str, operations: Sequence[Operation]) -> int | None:
+        """None if it was committed, else which condition refused it."""
+        try:
+            await self._store.transact(name, operations)
+        except ConditionFailedError as refused:
+            return refused.index
+        return None
 
 
-def _partition(agent_type: str) -> str:
-    return f"slots#{agent_type}"
+def _open(known: Counters, agent_type: str) -> bool:
+    """Whether a newcomer may take a slot: there is one, nobody of its own waits, and where the account has a limit, nobody
+    waits who could go. (Who cannot, because its agent is full or stopped, holds up no others.)"""
+    mine, account = known[agent_type], known[None]
+    if mine.queued or not mine.has_room or not account.has_room:
+        return False
+    return account.bound is None or not any(c.queued and c.has_room for c in known.values() if c.agent_type is not None)
 
 
-def _slot(agent_type: str, number: int) -> Key:
-    return Key("control", _partition(agent_type), f"s#{number:04d}")
+def _taking(
+    run: Candidate, mine: SlotCounter, account: SlotCounter, *, ticket: dict[str, Any] | None = None
+) -> list[Operation]:
+    """A slot: in the place of the run's ticket, or where nobody waits."""
+    shared = account.bound is not None
+    took = {"running": 1} if ticket is None else {"running": 1, "queued": -1}
+    ops: list[Operation] = [
+        Put(_slot_key(run), {**asdict(run), "shared": shared}, ABSENT),
+        Update(_counter_key(run.agent_type), add=took, when=_room(mine, {"queued": 0} if ticket is None else {})),
+    ]
+    common = {"running": 1} if shared else {}
+    if ticket is not None and ticket["shared"]:
+        common["queued"] = -1
+    if common:
+        ops.append(Update(_counter_key(None), add=common, when=_room(account, {})))
+    return ops
+
+
+def _room(counter: SlotCounter, equal: dict[str, Any]) -> When:
+    """The limits are as read, and there is room below them."""
+    below = {} if counter.bound is None else {"running": counter.bound}
+    return When(equal={"limit": counter.limit, "default": counter.default, **equal}, below=below)
+
+
+def _less(what: str, run: Candidate, row: dict[str, Any]) -> list[Operation]:
+    names = [run.agent_type, None] if row["shared"] else [run.agent_type]
+    return [Update(_counter_key(name), add={what: -1}) for name in names]
+
+
+def _gone(key: Key, run: Candidate) -> Operation:
+    return Delete(key, When(equal={"run_id": run.run_id}))
+
+
+def _check_number(what: str, number: int | None) -> None:
+    if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
+        raise InvalidInputError(f"{what} is {number!r}; it must be a whole number, 0 or more, or None")
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def _counter_key(agent_type: str | None) -> Key:
+    return Key("control", COUNTERS, "account" if agent_type is None else f"agent#{agent_type}")
+
+
+def _slots(agent_type: str) -> str:
+    return f"{COUNTERS}#slots#{agent_type}"
+
+
+def _tickets(agent_type: str) -> str:
+    return f"{COUNTERS}#tickets#{agent_type}"
+
+
+def _slot_key(run: Candidate) -> Key:
+    return Key("control", _slots(run.agent_type), run.run_id)
+
+
+def _ticket_key(run: Candidate) -> Key:
+    """Rows sort by bytes: higher priorities first, then by the time of the claim, in microseconds."""
+    rank = f"{MAX_PRIORITY - run.priority:04d}#{max(0, round(run.order * 1e6)):018d}"
+    return Key("control", _tickets(run.agent_type), f"{rank}#{run.run_id}")
+
+
+def _fresh(default: int | None) -> dict[str, Any]:
+    return {"limit": None, "default": default, "running": 0, "queued": 0}
+
+
+def _counter(row: Row) -> SlotCounter:
+    kind, _, agent_type = row.key.sort.partition("#")
+    known = {name: row.value[name] for name in _FIELDS if name in row.value}
+    return SlotCounter(agent_type if kind == "agent" else None, **known)
+
+
+def _candidate(value: dict[str, Any]) -> Candidate:
+    return Candidate(value["agent_type"], value["run_id"], value["session_id"], value["order"], value["priority"])
+
+
+def _waiting(value: dict[str, Any]) -> Waiting:
+    return Waiting(_candidate(value), value["expires_at"])

@@ -93,6 +93,12 @@ class SQLiteStateStore:
         await self._run(lambda db: _transact(db, name, operations))
         self._watchers.wake((o.key.table, o.key.partition) for o in operations if not isinstance(o, Check))
 
+    async def purge(self, now: float) -> int:
+        """Delete rows of the control table whose `ttl` (Unix seconds) has passed, as DynamoDB does by itself. Returns how
+        many."""
+        sql = "DELETE FROM control WHERE json_extract(value, '$.ttl') < ?"
+        return await self._run(lambda db: db.execute(sql, (now,)).rowcount)
+
     def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
         return self._watchers.watch((table, partition))
 

@@ -34,8 +34,9 @@ class LocalWatch:
             left = deadline - self._loop.time()
             if left <= 0:
                 return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._event.wait(), min(left, self._poll_s) if self._poll else left)
+            with contextlib.suppress(TimeoutError):  # not wait_for, which can lose a cancellation in Python 3.11
+                async with asyncio.timeout(min(left, self._poll_s) if self._poll else left):
+                    await self._event.wait()
             if self._poll and (now := self._poll()) != self._seen:
                 self._seen = now
                 return

@@ -96,17 +96,21 @@ class HelixClient:
         state: JsonObject | None = None,
         tags: list[str] | None = None,
         metadata: JsonObject | None = None,
+        priority: int | None = None,
         key: str | None = None,
     ) -> RunHandle:
         """Start a run: a new session, or the next message of one that is not running.
 
         message: a text, `{"message": ..., "state": {...}}`, or a function agent's parameters. session_id: one that
         exists, or a new one that begins with the own prefix (`whoami`). key: what makes a repeat, from another process
-        too, find the same run; default a new one.
-        Raises `AgentAlreadyRunningError` if the session is running: exactly one of several callers wins.
+        too, find the same run; default a new one. priority: where runs wait for slots, a higher one goes first (-999 to
+        999): this run, and those of the session after it.
+        Raises `AgentAlreadyRunningError` if the session is running: exactly one of several callers wins; `QueueFullError`
+        if as many runs of the agent wait for a slot as may.
         """
         given: JsonObject = {"tags": [*tags]} if tags is not None else {}
         fields: JsonObject = {"agent": agent, "session_id": session_id, "state": state, "metadata": metadata}
+        fields["priority"] = priority
         return await self._start("run", {**fields, **given, **_input(message)}, key)
 
     async def stream(self, agent: str, message: str | Mapping[str, Any], **options: Any) -> AsyncIterator[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import InitVar, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Generic, Literal
 
@@ -17,6 +17,7 @@ from helix.core.errors import DefinitionError
 from helix.core.hooks import Hooks
 from helix.core.json import JsonObject, dumps
 from helix.core.resources import DEFAULT_PROFILE, ResourceConfig
+from helix.core.routes import Route
 from helix.core.signatures import parameters_of
 from helix.core.steps import AnyStepResult
 from helix.core.tools import NAME, AnyTool, Tool, create_finish_tool
@@ -35,6 +36,7 @@ class Agent(Generic[StateT, OutputT]):
     state_schema: pydantic model whose fields all have defaults; without it the custom state is a JSON object, `{}`.
     output_schema: pydantic model; adds the tool `__finish__`, and the run completes only with a valid output.
     llm_config: model settings, or a pure function of the custom state. Not needed by function agents.
+    model: short for `llm_config=LLMConfig(model=...)`: a litellm id, or a `Route` among several. One of the two.
     max_steps: model calls of one run; None lifts the limit (budgets still hold).
     stop_when: pure predicate on a step result, looked at after the step's tools ran; True completes the run.
     max_completion_retries: how often an invalid or missing output goes back to the model.
@@ -51,6 +53,7 @@ class Agent(Generic[StateT, OutputT]):
     state_schema: type[StateT] | None = None
     output_schema: type[OutputT] | None = None
     llm_config: LLMConfig | Callable[[Any], LLMConfig] | None = None
+    model: InitVar[str | Route | None] = None
     max_steps: int | None = DEFAULT_MAX_STEPS
     stop_when: Callable[[AnyStepResult], bool] | None = None
     hooks: Hooks | Mapping[str, Any] = field(default_factory=Hooks)
@@ -60,8 +63,13 @@ class Agent(Generic[StateT, OutputT]):
     function: AnyTool | None = None
     resources: JsonObject = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, model: str | Route | None) -> None:
         owner = f"agent {self.name!r}"
+        if model is not None:
+            require(self.llm_config is None, owner, "model", "is part of llm_config: give one of the two")
+            valid = isinstance(model, Route) or (isinstance(model, str) and bool(model.strip()))
+            require(valid, owner, "model", f"must be a model's name or a Route, not {model!r}")
+            object.__setattr__(self, "llm_config", LLMConfig.model_validate({"model": model}))
         valid = isinstance(self.name, str) and NAME.fullmatch(self.name) is not None and "__" not in self.name
         require(valid, owner, "name", "must be 1 to 64 letters, digits, '_' or '-', without '__'")
         require(isinstance(self.description, str), owner, "description", "must be a text")
@@ -195,7 +203,7 @@ AgentConfig = Agent
 def define_agent(**config: Any) -> Agent[Any, Any]:
     """`Agent(**config)`, for those who prefer a factory; an unknown or missing field is a `DefinitionError` too."""
     owner = f"agent {config.get('name')!r}"
-    known = [f.name for f in fields(Agent)]
+    known = [*(f.name for f in fields(Agent)), "model"]
     for name in config:
         require(name in known, owner, name, f"no such field; there are {', '.join(known)}")
     require("name" in config, owner, "name", "is missing")

@@ -20,7 +20,7 @@ class ChunkBase(BaseModel):
     `sequence` is dense from 1 over the whole stream; `timestamp` is Unix seconds at the writer; `attempt` counts the
     tries of a step, and for a tool's chunks the claims of its call."""
 
-    # Built at first use: an agent file imports all nineteen and needs none.
+    # Built at first use: an agent file imports all twenty and needs none.
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
     session_id: str = ""
@@ -124,6 +124,14 @@ class RunResumedChunk(ChunkBase):
     checkpoint_id: str | None = None
 
 
+class RunQueuedChunk(ChunkBase):
+    """The run waits for a free slot of its agent, or of the account. `queued` runs of the agent waited then, with it."""
+
+    type: Literal["run_queued"] = "run_queued"
+    queued: int
+    expires_at: float
+
+
 class CheckpointCreatedChunk(ChunkBase):
     type: Literal["checkpoint_created"] = "checkpoint_created"
     checkpoint_id: str
@@ -185,7 +193,7 @@ AnyChunk: TypeAlias = (
     TextDeltaChunk | ThinkingChunk | ToolStartChunk | ToolEndChunk | SubAgentStartChunk | SubAgentEndChunk
     | CustomEventChunk | StatePatchChunk | ErrorChunk | OutputChunk | RunInterruptedChunk | RunResumedChunk
     | CheckpointCreatedChunk | RunPausedChunk | RunSupersededChunk | StepCommittedChunk | StepDiscardedChunk
-    | StreamResyncChunk | ToolApprovalRequestChunk
+    | StreamResyncChunk | ToolApprovalRequestChunk | RunQueuedChunk
 )  # fmt: skip
 KnownChunk = Annotated[AnyChunk, Field(discriminator="type")]
 

@@ -11,22 +11,31 @@ from pydantic import BeforeValidator, PlainSerializer
 
 from helix.core.usage import Usage
 
-FIELDS = ("prompt_tokens", "completion_tokens", "cost_micros", "calls", "reasoning_tokens", "cached_tokens")
+FIELDS = (
+    "prompt_tokens",
+    "completion_tokens",
+    "cost_micros",
+    "calls",
+    "reasoning_tokens",
+    "cached_tokens",
+    "unknown_calls",
+)
 HERE = "~"
 
 
 def _numbers(usage: Usage) -> list[int | bool]:
-    """Up to the last that is not zero; a price that is not known comes last."""
+    """Up to the last that is not zero; `False` at the end says that a price was not known."""
     numbers: list[int | bool] = [getattr(usage, name) for name in FIELDS]
-    if not usage.priced:
-        return [*numbers, False]
     while numbers and not numbers[-1]:
         numbers.pop()
-    return numbers
+    return numbers if usage.priced else [*numbers, False]
 
 
 def _usage(value: Any) -> Any:
-    return dict(zip((*FIELDS, "priced"), value, strict=False)) if isinstance(value, list) else value
+    if not isinstance(value, list):
+        return value
+    priced = not (value and value[-1] is False)
+    return {**dict(zip(FIELDS, value if priced else value[:-1], strict=False)), "priced": priced}
 
 
 StoredUsage = Annotated[Usage, BeforeValidator(_usage), PlainSerializer(_numbers, when_used="json")]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from collections.abc import Sequence
+from typing import Any
 
+from pydantic import Field, model_validator
+
+from helix.core.caching import ResponseCacheConfig
 from helix.core.json import JsonObject
 from helix.core.messages import Record
+from helix.core.routes import Route
 
 
 class LLMConfig(Record):
@@ -15,6 +20,9 @@ class LLMConfig(Record):
     when the model fails for good. `max_retries` counts repeats of a retryable failure (waits 1, 2, 4 s, or what
     Retry-After says). `timeout_s` bounds one attempt; `stall_timeout_s` the silence between two chunks of a stream.
     `cache` marks the stable prefix for the provider's prompt cache. `provider_options` are passed through untouched.
+
+    `model=Route(...)` chooses the model of each call: it is kept as `route`, and `model` is then the route's first.
+    `response_cache` lets answers be given again without asking the model, see `core.caching`.
     """
 
     model: str = Field(min_length=1)
@@ -28,3 +36,25 @@ class LLMConfig(Record):
     cache: bool = False
     timeout_s: float = Field(default=600, gt=0)
     stall_timeout_s: float = Field(default=60, gt=0)
+    route: Route | None = None
+    response_cache: ResponseCacheConfig | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _routed(cls, given: Any) -> Any:
+        """`model=Route(...)`, or a route alone."""
+        if not isinstance(given, dict):
+            return given
+        if isinstance(model := given.get("model"), Route):
+            if given.get("route") not in (None, model):
+                raise ValueError("model and route name two routes: give one of them")
+            return {**given, "model": model.names[0], "route": model}
+        if isinstance(route := given.get("route"), Route) and model is None:
+            return {**given, "model": route.names[0]}
+        return given
+
+    @property
+    def models(self) -> Sequence[str]:
+        """All that may be called, each once: the route's, or the model, then the fallbacks."""
+        first = self.route.names if self.route is not None else [self.model]
+        return list(dict.fromkeys([*first, *self.fallbacks]))

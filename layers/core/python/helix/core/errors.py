@@ -53,6 +53,46 @@ class AgentNotFoundError(CallerError, LookupError):
     code = "agent_not_found"
 
 
+class AgentError(CallerError):
+    """The fleet cannot do that with this agent."""
+
+    code = "AGENT_ERROR"
+
+
+class DuplicateAgentError(AgentError):
+    """The id is registered with another definition: choose another id, or register with `replace=True`."""
+
+    code = "DUPLICATE_AGENT"
+
+
+class InvalidScaleError(AgentError):
+    """The number of instances is outside what the agent's resources allow."""
+
+    code = "INVALID_SCALE"
+
+
+class AgentStoppedError(AgentError):
+    """The agent was stopped and takes no runs: start it first."""
+
+    code = "agent_stopped"
+
+
+class RunFailedError(HelixError):
+    """A run that was waited for did not complete. `reason` is the error code of its record, or its status."""
+
+    code = "run_failed"
+
+    def __init__(self, agent_id: str, session_id: str, run_id: str, reason: str, message: str) -> None:
+        self.agent_id, self.session_id, self.run_id, self.reason = agent_id, session_id, run_id, reason
+        super().__init__(f"agent {agent_id!r}, run {run_id!r}: {message}")
+
+
+class ProcessNotFoundError(CallerError, LookupError):
+    """No process of that id is looked after here."""
+
+    code = "process_not_found"
+
+
 class SessionNotFoundError(CallerError, LookupError):
     """No such session, or not the caller's."""
 
@@ -107,6 +147,21 @@ class StreamNotFoundError(CallerError, LookupError):
     """The stream does not exist, or has expired."""
 
     code = "stream_not_found"
+
+
+class ContextTooLargeError(CallerError):
+    """No model that may take the call has room for the prompt and its answer. In tokens: `needed`, both together;
+    `largest`, the largest window there is; `longest`, the longest answer that any gives. 0 where nothing is known."""
+
+    code = "context_too_large"
+
+    def __init__(self, prompt: int, answer: int, largest: int, longest: int) -> None:
+        self.needed, self.largest, self.longest = prompt + answer, largest, longest
+        super().__init__(
+            f"no model fits: the prompt has about {prompt} tokens and its answer may take {answer}, {self.needed} "
+            f"together; the largest window is {largest} and the longest answer {longest}: shorten the conversation, ask "
+            "for a shorter answer, or add a larger model"
+        )
 
 
 class NotAuthenticatedError(CallerError):
@@ -169,6 +224,12 @@ class ModelError(HelixError):
         super().__init__(message)
 
 
+class BatchFailedError(ModelError):
+    """A batch had no answer for this request: it came too late, or the caller did not answer for each request."""
+
+    code = "batch_failed"
+
+
 class ScriptExhaustedError(ModelError):
     """A scripted model was asked for more answers than it was given."""
 
@@ -190,6 +251,19 @@ class BudgetExceededError(OperatorError):
     code = "budget_exceeded"
 
 
+class QueueFullError(OperatorError):
+    """As many runs of the agent wait for a slot as may (HTTP 429): nothing was changed; try again later, or raise the
+    agent's limit. `queued` runs wait, and `limit` may."""
+
+    code = "queue_full"
+
+    def __init__(self, agent_type: str, queued: int, limit: int) -> None:
+        self.agent_type, self.queued, self.limit = agent_type, queued, limit
+        super().__init__(
+            f"agent {agent_type!r} is busy: {queued} runs wait for a slot, and its queue holds {limit}: try again later"
+        )
+
+
 class StoreError(OperatorError):
     """A store could not answer; whether a write happened is unknown."""
 
@@ -207,6 +281,12 @@ class ConditionFailedError(OperatorError):
     def __init__(self, name: str, index: int) -> None:
         self.name, self.index = name, index
         super().__init__(f"transaction {name!r}: condition of operation {index} does not hold")
+
+
+class ProcessFailedError(OperatorError):
+    """A worker process did not start, or died; the message has its last words."""
+
+    code = "process_failed"
 
 
 class WorkInProgressError(OperatorError):

@@ -61,7 +61,7 @@ class Run(_Request):
 
     `session_id` of a session that does not exist must begin with the principal's prefix (see `Authenticate`).
     `key` makes repeats harmless: a run that was started under it is answered, not started again. Without, that holds for
-    the same request on the same connection.
+    the same request on the same connection. `priority`: where runs wait for slots, a higher one goes first.
     Result: `{"session_id", "run_id", "turn", "stream_id", "after", "replay"}`: the run's messages have sequences above
     `after`; where `replay` is true some were there before the subscription: subscribe after `after`.
     """
@@ -74,6 +74,7 @@ class Run(_Request):
     session_id: SessionId | None = None
     tags: list[Annotated[str, StringConstraints(max_length=256)]] = Field(default_factory=list, max_length=50)
     metadata: JsonObject = Field(default_factory=dict)
+    priority: int | None = Field(default=None, ge=-999, le=999)
     key: Key | None = None
     subscribe: bool = True
 

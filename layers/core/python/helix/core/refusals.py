@@ -20,6 +20,7 @@ from helix.core.errors import (
     NotAuthenticatedError,
     OperatorError,
     ProtocolError,
+    QueueFullError,
     SessionNotFoundError,
     StaleStateError,
     StoreError,
@@ -27,8 +28,14 @@ from helix.core.errors import (
 from helix.core.json import JsonObject, clean_text
 
 INTERNAL = "internal_error"
-_DETAILS = ("session_id", "run_id", "reason", "field")
-_AGAIN = (AgentAlreadyRunningError, StaleStateError, NotAuthenticatedError)
+_DETAILS = ("session_id", "run_id", "reason", "field", "agent_type", "queued", "limit")
+_AGAIN = (AgentAlreadyRunningError, StaleStateError, NotAuthenticatedError, QueueFullError)
+_MADE: Mapping[type[HelixError], Mapping[str, Any]] = {
+    AgentAlreadyRunningError: {"session_id": "", "run_id": None},
+    SessionNotFoundError: {"session_id": ""},
+    QueueFullError: {"agent_type": "", "queued": 0, "limit": 0},
+}
+"""Errors that make their message of their fields, with what these are where nothing is told."""
 MAX_MESSAGE = 2_000
 
 
@@ -45,9 +52,9 @@ class RemoteError(HelixError):
 def refusal_of(error: BaseException) -> JsonObject:
     """`{"code", "message", "recoverable", "details"}`. `recoverable`: the same request may succeed later, or once the
     connection is authenticated again."""
-    details = {name: value for name in _DETAILS if isinstance(value := getattr(error, name, None), str)}
+    details = {name: value for name in _DETAILS if isinstance(value := getattr(error, name, None), str | int)}
     match error:
-        case CallerError() | BudgetExceededError():
+        case CallerError() | BudgetExceededError() | QueueFullError():
             again, message = isinstance(error, _AGAIN), str(error)
         case OperatorError():
             again, message, details = True, "the service could not do this now: try again", {}
@@ -59,7 +66,10 @@ def refusal_of(error: BaseException) -> JsonObject:
             again, message, details = True, "the service failed: its log has the details under this request's id", {}
     code = error.code if isinstance(error, HelixError) else INTERNAL
     told: JsonObject = {"code": code, "message": clean_text(message[:MAX_MESSAGE]), "recoverable": again}
-    return told | {"details": {name: clean_text(value) for name, value in details.items()}}
+    clean: JsonObject = {
+        name: clean_text(value) if isinstance(value, str) else value for name, value in details.items()
+    }
+    return told | {"details": clean}
 
 
 def error_of(refusal: Mapping[str, Any]) -> HelixError:
@@ -69,20 +79,18 @@ def error_of(refusal: Mapping[str, Any]) -> HelixError:
     details = refusal.get("details")
     known: Mapping[str, Any] = details if isinstance(details, dict) else {}
     cls = _BY_CODE.get(code)
-    if cls is None or not issubclass(cls, CallerError | BudgetExceededError | StoreError):
+    if cls is None or not issubclass(cls, CallerError | BudgetExceededError | QueueFullError | StoreError):
         return RemoteError(message, code, bool(refusal.get("recoverable", True)))
     if issubclass(cls, CannotResumeError):
         return cls(message, str(known.get("reason", "")))
     if issubclass(cls, ProtocolError):
         return cls(message, known.get("field"))
-    if issubclass(cls, AgentAlreadyRunningError | SessionNotFoundError):  # they make their message of their fields
+    if cls in _MADE:
         made = cls.__new__(cls)
         made.args = (message,)
-        made.session_id = str(known.get("session_id", ""))
-        if isinstance(made, AgentAlreadyRunningError):
-            made.run_id = known.get("run_id")
+        vars(made).update({name: known.get(name, nothing) for name, nothing in _MADE[cls].items()})
         return made
-    return cls(message)
+    return cls(message)  # type: ignore[call-arg]
 
 
 def _all(cls: type[HelixError]) -> Iterator[type[HelixError]]:

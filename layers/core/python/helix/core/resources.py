@@ -27,7 +27,8 @@ SHORTHAND = {
 class ResourceConfig(BaseModel):
     """Units: `cpu_limit` in cores, `memory_limit_mb` in MiB, timeouts and the interval in seconds; None is no limit.
 
-    `auto_start` starts an instance as soon as the agent is registered, instead of with its first run.
+    `auto_start` starts an instance as soon as the agent is registered, instead of with its first run. `scaling`: options of
+    `core.fleet_policy.FleetPolicy`, by which the agent moves between its bounds; equal bounds fix it.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
@@ -41,6 +42,7 @@ class ResourceConfig(BaseModel):
     health_check_enabled: bool = True
     health_check_interval: float = Field(default=30, ge=5)
     auto_start: bool = False
+    scaling: dict[str, int | float] = Field(default_factory=dict)
 
     @classmethod
     def of(cls, given: Mapping[str, Any], owner: str, field: str = "helix") -> ResourceConfig:
@@ -67,4 +69,17 @@ class ResourceConfig(BaseModel):
             key = spelled.get("min_instances", "max_instances")
             problem = f"min_instances {config.min_instances} is more than max_instances {config.max_instances}"
             raise DefinitionError(owner, f"{field}.{key}", problem)
+        if config.scaling:
+            _check_scaling(config.scaling, owner, f"{field}.scaling")
         return config
+
+
+def _check_scaling(options: Mapping[str, float], owner: str, field: str) -> None:
+    from helix.core.fleet_policy import FleetPolicy  # not for those who ask for none
+
+    try:
+        FleetPolicy.model_validate(options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join([field, *(str(part) for part in first["loc"])])
+        raise DefinitionError(owner, where, f"{first['msg']}, not {first['input']!r}") from error

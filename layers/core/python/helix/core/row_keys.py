@@ -8,6 +8,7 @@
     x#<run id>         stop               interrupt or abort of one run
     h#<run id>#<hook>  guard              a run-level hook that was delivered
     t#<digest>         token              a parent's execution that waits for this session
+    u#<run id>#<step>#<attempt>  attempt  a model call that left no answer in history
 
 Law: numbers are padded, so keys of one kind sort as their numbers do, and one query reads a range of them.
 """
@@ -41,6 +42,10 @@ def guard_sort(run_id: str, hook: str) -> str:
 
 def token_sort(digest: str) -> str:
     return f"t#{digest}"
+
+
+def attempt_sort(run_id: str, step: int, attempt: int) -> str:
+    return f"u#{run_id}#{step:08d}#{attempt:04d}"
 
 
 def checkpoint_id(session_id: str, step: int, now: float, version: int) -> str:

@@ -20,6 +20,7 @@ from helix.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
+from helix.core.spans import Trace
 from helix.core.usage import Usage
 
 
@@ -73,7 +74,9 @@ class StepClaim(Record):
 
 
 class Block(Record):
-    """What the current run has drawn from one budget, in the budget's unit: `spent + reserved + assumed <= drawn`."""
+    """What the current run has drawn from one window of a budget, in the budget's unit: `spent + reserved + assumed <=
+    drawn`. `draws`: the session's version at its last draw. `closed`: no call is reserved from it any more, because
+    another window has begun or the budget is gone."""
 
     budget: str
     unit: Literal["micros", "tokens"]
@@ -81,6 +84,16 @@ class Block(Record):
     spent: int = 0
     assumed: int = 0
     draws: int = 0
+    closed: bool = False
+
+
+class Bounds(Record):
+    """Which budgets bound a session (`core.budget`). `version`: of all definitions, when these were read. `budgets`: their
+    short forms. `level`: how far the worst of them was used up at the run's last draw."""
+
+    version: int
+    level: Literal["", "warning", "critical", "exceeded"] = ""
+    budgets: list[list[JsonValue]] = Field(default_factory=list)
 
 
 class Parent(Record):
@@ -114,18 +127,22 @@ class SessionRow(Stored):
     misses: int = 0
     forced: bool = False
     run_usage: StoredUsage = Usage()
+    run_parts: dict[str, StoredUsage] = Field(default_factory=dict)
     usage: StoredUsage = Usage()
     blocks: list[Block] = Field(default_factory=list)
+    bounds: Bounds | None = None
     output: JsonValue = None
     error: ErrorInfo | None = None
     aborted: bool = False
     abort_reason: str | None = None
     parent: Parent | None = None
+    trace: Trace | None = None
     ancestors: list[str] = Field(default_factory=list)
     forked_from: JsonObject | None = None
     user_id: str | None = None
     tags: list[str] = Field(default_factory=list)
     metadata: JsonObject = Field(default_factory=dict)
+    priority: int = 0
     created_at: float = 0
     updated_at: float = 0
 
@@ -137,7 +154,9 @@ class SessionRow(Stored):
 
 class RunRow(Stored):
     """`start_*` is where the run began: what `retry from_start` goes back to. `part`, `part_step`: the execution at work
-    and the first step it buys (0: `first_step`). `editions`: (step, fingerprint) where a later step found another agent.
+    and the first step it buys (0: `first_step`). `model`: what its agent was set to call; `parts`: what of `usage` is of
+    others (`core.usage_parts`). `late_*`: answers that came when the run was no longer their delivery's; `over_*`: what
+    these used beyond what had been reserved for them. `editions`: (step, fingerprint) where a later step found another agent.
     `deadline`: when a sub-agent is to be over (Unix seconds): its parent's tool waits no longer. `effects`: PROTOCOL 7."""
 
     kind: Literal["run"] = "run"
@@ -151,6 +170,7 @@ class RunRow(Stored):
     part: int = 1
     part_step: int = 0
     deadline: float | None = None
+    trace: Trace | None = None
     fingerprint: str = ""
     editions: list[tuple[int, str]] = Field(default_factory=list)
     previous_run_id: str | None = None
@@ -160,7 +180,14 @@ class RunRow(Stored):
     start_state_at: str = ""
     start_step: int = 0
     steps: int = 0
+    model: str = ""
     usage: StoredUsage = Usage()
+    parts: dict[str, StoredUsage] = Field(default_factory=dict)
+    late_calls: int = 0
+    late_micros: int = 0
+    late_tokens: int = 0
+    over_micros: int = 0
+    over_tokens: int = 0
     blocks: list[Block] = Field(default_factory=list)
     claim: StepClaim | None = None
     last: tuple[int, int] | None = None
@@ -172,6 +199,7 @@ class RunRow(Stored):
     checkpoint: str | None = None
     start_sequence: int = 0
     effects: Literal["open", "done"] = "open"
+    priority: int = 0
     started_at: float = 0
     ended_at: float | None = None
 
@@ -242,6 +270,7 @@ class AssistantRow(Stored):
     finish: JsonObject | None = None
     stop_reason: str | None = None
     model: str | None = None
+    cached: bool = False
     usage: StoredUsage = Usage()
     created_at: float = 0
 
@@ -253,6 +282,7 @@ class CallRow(Stored):
     leased: claimed by an in-process worker: the claim is dead once its run is no longer the session's. Otherwise it is
         dead after `deadline` (Unix seconds).
     plain: `content` is a text that the tool returned as such; other results are JSON.
+    inline: executed by the function that asked the model, where functions execute.
     by: who gave the result: `tool`, `answer`, `plan` (refused when the answer was staged), `policy` (unknown outcome),
         `close` (the run ended before it ran), `child`.
     """
@@ -263,6 +293,7 @@ class CallRow(Stored):
     step: int
     state: Literal["asked", "approved", "claimed", "done"]
     leased: bool = False
+    inline: bool = False
     ask: Literal["approval", "client", "unknown"] | None = None
     owner: str | None = None
     claim: int = 0
@@ -286,6 +317,24 @@ class StopRow(Stored):
     stop: Literal["interrupt", "abort"]
     reason: str | None = None
     created_at: float = 0
+
+
+class AttemptRow(Stored):
+    """A model call that left no answer in history. `outcome`: `failed` (the model's last word was an error), `lost` (its
+    answer came when the run was no longer the delivery's), `cancelled` (a stop came first), `dead` (its worker died).
+    Nobody knows what the last two used: `assumed_*` is what was reserved for them, and counts as spent."""
+
+    kind: Literal["attempt"] = "attempt"
+    run_id: str
+    step: int
+    attempt: int
+    outcome: Literal["failed", "lost", "cancelled", "dead"]
+    model: str | None = None
+    usage: StoredUsage = Usage()
+    assumed_micros: int = 0
+    assumed_tokens: int = 0
+    error: str | None = None
+    at: float = 0
 
 
 AnyEntry = UserRow | AssistantRow | CallRow
@@ -322,7 +371,8 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
                 content=entry.content,
                 tool_calls=entry.tool_calls,
                 thinking=entry.thinking,
-                metadata={"model": entry.model, "stop_reason": entry.stop_reason},
+                metadata={"model": entry.model, "stop_reason": entry.stop_reason}
+                | ({"cached": True} if entry.cached else {}),
             )
         case CallRow():
             return ToolResultMessage(

@@ -50,10 +50,13 @@ class ParsedSubAgentCall(Record):
 
 
 class _Result(Record):
+    """`cached`: given again by the response cache, without a model call."""
+
     thinking: list[ThinkingContent] = Field(default_factory=list)
     stop_reason: StopReason | None = None
     usage: Usage = Usage()
     model: str | None = None
+    cached: bool = False
 
 
 class TextStepResult(_Result):

@@ -9,7 +9,8 @@ from helix.core.messages import Record
 
 class Usage(Record, frozen=True):
     """Tokens of one call or a sum of calls. `prompt_tokens` includes `cached_tokens`; `completion_tokens` includes
-    `reasoning_tokens`. `cost_micros` is in millionths of a US dollar; `priced` is false where no price was known."""
+    `reasoning_tokens`. `cost_micros` is in millionths of a US dollar; `priced` is false where no price was known.
+    `unknown_calls`: those that may have used more than was told: cut off, or answered without their usage."""
 
     prompt_tokens: int = Field(default=0, ge=0)
     completion_tokens: int = Field(default=0, ge=0)
@@ -17,6 +18,7 @@ class Usage(Record, frozen=True):
     cached_tokens: int = Field(default=0, ge=0)
     cost_micros: int = Field(default=0, ge=0)
     calls: int = Field(default=0, ge=0)
+    unknown_calls: int = Field(default=0, ge=0)
     priced: bool = True
 
     @property
@@ -35,5 +37,6 @@ class Usage(Record, frozen=True):
             cached_tokens=self.cached_tokens + other.cached_tokens,
             cost_micros=self.cost_micros + other.cost_micros,
             calls=self.calls + other.calls,
+            unknown_calls=self.unknown_calls + other.unknown_calls,
             priced=self.priced and other.priced,
         )

@@ -6,26 +6,34 @@ on. The numbered comments are the protocol's points.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from helix.core.agents import AnyAgent
 from helix.core.claiming import OpenRows
 from helix.core.errors import WorkInProgressError
 from helix.core.folding import Fold, Next, fold_step
 from helix.core.row_keys import message_sort
-from helix.core.rows import AnyEntry, CallRow, CheckpointRow, ErrorInfo, Pending, SessionRow, StepClaim, StopRow
-from helix.engine.announcing import announce_commit, announce_fold, announce_result, announce_untold
+from helix.core.rows import CallRow, CheckpointRow, ErrorInfo, Pending, SessionRow, StepClaim, StopRow
+from helix.core.steps import ErrorStepResult, StopReason
+from helix.engine.announcing import announce_commit, announce_result, announce_untold
+from helix.engine.bounds import bind
 from helix.engine.buying import Answer, ask_model, prepare
+from helix.engine.closing import Folding, after_fold, close_run, fold_checkpoint, folded, stop_run
 from helix.engine.delivery import Delivery
 from helix.engine.engine import Engine, Outcome, Over, Tools
-from helix.engine.history import row_key
-from helix.engine.hooking import call_hook, tell_history
-from helix.engine.money import Reserved, assume_dead, reserve, return_draws
+from helix.engine.history import Seen, row_key
+from helix.engine.hooking import call_hook
+from helix.engine.money import Refused, Reserved, assume_dead, reserve, return_draws
 from helix.engine.run_stream import RunStream
 from helix.engine.staging import stage
 from helix.engine.stops import StopWatch, judge_stop
 from helix.engine.untold import read_untold
+from helix.engine.usage_rows import assumed_put
 from helix.engine.waiting import waiting_calls
-from helix.engine.writing import advance, at, checkpoint, commit, end, session_put
-from helix.ports.state_store import Check, Operation, Put, Value, When
+from helix.engine.writing import at, commit, session_put
+from helix.ports.state_store import Check, Operation, When
+
+EXCEEDED = "budget_exceeded"
 
 
 async def call_model(
@@ -37,12 +45,12 @@ async def call_model(
     delivery: Delivery,
     stream: RunStream,
     watch: StopWatch,
-    seen: tuple[SessionRow, Value | None] | None = None,
+    seen: Seen | None = None,
 ) -> Outcome:
-    """Buy step `step` for this run, unless the rows say that there is something else to do first. `seen`: the session and
-    the run's stop row, by a caller that read them just now."""
+    """Buy step `step` for this run, unless the rows say that there is something else to do first. `seen`: what a caller
+    read just now."""
     while True:
-        session, stop_value = seen or await engine.history.session_and_stop(session_id, run_id)
+        session, stop_value, budgets = seen or await engine.history.seen(session_id, run_id)
         seen = None
         if session.run_id != run_id or session.status != "running":  # 1
             run = await engine.history.run(session_id, run_id)
@@ -52,14 +60,14 @@ async def call_model(
         stop = watch.stop or await judge_stop(engine, session, run_id, stop_value)
         rows = await engine.history.open_rows(session, ahead=True)
         if rows is not None and session.step == step - 2:
-            outcome = await _finish_step(engine, agent, session, rows, step, stop, delivery, stream, watch)
+            outcome = await _finish_step(engine, agent, session, rows, step, stop, budgets, delivery, stream, watch)
         elif stop is not None:  # 3
             await _tell_for(engine, session, delivery, stream)
-            outcome = await _stopped(engine, agent, session, stop, None, stream)
+            outcome = await stop_run(engine, agent, session, stop, None, stream)
         elif rows is not None:  # 5
             outcome = _adopted(session, rows, stream)
         else:
-            outcome = await _buy(engine, agent, session, None, delivery, stream, watch)
+            outcome = await _buy(engine, agent, session, None, budgets, delivery, stream, watch)
         if outcome is not None:
             return outcome
 
@@ -71,6 +79,7 @@ async def _finish_step(
     rows: OpenRows,
     step: int,
     stop: StopRow | None,
+    budgets: int,
     delivery: Delivery,
     stream: RunStream,
     watch: StopWatch,
@@ -80,7 +89,7 @@ async def _finish_step(
     assert session.open is not None
     if len(done) < len(rows.calls):
         if stop is not None:
-            return await _stopped(engine, agent, session, stop, None, stream)
+            return await stop_run(engine, agent, session, stop, None, stream)
         waiting = await waiting_calls(engine, rows)
         todo = [
             request.id
@@ -102,8 +111,8 @@ async def _finish_step(
     if fold.next.move != "continue":
         return await _ended(engine, agent, session, rows, fold, fold.next, stream)
     if stop is not None:
-        return await _stopped(engine, agent, session, stop, (rows, fold), stream)
-    return await _buy(engine, agent, session, (rows, fold), delivery, stream, watch)
+        return await stop_run(engine, agent, session, stop, (rows, fold), stream)
+    return await _buy(engine, agent, session, (rows, fold), budgets, delivery, stream, watch)
 
 
 async def _tell_sub_agent(
@@ -134,114 +143,7 @@ def _adopted(session: SessionRow, rows: OpenRows, stream: RunStream) -> Tools:
     return Tools(session.open.step, left)
 
 
-# --- folding into a session row -----------------------------------------------------------------------------------
-
-Folding = tuple[OpenRows, Fold]
-
-
-def _folded(session: SessionRow, folding: Folding | None, now: float) -> SessionRow:
-    """The session one version on, with the fold's count, step and usage."""
-    if folding is None:
-        return advance(session, now)
-    _, fold = folding
-    return advance(
-        session,
-        now,
-        count=fold.count,
-        step=fold.step,
-        open=None,
-        forced=fold.next.forced,
-        usage=session.usage + fold.usage,
-        run_usage=session.run_usage + fold.usage,
-    )
-
-
-async def _after_fold(
-    engine: Engine,
-    agent: AnyAgent,
-    before: SessionRow,
-    new: SessionRow,
-    folding: Folding | None,
-    stream: RunStream,
-    row: CheckpointRow,
-) -> None:
-    entries: list[AnyEntry] = []
-    if folding is not None:
-        rows, fold = folding
-        entries = [rows.answer, *fold.calls]
-        engine.history.remember(before, fold.count - len(entries), entries)
-        if fold.state is not None:
-            engine.history.remember_state(new.session_id, new.created_at, row.id, fold.state)
-    announce_fold(stream, row)
-    await tell_history(engine, agent, new, entries, row.patches, stream)
-
-
-async def _close(
-    engine: Engine,
-    agent: AnyAgent,
-    session: SessionRow,
-    status: str,
-    folding: Folding | None,
-    stream: RunStream,
-    *,
-    next_: Next | None = None,
-    error: ErrorInfo | None = None,
-    reason: str | None = None,
-    pending: list[Pending] | None = None,
-    checks: list[Operation] | None = None,
-    settle: bool = False,
-) -> Outcome | None:
-    """One transaction AT(v) that ends the run with `status`. None: refused, read again."""
-    now = engine.clock.now()
-    new = _folded(session, folding, now)
-    new.status = status
-    new.pending = pending or []
-    if settle:
-        assume_dead(new)
-    if error is not None and error.code == "aborted":
-        new.aborted, new.abort_reason = True, reason
-    ops: list[Operation] = []
-    row: CheckpointRow | None = None
-    if status != "failed" or folding is not None:  # not on failure: retry goes on from the last good one
-        row, put = _checkpoint(new, folding, now)
-        ops.append(put)
-    ended = end(
-        new,
-        status,
-        now,
-        output=next_.output if next_ else None,
-        error=error or (next_.error if next_ else None),
-        reason=reason,
-        completion_reason=next_.reason if next_ else None,
-    )
-    ops = [session_put(new, at(session)), ended, *ops, *(checks or [])]
-    if not await commit(engine, f"end_{status}", ops, lambda: _ended_by(engine, session, status)):
-        return None
-    if row is not None:
-        await _after_fold(engine, agent, session, new, folding, stream, row)
-    return Over(status)
-
-
-def _checkpoint(new: SessionRow, folding: Folding | None, now: float) -> tuple[CheckpointRow, Put]:
-    if folding is None:
-        return checkpoint(new, now, state=None)
-    fold = folding[1]
-    return checkpoint(new, now, state=fold.state, patches=fold.patches, warnings=fold.warnings)
-
-
-async def _ended_by(engine: Engine, session: SessionRow, status: str) -> bool:
-    run = await engine.history.run(session.session_id, session.run_id)
-    return run.status == status
-
-
-async def _stopped(
-    engine: Engine, agent: AnyAgent, session: SessionRow, stop: StopRow, folding: Folding | None, stream: RunStream
-) -> Outcome | None:
-    """3: a stop comes before anything else that goes on."""
-    if stop.stop == "abort":
-        error = ErrorInfo(code="aborted", message=stop.reason or "aborted", recoverable=False)
-        return await _close(engine, agent, session, "failed", folding, stream, error=error, reason=stop.reason)
-    return await _close(engine, agent, session, "interrupted", folding, stream, reason=stop.reason, settle=True)
+# --- the run ends here --------------------------------------------------------------------------------------------------
 
 
 async def _paused(
@@ -255,7 +157,7 @@ async def _paused(
         if row is not None and row.call_id in waiting:
             key = row_key(session.session_id, message_sort(session.lineage, session.open.base + 1 + place))
             checks.append(Check(key, When(equal={"state": row.state})))
-    return await _close(
+    return await close_run(
         engine, agent, session, "paused", None, stream, pending=pending, checks=checks, reason="pending"
     )
 
@@ -264,7 +166,7 @@ async def _ended(
     engine: Engine, agent: AnyAgent, session: SessionRow, rows: OpenRows, fold: Fold, next_: Next, stream: RunStream
 ) -> Outcome | None:
     status = "completed" if next_.move == "completed" else "failed"
-    return await _close(engine, agent, session, status, (rows, fold), stream, next_=next_)
+    return await close_run(engine, agent, session, status, (rows, fold), stream, next_=next_)
 
 
 # --- buying -------------------------------------------------------------------------------------------------------
@@ -275,6 +177,7 @@ async def _buy(
     agent: AnyAgent,
     session: SessionRow,
     folding: Folding | None,
+    budgets: int,
     delivery: Delivery,
     stream: RunStream,
     watch: StopWatch,
@@ -283,32 +186,49 @@ async def _buy(
     now = engine.clock.now()
     held = session.claim
     number = 1
-    new = _folded(session, folding, now)
+    unheard: list[Operation] = []
+    new = folded(session, folding, now)
     if held is not None and held.step == new.step + 1:
         if held.run_id == session.run_id and held.deadline >= now and held.attempt_id != delivery.owner:
             raise WorkInProgressError(f"step {held.step} of session {session.session_id!r}", held.deadline)
         number = held.attempt + 1
         await _tell_for(engine, session, delivery, stream)
+        unheard = assumed_put(agent, session, new, "dead", now)
         assume_dead(new)
     state = await engine.history.state(session)
     if folding is not None and folding[1].state is not None:
         state = folding[1].state
+    if not await bind(engine, session, new, budgets, delivery):
+        return None
     prepared = await prepare(engine, agent, session, folding, new, state)
     if isinstance(prepared, ErrorInfo):
-        return await _close(engine, agent, session, "failed", folding, stream, error=prepared)
-    reserved = await reserve(engine, new, prepared)
-    if reserved is None:  # no block to be had
-        if agent.on_budget == "pause":
-            return await _close(engine, agent, session, "paused", folding, stream, reason="budget_exceeded")
-        error = ErrorInfo(code="budget_exceeded", message="a budget has no room for the next model call's worst case")
-        return await _close(engine, agent, session, "failed", folding, stream, error=error)
-    claimed = await _claim_step(engine, agent, session, new, folding, number, reserved, delivery, stream)
+        return await close_run(engine, agent, session, "failed", folding, stream, error=prepared)
+    reserved = await reserve(engine, agent, new, prepared)
+    if reserved is None:  # what bounds the session has changed
+        return None
+    if isinstance(reserved, Refused):  # no block to be had
+        if reserved.on_exceeded == "pause":
+            return await close_run(engine, agent, session, "paused", folding, stream, reason=EXCEEDED)
+        error = ErrorInfo(code=EXCEEDED, message=reserved.message)
+        return await close_run(engine, agent, session, "failed", folding, stream, error=error)
+    claimed = await _claim_step(engine, agent, session, new, folding, number, reserved, unheard, delivery, stream)
     if claimed is None:
         if any(block.draws == new.version for block in new.blocks):
             await _undraw(engine, session)
         return None
-    answer = await ask_model(engine, agent, claimed, prepared, stream, watch)  # 7
+    answer = await ask_model(engine, agent, claimed, reserved.request, stream, watch)  # 7
+    if reserved.cut:
+        answer = _cut_short(answer)
     return await _settle(engine, agent, claimed, answer, delivery, stream)
+
+
+def _cut_short(answer: Answer) -> Answer:
+    """Of an answer that had to be shorter than its agent allows: where that was too short, a budget is what stopped it."""
+    result = answer.result
+    if not isinstance(result, ErrorStepResult) or result.stop_reason != StopReason.MAX_TOKENS:
+        return answer
+    text = f"the budgets had room for a short answer only, and it was cut off: {result.error}"
+    return replace(answer, result=result.model_copy(update={"code": EXCEEDED, "error": text}))
 
 
 async def _tell_for(engine: Engine, session: SessionRow, delivery: Delivery, stream: RunStream) -> None:
@@ -330,6 +250,7 @@ async def _claim_step(
     folding: Folding | None,
     number: int,
     reserved: Reserved,
+    unheard: list[Operation],
     delivery: Delivery,
     stream: RunStream,
 ) -> SessionRow | None:
@@ -350,13 +271,13 @@ async def _claim_step(
     ops: list[Operation] = []
     row: CheckpointRow | None = None
     if folding is not None:
-        row, put = _checkpoint(new, folding, now)
+        row, put = fold_checkpoint(new, folding, now)
         ops.append(put)
-    ops.insert(0, session_put(new, at(session)))
+    ops = [session_put(new, at(session)), *ops, *unheard]
     if not await commit(engine, "claim_step", ops, lambda: _claimed_by(engine, session.session_id, attempt_id)):
         return None
     if row is not None:
-        await _after_fold(engine, agent, session, new, folding, stream, row)
+        await after_fold(engine, agent, session, new, folding, stream, row)
     return new
 
 
@@ -383,6 +304,6 @@ async def _settle(
     """8 and 9, or the end that the stop or the model's failure asks for."""
     if answer.stop is not None:
         await stream.flush()
-        return await _stopped(engine, agent, session, answer.stop, None, stream)
+        return await stop_run(engine, agent, session, answer.stop, None, stream)
     await stream.flush()  # all chunks acknowledged by the log before the answer is staged
     return await stage(engine, agent, session, answer, delivery, stream)

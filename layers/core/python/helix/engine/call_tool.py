@@ -22,11 +22,13 @@ from helix.engine.delivery import Delivery
 from helix.engine.engine import Engine
 from helix.engine.history import session_key
 from helix.engine.hooking import call_hook
+from helix.engine.measuring import measure_tool
 from helix.engine.run_stream import RunStream
 from helix.engine.staging import announce_ask
 from helix.engine.step_view import StepView
 from helix.engine.stops import StopWatch, judge_stop
 from helix.engine.tool_runner import run_tool
+from helix.engine.traced import traced_tool
 from helix.engine.writing import commit, entry_put, mine
 from helix.ports.state_store import ABSENT, Check, Delete, Key, When
 
@@ -204,7 +206,8 @@ async def _run(
         )
     chunk = ToolStartChunk(tool_call_id=row.call_id, tool_name=row.tool_name, arguments=request.arguments)
     stream.put("call", [chunk], step=row.step, attempt=row.claim, call_id=row.call_id)
-    outcome = await run_tool(engine, agent, tool, request, row, session, state, stream, watch)
+    work = run_tool(engine, agent, tool, request, row, session, state, stream, watch)
+    outcome = await traced_tool(engine, agent, session, request, row, work)
     now = engine.clock.now()
     done = row.model_copy(
         update={
@@ -222,6 +225,7 @@ async def _run(
         }
     )
     result = await _record(engine, view, row, done, stream)
+    measure_tool(engine, session, row, outcome.success, now - started)
     after = {**told, "success": outcome.success, "result": outcome.content, "duration_ms": (now - started) * 1000}
     await call_hook(engine, agent, session, "after_tool", after, stream, call_id=row.call_id)
     return result

@@ -23,6 +23,7 @@ from helix.engine.delivery import Delivery, Lease
 from helix.engine.engine import ChildWaits, Engine
 from helix.engine.history import row_key, session_key
 from helix.engine.run_stream import RunStream
+from helix.engine.spanning import trace_below
 from helix.engine.step_view import StepView
 from helix.engine.writing import commit, entry_put, mine
 from helix.ports.state_store import Check, Key, Operation, When
@@ -38,6 +39,7 @@ async def start_child(
     child_agent = tool.agent
     # Nobody stays to watch the clock of a sub-agent that is executed by deliveries.
     deadline = engine.clock.now() + tool.timeout_s if engine.launcher is not None else None
+    trace = trace_below(view.session)
     while True:
         child = await engine.history.session(ref.session_id)
         parent = view.session
@@ -56,7 +58,13 @@ async def start_child(
                 )
                 message = child_message(tool, request.arguments)
                 ask = ClaimInput(
-                    "execute", message, run_id=ref.run_id, opening=opening, extra=wanted, deadline=deadline
+                    "execute",
+                    message,
+                    run_id=ref.run_id,
+                    opening=opening,
+                    extra=wanted,
+                    deadline=deadline,
+                    trace=trace,
                 )
                 return await claim(engine, child_agent, ref.session_id, ask, delivery)
             match child.status:
@@ -65,19 +73,13 @@ async def start_child(
                     if not lapsed(child, now):
                         until = child.lease_expires or now + 1
                         raise WorkInProgressError(f"sub-agent session {child.session_id!r}", until)
-                    return await claim(
-                        engine, child_agent, child.session_id, ClaimInput("takeover", extra=wanted), delivery
-                    )
-                case "interrupted":
-                    return await claim(
-                        engine,
-                        child_agent,
-                        child.session_id,
-                        ClaimInput("continue", extra=wanted, deadline=deadline),
-                        delivery,
-                    )
-                case "paused":
+                    ask = ClaimInput("takeover", extra=wanted, trace=trace)
+                    return await claim(engine, child_agent, child.session_id, ask, delivery)
+                case "paused" if await engine.history.unanswered(child):
                     return ChildWaits(waits)
+                case "interrupted" | "paused":  # a pause that waits for nobody: a budget had no room
+                    ask = ClaimInput("continue", extra=wanted, deadline=deadline, trace=trace)
+                    return await claim(engine, child_agent, child.session_id, ask, delivery)
                 case _:
                     return child
         except (AgentAlreadyRunningError, CannotResumeError, StaleStateError):  # it moved since it was read

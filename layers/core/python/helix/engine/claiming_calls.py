@@ -28,6 +28,7 @@ def first_claim(
         state="claimed",
         run_id=run_id,
         owner=delivery.owner,
+        inline=tool is not None and tool.inline,
     )
     if tool is not None and (tool.kind == "client" or needs_approval(tool, request)):
         ask = "client" if tool.kind == "client" else "approval"

@@ -5,7 +5,6 @@ Law: one transaction on (status, version, run id) as read; the loser writes noth
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
 from helix.core.agents import AnyAgent
@@ -18,25 +17,26 @@ from helix.core.errors import (
     SessionNotFoundError,
     StaleStateError,
 )
-from helix.core.json import JsonObject, size, text_size
+from helix.core.json import JsonObject
 from helix.core.lineage import ROOT
 from helix.core.merge import merge_patches
 from helix.core.patches import diff
 from helix.core.row_keys import lineage_sort, make_run_id, run_sort
 from helix.core.rows import AnyEntry, CallRow, CheckpointRow, ErrorInfo, LineageRow, Parent, RunRow, SessionRow
+from helix.core.spans import Trace
 from helix.core.states import merged_state
 from helix.core.usage import Usage
+from helix.core.usage_parts import static_model
+from helix.engine.claim_checks import check_input
 from helix.engine.delivery import Delivery
 from helix.engine.engine import Engine
 from helix.engine.history import row_key, session_key
 from helix.engine.leftovers import clear_leftovers, marker_key
+from helix.engine.measuring import measure_start
 from helix.engine.open_runs import open_run_put
 from helix.engine.untold import Untold, read_untold
 from helix.engine.writing import advance, as_read, checkpoint, commit, end, entry_put
 from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, Update, When
-
-SESSION_ID = re.compile(r"[A-Za-z0-9_.:@+=-]{1,256}")
-MAX_MESSAGE_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,8 @@ class Claimed:
 @dataclass(frozen=True, slots=True)
 class ClaimInput:
     """A claim as a caller asks for it. `extra` joins the transaction; it was made from the session at `version`, so the
-    claim is refused with `StaleStateError` once the session has moved on. `deadline`: when the run is to be over."""
+    claim is refused with `StaleStateError` once the session has moved on. `deadline`: when the run is to be over.
+    `trace`: of a sub-agent's run, `core.spans.Trace`. `priority`: of this run and those after it (None: as before)."""
 
     mode: str
     message: str | None = None
@@ -80,6 +81,8 @@ class ClaimInput:
     extra: list[Operation] = field(default_factory=list)
     version: int | None = None
     deadline: float | None = None
+    priority: int | None = None
+    trace: Trace | None = None
 
 
 async def claim(engine: Engine, agent: AnyAgent, session_id: str, ask: ClaimInput, delivery: Delivery) -> Claimed:
@@ -95,6 +98,7 @@ async def claim(engine: Engine, agent: AnyAgent, session_id: str, ask: ClaimInpu
             raise StaleStateError(f"session {session_id!r} changed since it was read")
         claimed = await _try(engine, agent, session_id, session, ask, delivery)
         if claimed is not None:
+            measure_start(engine, claimed.run)
             return claimed
         again = await engine.history.session(session_id)
         if again is not None and again.status == "running":
@@ -103,35 +107,6 @@ async def claim(engine: Engine, agent: AnyAgent, session_id: str, ask: ClaimInpu
             await clear_leftovers(engine, session_id)
         if ask.extra:  # what was asked for besides may be what was refused: the caller reads it again
             raise StaleStateError(f"session {session_id!r} changed since it was read")
-
-
-def check_session_id(session_id: str) -> None:
-    if not isinstance(session_id, str) or not SESSION_ID.fullmatch(session_id):
-        raise InvalidInputError(f"session_id {session_id!r} must have 1 to 256 letters, digits, or any of '_-.:@+='")
-
-
-def check_opening(opening: Opening) -> None:
-    user, tags = opening.user_id, opening.tags
-    if user is not None and not (isinstance(user, str) and 1 <= text_size(user) <= 256):
-        raise InvalidInputError(f"user_id {user!r} must be a text of 1 to 256 bytes")
-    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise InvalidInputError(f"tags {tags!r} must be a list of texts")
-    if not isinstance(opening.metadata, dict):
-        raise InvalidInputError(f"metadata {opening.metadata!r} must be a JSON object")
-    size([tags, opening.metadata])
-
-
-def check_input(session_id: str, ask: ClaimInput) -> None:
-    check_session_id(session_id)
-    check_opening(ask.opening)
-    size(ask.metadata)
-    if ask.message is not None:
-        if not isinstance(ask.message, str) or not ask.message.strip():
-            raise InvalidInputError("message is empty: say what the agent should do")
-        if (n := text_size(ask.message)) > MAX_MESSAGE_BYTES:
-            raise InvalidInputError(f"message has {n} bytes; the limit is {MAX_MESSAGE_BYTES}")
-    elif ask.mode in ("execute", "with_message"):
-        raise InvalidInputError(f"{ask.mode!r} needs a message")
 
 
 async def _try(
@@ -274,6 +249,7 @@ def _session(
         turn=turn,
         lineage=plan.lineage.lineage,
         lineages=max(old.lineages, plan.lineage.lineage),
+        priority=old.priority if ask.priority is None else ask.priority,
         count=plan.count,
         step=plan.step,
         state_at=plan.state_at,
@@ -287,6 +263,8 @@ def _session(
         misses=0,
         forced=False,
         run_usage=Usage(),
+        run_parts={},
+        trace=ask.trace or old.trace,
         blocks=[],
         output=None,
         error=None,
@@ -318,6 +296,7 @@ def _run(
         mode=ask.mode,
         agent_type=agent.name,
         first_step=new.step + 1,
+        model=static_model(agent),
         fingerprint=agent.fingerprint(),
         previous_run_id=old.run_id if old is not None else None,
         input=given if plan.input_message is not None else None,
@@ -327,6 +306,8 @@ def _run(
         start_step=plan.step,
         start_sequence=sequence,
         deadline=ask.deadline,
+        trace=new.trace,
+        priority=new.priority,
         started_at=now,
     )
 

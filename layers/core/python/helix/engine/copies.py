@@ -25,12 +25,14 @@ from helix.core.rows import (
     RunRow,
     SessionRow,
 )
-from helix.engine.claims import check_session_id, index_key
+from helix.engine.claim_checks import check_session_id
+from helix.engine.claims import index_key
 from helix.engine.engine import Engine
 from helix.engine.history import DELETING, session_key
 from helix.engine.leftovers import clear_leftovers, marker_key
 from helix.engine.money import return_draws
 from helix.engine.open_runs import open_deletion_key, open_deletion_put
+from helix.engine.usage_rows import close_effects
 from helix.engine.writing import checkpoint, commit, entry_put
 from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, When
 
@@ -193,9 +195,11 @@ async def _return_draws(engine: Engine, session: SessionRow) -> None:
     rows = await engine.store.query("sessions", session.session_id, start="r#", end="r$")
     for run in (RunRow.model_validate(row.value) for row in rows):
         if run.run_id == session.run_id and run.status == "running":
-            run = run.model_copy(update={"blocks": session.blocks, "claim": session.claim})
+            told = {"usage": session.run_usage, "parts": session.run_parts}
+            run = run.model_copy(update={"blocks": session.blocks, "claim": session.claim, **told})
         if run.effects == "open":
             await return_draws(engine, session, run)
+            await close_effects(engine, session, run, [])  # the rows that it would be counted from are going
 
 
 async def _delete_rows(engine: Engine, session_id: str) -> None:

@@ -21,11 +21,12 @@ from helix.engine.call_tool import call_tool, view_step
 from helix.engine.children import announce_child, refusal, start_child
 from helix.engine.claims import Claimed
 from helix.engine.delivery import Delivery
-from helix.engine.ends import abort, fail_run, finish_run, part_of
+from helix.engine.ends import abort, fail_run, finish_run
 from helix.engine.engine import Engine, Over, Tools, logger
 from helix.engine.history import row_key, session_key
 from helix.engine.hooking import call_hook
-from helix.engine.launching import begin, begin_again, begin_all, launcher_of
+from helix.engine.intake import begin, begin_all, begin_attached
+from helix.engine.parts import launcher_of, part_of
 from helix.engine.run_stream import RunStream
 from helix.engine.settling import refuse_child
 from helix.engine.step_view import StepView
@@ -67,9 +68,10 @@ class Move:
 async def deliver_model(engine: Engine, place: Place, delivery: Delivery) -> Move:
     """Buy the step, and run those of its calls that are declared `inline`."""
     try:
-        session, run, stop = await engine.history.session_run_and_stop(place.session_id, place.run_id)
+        seen, run = await engine.history.seen_with_run(place.session_id, place.run_id)
     except (SessionNotFoundError, RunNotFoundError):
         return Move("gone", place.step, place.events)
+    session = seen.session
     agent = engine.agents(session.agent_type)
     if run.part > place.part or (
         place.events >= engine.settings.roll_over_events and await _roll_over(engine, run, place)
@@ -95,7 +97,7 @@ async def deliver_model(engine: Engine, place: Place, delivery: Delivery) -> Mov
                     delivery,
                     stream,
                     watch,
-                    seen=(session, stop),
+                    seen=seen,
                 )
         except TimeoutError:
             raise WorkInProgressError(
@@ -153,7 +155,7 @@ async def deliver_end(engine: Engine, session_id: str, run_id: str, delivery: De
     try:
         session = await engine.history.existing(session_id)
         agent = engine.agents(session.agent_type)
-        await begin_all(engine, await finish_run(engine, agent, session_id, run_id, delivery))
+        await begin_all(engine, await finish_run(engine, agent, session_id, run_id, delivery), delivery)
     except (SessionNotFoundError, RunNotFoundError):
         logger.info("run %s has nothing left to finish: its session was deleted", run_id)
 
@@ -165,7 +167,8 @@ async def deliver_failure(
     try:
         session = await engine.history.existing(session_id)
         agent = engine.agents(session.agent_type)
-        await begin_all(engine, await fail_run(engine, agent, session_id, run_id, part, delivery, cause=cause))
+        claims = await fail_run(engine, agent, session_id, run_id, part, delivery, cause=cause)
+        await begin_all(engine, claims, delivery)
     except (SessionNotFoundError, RunNotFoundError):
         logger.info("run %s has nothing left to fail: its session was deleted", run_id)
 
@@ -175,7 +178,8 @@ async def end_late_child(engine: Engine, agent: AnyAgent, run: RunRow, delivery:
     late = _late(engine, run)
     if late is None:
         return False
-    await begin_all(engine, await abort(engine, agent, run.session_id, late.reason, delivery, run_id=run.run_id))
+    claims = await abort(engine, agent, run.session_id, late.reason, delivery, run_id=run.run_id)
+    await begin_all(engine, claims, delivery)
     return True
 
 
@@ -329,15 +333,16 @@ async def _child(
         await call_hook(engine, agent, view.session, "before_sub_agent", payload, stream, call_id=row.call_id)
         announce_child(stream, row, request, ref)
         await stream.flush()
-        await begin(engine, child_agent, started)
+        await begin(engine, child_agent, started, delivery, attached=True)
         return "waits"
     child, run = await _current(engine, ref.session_id)
     if child.status == "running":
         announce_child(stream, row, request, ref)
         await stream.flush()
-        await begin_again(engine, child_agent, child, run)
+        await begin_attached(engine, child_agent, child, run)
         return "waits"
-    await begin_all(engine, await finish_run(engine, child_agent, child.session_id, run.run_id, delivery))
+    claims = await finish_run(engine, child_agent, child.session_id, run.run_id, delivery)
+    await begin_all(engine, claims, delivery)
     await wake_waiting(engine, child.session_id)
     return "done"
 

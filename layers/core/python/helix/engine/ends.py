@@ -5,32 +5,35 @@ Law: `finish_run` depends on the run row, not on who set it; repeating any part 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from helix.core.agents import AnyAgent
 from helix.core.claiming import lapsed
 from helix.core.errors import InvalidInputError
 from helix.core.json import text_size
-from helix.core.row_keys import guard_sort, run_sort, stop_sort
+from helix.core.row_keys import stop_sort
 from helix.core.rows import ErrorInfo, RunRow, SessionRow, StopRow
 from helix.core.status import ENDS
+from helix.engine.admission import release_run
 from helix.engine.announcing import announce_end, announce_untold
 from helix.engine.children import tell
 from helix.engine.claims import CRASHED, Claimed, ClaimInput
 from helix.engine.delivery import Delivery
 from helix.engine.engine import Engine, logger
 from helix.engine.history import row_key, session_key
-from helix.engine.hooking import call_hook
+from helix.engine.launching import begin_granted
+from helix.engine.measuring import measure_end
 from helix.engine.money import return_draws
 from helix.engine.open_runs import open_run_key
+from helix.engine.parts import part_of
+from helix.engine.run_hooks import end_hook
 from helix.engine.run_stream import RunStream
+from helix.engine.spanning import tell_run
 from helix.engine.tokens import wake_waiting
 from helix.engine.untold import read_untold
+from helix.engine.usage_rows import close_effects
 from helix.engine.writing import advance, commit, end, session_put
-from helix.ports.launcher import Part
-from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, Update, When
+from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, When
 
 SWEPT_RUNS = 5
 MAX_REASON_BYTES = 8_000
@@ -63,54 +66,15 @@ async def finish_run(
             announce_untold(out, untold)
     announce_end(out, run)
     await out.close()
-    await _end_hook(engine, agent, session, run)
+    await begin_granted(engine, await release_run(engine, run))  # before hooks: one may send the next message
+    await end_hook(engine, agent, session, run)
+    tell_run(engine, session, run)
     if session.run_id == run_id:
         await wake_waiting(engine, session_id)
-    done: list[Operation] = [Update(row_key(session_id, run_sort(run_id)), set={"effects": "done"})]
-    if engine.launcher is not None:
-        done.append(Delete(open_run_key(run_id)))
-    await commit(engine, "effects_done", done, _no)
+    done: list[Operation] = [Delete(open_run_key(run_id))] if engine.launcher is not None else []
+    if await close_effects(engine, session, run, done):
+        measure_end(engine, session, run)
     return [claimed] if claimed is not None else []
-
-
-async def _end_hook(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow) -> None:
-    name = {"completed": "on_agent_complete", "failed": "on_agent_fail"}.get(run.status)
-    if name is None or not engine.hooks.wanted(name, agent.hooks):
-        return
-    payload = {
-        "output": run.output,
-        "final_state": await engine.history.state(session) if session.state_at else {},
-        "error": run.error,
-        "step_count": run.steps,
-        "duration_ms": ((run.ended_at or run.started_at) - run.started_at) * 1000,
-        "step": 0,
-    }
-    await guarded_hook(engine, agent, session.model_copy(update={"run_id": run.run_id}), run.run_id, name, payload)
-
-
-async def guarded_hook(
-    engine: Engine,
-    agent: AnyAgent,
-    session: SessionRow,
-    run_id: str,
-    name: str,
-    payload: Mapping[str, Any],
-    stream: RunStream | None = None,
-) -> None:
-    """A run-level hook: called until its guard row is written, so at least once; its event id lets it be dropped twice.
-    Two finishers in one process call it once: an abort and the run that it ends, or a hook that sends the next message."""
-    key, telling = row_key(session.session_id, guard_sort(run_id, name)), f"{run_id}/{name}"
-    if telling in engine.telling:
-        return
-    engine.telling.add(telling)
-    try:
-        (seen,) = await engine.store.get([key])
-        if seen is None:
-            state = await engine.history.state(session) if session.state_at else {}
-            await call_hook(engine, agent, session, name, payload, stream, state=state)
-            await commit(engine, "hook_guard", [Put(key, {"at": engine.clock.now()}, ABSENT)], _no)
-    finally:
-        engine.telling.discard(telling)
 
 
 async def _no() -> bool:
@@ -121,12 +85,13 @@ async def interrupt(engine: Engine, session_id: str, run_id: str | None, reason:
     """Ask the run (default: the current one) to stop at the next point. False if it is not running; never hits the next."""
     session = await engine.history.existing(session_id)
     target = run_id or session.run_id
-    return await _put_stop(
+    return await put_stop(
         engine, session_id, StopRow(run_id=target, stop="interrupt", reason=reason, created_at=engine.clock.now())
     )
 
 
-async def _put_stop(engine: Engine, session_id: str, stop: StopRow) -> bool:
+async def put_stop(engine: Engine, session_id: str, stop: StopRow) -> bool:
+    """Record the stop, if its run is running. False: it is not."""
     if stop.reason is not None and (n := text_size(stop.reason)) > MAX_REASON_BYTES:
         raise InvalidInputError(f"reason has {n} bytes; the limit is {MAX_REASON_BYTES}")
     key = row_key(session_id, stop_sort(stop.run_id))
@@ -161,7 +126,7 @@ async def abort(
             return []
         now = engine.clock.now()
         stop = StopRow(run_id=session.run_id, stop="abort", reason=reason, created_at=now)
-        if not await _put_stop(engine, session_id, stop):
+        if not await put_stop(engine, session_id, stop):
             continue
         new = advance(session, now, aborted=True, abort_reason=reason)
         error = ErrorInfo(code="aborted", message=reason or "aborted", recoverable=False)
@@ -187,11 +152,6 @@ async def _abort_children(
                 await abort(engine, child_agent, row.child.session_id, reason, delivery)
                 # it may have ended before, under a worker that died before its effects
                 await sweep_session(engine, child_agent, row.child.session_id, delivery)
-
-
-def part_of(agent: AnyAgent, run: RunRow) -> Part:
-    """The execution that is, or should be, at work on the run."""
-    return Part(agent.profile, run.session_id, run.run_id, run.part, run.part_step or run.first_step)
 
 
 async def _aborted(engine: Engine, session_id: str) -> bool:

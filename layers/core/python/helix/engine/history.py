@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from helix.core.claiming import OpenRows
 from helix.core.errors import RunNotFoundError, SessionNotFoundError, StoreError
@@ -34,6 +35,7 @@ from helix.core.rows import (
     message_of,
     parse_entry,
 )
+from helix.ports.budgets import VERSION
 from helix.ports.state_store import Key, StateStore, Value
 
 CACHED_SESSIONS = 64
@@ -46,6 +48,18 @@ def session_key(session_id: str) -> Key:
 
 def row_key(session_id: str, sort: str) -> Key:
     return Key("sessions", session_id, sort)
+
+
+class Seen(NamedTuple):
+    """A session with the stop row of its run. `budgets`: how often a budget was defined anew."""
+
+    session: SessionRow
+    stop: Value | None
+    budgets: int
+
+
+def _count(version: Value | None) -> int:
+    return int(version["n"]) if version is not None else 0
 
 
 @dataclass(slots=True)
@@ -70,6 +84,14 @@ class History:
         (value,) = await self.store.get([session_key(session_id)])
         return None if value is None else SessionRow.model_validate(value)
 
+    async def seen(self, session_id: str, run_id: str) -> Seen:
+        """What a step begins with, in one read."""
+        keys = [session_key(session_id), row_key(session_id, stop_sort(run_id)), VERSION]
+        value, stop, version = await self.store.get(keys)
+        if value is None:
+            raise SessionNotFoundError(session_id)
+        return Seen(SessionRow.model_validate(value), stop, _count(version))
+
     async def session_and_stop(self, session_id: str, run_id: str) -> tuple[SessionRow, Value | None]:
         """The session, and the stop row of this run, in one read."""
         value, stop = await self.store.get([session_key(session_id), row_key(session_id, stop_sort(run_id))])
@@ -77,15 +99,15 @@ class History:
             raise SessionNotFoundError(session_id)
         return SessionRow.model_validate(value), stop
 
-    async def session_run_and_stop(self, session_id: str, run_id: str) -> tuple[SessionRow, RunRow, Value | None]:
+    async def seen_with_run(self, session_id: str, run_id: str) -> tuple[Seen, RunRow]:
         """All that a delivery of `call_model` begins with, in one read."""
         keys = [session_key(session_id), row_key(session_id, run_sort(run_id)), row_key(session_id, stop_sort(run_id))]
-        value, run, stop = await self.store.get(keys)
+        value, run, stop, version = await self.store.get([*keys, VERSION])
         if value is None:
             raise SessionNotFoundError(session_id)
         if run is None:
             raise RunNotFoundError(f"session {session_id!r} has no run {run_id!r}")
-        return SessionRow.model_validate(value), RunRow.model_validate(run), stop
+        return Seen(SessionRow.model_validate(value), stop, _count(version)), RunRow.model_validate(run)
 
     async def existing(self, session_id: str) -> SessionRow:
         session = await self.session(session_id)

@@ -1,43 +1,24 @@
-"""From a claim to its execution (PROTOCOL 4).
+"""Executions of runs that may work: what is announced, and the start (PROTOCOL 4).
 
 Law: the claim is durable before anything is announced or started, and every step from it to the execution may be repeated.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from helix.core.agents import AnyAgent
+from helix.core.errors import AgentNotFoundError, RunNotFoundError, SessionNotFoundError, StoreError
+from helix.core.measures import Measures
 from helix.core.rows import RunRow, SessionRow
-from helix.engine.announcing import announce_claim, announce_untold
-from helix.engine.claims import Claimed
-from helix.engine.ends import guarded_hook, part_of
-from helix.engine.engine import Engine
-from helix.engine.hooking import tell_history
+from helix.engine.announcing import announce_untold
+from helix.engine.engine import Engine, logger
+from helix.engine.parts import launcher_of, part_of
+from helix.engine.run_hooks import start_hook
 from helix.engine.run_stream import RunStream
+from helix.engine.spanning import tell_wait
 from helix.engine.untold import read_untold
-from helix.ports.launcher import Launcher
-
-
-def launcher_of(engine: Engine) -> Launcher:
-    assert engine.launcher is not None, "this engine executes runs in its own process"
-    return engine.launcher
-
-
-async def begin(engine: Engine, agent: AnyAgent, claimed: Claimed) -> None:
-    """Announce a run that was just claimed, and start its first execution."""
-    session, run = claimed.session, claimed.run
-    stream = RunStream(engine.streams, engine.clock, session, run.run_id, run.turn)
-    announce_claim(stream, claimed)
-    await stream.flush()
-    await _start_hook(engine, agent, session, run, stream)
-    await tell_history(engine, agent, session, claimed.plan.added, claimed.patches, stream)
-    await stream.close()
-    await launcher_of(engine).start(part_of(agent, run))
-
-
-async def begin_all(engine: Engine, claims: list[Claimed]) -> None:
-    """Begin runs that were claimed on the way: parents that waited."""
-    for claimed in claims:
-        await begin(engine, engine.agents(claimed.session.agent_type), claimed)
+from helix.ports.slots import Candidate
 
 
 async def begin_again(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow) -> None:
@@ -47,13 +28,23 @@ async def begin_again(engine: Engine, agent: AnyAgent, session: SessionRow, run:
     untold = await read_untold(engine, session.session_id, session.checkpoint)
     if untold is not None:
         announce_untold(stream, untold)
-    await _start_hook(engine, agent, session, run, stream)
+    await start_hook(engine, agent, session, run, stream)
     await stream.close()
     await launcher_of(engine).start(part_of(agent, run))
 
 
-async def _start_hook(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow, stream: RunStream) -> None:
-    if engine.hooks.wanted("on_agent_start", agent.hooks):
-        state = await engine.history.state(session)
-        start = {"agent": agent.name, "input": run.input, "trigger": run.mode, "initial_state": state, "step": 0}
-        await guarded_hook(engine, agent, session, run.run_id, "on_agent_start", start, stream)
+async def begin_granted(engine: Engine, granted: Sequence[Candidate]) -> None:
+    """Start runs that waited and have a slot now, in their order. One that cannot be started here is left to a sweep; one
+    that has ended passes its slot on by itself."""
+    for heir in granted:
+        try:
+            session = await engine.history.session(heir.session_id)
+            if session is None or session.run_id != heir.run_id or session.status != "running":
+                continue
+            run = await engine.history.run(heir.session_id, heir.run_id)
+            waited_ms = max(0.0, engine.clock.now() - heir.order) * 1000
+            engine.metrics.record(Measures({"QueueWait": waited_ms}, heir.agent_type, {"run_id": heir.run_id}))
+            tell_wait(engine, session, run)
+            await begin_again(engine, engine.agents(heir.agent_type), session, run)
+        except (StoreError, AgentNotFoundError, RunNotFoundError, SessionNotFoundError) as error:
+            logger.warning("run %s has a slot, and a sweep is to start it: %s", heir.run_id, error)

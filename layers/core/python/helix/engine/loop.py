@@ -21,10 +21,11 @@ from helix.engine.call_tool import call_tool, view_step
 from helix.engine.children import announce_child, lease_for, refusal, start_child
 from helix.engine.claims import Claimed
 from helix.engine.delivery import Delivery
-from helix.engine.ends import abort, finish_run, guarded_hook, sweep_session
+from helix.engine.ends import abort, finish_run, sweep_session
 from helix.engine.engine import ChildWaits, Engine, Outcome, Over, Tools, logger
 from helix.engine.history import session_key
 from helix.engine.hooking import call_hook, tell_history
+from helix.engine.run_hooks import start_hook
 from helix.engine.run_stream import RunStream
 from helix.engine.settling import refuse_child
 from helix.engine.step_view import StepView
@@ -41,10 +42,7 @@ async def run_loop(engine: Engine, agent: AnyAgent, claimed: Claimed, delivery: 
     if claimed.ended is not None:  # and those before it, whose finisher may have died too
         await sweep_session(engine, agent, session.session_id, delivery)
     async with _heartbeat(engine, session, delivery), watch_stops(engine, session, run.run_id) as watch:
-        if engine.hooks.wanted("on_agent_start", agent.hooks):
-            state = await engine.history.state(session)
-            start = {"agent": agent.name, "input": run.input, "trigger": run.mode, "initial_state": state, "step": 0}
-            await guarded_hook(engine, agent, session, run.run_id, "on_agent_start", start, stream)
+        await start_hook(engine, agent, session, run, stream)
         await tell_history(engine, agent, session, claimed.plan.added, claimed.patches, stream)
         step = run.first_step
         while True:

@@ -1,76 +1,241 @@
 """Reserving a call's worst case from the run's own blocks, and settling what it really used (PROTOCOL 7a).
 
 Law: all of it happens on the session row that the step's transactions write anyway; only a new block touches a budget.
-`spent + assumed` of a run is never less than what was really spent.
+`spent + assumed` of a run is never less than what was really spent. A block belongs to the window it was drawn in: a call
+is settled into the blocks that it was reserved from, which are those that are not closed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
-from helix.core.budget import block_size
-from helix.core.json import size
-from helix.core.rows import Block, RunRow, SessionRow
+from helix.core.agents import AnyAgent
+from helix.core.budget import LEVELS, AlertLevel, BudgetDefinition, OnExceeded
+from helix.core.measures import Measures
+from helix.core.rows import Block, RunRow, SessionRow, StepClaim
 from helix.core.usage import Usage
+from helix.engine.alerting import amount, raise_alerts
+from helix.engine.bounds import definitions_of
 from helix.engine.engine import Engine, Worst
-from helix.ports.budgets import Demand
-from helix.ports.model import LLMGenerateInput
+from helix.engine.worst_case import Estimate, bounded, shorter
+from helix.ports.budgets import BudgetState, Demand
+from helix.ports.model import Allowance, LLMGenerateInput
+
+ROUNDS = 16
+"""Draws that one claim may take: a repeat of a claim that died finds its own draws, and takes what they lack."""
+ATTEMPTS = 2
+"""How many attempts' worst case is reserved where the run's own blocks have room: one may break off, and be repeated."""
+KEPT_S = 30 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    micros: int
-    tokens: int
+    """`request` is what may be sent. `cut`: its answer is shorter than its agent allows."""
+
+    request: LLMGenerateInput
+    micros: int = 0
+    tokens: int = 0
+    cut: bool = False
 
 
-def worst_case(engine: Engine, request: LLMGenerateInput) -> Worst:
-    """The most this call can use: an unknown price is taken at the configured ceiling, so that budgets fail safe."""
-    if engine.worst_case is not None:
-        return engine.worst_case(request)
-    prompt = sum(size(m.model_dump(mode="json")) for m in request.messages) // 3 + 200 * len(request.tools)
-    output = request.config.max_output_tokens or engine.settings.default_output_tokens
-    tokens = prompt + output
-    return Worst(tokens, tokens * engine.settings.worst_case_micros_per_token)
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No budget may be passed: the run fails or pauses."""
+
+    on_exceeded: OnExceeded
+    message: str
 
 
-async def reserve(engine: Engine, new: SessionRow, request: LLMGenerateInput) -> Reserved | None:
-    """Make room for the call in `new.blocks`, drawing where the run's own blocks do not hold it. None: over the line."""
-    applied = engine.applied_budgets(new)
-    if not applied:
-        return Reserved(0, 0)
-    worst = worst_case(engine, request)
-    demands: list[Demand] = []
-    for budget in applied:
-        block = next((b for b in new.blocks if b.budget == budget.budget), None)
-        if block is None:
-            block = Block(budget=budget.budget, unit=budget.unit)
-            new.blocks.append(block)
-        need = worst.micros if budget.unit == "micros" else worst.tokens
-        short = need - (block.drawn - block.spent - block.assumed)
-        if short > 0:
-            state = await engine.budgets.get(budget.budget)
-            if state is None:
-                continue
-            demands.append(Demand(budget.budget, budget.unit, short, block_size(state.remaining, short)))
-    if demands:
-        # The number of the draw is the session version: a repeat after a crash finds its own row.
-        drawn = await engine.budgets.draw(new.run_id, new.version, demands)
-        if drawn is None:
-            return None
-        for block in new.blocks:
-            if block.budget in drawn:
-                block.drawn += drawn[block.budget]
-                block.draws = new.version
-    return Reserved(worst.micros, worst.tokens)
+@dataclass(slots=True)
+class _Held:
+    """A budget's present window, and the run's block of it."""
+
+    definition: BudgetDefinition
+    block: Block
+
+    @property
+    def free(self) -> int:
+        return self.block.drawn - self.block.spent - self.block.assumed
+
+    def need(self, worst: Worst) -> int:
+        return worst.micros if self.block.unit == "micros" else worst.tokens
 
 
-def settle(new: SessionRow, usage: Usage) -> None:
-    """The claim's reservation becomes what was really used; the run's and session's usage grow."""
+async def reserve(
+    engine: Engine, agent: AnyAgent, new: SessionRow, request: LLMGenerateInput
+) -> Reserved | Refused | None:
+    """Make room for the call in `new.blocks`, drawing where the run's own blocks do not hold it. None: what bounds the
+    session has changed, read it again."""
     for block in new.blocks:
-        block.spent += usage.cost_micros if block.unit == "micros" else usage.total_tokens
+        block.closed = True
+    definitions = definitions_of(new)
+    if not definitions or request.remembered is not None or agent.function is not None:
+        return Reserved(request)  # nobody is asked who could bill it
+    now = engine.clock.now()
+    held = [_hold(new, definition, now) for definition in definitions]
+    request, estimate, worst = _worst(engine, request)
+    cut, rounds = False, 0
+    drawn: dict[str, _Held] = {}
+    while short := [h for h in held if h.free < h.need(worst)]:
+        demands = [Demand(h.block.budget, h.block.unit, h.need(worst) - h.free) for h in short]
+        # The draw's number is the session's version: a repeat after a crash finds its own rows.
+        taken = (
+            await engine.budgets.draw(new.run_id, new.version * ROUNDS + rounds, demands) if rounds < ROUNDS else None
+        )
+        if taken is not None:
+            rounds += 1
+            for h in short:
+                h.block.drawn += taken[h.block.budget]
+                h.block.draws = new.version
+            drawn |= {h.block.budget: h for h in short}
+            continue
+        states = await engine.budgets.get([h.block.budget for h in short])
+        missing = [h for h, state in zip(short, states, strict=True) if state is None]
+        if missing:
+            assert new.bounds is not None
+            for h in missing:
+                if not await engine.budgets.open(h.definition, now, new.bounds.version):
+                    return None
+            continue
+        known = [state for state in states if state is not None]
+        tight = [(h, s) for h, s in zip(short, known, strict=True) if s.remaining < h.need(worst) - h.free]
+        if not tight and rounds < ROUNDS:
+            continue  # somebody gave back meanwhile
+        room = {h.block.budget: h.free for h in held}
+        for state in known:
+            room[state.budget] += max(0, state.remaining)
+        output = _affordable(engine, estimate, held, room)
+        if estimate is None or output is None or rounds == ROUNDS:
+            return await _refuse(engine, agent, new, tight or list(zip(short, known, strict=True)), worst)
+        request, estimate = shorter(request, estimate, output)
+        worst, cut = estimate.worst, True
+    if drawn:
+        await _alert(engine, new, list(drawn.values()))
+    repeats = request.config.max_retries or request.config.fallbacks
+    factor = ATTEMPTS if repeats and all(h.free >= ATTEMPTS * h.need(worst) for h in held) else 1
+    micros, tokens = factor * worst.micros, factor * worst.tokens
+    allowance = Allowance(tokens, micros, worst.tokens, worst.micros)
+    return Reserved(replace(request, allowance=allowance), micros, tokens, cut)
+
+
+def _hold(new: SessionRow, definition: BudgetDefinition, now: float) -> _Held:
+    budget, _ = definition.window(now)
+    block = next((b for b in new.blocks if b.budget == budget), None)
+    if block is None:
+        block = Block(budget=budget, unit=definition.unit)
+        new.blocks.append(block)
+    block.closed = False
+    return _Held(definition, block)
+
+
+def _worst(engine: Engine, request: LLMGenerateInput) -> tuple[LLMGenerateInput, Estimate | None, Worst]:
+    if engine.worst_case is not None:
+        return request, None, engine.worst_case(request)
+    request, estimate = bounded(engine, request)
+    return request, estimate, estimate.worst
+
+
+def _affordable(engine: Engine, estimate: Estimate | None, held: Sequence[_Held], room: dict[str, int]) -> int | None:
+    """Near the line an answer may be shorter, if it need not be shorter than `least_output_tokens`. None: no room."""
+    if estimate is None or not estimate.shrinks:
+        return None
+    tokens = min((room[h.block.budget] for h in held if h.block.unit == "tokens"), default=None)
+    micros = min((room[h.block.budget] for h in held if h.block.unit == "micros"), default=None)
+    output = estimate.output_within(tokens=tokens, micros=micros)
+    return output if engine.settings.least_output_tokens <= output < estimate.output else None
+
+
+async def _refuse(
+    engine: Engine, agent: AnyAgent, new: SessionRow, tight: Sequence[tuple[_Held, BudgetState]], worst: Worst
+) -> Refused:
+    """Said of the first budget without room; the run pauses only where all of them, or their agent, say so."""
+    for h, state in tight:
+        await raise_alerts(engine, h.definition, state, refused=True)
+    _note(new, "exceeded")
+    h, state = tight[0]
+    _, window = h.definition.window(engine.clock.now())
+    wants = amount(h.block.unit, h.need(worst))
+    left = amount(h.block.unit, max(0, state.remaining) + max(0, h.free))
+    message = (
+        f"budget {h.definition.name!r} has no room for the next model call: it may use {wants}, and {left} are left"
+    )
+    if window.end is not None:
+        message += f" in window {window.key}"
+    details = {"budget": state.budget, "session_id": new.session_id, "run_id": new.run_id}
+    engine.metrics.record(Measures({"BudgetRefusals": 1}, agent.name, details))
+    pauses = all((h.definition.on_exceeded or agent.on_budget) == "pause" for h, _ in tight)
+    return Refused("pause" if pauses else "fail", message)
+
+
+async def _alert(engine: Engine, new: SessionRow, drawn: Sequence[_Held]) -> None:
+    """What is due now that these were drawn from; looked at after the draws, so that the last of several sees them all."""
+    states = await engine.budgets.get([h.block.budget for h in drawn])
+    worst: AlertLevel | Literal[""] = ""
+    for h, state in zip(drawn, states, strict=True):
+        if state is not None:
+            worst = _worse(worst, await raise_alerts(engine, h.definition, state))
+    _note(new, worst)
+
+
+def _note(new: SessionRow, level: AlertLevel | Literal[""]) -> None:
+    if new.bounds is not None and new.bounds.level != level:
+        new.bounds = new.bounds.model_copy(update={"level": level})
+
+
+def _worse(one: AlertLevel | Literal[""], other: AlertLevel | None) -> AlertLevel | Literal[""]:
+    ranks = ("", *LEVELS)
+    return max((one, other or ""), key=ranks.index)
+
+
+async def budget_level(engine: Engine, new: SessionRow) -> AlertLevel | Literal[""]:
+    """How far the worst of the session's budgets is used up, as far as the run knows; where it has drawn nothing of their
+    present windows yet, they are looked at."""
+    if new.bounds is None:
+        return ""
+    now = engine.clock.now()
+    definitions = definitions_of(new)
+    names = [definition.window(now)[0] for definition in definitions]
+    if {block.budget for block in new.blocks if block.drawn}.issuperset(names):
+        return new.bounds.level
+    worst: AlertLevel | Literal[""] = ""
+    for definition, state in zip(definitions, await engine.budgets.get(names), strict=True):
+        if state is not None:
+            worst = _worse(worst, definition.level(state.limit, state.remaining))
+    return worst
+
+
+def charged(engine: Engine, claim: StepClaim, usage: Usage) -> Worst:
+    """What the budgets are charged for the claimed call. Where an attempt may have used more than was told, all that was
+    reserved for it; where no price is known, the ceiling's, and never more than the reservation for that."""
+    tokens, micros = usage.total_tokens, usage.cost_micros
+    if usage.unknown_calls or (not usage.priced and not tokens):
+        return Worst(max(tokens, claim.tokens), max(micros, claim.micros))
+    if not usage.priced:
+        ceiling = tokens * engine.settings.worst_case_micros_per_token
+        micros = max(micros, min(claim.micros, ceiling))
+    return Worst(tokens, micros)
+
+
+def settle(engine: Engine, new: SessionRow, usage: Usage) -> None:
+    """The claim's reservation becomes what was really used; the run's and session's usage grow."""
+    if new.claim is not None:
+        cost = charged(engine, new.claim, usage)
+        for block in new.blocks:
+            if not block.closed:
+                block.spent += cost.micros if block.unit == "micros" else cost.tokens
     new.claim = None
     new.usage = new.usage + usage
     new.run_usage = new.run_usage + usage
+
+
+def overrun(engine: Engine, claim: StepClaim, usage: Usage) -> dict[str, int]:
+    """What an answer that its run could not take used beyond its reservation, which the run assumes spent."""
+    cost = charged(engine, claim, usage)
+    over = {"over_micros": cost.micros - claim.micros, "over_tokens": cost.tokens - claim.tokens}
+    bound = claim.micros or claim.tokens
+    return {name: value for name, value in over.items() if bound and value > 0}
 
 
 def assume_dead(new: SessionRow) -> None:
@@ -78,23 +243,38 @@ def assume_dead(new: SessionRow) -> None:
     claim = new.claim
     if claim is None:
         return
-    for block in new.blocks:
-        block.assumed += claim.micros if block.unit == "micros" else claim.tokens
+    _assume(new.blocks, claim.micros, claim.tokens)
     new.claim = None
 
 
 def assume_dead_run(run: RunRow) -> list[Block]:
-    """The blocks of an ended run with an attempt left open assumed spent."""
+    """The blocks of an ended run with an attempt left open assumed spent, and what answers that came too late used beyond
+    what was assumed of them."""
     blocks = [block.model_copy() for block in run.blocks]
     if run.claim is not None:
-        for block in blocks:
-            block.assumed += run.claim.micros if block.unit == "micros" else run.claim.tokens
+        _assume(blocks, run.claim.micros, run.claim.tokens)
+    _assume(blocks, run.over_micros, run.over_tokens)
     return blocks
+
+
+def _assume(blocks: Sequence[Block], micros: int, tokens: int) -> None:
+    for block in blocks:
+        if not block.closed:
+            block.assumed += micros if block.unit == "micros" else tokens
 
 
 async def return_draws(engine: Engine, session: SessionRow, run: RunRow) -> None:
     """Return what the ended run drew and did not use. Asked even where the run knows of no block: a worker may have died
     between a draw and the claim that would have recorded it."""
-    if run.blocks or engine.applied_budgets(session):
-        used = {block.budget: block.spent + block.assumed for block in assume_dead_run(run)}
-        await engine.budgets.give_back(run.run_id, used)
+    if run.blocks or session.bounds is not None:
+        blocks = assume_dead_run(run)
+        used = {block.budget: block.spent + block.assumed for block in blocks}
+        await engine.budgets.give_back(run.run_id, used, expires=int(engine.clock.now() + KEPT_S))
+        over = {block.budget for block in blocks if used[block.budget] > block.drawn}
+        if over:  # more was used than was ever set aside: what remains went down
+            now = engine.clock.now()
+            windows = {definition.window(now)[0]: definition for definition in definitions_of(session)}
+            passed = sorted(over & windows.keys())
+            for budget, state in zip(passed, await engine.budgets.get(passed), strict=True):
+                if state is not None:
+                    await raise_alerts(engine, windows[budget], state)

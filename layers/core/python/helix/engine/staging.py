@@ -11,10 +11,10 @@ from helix.core.chunks import ErrorChunk, ToolApprovalRequestChunk
 from helix.core.claiming import OpenRows
 from helix.core.folding import Next, decide_next, missing
 from helix.core.planning import StepProcessingPlan, parsed_content, plan_step_processing
-from helix.core.row_keys import make_run_id, message_sort, run_sort
+from helix.core.row_keys import make_run_id, message_sort
 from helix.core.rows import AnyEntry, AssistantRow, CallRow, ChildRef, ErrorInfo, OpenStep, SessionRow
 from helix.core.steps import AnyStepResult
-from helix.core.usage import Usage
+from helix.core.usage_parts import with_answer
 from helix.engine.announcing import announce_commit, announce_fold
 from helix.engine.buying import Answer
 from helix.engine.claiming_calls import first_claim
@@ -25,8 +25,9 @@ from helix.engine.hooking import tell_history
 from helix.engine.money import settle
 from helix.engine.run_stream import RunStream
 from helix.engine.step_view import StepView
+from helix.engine.usage_rows import failed_put, note_lost
 from helix.engine.writing import advance, at, checkpoint, commit, end, entry_put, session_put
-from helix.ports.state_store import Operation, Update, When
+from helix.ports.state_store import Operation
 
 RIDING_CLAIMS = 64
 
@@ -47,7 +48,7 @@ async def stage(
     plan = plan_step_processing(result, output_schema=schema, tools=agent.find_tool, used_call_ids=used)
     if plan.assistant_message_plan is None:
         assert plan.status_update is not None
-        return await _fail(engine, session, plan.status_update.error, result.usage)
+        return await _fail(engine, agent, session, plan.status_update.error, result)
     row = _answer_row(engine, agent, session, plan, result)
     _announce_refusals(stream, plan, row)
     if row.tool_calls and not plan.is_terminal:
@@ -78,6 +79,7 @@ def _answer_row(
         finish={"output": plan.finish.output} if plan.finish is not None else None,
         stop_reason=result.stop_reason,
         model=result.model,
+        cached=result.cached,
         usage=result.usage,
         created_at=engine.clock.now(),
     )
@@ -121,7 +123,8 @@ async def _open(
         run_steps=session.run_steps + 1,
         misses=session.misses + (1 if plan.missed else 0),
     )
-    settle(new, row.usage)
+    settle(engine, new, row.usage)
+    new.run_parts = with_answer(new.run_parts, agent, row.model, row.usage)
     written = _settled_rows(session, plan, row, now)
     if delivery.leased:  # the worker that stages also runs the tools: its claims ride along
         new.lease_owner, new.lease_expires = delivery.owner, now + engine.settings.lease_s
@@ -135,7 +138,7 @@ async def _open(
         if request.id in written:
             ops.append(entry_put(session.session_id, session.lineage, base + 1 + place, written[request.id]))
     if not await commit(engine, "stage", ops, lambda: _staged_by(engine, session, base, row.attempt_id)):
-        await _lost(engine, session, row.usage)
+        await note_lost(engine, session, row.model, row.usage)
         return None
     announce_commit(stream, row)
     for place_row in written.values():
@@ -171,7 +174,8 @@ async def _commit(
         misses=misses,
         forced=next_.forced,
     )
-    settle(new, row.usage)
+    settle(engine, new, row.usage)
+    new.run_parts = with_answer(new.run_parts, agent, row.model, row.usage)
     status = "running" if next_.move == "continue" else next_.move
     new.status = status
     if delivery.leased:  # heartbeats moved the lease since the session was read
@@ -186,7 +190,7 @@ async def _commit(
         ops.append(entry_put(session.session_id, session.lineage, session.count + place, entry))
     won = await commit(engine, "commit", ops, lambda: _staged_by(engine, session, session.count, row.attempt_id))
     if not won:
-        await _lost(engine, session, row.usage)
+        await note_lost(engine, session, row.model, row.usage)
         return None
     engine.history.remember(session, session.count, entries)
     announce_commit(stream, row)
@@ -205,29 +209,21 @@ def _next(
     return decide_next(agent, row, calls, run_steps=run_steps, misses=misses)
 
 
-async def _fail(engine: Engine, session: SessionRow, error: ErrorInfo | None, usage: Usage) -> Outcome | None:
+async def _fail(
+    engine: Engine, agent: AnyAgent, session: SessionRow, error: ErrorInfo | None, result: AnyStepResult
+) -> Outcome | None:
     """A final model error: failed, settled, nothing added to history."""
     now = engine.clock.now()
     new = advance(session, now, run_steps=session.run_steps + 1)
-    settle(new, usage)
+    settle(engine, new, result.usage)
+    new.run_parts = with_answer(new.run_parts, agent, result.model, result.usage)
     ended = end(new, "failed", now, error=error)
-    ops: list[Operation] = [session_put(new, at(session)), ended]
+    call = failed_put(session, result.model, result.usage, error.code if error is not None else None, now)
+    ops: list[Operation] = [session_put(new, at(session)), ended, call]
     if not await commit(engine, "end_failed", ops, lambda: _failed_by(engine, session)):
-        await _lost(engine, session, usage)
+        await note_lost(engine, session, result.model, result.usage)
         return None
     return Over("failed")
-
-
-async def _lost(engine: Engine, session: SessionRow, usage: Usage) -> None:
-    """Refused: the run is no longer this delivery's. The money was spent all the same, and the run's end must know."""
-    key = row_key(session.session_id, run_sort(session.run_id))
-    add = {"late_micros": usage.cost_micros, "late_tokens": usage.total_tokens}
-    update = Update(key, add=add, when=When(equal={"effects": None}))
-    await commit(engine, "late_usage", [update], _no)
-
-
-async def _no() -> bool:
-    return False
 
 
 async def _staged_by(engine: Engine, session: SessionRow, index: int, attempt_id: str) -> bool:

@@ -7,19 +7,23 @@ well, before, after or meanwhile.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from helix.core.errors import AgentNotFoundError, RunNotFoundError, StoreError
+from helix.core.row_keys import stop_sort
 from helix.core.rows import RunRow, SessionRow
+from helix.engine.beats import note_sweep
 from helix.engine.copies import delete_session
 from helix.engine.deliveries import end_late_child
 from helix.engine.delivery import Delivery
-from helix.engine.ends import fail_run, finish_run, part_of
+from helix.engine.ends import fail_run, finish_run
 from helix.engine.engine import Engine, logger
-from helix.engine.history import DELETING
-from helix.engine.launching import begin_again, begin_all, launcher_of
+from helix.engine.history import DELETING, row_key
+from helix.engine.intake import begin_all, go_on, tidy, waiting_runs
 from helix.engine.open_runs import PARTITIONS, partition_name
+from helix.engine.parts import launcher_of, part_of
 from helix.engine.writing import commit
+from helix.ports.slots import Waiting
 from helix.ports.state_store import Delete, Row
 
 PAGE = 100
@@ -30,18 +34,26 @@ async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
     cannot be looked at now is logged, and does not keep the others waiting; what nobody expected is raised at the end."""
     done: Counter[str] = Counter()
     unexpected: list[Exception] = []
+    line = await waiting_runs(engine)
     async for row in _open_rows(engine):
         if not delivery.may_act(engine.clock.now() + 5):
             done["left for the next sweep"] += 1
             break
         try:
-            done[await _look(engine, row, delivery)] += 1
+            done[await _look(engine, row, line, delivery)] += 1
         except (StoreError, AgentNotFoundError) as error:
             done["failed"] += 1
             logger.warning("sweep: run %s: %s", row.key.sort, error)
         except Exception as error:
             logger.exception("sweep: run %s: %s", row.key.sort, type(error).__name__)
             unexpected.append(error)
+    else:
+        try:
+            done += await tidy(engine)
+        except StoreError as error:
+            done["failed"] += 1
+            logger.warning("sweep: slots: %s", error)
+    await note_sweep(engine)
     if unexpected:
         raise unexpected[0]
     return done
@@ -62,11 +74,13 @@ async def _open_rows(engine: Engine) -> AsyncIterator[Row]:
             start = rows[-1].key.sort + "\x00"
 
 
-async def _look(engine: Engine, row: Row, delivery: Delivery) -> str:
+async def _look(engine: Engine, row: Row, line: Mapping[str, Waiting], delivery: Delivery) -> str:
     now = engine.clock.now()
     if row.value["started_at"] > now - engine.settings.start_grace_s:
         return "young"
     session_id, run_id = row.value["session_id"], row.key.sort
+    if await _keeps_waiting(engine, session_id, line.get(run_id)):
+        return "queued"
     session = await engine.history.session(session_id)
     if session is not None and session.status == DELETING:
         await delete_session(engine, session_id)
@@ -79,6 +93,13 @@ async def _look(engine: Engine, row: Row, delivery: Delivery) -> str:
         await commit(engine, "drop_open_run", [Delete(row.key)], _no)
         return "dropped"
     return await _reconcile(engine, session, run, row, delivery)
+
+
+async def _keeps_waiting(engine: Engine, session_id: str, ticket: Waiting | None) -> bool:
+    """Long queues are passed over at the price of one read each."""
+    if ticket is None or ticket.expires_at <= engine.clock.now():
+        return False
+    return await engine.store.get([row_key(session_id, stop_sort(ticket.candidate.run_id))]) == [None]
 
 
 async def _reconcile(engine: Engine, session: SessionRow, run: RunRow, row: Row, delivery: Delivery) -> str:
@@ -94,18 +115,16 @@ async def _reconcile(engine: Engine, session: SessionRow, run: RunRow, row: Row,
         ended_long_ago = (run.ended_at or 0) < engine.clock.now() - engine.settings.start_grace_s
         if state == "running" and not ended_long_ago:
             return "running"
-        await begin_all(engine, await finish_run(engine, agent, session.session_id, run.run_id, delivery))
+        await begin_all(engine, await finish_run(engine, agent, session.session_id, run.run_id, delivery), delivery)
         return "finished"
     if await end_late_child(engine, agent, run, delivery):
         return "late"
     if state == "none":
-        logger.info("sweep: run %s was claimed and never started", run.run_id)
-        await begin_again(engine, agent, session, run)
-        return "started"
+        return await go_on(engine, agent, session, run, delivery)
     if state == "ended":
         logger.info("sweep: the execution of run %s has ended without it", run.run_id)
         claims = await fail_run(engine, agent, session.session_id, run.run_id, part.part, delivery)
-        await begin_all(engine, claims)
+        await begin_all(engine, claims, delivery)
         return "failed run"
     return "running"
 

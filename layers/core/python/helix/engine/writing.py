@@ -128,6 +128,7 @@ def end(
         first_step=0,
         steps=session.run_steps,
         usage=session.run_usage,
+        parts=session.run_parts,
         blocks=session.blocks,
         claim=session.claim,
         last=session.last,
@@ -154,6 +155,8 @@ def end(
         "checkpoint",
         "ended_at",
     ]
+    if session.run_parts:
+        fields.append("parts")
     session.blocks, session.claim = [], None
     changes = row.model_dump(mode="json", include=set(fields))
     return Update(row_key(session.session_id, run_sort(session.run_id)), set=changes)

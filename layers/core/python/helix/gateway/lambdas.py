@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.metrics import MetricUnit, single_metric
 from pydantic import BaseModel, ConfigDict, Field
 
 from helix.core.errors import InvalidInputError, NotAuthenticatedError
+from helix.core.measures import NAMESPACE, STAGE
 from helix.gateway.authoriser import Authoriser, accepted_subprotocol, token_of
 from helix.gateway.connections import MAX_CONNECTION_S, Connections
 from helix.gateway.keys import ApiKeys
 from helix.runtime.cloud import Application
-from helix.runtime.lambdas import NAMESPACE
 
 if TYPE_CHECKING:
     from helix.engine.delivery import Delivery
@@ -81,7 +81,7 @@ async def authorize(app: Application, event: AuthorizeEvent, delivery: Delivery)
     try:
         proof = await authoriser(app).prove(token_of(event.headers or {}))
     except NotAuthenticatedError:
-        _count("$connect", NotAuthenticatedError.code)
+        _count(app, "$connect", NotAuthenticatedError.code)
         return _policy("anonymous", "Deny", event.method_arn, {})
     context = {"expires_at": repr(proof.expires_at)}
     if proof.principal is not None:
@@ -104,7 +104,7 @@ async def connect(app: Application, event: ConnectEvent, delivery: Delivery) -> 
         return {"statusCode": 401}
     connections = Connections(app.store, app.clock)
     await connections.open(event.request_context.connection_id, claims.principal, claims.expires_at or now)
-    _count("$connect", "ok")
+    _count(app, "$connect", "ok")
     chosen = accepted_subprotocol(event.headers or {})
     return {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": chosen}} if chosen else {"statusCode": 200}
 
@@ -112,7 +112,7 @@ async def connect(app: Application, event: ConnectEvent, delivery: Delivery) -> 
 async def disconnect(app: Application, event: DisconnectEvent, delivery: Delivery) -> Json:
     """Remove the connection with its subscriptions. What this event misses, `ttl` and the next post find."""
     await Connections(app.store, app.clock).close(event.request_context.connection_id)
-    _count("$disconnect", "ok")
+    _count(app, "$disconnect", "ok")
     return {"statusCode": 200}
 
 
@@ -152,12 +152,12 @@ def gateway(app: Application) -> Gateway:
         clock=app.clock,
         ids=app.ids,
     )
-    return Gateway(backend, count=_count)
+    return Gateway(backend, count=partial(_count, app))
 
 
-def _count(action: str, code: str) -> None:
+def _count(app: Application, action: str, code: str) -> None:
     """Both are from short lists of our own, so the metric has few dimensions."""
-    dimensions = {"action": action, "code": code}
+    dimensions = {STAGE: app.settings.stage, "action": action, "code": code}
     with single_metric(
         name="Messages", unit=MetricUnit.Count, value=1, namespace=NAMESPACE, default_dimensions=dimensions
     ):

@@ -16,11 +16,11 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 from helix.adapters.aws.overflow import Overflow
 from helix.adapters.aws.set_aside import S3Aside
 from helix.core.errors import StoreError
+from helix.core.measures import NAMESPACE
 from helix.engine.delivery import Delivery
 from helix.gateway.connections import Connections
 from helix.gateway.projecting import LogRecord, Projected, Projector
 from helix.runtime.cloud import Application
-from helix.runtime.lambdas import NAMESPACE
 
 VERB = "project_stream"
 

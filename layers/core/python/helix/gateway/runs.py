@@ -51,6 +51,7 @@ async def run(backend: Backend, caller: Connection, request: Run) -> JsonObject:
             tags=request.tags,
             metadata=request.metadata,
             run_id=run_id,
+            priority=request.priority,
         )
 
     return await _started(backend, caller, session_id, row, agent, suffix, request.subscribe, start)

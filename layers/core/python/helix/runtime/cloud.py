@@ -11,7 +11,7 @@ import importlib
 import json
 import os
 from collections.abc import Coroutine, MutableMapping
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import botocore.session
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from helix.ports.model import LLMAdapter
     from helix.ports.sockets import Sockets
     from helix.ports.streams import StreamManager
+    from helix.ports.tracing import Tracer
     from helix.runtime.agents import Agents
     from helix.runtime.step_functions import StepFunctionsExecutor
 
@@ -42,7 +43,6 @@ CONFIG = Config(
     connect_timeout=2, read_timeout=10, max_pool_connections=32, retries={"mode": "standard", "max_attempts": 3}
 )
 """Short timeouts: a call that hangs is repeated by whoever knows what it means."""
-IMPORTED = "import:"
 
 
 class Application:
@@ -63,12 +63,23 @@ class Application:
             self._clients[service] = self._session.create_client(service, endpoint_url=endpoint, config=config)
         return self._clients[service]
 
+    def lazy_client(self, service: str) -> Any:
+        """The same, made at its first call."""
+        return _Lazy(self, service)
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
+
+    def flush(self, timeout_s: float) -> None:
+        """Let what is told aside of the work get out, before the process may be frozen."""
+        if "tracer" in self.__dict__:
+            self.tracer.flush(timeout_s)
 
     def close(self) -> None:
         """End the event loop and the connections."""
         self._runner.close()
+        if "tracer" in self.__dict__:
+            self.tracer.close()
         for client in self._clients.values():
             client.close()
 
@@ -118,10 +129,11 @@ class Application:
     def agents(self) -> Agents:
         """The agents that are deployed: importing their modules registers them."""
         from helix.runtime.agents import Agents
+        from helix.runtime.model_names import named_models
 
         for module in self.settings.agents:
             importlib.import_module(module)
-        return Agents(None, _models(self.settings.model))
+        return Agents(None, named_models(self.settings.model))
 
     def _model_of(self, agent: AnyAgent) -> LLMAdapter:
         _ = self._secrets
@@ -147,8 +159,12 @@ class Application:
 
     @cached_property
     def engine(self) -> Engine:
+        from helix.adapters.aws.emf import EmfMetrics
         from helix.adapters.aws.launcher import StepFunctionsLauncher
+        from helix.adapters.models.catalog import LitellmCatalog
         from helix.adapters.row_budgets import RowBudgets
+        from helix.adapters.row_cache import RowCache
+        from helix.adapters.row_slots import RowSlots
         from helix.engine.engine import Engine, Settings
         from helix.engine.hooks import HookManager
 
@@ -162,8 +178,19 @@ class Application:
             hooks=HookManager(None),
             budgets=RowBudgets(self.store),
             launcher=StepFunctionsLauncher(_Lazy(self, "stepfunctions"), self.settings.machine),
+            slots=RowSlots(self.store, account_limit=self.settings.max_runs or None),
             settings=Settings(roll_over_events=self.settings.roll_over_events),
+            metrics=EmfMetrics(self.settings.stage, self.clock),
+            tracer=self.tracer,
+            catalog=LitellmCatalog(),
+            cache=RowCache(self.store, clock=self.clock),
         )
+
+    @cached_property
+    def tracer(self) -> Tracer:
+        from helix.runtime.tracing import open_tracer
+
+        return open_tracer(self.environment, service=f"helix-{self.settings.stage}")
 
     @cached_property
     def executor(self) -> StepFunctionsExecutor:
@@ -177,7 +204,8 @@ class _Services(Loader):  # type: ignore[misc]
     that the one it is asked for is among them."""
 
     def list_available_services(self, type_name: str) -> list[str]:
-        return ["apigatewaymanagementapi", "dynamodb", "kinesis", "s3", "secretsmanager", "stepfunctions"]
+        used = ["apigatewaymanagementapi", "cloudwatch", "dynamodb", "kinesis", "lambda", "s3", "secretsmanager", "sns"]
+        return [*used, "stepfunctions"]
 
 
 class _Lazy:
@@ -195,18 +223,3 @@ class _Lazy:
 def application() -> Application:
     """This process's application, from its environment."""
     return Application(read_cloud_settings(os.environ), os.environ)
-
-
-def _models(name: str) -> Any:
-    """The model for all agents that the settings name, or None for each agent's own."""
-    if not name:
-        return None
-    if name.startswith(IMPORTED):
-        module, _, attribute = name.removeprefix(IMPORTED).partition(":")
-        found = getattr(importlib.import_module(module), attribute, None)
-        if found is None:
-            raise InvalidInputError(f"the model {name!r} is not there: {module!r} has no {attribute!r}")
-        return found
-    from helix.runtime.models import choose_model
-
-    return cache(lambda agent: choose_model(agent, name, {}).adapter)

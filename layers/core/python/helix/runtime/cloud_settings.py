@@ -28,6 +28,11 @@ JWKS_URL = "HELIX_JWKS_URL"
 ROLL_OVER_EVENTS = "HELIX_ROLL_OVER_EVENTS"
 STREAM_DAYS = "HELIX_STREAM_DAYS"
 MODEL_SECRETS = "HELIX_MODEL_SECRETS"
+MAX_RUNS = "HELIX_MAX_RUNS"
+NOTICES = "HELIX_NOTICES"
+PROVISION_AGENTS = "HELIX_PROVISION_AGENTS"
+METRICS_SECRET = "HELIX_METRICS_SECRET"
+TRACE_CONTENT = "HELIX_TRACE_CONTENT"
 LOG = "HELIX_LOG"
 
 AUTH_MODES = frozenset({"keys", "jwt", "none"})
@@ -44,6 +49,9 @@ class CloudSettings:
     over to the next. stream_days: how long streams can be replayed; 0 is for ever.
     model_secrets: ARNs of Secrets Manager secrets, each a JSON object of variables such as OPENAI_API_KEY: the process's
     environment has them before its first model call.
+    max_runs: so many runs of the stage are at work at once; 0 leaves it to the agents' own limits. notices: ARN of the
+    topic that tells people of budgets and decisions. provision_agents: functions of agents with resources are kept warm,
+    as many as their limit. metrics_secret: ARN of the secret whose text is the bearer token for /metrics.
     """
 
     stage: str = "dev"
@@ -63,6 +71,10 @@ class CloudSettings:
     roll_over_events: int = 20_000
     stream_days: int = 0
     model_secrets: tuple[str, ...] = ()
+    max_runs: int = 0
+    notices: str = ""
+    provision_agents: bool = False
+    metrics_secret: str = ""
     log: str = "INFO"
 
 
@@ -91,6 +103,10 @@ def read_cloud_settings(environment: Mapping[str, str]) -> CloudSettings:
         roll_over_events=_whole(ROLL_OVER_EVENTS, given, default.roll_over_events, least=50),
         stream_days=_whole(STREAM_DAYS, given, default.stream_days, least=0),
         model_secrets=tuple(arn.strip() for arn in given.get(MODEL_SECRETS, "").split(",") if arn.strip()),
+        max_runs=_whole(MAX_RUNS, given, default.max_runs, least=0),
+        notices=given.get(NOTICES, ""),
+        provision_agents=given.get(PROVISION_AGENTS, "").lower() == "true",
+        metrics_secret=given.get(METRICS_SECRET, ""),
         log=given.get(LOG, default.log).upper(),
     )
 

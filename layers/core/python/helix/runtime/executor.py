@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, TypeVar, get_args
+from typing import Any, Self, TypeVar, get_args
 
 from helix.core.agents import Agent, AnyAgent
 from helix.core.chunks import StreamChunk
@@ -20,7 +20,8 @@ from helix.core.json import JsonObject
 from helix.core.status import ENDS
 from helix.core.wire import StreamMessage
 from helix.engine.answers import Answered, Confirmation, answer, wake_parents
-from helix.engine.claims import Claimed, ClaimInput, Opening, check_input, claim
+from helix.engine.claim_checks import check_input
+from helix.engine.claims import Claimed, ClaimInput, Opening, claim
 from helix.engine.copies import clone_session, delete_session
 from helix.engine.delivery import Delivery
 from helix.engine.ends import abort, fail_lapsed, interrupt, leave_children, sweep_session
@@ -49,6 +50,20 @@ class Executor(ABC):
     @abstractmethod
     async def _begin(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
         """Execute the claimed run, here or elsewhere; return once it is on its way."""
+
+    async def _check_room(self, agent: AnyAgent, mode: str, session_id: str | None) -> None:
+        """Raise `QueueFullError` where a run that is claimed so could neither work nor wait."""
+        return
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Let go of the store, and of what this process executes."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     @abstractmethod
     def _delivery(self) -> Delivery:
@@ -80,13 +95,17 @@ class Executor(ABC):
         tags: list[str] | None = None,
         metadata: JsonObject | None = None,
         run_id: str | None = None,
+        priority: int | None = None,
     ) -> AgentExecutionHandle[OutputT]:
         """Start a run: a new session, or the next message of one that is not running.
 
         input: a message, or `{"message": ..., "state": {...}}`. branch: `{"from_session_id": ..., "checkpoint_id": ...}`
         makes a new session from another's checkpoint (default its latest) first. run_id: the id of the run (default a new
         one, see `core.row_keys.make_run_id`); a repeat of the claim finds it as the session's.
-        Raises `AgentAlreadyRunningError` if the session is running: exactly one of several callers wins.
+        priority: where runs wait for slots, a higher one goes first (-999 to 999; a new session has 0): this run, and those
+        of the session after it.
+        Raises `AgentAlreadyRunningError` if the session is running: exactly one of several callers wins; `QueueFullError`
+        if as many runs of the agent wait for a slot as may.
         """
         asked = parse_input(agent, input)
         self.agents.know(agent)
@@ -97,12 +116,19 @@ class Executor(ABC):
                 )
             if session_id is not None and await self.sessions.exists(session_id):
                 raise InvalidInputError(f"branch makes a new session, and {session_id!r} exists: leave session_id out")
+            await self._check_room(agent, "execute", None)
             copied = await self.branch(branch["from_session_id"], branch.get("checkpoint_id"), session_id=session_id)
             session_id = copied.session_id
         session_id = session_id or self.engine.ids.new("ses")
         opening = Opening(user_id=user_id, tags=tags or [], metadata=metadata or {})
         ask = ClaimInput(
-            "execute", asked.message, asked.state or None, metadata=asked.metadata, run_id=run_id, opening=opening
+            "execute",
+            asked.message,
+            asked.state or None,
+            metadata=asked.metadata,
+            run_id=run_id,
+            opening=opening,
+            priority=priority,
         )
         return await self._claim(agent, session_id, ask)
 
@@ -182,6 +208,7 @@ class Executor(ABC):
         self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
     ) -> AgentExecutionHandle[OutputT]:
         check_input(session_id, ask)
+        await self._check_room(agent, ask.mode, session_id)
         delivery = self._delivery()
         if ask.mode == "execute":
             await self._revive(agent, session_id)

@@ -19,13 +19,16 @@ from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import BaseModel, ValidationError
 
 from helix.core.errors import HelixError, InvalidInputError
+from helix.core.measures import NAMESPACE
+from helix.core.measures import STAGE as STAGE_DIMENSION
 from helix.engine.delivery import Delivery
 from helix.runtime.cloud import Application, application
 from helix.runtime.cloud_settings import STAGE
 
 EventT = TypeVar("EventT", bound=BaseModel)
-NAMESPACE = "Helix"
 IDS = ("session_id", "run_id", "part", "step")
+FLUSH_S = 2.0
+"""How long an answer waits for what is told aside of it: traces."""
 started()
 
 
@@ -72,9 +75,11 @@ def serve(name: str, event_type: type[EventT], verb: Verb[EventT]) -> Handler:
         finally:
             for key, value in ids.items():
                 metrics.add_metadata(key, value)
+            metrics.add_dimension(STAGE_DIMENSION, app.settings.stage)  # beside `service`, the function
             metrics.add_metric("Duration", MetricUnit.Milliseconds, (app.clock.now() - begun) * 1000)
             metrics.flush_metrics()
             logger.remove_keys([*ids, "request_id"])
+            app.flush(min(FLUSH_S, context.get_remaining_time_in_millis() / 2000))
 
     return handler
 

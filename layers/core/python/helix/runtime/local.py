@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from helix.adapters.models.catalog import LitellmCatalog
 from helix.adapters.row_budgets import RowBudgets
+from helix.adapters.row_cache import RowCache
 from helix.adapters.segments import SegmentStreams
 from helix.adapters.system import SystemClock, SystemIds
 from helix.core.agents import Agent, AnyAgent
 from helix.core.hooks import Hooks
 from helix.core.registry import AgentRegistry
-from helix.core.rows import SessionRow
 from helix.engine.claims import Claimed
 from helix.engine.delivery import Delivery, Lease
-from helix.engine.engine import AppliedBudget, Engine, Settings, logger, no_budgets
+from helix.engine.engine import Engine, Settings, logger
 from helix.engine.hooks import HookManager
 from helix.engine.loop import LostLeaseError, run_loop
+from helix.ports.cache import ResponseCache
+from helix.ports.catalog import ModelCatalog
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
+from helix.ports.metrics import Metrics, NoMetrics
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
+from helix.ports.tracing import Tracer
 from helix.runtime.agents import Agents, Models
 from helix.runtime.executor import Executor
 from helix.runtime.handle import AgentResult
+from helix.runtime.tracing import open_tracer
 from helix.runtime.watching import RunStoppedError
 
 OutputT = TypeVar("OutputT")
@@ -37,7 +44,10 @@ class LocalExecutor(Executor):
     store: path of a SQLite file (default `helix.db`), `":memory:"`, the URL of a Redis server, or a `StateStore`.
     model: the `LLMAdapter` for all agents, or a function agent -> adapter; default litellm.
     hooks: called before the agents' own. registry: where sub-agents and names are resolved, besides the agents given.
-    budgets: which budgets bound a session, see `helix.ports.budgets`.
+    metrics: where measures go; default nowhere.
+    tracer: where spans go; default where the environment says, see `helix.runtime.tracing`.
+    catalog: windows and prices of models, for routes and budgets; default litellm's own table. cache: answers that may be
+    given again to agents whose `LLMConfig.response_cache` allows it; default rows of the same store.
     """
 
     def __init__(
@@ -48,9 +58,12 @@ class LocalExecutor(Executor):
         streams: StreamManager | None = None,
         registry: AgentRegistry | None = None,
         hooks: Hooks | Mapping[str, Any] | None = None,
-        budgets: Callable[[SessionRow], list[AppliedBudget]] | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
+        metrics: Metrics | None = None,
+        tracer: Tracer | None = None,
+        catalog: ModelCatalog | None = None,
+        cache: ResponseCache | None = None,
         settings: Settings | None = None,
     ) -> None:
         opened = open_store(store)
@@ -64,19 +77,17 @@ class LocalExecutor(Executor):
             agents=agents.named,
             hooks=HookManager(hooks),
             budgets=RowBudgets(opened),
-            applied_budgets=budgets or no_budgets,
             settings=settings or Settings(),
+            metrics=metrics or NoMetrics(),
+            tracer=tracer or open_tracer(os.environ),
+            catalog=catalog or LitellmCatalog(),
+            cache=cache or RowCache(opened, clock=clock),
         )
         super().__init__(engine, agents)
         self._owner = engine.ids.new("worker")
+        self._own_tracer = None if tracer is not None else engine.tracer
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._failures: dict[str, Exception] = {}
-
-    async def __aenter__(self) -> LocalExecutor:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def close(self) -> None:
         """Stop this process's runs where they are, giving back their leases: `resume` works at once. Close the store."""
@@ -85,6 +96,8 @@ class LocalExecutor(Executor):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.store.close()
+        if self._own_tracer is not None:
+            await asyncio.to_thread(self._own_tracer.close)
 
     async def wait_result(
         self, agent: Agent[Any, OutputT], session_id: str, run_id: str, timeout_s: float | None

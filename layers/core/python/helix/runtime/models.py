@@ -89,9 +89,11 @@ class OneModel:
     def __init__(self, adapter: LLMAdapter, model: str) -> None:
         self._adapter, self._model = adapter, model
 
+    def configured(self, config: LLMConfig) -> LLMConfig:
+        return config.model_copy(update={"model": self._model, "fallbacks": [], "route": None})
+
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
-        config = request.config.model_copy(update={"model": self._model, "fallbacks": []})
-        return await self._adapter.generate_step(replace(request, config=config))
+        return await self._adapter.generate_step(replace(request, config=self.configured(request.config)))
 
 
 def provider_of(model: str) -> str:
@@ -121,7 +123,7 @@ def _lacking(config: LLMConfig, environment: Mapping[str, str]) -> str | None:
     """The variable to set before any of the config's models can be called; None if one of them can be."""
     if any(config.provider_options.get(name) for name in ("api_key", "api_base", "base_url")):
         return None
-    for model in (config.model, *config.fallbacks):
+    for model in config.models:
         names = variables_of(model)
         if not names or any(environment.get(name) for name in names):
             return None

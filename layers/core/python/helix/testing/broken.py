@@ -3,7 +3,7 @@ each against the law it breaks, and the law must fail.
 
 The defects are those that real adapters had: a condition left out, a check before the write instead of in it, a page
 that was taken for the whole, an alias instead of a copy. More of them are in `broken_reads` (stores) and
-`broken_services` (streams, budgets, slots).
+`broken_services` (streams, budgets), `broken_slots`, `broken_pipes` (logs, sockets).
 """
 
 from __future__ import annotations

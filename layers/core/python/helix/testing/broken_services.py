@@ -1,4 +1,4 @@
-"""Stream managers, budgets and slots that break one law each: the second half of `broken`."""
+"""Stream managers and budgets that break one law each: the second part of `broken`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 from helix.adapters.memory import MemoryStateStore
 from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.row_slots import RowSlots
 from helix.adapters.segments import SegmentStreams
+from helix.core.budget import BudgetDefinition, TokenAlert
 from helix.core.sequencer import StreamRecord
 from helix.core.wire import StreamInfo, StreamMessage
-from helix.ports.budgets import BudgetState, Demand, Unit
-from helix.ports.state_store import Check, Delete, Key, Operation, Put, Update
-from helix.testing.broken import ChecksThenWrites, ForgetsChecks
+from helix.ports.budgets import Demand
+from helix.ports.state_store import Delete, Key, Operation, Put, Update
+from helix.testing.broken import ChecksThenWrites
 
 # --- streams ----------------------------------------------------------------------------------------------------------
 
@@ -234,9 +234,11 @@ class DrawsLessThanTheEstimate(RowBudgets):
         super().__init__(MemoryStateStore())
 
     async def draw(self, run_id: str, n: int, demands: Sequence[Demand]) -> dict[str, int] | None:
-        states = [await self.get(d.budget) for d in demands]
+        states = await self.get([d.budget for d in demands])
         rests = [0 if s is None else s.remaining for s in states]
-        lower = [Demand(d.budget, d.unit, min(d.estimate, r), d.wish) for d, r in zip(demands, rests, strict=True)]
+        lower = [
+            Demand(d.budget, d.unit, min(d.estimate, max(0, r)), d.wish) for d, r in zip(demands, rests, strict=True)
+        ]
         return await super().draw(run_id, n, lower)
 
 
@@ -246,7 +248,7 @@ class GivesBackAgain(RowBudgets):
     def __init__(self) -> None:
         super().__init__(MemoryStateStore())
 
-    async def give_back(self, run_id: str, used: Mapping[str, int]) -> None:
+    async def give_back(self, run_id: str, used: Mapping[str, int], *, expires: int | None = None) -> None:
         rows = await self._store.query("control", f"run#{run_id}")
         for row in rows:
             await self._store.transact("reopen", [Update(row.key, set={"state": "open"})])
@@ -257,8 +259,56 @@ class GivesBackEverything(RowBudgets):
     def __init__(self) -> None:
         super().__init__(MemoryStateStore())
 
-    async def give_back(self, run_id: str, used: Mapping[str, int]) -> None:
+    async def give_back(self, run_id: str, used: Mapping[str, int], *, expires: int | None = None) -> None:
         await super().give_back(run_id, {})
+
+
+class GivesBackBlindly(RowBudgets):
+    """What was used beyond the draws is nobody's."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStateStore())
+
+    async def give_back(self, run_id: str, used: Mapping[str, int], *, expires: int | None = None) -> None:
+        rows = await self._store.query("control", f"run#{run_id}")
+        drawn: Counter[str] = Counter()
+        for row in rows:
+            drawn[row.value["budget"]] += row.value["amount"]
+        await super().give_back(run_id, {budget: min(amount, drawn[budget]) for budget, amount in used.items()})
+
+
+class _Unguarded(MemoryStateStore):
+    """A window is put whatever the definitions are by then."""
+
+    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+        await super().transact(name, operations[1:] if name == "open_budget" else operations)
+
+
+class OpensWhatItRead(RowBudgets):
+    """A window is opened with a limit that was replaced meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__(_Unguarded())
+
+
+class ForgetsAlerts(RowBudgets):
+    """Whoever meets a level raises its alert."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStateStore())
+
+    async def alert(self, budget: str, alert: TokenAlert, expires: int) -> bool:
+        await self._store.transact(
+            "forget", [Update(Key("control", f"budget#{budget}", "budget"), set={"warning_at": None})]
+        )
+        return await super().alert(budget, alert, expires)
+
+
+class DefinesWithoutCondition(RowBudgets):
+    """Of two who define at once, one is lost."""
+
+    def __init__(self) -> None:
+        super().__init__(ChecksThenWrites())
 
 
 class LimitsStartAnew(RowBudgets):
@@ -267,113 +317,9 @@ class LimitsStartAnew(RowBudgets):
     def __init__(self) -> None:
         super().__init__(MemoryStateStore())
 
-    async def set_limit(self, budget: str, unit: Unit, limit: int) -> BudgetState:
-        await super().set_limit(budget, unit, limit)
-        row = Put(Key("control", f"budget#{budget}", "budget"), {"unit": unit, "limit": limit, "remaining": limit})
+    async def define(self, definition: BudgetDefinition, now: float) -> int:
+        count = await super().define(definition, now)
+        limit = {"unit": definition.unit, "limit": definition.limit, "remaining": definition.limit}
+        row = Put(Key("control", f"budget#{definition.window(now)[0]}", "budget"), limit)
         await self._store.transact("reset", [row])
-        return BudgetState(budget, unit, limit, limit)
-
-
-# --- slots ------------------------------------------------------------------------------------------------------------
-
-
-class TakesWithoutCondition(RowSlots):
-    """Two may take one slot at once."""
-
-    def __init__(self) -> None:
-        super().__init__(ChecksThenWrites())
-
-
-class QueuesWithoutCheck(RowSlots):
-    """A ticket may be put after the last slot was given up: nobody wakes it."""
-
-    def __init__(self) -> None:
-        super().__init__(_TicketsUnchecked())
-
-
-class _TicketsUnchecked(ForgetsChecks):
-    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
-        if name == "take_ticket":
-            operations = [o for o in operations if not isinstance(o, Check)]
-            for _ in range(6):
-                await asyncio.sleep(0)
-        await super().transact(name, operations)
-
-
-class ForgetsTheHeir(RowSlots):
-    """A release frees the slot and tells nobody."""
-
-    def __init__(self) -> None:
-        super().__init__(MemoryStateStore())
-
-    async def release(self, agent_type: str, limit: int, run_id: str) -> str | None:
-        await super().release(agent_type, 0, run_id)
-        return None
-
-
-class ServesInAnyOrder(RowSlots):
-    """The line is ordered by run id."""
-
-    def __init__(self) -> None:
-        super().__init__(MemoryStateStore())
-
-    async def take(self, agent_type: str, limit: int, run_id: str, *, priority: int = 0, order: str = "") -> bool:
-        return await super().take(agent_type, limit, run_id)
-
-
-class LetsThemJumpTheLine(RowSlots):
-    """Who comes while a slot is free takes it, whoever waits."""
-
-    def __init__(self) -> None:
-        super().__init__(MemoryStateStore())
-
-    async def take(self, agent_type: str, limit: int, run_id: str, *, priority: int = 0, order: str = "") -> bool:
-        return await super().take(agent_type, limit, run_id, priority=-500, order="")
-
-
-class FreesForAnybody(RowSlots):
-    """A release by a stranger frees the lowest slot."""
-
-    def __init__(self) -> None:
-        super().__init__(MemoryStateStore())
-
-    async def release(self, agent_type: str, limit: int, run_id: str) -> str | None:
-        owners = await self.owners(agent_type)
-        if run_id not in [*owners.values(), *await self.waiting(agent_type)] and owners:
-            run_id = owners[min(owners)]
-        return await super().release(agent_type, limit, run_id)
-
-
-class TakesTwice(RowSlots):
-    """An owner that asks again gets another slot."""
-
-    def __init__(self) -> None:
-        super().__init__(MemoryStateStore())
-        self._times: Counter[str] = Counter()
-
-    async def take(self, agent_type: str, limit: int, run_id: str, *, priority: int = 0, order: str = "") -> bool:
-        self._times[run_id] += 1
-        again = f"{run_id}'{self._times[run_id]}" if self._times[run_id] > 1 else run_id
-        return await super().take(agent_type, limit, again, priority=priority, order=order)
-
-
-class LeavesTicketsBehind(RowSlots):
-    """A waiter's ticket stays in the line when it leaves."""
-
-    def __init__(self) -> None:
-        super().__init__(MemoryStateStore())
-
-    async def release(self, agent_type: str, limit: int, run_id: str) -> str | None:
-        if run_id in await self.waiting(agent_type):
-            return None
-        return await super().release(agent_type, limit, run_id)
-
-
-class IgnoresALowerLimit(RowSlots):
-    """Slots beyond the limit are passed on all the same."""
-
-    def __init__(self) -> None:
-        super().__init__(MemoryStateStore())
-
-    async def release(self, agent_type: str, limit: int, run_id: str) -> str | None:
-        return await super().release(agent_type, 90, run_id)
+        return count

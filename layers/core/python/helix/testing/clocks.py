@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from helix.adapters.system import SystemClock
 
 
@@ -13,3 +15,37 @@ class ShiftedClock(SystemClock):
 
     def now(self) -> float:
         return super().now() + self.ahead_s
+
+
+class SetClock:
+    """Stands at `at` (Unix seconds) until it is moved; who sleeps wakes up when it was moved far enough."""
+
+    def __init__(self, at: float = 0.0) -> None:
+        self._at = at
+        self._sleepers: list[tuple[float, asyncio.Event]] = []
+
+    def now(self) -> float:
+        return self._at
+
+    def advance(self, seconds: float) -> None:
+        self._at += seconds
+        woken = [event for until, event in self._sleepers if until <= self._at]
+        self._sleepers = [(until, event) for until, event in self._sleepers if until > self._at]
+        for event in woken:
+            event.set()
+
+    async def sleep(self, seconds: float) -> None:
+        event = asyncio.Event()
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        self._sleepers.append((self._at + seconds, event))
+        try:
+            await event.wait()
+        finally:
+            self._sleepers = [(until, other) for until, other in self._sleepers if other is not event]
+
+    @property
+    def sleepers(self) -> int:
+        """How many wait for it to be moved."""
+        return len(self._sleepers)

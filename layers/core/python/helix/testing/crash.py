@@ -27,7 +27,16 @@ from helix.ports.streams import StreamManager
 
 T = TypeVar("T")
 Point: TypeAlias = tuple[str, int]
-_KINDS = {"r": "run", "m": "message", "l": "lineage", "c": "checkpoint", "x": "stop", "h": "guard", "s": "segment"}
+_KINDS = {
+    "r": "run",
+    "m": "message",
+    "l": "lineage",
+    "c": "checkpoint",
+    "x": "stop",
+    "h": "guard",
+    "s": "segment",
+    "u": "attempt",
+}
 
 
 class Crash(BaseException):

@@ -10,8 +10,10 @@ is kept in `server.requests`.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import inspect
 import json
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +32,7 @@ __all__ = [
     "RecordedRequest",
     "ScriptedResponse",
     "StallAfter",
+    "word_vector",
 ]
 
 
@@ -145,15 +148,22 @@ ReactiveModel: TypeAlias = Callable[[dict[str, Any]], ScriptedResponse | Awaitab
 
 
 class OpenAIServer(LoopbackServer):
-    """`POST /v1/chat/completions`, streamed or not. Use it with `with` or `async with`.
+    """`POST /v1/chat/completions`, streamed or not, and `POST /v1/embeddings`. Use it with `with` or `async with`.
 
     `script` is a list of responses (a `str` is an answer of that text; an entry may also be a callable), or one
-    callable `(request_json) -> response` that answers every request.
+    callable `(request_json) -> response` that answers every request. `embed` gives a text's vector, or the failure of the
+    request that holds it; default `word_vector`.
     """
 
-    def __init__(self, script: Iterable[ScriptedResponse | ReactiveModel] | ReactiveModel = ()) -> None:
+    def __init__(
+        self,
+        script: Iterable[ScriptedResponse | ReactiveModel] | ReactiveModel = (),
+        *,
+        embed: Callable[[str], Sequence[float] | HttpFailure] | None = None,
+    ) -> None:
         super().__init__(self._answer)
         self._model = script if callable(script) else None
+        self._embed = embed or word_vector
         self._script = deque(() if callable(script) else script)
         self._answered = 0
 
@@ -172,8 +182,13 @@ class OpenAIServer(LoopbackServer):
     async def _answer(self, request: RecordedRequest, responder: Responder) -> None:
         path = request.path.partition("?")[0]
         response: ScriptedResponse
+        if (request.method, path) == ("POST", "/v1/embeddings") and isinstance(request.json, dict):
+            await _embed(self._embed, request.json, responder)
+            return
         if (request.method, path) != ("POST", "/v1/chat/completions"):
-            response = HttpFailure(status=404, message=f"{request.method} {path!r}: use POST /v1/chat/completions")
+            response = HttpFailure(
+                status=404, message=f"{request.method} {path!r}: use POST /v1/chat/completions or /v1/embeddings"
+            )
         elif not isinstance(request.json, dict):
             response = HttpFailure(status=400, message="the body is not a JSON object")
         else:
@@ -202,6 +217,31 @@ class OpenAIServer(LoopbackServer):
             return await given if inspect.isawaitable(given) else given
         except Exception as error:  # the tester's own code: show it where the tester looks, in the client's error
             return HttpFailure(status=500, message=f"the scripted callable failed: {error!r}")
+
+
+def word_vector(text: str) -> list[float]:
+    """A text's words, counted into 64 places by what they hash to: texts of the same words have the same direction,
+    whatever their order, case and signs."""
+    vector = [0.0] * 64
+    for word in re.findall(r"\w+", text.lower()):
+        vector[hashlib.sha256(word.encode()).digest()[0] % 64] += 1.0
+    return vector
+
+
+async def _embed(
+    embed: Callable[[str], Sequence[float] | HttpFailure], body: dict[str, Any], responder: Responder
+) -> None:
+    given = body.get("input")
+    texts = [given] if isinstance(given, str) else list(given or [])
+    vectors = [embed(text) for text in texts]
+    failed = next((vector for vector in vectors if isinstance(vector, HttpFailure)), None)
+    if failed is not None:
+        await _fail(failed, responder)
+        return
+    data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)]
+    tokens = sum(len(text.split()) for text in texts)
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    await responder.send_json(200, {"object": "list", "data": data, "model": body.get("model"), "usage": usage})
 
 
 async def _fail(failure: HttpFailure, responder: Responder) -> None:

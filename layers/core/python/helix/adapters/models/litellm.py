@@ -72,6 +72,8 @@ class LiteLLMAdapter:
         config = call.request.config
         failures: dict[str, Failure] = {}
         for model in dict.fromkeys([config.model, *config.fallbacks]):
+            if failures and not call.may_go_on:
+                break
             call.model = model
             outcome = await self._with_retries(litellm, call)
             if not isinstance(outcome, Failure):
@@ -91,7 +93,8 @@ class LiteLLMAdapter:
             await notify(call.request.callbacks.on_error, outcome.error())
             wait = min(2.0**repeats, MAX_WAIT_S) if outcome.retry_after_s is None else outcome.retry_after_s
             in_time = wait <= MAX_WAIT_S and (call.deadline is None or self._clock.now() + wait < call.deadline)
-            if not outcome.retryable or repeats >= call.request.config.max_retries or not in_time:
+            allowed = repeats < call.request.config.max_retries and call.may_go_on
+            if not outcome.retryable or not allowed or not in_time:
                 return outcome
             await self._clock.sleep(wait)
             repeats += 1

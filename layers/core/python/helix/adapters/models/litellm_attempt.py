@@ -1,7 +1,7 @@
 """One attempt at one model: ask, read the stream to its end, close it.
 
-Law: whatever happens, the connection is closed when this returns or is cancelled, and what the provider told of tokens
-is in `Call.spent`.
+Law: whatever happens, the connection is closed when this returns or is cancelled, and what the attempt used is in
+`Call.spent`: as the provider told it, or as a call of unknown usage where it may be billed for more than it told.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from helix.adapters.models.litellm_errors import Failure, classify, failure
+from helix.adapters.models.litellm_errors import Failure, classify, failure, may_be_billed
 from helix.adapters.models.litellm_messages import call_arguments, strict_names
 from helix.adapters.models.litellm_stream import Answer
 from helix.adapters.models.litellm_tap import StreamTap
@@ -36,6 +36,12 @@ class Call:
         self.model = self.model or self.request.config.model
 
     @property
+    def may_go_on(self) -> bool:
+        """Whether budgets leave room for one more attempt."""
+        allowance = self.request.allowance
+        return allowance is None or allowance.another(self.spent)
+
+    @property
     def secrets(self) -> list[str]:
         options = self.request.config.provider_options
         return [
@@ -55,7 +61,7 @@ async def attempt(litellm: ModuleType, call: Call, prices: Prices, now: Callable
         provider = litellm.get_llm_provider(model, config.provider_options.get("custom_llm_provider"))[1]
     except Exception as error:
         return failure(model, "model_not_found", str(getattr(error, "message", error)), secrets=call.secrets)
-    reading = _Reading()
+    reading, billed = _Reading(), True
     try:
         async with asyncio.timeout(config.timeout_s) as limit:
             strict_ok = bool(litellm.supports_response_schema(model=model))
@@ -67,7 +73,11 @@ async def attempt(litellm: ModuleType, call: Call, prices: Prices, now: Callable
             finish_reason = await reading.run(await litellm.acompletion(**arguments), answer, config.stall_timeout_s)
             if finish_reason is None:
                 return failure(model, "connection_error", "the stream ended before the answer was complete")
-            call.spent += usage_of(litellm, model, provider, reading.take_usage(), prices)
+            usage, billed = usage_of(litellm, model, provider, reading.usage, prices), False
+            uncounted = answer.said and not usage.completion_tokens
+            if uncounted or not reading.told_usage:  # litellm's own estimate
+                usage = usage.model_copy(update={"unknown_calls": 1})
+            call.spent += usage
             result = await answer.result(model, finish_reason, reading.refusal, call.spent)
             if isinstance(result, ErrorStepResult) and result.retryable:
                 return Failure(result.code, result.error)
@@ -77,11 +87,13 @@ async def attempt(litellm: ModuleType, call: Call, prices: Prices, now: Callable
     except Exception as error:
         if isinstance(error, TimeoutError) and limit.expired():
             return failure(model, "timeout", f"the attempt took more than {config.timeout_s:g} s")
+        billed = reading.heard or may_be_billed(error)
         return classify(error, model, now=now(), secrets=call.secrets)
     finally:
         await reading.close()
-        if (told := reading.take_usage()) is not None:
-            call.spent += usage_of(litellm, model, provider, told, prices)
+        if billed:  # broken off, or nobody knows how far it came
+            usage = usage_of(litellm, model, provider, reading.partial(), prices)
+            call.spent += usage.model_copy(update={"unknown_calls": 1})
 
 
 class _Reading:
@@ -90,8 +102,13 @@ class _Reading:
     def __init__(self) -> None:
         self._stream: Any = None
         self._tap: StreamTap | None = None
-        self._usage: Any = None
-        self._taken = False
+        self.usage: Any = None
+        self.heard = False
+
+    @property
+    def told_usage(self) -> bool:
+        """Whether `usage` is the provider's, and not litellm's estimate."""
+        return self._tap is not None and self._tap.told_usage
 
     @property
     def refusal(self) -> str:
@@ -114,17 +131,14 @@ class _Reading:
                 chunk = None
             if chunk is None:
                 return self._tap.finish_reason
-            silence = stall_timeout_s
-            self._usage = getattr(chunk, "usage", None) or self._usage
+            silence, self.heard = stall_timeout_s, True
+            self.usage = getattr(chunk, "usage", None) or self.usage
             if chunk.choices:
                 await answer.feed(chunk.choices[0].delta)
 
-    def take_usage(self) -> Any:
-        """What the provider told of tokens, once; of a broken stream what it told before."""
-        if self._taken or self._stream is None:
-            return None
-        self._taken = True
-        return self._usage or partial_usage(getattr(self._stream, "chunks", None) or [])
+    def partial(self) -> Any:
+        """What the provider told of tokens before its stream broke, if anything."""
+        return self.usage or partial_usage(getattr(self._stream, "chunks", None) or [])
 
     async def close(self) -> None:
         if self._tap is not None:

@@ -65,6 +65,7 @@ _TIMEOUTS = frozenset({"APITimeoutError", "TimeoutException", "TimeoutError"})
 _TRANSPORT = frozenset(
     {"APIConnectionError", "TransportError", "ClientError", "ConnectionError", "EndpointConnectionError"}
 )
+_UNREACHED = frozenset({"ConnectError", "ConnectTimeout", "ClientConnectorError", "EndpointConnectionError"})
 _SECRET = re.compile(
     r"(?i)\b(?:sk|pk|rk|key|gsk|xai|AIza|ya29|hf)[-_][\w.*-]{6,}|\bAIza[\w-]{10,}|\bbearer\s+[\w.~+/-]+=*"
 )
@@ -112,6 +113,17 @@ def classify(error: BaseException, model: str, *, now: float, secrets: Iterable[
     code = _code(chain)
     retry_after_s = _retry_after(chain, now) if code in _RETRYABLE else None
     return failure(model, code, _detail(chain), retry_after_s, secrets)
+
+
+def may_be_billed(error: BaseException) -> bool:
+    """Whether a provider may bill an attempt that `error` ended before its stream began: not where it refused with a
+    status, nor where it was never reached."""
+    chain = list(_chain(error))
+    if any(_named(e, _UNREACHED) for e in chain):
+        return False
+    foreign = [e for e in chain if not type(e).__module__.startswith("litellm")]
+    refused = any(getattr(e, "response", None) is not None for e in foreign)
+    return not refused and (any(_named(e, _TIMEOUTS) for e in chain) or any(_named(e, _TRANSPORT) for e in foreign))
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:

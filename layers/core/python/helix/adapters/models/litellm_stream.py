@@ -66,6 +66,11 @@ class Answer:
         self._calls: list[_Fragments] = []
         self._at: dict[int, _Fragments] = {}
 
+    @property
+    def said(self) -> bool:
+        """Whether anything was fed that a model is paid for."""
+        return bool(self._text or self._blocks or self._open or self._calls)
+
     async def feed(self, delta: Any) -> None:
         blocks = getattr(delta, "thinking_blocks", None) or []
         for block in blocks:
@@ -78,7 +83,8 @@ class Answer:
             await notify(self._callbacks.on_text_delta, text)
         for fragment in getattr(delta, "tool_calls", None) or []:
             await self._close_block()
-            self._fragment(fragment)
+            if self._fragment(fragment):
+                await notify(self._callbacks.on_tool_start, self._calls[-1].name)
 
     async def result(self, model: str, finish_reason: str, refusal: str, usage: Usage) -> AnyStepResult:
         """The step result of a stream that ended with `finish_reason`, announcing its calls."""
@@ -133,11 +139,12 @@ class Answer:
         if text:
             await notify(self._callbacks.on_thinking, text, True)
 
-    def _fragment(self, fragment: Any) -> None:
+    def _fragment(self, fragment: Any) -> bool:
+        """Add a piece of a call; true where it begins one."""
         index, call_id = getattr(fragment, "index", None) or 0, _text(getattr(fragment, "id", None))
         function = getattr(fragment, "function", None)
         name, text = _text(getattr(function, "name", None)), _text(getattr(function, "arguments", None))
-        current = self._at.get(index)
+        current, before = self._at.get(index), len(self._calls)
         # Some servers give every call index 0: a new id together with a name starts a new call.
         if current is None or (name and call_id and current.id and call_id != current.id):
             current = self._at[index] = _Fragments(call_id, name)
@@ -145,6 +152,7 @@ class Answer:
         current.id = current.id or call_id
         current.name = current.name or name
         current.text += text
+        return len(self._calls) > before
 
     def _parse(self, fragments: _Fragments, position: int) -> ParsedToolCall:
         taken = [call.id for call in self._calls[:position]]

@@ -1,8 +1,8 @@
-"""What litellm's stream leaves out: the provider's own stop reason, and OpenAI's refusal text.
+"""What litellm's stream leaves out: the provider's own stop reason, OpenAI's refusal text, whether usage was told.
 
 litellm translates every stop reason into OpenAI's five words ("model_context_window_exceeded" and
-"MALFORMED_FUNCTION_CALL" become "stop", as if the answer were whole), makes up "stop" for a stream that ended early,
-and drops refusal deltas. The tap reads the same events on their way in.
+"MALFORMED_FUNCTION_CALL" become "stop", as if the answer were whole), makes up "stop" for a stream that ended early and
+usage where none was told, and drops refusal deltas. The tap reads the same events on their way in.
 Law: it only looks; whatever it cannot read it passes on, and a provider it does not know is left alone.
 """
 
@@ -15,11 +15,13 @@ from typing import Any
 
 
 class StreamTap:
-    """`native` is the provider's word if one was seen; `refusal` the refusal text so far."""
+    """`native` is the provider's word if one was seen; `refusal` the refusal text so far; `told_usage` whether the provider
+    said how many tokens it counted, or could not be listened to."""
 
     def __init__(self, stream: Any) -> None:
         self.native: str | None = None
         self.refusal = ""
+        self._usage_seen = False
         self._stream = stream
         self._tee: _Tee | None = None
         source, connect = getattr(stream, "completion_stream", None), getattr(stream, "make_call", None)
@@ -38,6 +40,10 @@ class StreamTap:
         told = getattr(self._stream, "received_finish_reason", None)
         return self.native or told or getattr(self._stream, "intermittent_finish_reason", None)
 
+    @property
+    def told_usage(self) -> bool:
+        return self._usage_seen or self._tee is None
+
     async def close(self) -> None:
         """Close the connection. litellm's own `aclose` forgets the sources that have no such method themselves."""
         await self._stream.aclose()
@@ -50,10 +56,13 @@ class StreamTap:
         if hasattr(lines, "__anext__"):
             source.streaming_response = self._tee = _Tee(lines, self._see_line)
         elif hasattr(source, "__anext__"):
-            return _Tee(source, self._see_chunk)
+            self._tee = _Tee(source, self._see_chunk)
+            return self._tee
         return source
 
     def _see_chunk(self, chunk: Any) -> None:
+        told = chunk.get("usage") if isinstance(chunk, dict) else getattr(chunk, "usage", None)
+        self._usage_seen = self._usage_seen or bool(told)
         choices = getattr(chunk, "choices", None)
         text = getattr(getattr(choices[0], "delta", None), "refusal", None) if choices else None
         if isinstance(text, str):
@@ -61,6 +70,7 @@ class StreamTap:
 
     def _see_line(self, line: Any) -> None:
         text = line.decode("utf-8", "replace") if isinstance(line, bytes) else str(line)
+        self._usage_seen = self._usage_seen or '"usage"' in text or '"usageMetadata"' in text
         if '"stop_reason"' not in text and '"finishReason"' not in text:
             return
         event = json.loads(text[text.find("{") :])

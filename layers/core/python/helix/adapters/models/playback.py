@@ -68,6 +68,7 @@ async def play(
     if isinstance(result, ToolCallsStepResult):
         for call in calls_in_order(result):
             await pace.wait(delta_delay_s)
+            await notify(callbacks.on_tool_start, call.name)
             await notify(callbacks.on_tool_call, call)
     if isinstance(result, ErrorStepResult):
         error = ModelError(result.error, retryable=result.retryable, retry_after_s=result.retry_after_s)

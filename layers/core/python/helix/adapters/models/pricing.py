@@ -6,23 +6,20 @@ accident. Sums are exact because every call is rounded once, here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from helix.adapters.models.catalog import FREE_PROVIDERS, Prices
 from helix.core.usage import Usage
 
-Prices = Mapping[str, tuple[float, float]]
-"""Model id -> (US dollars per input token, US dollars per output token)."""
-
-# They run on the user's own machine; litellm would ask their server for a price that does not exist.
-_FREE_PROVIDERS = frozenset({"ollama", "ollama_chat", "lm_studio", "llamafile"})
+__all__ = ["Prices", "partial_usage", "usage_of"]
 
 
 def usage_of(litellm: ModuleType, model: str, provider: str, reported: Any, prices: Prices) -> Usage:
-    """One call's usage from litellm's usage object; None (nothing was told) gives an unpriced call of no tokens."""
+    """One call's usage from litellm's usage object. None (nothing was told) gives an unpriced call of no tokens; then, and
+    where no prompt was counted, the call is one of unknown usage."""
     if reported is None:
-        return Usage(calls=1, priced=False)
+        return Usage(calls=1, unknown_calls=1, priced=False)
     prompt, completion = _count(reported, "prompt_tokens"), _count(reported, "completion_tokens")
     usage = Usage(
         prompt_tokens=prompt,
@@ -32,6 +29,7 @@ def usage_of(litellm: ModuleType, model: str, provider: str, reported: Any, pric
         ),
         cached_tokens=min(_count(getattr(reported, "prompt_tokens_details", None), "cached_tokens"), prompt),
         calls=1,
+        unknown_calls=0 if prompt else 1,
     )
     dollars = _dollars(litellm, model, provider, reported, usage, prices)
     return usage.model_copy(update={"cost_micros": round((dollars or 0) * 1_000_000), "priced": dollars is not None})
@@ -50,7 +48,7 @@ def _dollars(
 ) -> float | None:
     if price := prices.get(model):
         return usage.prompt_tokens * price[0] + usage.completion_tokens * price[1]
-    if provider in _FREE_PROVIDERS:
+    if provider in FREE_PROVIDERS:
         return 0.0
     try:
         parts = litellm.cost_per_token(

@@ -3,19 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from helix.core.errors import InvalidInputError
+from helix.core.budget import AlertLevel, BudgetDefinition, TokenAlert
+from helix.core.periods import TokenPeriod
 from helix.ports.budgets import Budgets, BudgetState, Demand
 
-B = "budget"
+NOW = 1_800_000_000.0
+B, SMALL = "global/total/micros/total", "agent:small/total/micros/total"
+
+
+def definition(
+    limit: int, *, scope: str = "global", period: TokenPeriod = TokenPeriod.TOTAL, **more: Any
+) -> BudgetDefinition:
+    return BudgetDefinition(scope=scope, period=period, unit="micros", limit=limit, **more)
+
+
+async def made(budgets: Budgets, limit: int, *, scope: str = "global") -> None:
+    """A budget of so much, for ever, opened."""
+    count = await budgets.define(definition(limit, scope=scope), NOW)
+    assert await budgets.open(definition(limit, scope=scope), NOW, count)
 
 
 async def state(budgets: Budgets, budget: str = B) -> BudgetState:
-    found = await budgets.get(budget)
+    (found,) = await budgets.get([budget])
     assert found is not None
     return found
+
+
+def alert(level: AlertLevel, n: int) -> TokenAlert:
+    return TokenAlert(
+        alert_id=f"2027-01-15T08:00:00.{n:03d}+00:00#{B}#{level}",
+        level=level,
+        message=f"budget at {level}",
+        scope="global",
+        period=TokenPeriod.TOTAL,
+        window="total",
+        unit="micros",
+        current=80,
+        limit=100,
+        utilization=0.8,
+        timestamp=NOW + n,
+    )
 
 
 def demand(estimate: int, wish: int | None = None, budget: str = B) -> Demand:
@@ -31,33 +62,82 @@ class BudgetsContract:
     def other(self, budgets: Budgets) -> Budgets:
         return budgets
 
-    async def test_a_budget_is_made_by_its_limit(self, budgets: Budgets, other: Budgets) -> None:
-        """Unknown before, full afterwards, the same for everyone."""
-        assert await budgets.get(B) is None
-        assert await budgets.set_limit(B, "micros", 100) == BudgetState(B, "micros", 100, 100)
-        assert await other.get(B) == BudgetState(B, "micros", 100, 100)
+    async def test_a_window_is_opened_with_its_limit(self, budgets: Budgets, other: Budgets) -> None:
+        """Unknown before, full afterwards, the same for everyone; opening it again changes nothing."""
+        assert await budgets.get([B, SMALL]) == [None, None]
+        await made(budgets, 100)
+        await budgets.draw("run", 1, [demand(60)])
+        assert await other.open(definition(100), NOW, 1)
+        assert await other.get([B, SMALL]) == [BudgetState(B, "micros", 100, 40), None]
 
-    async def test_a_limit_moves_what_remains(self, budgets: Budgets) -> None:
-        """Raising adds, lowering takes, never below zero; limit = remaining + drawn stays true."""
-        await budgets.set_limit(B, "micros", 100)
+    async def test_a_window_is_opened_by_what_is_defined_now(self, budgets: Budgets, other: Budgets) -> None:
+        """Who read the definitions before they changed makes nothing."""
+        assert await budgets.define(definition(100), NOW) == 1
+        assert await other.define(definition(10), NOW) == 2
+        assert not await budgets.open(definition(100), NOW, 1)
+        assert await budgets.get([B]) == [None]
+        assert await budgets.open(definition(10), NOW, 2)
+        assert (await state(other)).limit == 10
+
+    async def test_definitions_are_read_by_scope(self, budgets: Budgets, other: Budgets) -> None:
+        """One of a name: a new one takes the place of the old; undefining takes it away."""
+        hourly = definition(7, period=TokenPeriod.HOURLY, on_exceeded="pause", warning=0.5)
+        for made_ in (definition(100), hourly, definition(5, scope="agent:a"), definition(50)):
+            await budgets.define(made_, NOW)
+        assert await other.definitions(["agent:a", "global", "agent:b"]) == [
+            definition(5, scope="agent:a"),
+            hourly,
+            definition(50),
+        ]
+        assert len(await other.definitions()) == 3
+        assert await other.undefine(hourly.name) and not await other.undefine(hourly.name)
+        assert await budgets.definitions(["global"]) == [definition(50)]
+
+    async def test_budgets_defined_at_once_are_all_there(self, budgets: Budgets, other: Budgets) -> None:
+        """Nobody's is lost, and every change is counted."""
+        periods = list(TokenPeriod)
+        defined = [definition(1 + n, scope=f"agent:{n // 5}", period=periods[n % 5]) for n in range(15)]
+        counts = await asyncio.gather(*((budgets, other)[n % 2].define(d, NOW) for n, d in enumerate(defined)))
+        assert sorted(counts) == list(range(1, 16))
+        assert sorted(d.name for d in await budgets.definitions()) == sorted(d.name for d in defined)
+
+    async def test_a_limit_moves_what_remains(self, budgets: Budgets, other: Budgets) -> None:
+        """Raising adds, lowering takes, below zero where more is drawn; limit = remaining + drawn stays true."""
+        await made(budgets, 100)
         assert await budgets.draw("run", 1, [demand(60)]) == {B: 60}
-        assert (await budgets.set_limit(B, "micros", 150)).remaining == 90
-        assert (await budgets.set_limit(B, "micros", 80)).remaining == 20
-        low = await budgets.set_limit(B, "micros", 10)
-        assert low.remaining == 0 and low.limit == low.remaining + 60
+        for limit in (150, 80, 10, 70):
+            await other.define(definition(limit), NOW)
+            assert await state(budgets) == BudgetState(B, "micros", limit, limit - 60)
+        await budgets.define(definition(10), NOW)
+        assert await budgets.draw("run", 2, [demand(1)]) is None
+        await budgets.give_back("run", {B: 5})
+        assert await budgets.draw("another", 1, [demand(6)]) is None, "the old limit's money does not come back"
+        assert await budgets.draw("another", 2, [demand(5)]) == {B: 5}
 
-    async def test_a_wrong_limit_is_refused(self, budgets: Budgets) -> None:
-        """Negative limits and another unit raise `InvalidInputError`."""
-        await budgets.set_limit(B, "micros", 100)
-        with pytest.raises(InvalidInputError):
-            await budgets.set_limit(B, "micros", -1)
-        with pytest.raises(InvalidInputError):
-            await budgets.set_limit(B, "tokens", 100)
-        assert await state(budgets) == BudgetState(B, "micros", 100, 100)
+    async def test_a_limit_moves_while_others_draw(self, budgets: Budgets, other: Budgets) -> None:
+        await made(budgets, 1000)
+        draws = [other.draw(f"run{n}", 1, [demand(10, 10)]) for n in range(20)]
+        limits = [budgets.define(definition(1000 + n), NOW) for n in range(1, 6)]
+        drawn = [d for d in await asyncio.gather(*draws, *limits) if isinstance(d, dict)]
+        found = await state(budgets)
+        assert found.remaining == found.limit - sum(d[B] for d in drawn) and len(drawn) == 20
+
+    async def test_another_window_is_another_budget(self, budgets: Budgets) -> None:
+        """It starts full; a new limit is that of the present window only."""
+        hourly = definition(100, period=TokenPeriod.HOURLY)
+        now, later = (hourly.window(at)[0] for at in (NOW, NOW + 3600))
+        count = await budgets.define(hourly, NOW)
+        assert await budgets.open(hourly, NOW, count) and await budgets.open(hourly, NOW + 3600, count)
+        await budgets.draw("run", 1, [demand(60, budget=now)])
+        await budgets.define(hourly.model_copy(update={"limit": 70}), NOW + 3600)
+        assert await budgets.get([now, later]) == [
+            BudgetState(now, "micros", 100, 40),
+            BudgetState(later, "micros", 70, 70),
+        ]
 
     async def test_a_draw_is_at_least_the_estimate(self, budgets: Budgets) -> None:
         """The wish where there is enough, what remains where there is less, never below the estimate."""
-        await budgets.set_limit(B, "micros", 100)
+        await made(budgets, 100)
         assert await budgets.draw("run", 1, [demand(10, 50)]) == {B: 50}
         drawn = await budgets.draw("run", 2, [demand(10, 80)])
         assert drawn is not None and 10 <= drawn[B] <= 50
@@ -65,7 +145,7 @@ class BudgetsContract:
 
     async def test_a_draw_over_the_line_takes_nothing(self, budgets: Budgets) -> None:
         """None where the estimate is not there; unknown budgets have nothing."""
-        await budgets.set_limit(B, "micros", 100)
+        await made(budgets, 100)
         assert await budgets.draw("run", 1, [demand(101)]) is None
         assert await budgets.draw("run", 2, [demand(1, budget="unknown")]) is None
         assert await budgets.draw("run", 3, [demand(100)]) == {B: 100}
@@ -74,15 +154,15 @@ class BudgetsContract:
 
     async def test_a_draw_on_several_budgets_is_one(self, budgets: Budgets) -> None:
         """Where one of them has too little, none is touched."""
-        await budgets.set_limit(B, "micros", 100)
-        await budgets.set_limit("small", "micros", 5)
-        assert await budgets.draw("run", 1, [demand(50), demand(6, budget="small")]) is None
-        assert ((await state(budgets)).remaining, (await state(budgets, "small")).remaining) == (100, 5)
-        assert await budgets.draw("run", 2, [demand(50), demand(5, budget="small")]) == {B: 50, "small": 5}
+        await made(budgets, 100)
+        await made(budgets, 5, scope="agent:small")
+        assert await budgets.draw("run", 1, [demand(50), demand(6, budget=SMALL)]) is None
+        assert ((await state(budgets)).remaining, (await state(budgets, SMALL)).remaining) == (100, 5)
+        assert await budgets.draw("run", 2, [demand(50), demand(5, budget=SMALL)]) == {B: 50, SMALL: 5}
 
     async def test_a_draw_happens_once(self, budgets: Budgets, other: Budgets) -> None:
         """(run, n) names a draw: a repeat answers what was drawn, and takes nothing; another n or run is another draw."""
-        await budgets.set_limit(B, "micros", 100)
+        await made(budgets, 100)
         first = await budgets.draw("run", 1, [demand(10, 30)])
         assert await other.draw("run", 1, [demand(10, 30)]) == first == {B: 30}
         assert (await state(other)).remaining == 70
@@ -92,14 +172,14 @@ class BudgetsContract:
 
     async def test_a_draw_repeated_at_once_happens_once(self, budgets: Budgets, other: Budgets) -> None:
         """Also when the repeats come together."""
-        await budgets.set_limit(B, "micros", 1000)
+        await made(budgets, 1000)
         drawn = await asyncio.gather(*((budgets, other)[n % 2].draw("run", 1, [demand(7)]) for n in range(12)))
         assert drawn == [{B: 7}] * 12
         assert (await state(budgets)).remaining == 993
 
     async def test_remaining_is_never_negative(self, budgets: Budgets, other: Budgets) -> None:
         """64 draws at once on a budget that cannot hold them: limit = remaining + drawn, and remaining >= 0 always."""
-        await budgets.set_limit(B, "micros", 1000)
+        await made(budgets, 1000)
         lowest: list[int] = []
 
         async def draw(n: int) -> int:
@@ -112,9 +192,16 @@ class BudgetsContract:
         assert after.remaining + sum(drawn) == after.limit == 1000
         assert min(lowest) >= 0 and after.remaining < 27 and 0 in drawn
 
+    async def test_without_a_wish_a_block_is_a_hundredth(self, budgets: Budgets) -> None:
+        """About one percent of what remains, never below the estimate."""
+        await made(budgets, 10_000)
+        assert await budgets.draw("run", 1, [Demand(B, "micros", 7)]) == {B: 100}
+        assert await budgets.draw("run", 2, [Demand(B, "micros", 7)]) == {B: 99}
+        assert await budgets.draw("run", 3, [Demand(B, "micros", 5_000)]) == {B: 5_000}
+
     async def test_what_was_not_used_comes_back(self, budgets: Budgets) -> None:
         """The run's draws are closed, and all but what it used remains again."""
-        await budgets.set_limit(B, "micros", 100)
+        await made(budgets, 100)
         await budgets.draw("run", 1, [demand(40)])
         await budgets.draw("run", 2, [demand(20)])
         await budgets.draw("another", 1, [demand(10)])
@@ -125,27 +212,38 @@ class BudgetsContract:
 
     async def test_giving_back_twice_changes_nothing(self, budgets: Budgets, other: Budgets) -> None:
         """A repeat, also at once and by another process, gives nothing more."""
-        await budgets.set_limit(B, "micros", 100)
+        await made(budgets, 100)
         for n in range(4):
             await budgets.draw("run", n, [demand(10)])
         await asyncio.gather(*((budgets, other)[n % 2].give_back("run", {B: 25}) for n in range(8)))
         await budgets.give_back("run", {B: 25})
         assert (await state(budgets)).remaining == 75
 
-    async def test_giving_back_is_bounded_by_what_was_drawn(self, budgets: Budgets) -> None:
-        """Who used more than he drew gives nothing; who drew nothing gives nothing; nobody gives more than he drew."""
-        await budgets.set_limit(B, "micros", 100)
-        for run in ("over", "under"):
-            await budgets.draw(run, 1, [demand(10)])
-        await budgets.give_back("over", {B: 500})
+    async def test_nobody_gives_more_than_he_drew(self, budgets: Budgets) -> None:
+        """Who drew nothing gives nothing, and takes nothing."""
+        await made(budgets, 100)
+        await budgets.draw("under", 1, [demand(10)])
         await budgets.give_back("stranger", {B: 1})
-        assert (await state(budgets)).remaining == 80
-        await budgets.give_back("under", {B: -30})
         assert (await state(budgets)).remaining == 90
+        await budgets.give_back("under", {B: -30})
+        assert (await state(budgets)).remaining == 100
+
+    async def test_what_was_used_beyond_the_draws_is_taken(self, budgets: Budgets, other: Budgets) -> None:
+        """Once, from what remains, below zero if need be: then nothing can be drawn."""
+        await made(budgets, 100)
+        for n in range(3):
+            await budgets.draw("over", n, [demand(10)])
+        await asyncio.gather(*((budgets, other)[n % 2].give_back("over", {B: 45}) for n in range(6)))
+        assert (await state(budgets)).remaining == 55
+        await budgets.draw("more", 1, [demand(50)])
+        await budgets.give_back("more", {B: 65})
+        await budgets.give_back("more", {B: 65})
+        assert await state(budgets) == BudgetState(B, "micros", 100, -10)
+        assert await budgets.draw("next", 1, [demand(1)]) is None
 
     async def test_nothing_is_lost_among_draws_and_returns(self, budgets: Budgets, other: Budgets) -> None:
         """Runs that draw, use some and return the rest, all at once: at rest remaining = limit - used."""
-        await budgets.set_limit(B, "micros", 500)
+        await made(budgets, 500)
 
         async def run(n: int) -> int:
             mine, drawn = (budgets, other)[n % 2], 0
@@ -158,3 +256,21 @@ class BudgetsContract:
 
         used = await asyncio.gather(*(run(n) for n in range(24)))
         assert (await state(budgets)).remaining == 500 - sum(used)
+
+    async def test_an_alert_is_raised_once(self, budgets: Budgets, other: Budgets) -> None:
+        """Per window and level, whoever comes first; the window says which were."""
+        await made(budgets, 100)
+        raised = await asyncio.gather(
+            *((budgets, other)[n % 2].alert(B, alert("warning", n), 10**10) for n in range(8))
+        )
+        assert raised.count(True) == 1
+        assert not await other.alert(B, alert("warning", 99), 10**10)
+        assert await other.alert(B, alert("critical", 1), 10**10)
+        assert (await state(budgets)).told == {"warning", "critical"}
+
+    async def test_an_alert_survives_a_new_limit(self, budgets: Budgets) -> None:
+        """A window that was warned of is not warned of again because its limit was raised."""
+        await made(budgets, 100)
+        await budgets.alert(B, alert("warning", 1), 10**10)
+        await budgets.define(definition(1000), NOW)
+        assert not await budgets.alert(B, alert("warning", 2), 10**10)

@@ -1,0 +1,55 @@
+"""Functions kept warm: provisioned concurrency of the alias that an agent's state machine calls.
+
+Law: only functions that are an agent's own are touched, and only those of the stage; what AWS refuses (an account has only
+so much to give) is logged and leaves runs to cold starts: the admission limit does not depend on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from helix.core.errors import StoreError
+
+ALIAS = "live"
+VERB = "call_model"
+"""What a run waits for."""
+_REFUSED = frozenset(
+    {
+        "InvalidParameterValueException",
+        "LimitExceededException",
+        "ResourceConflictException",
+        "ResourceNotFoundException",
+    }
+)
+_GONE = frozenset({"ProvisionedConcurrencyConfigNotFoundException", "ResourceNotFoundException"})
+logger = logging.getLogger("helix")
+
+
+class ProvisionedConcurrency:
+    """`client`: botocore's of `lambda`."""
+
+    def __init__(self, client: Any, stage: str) -> None:
+        self._client, self._stage = client, stage
+
+    async def set_instances(self, agent: str, instances: int) -> None:
+        """`agent` is one with functions of its own."""
+        place = {"FunctionName": f"helix-{self._stage}-{agent}-{VERB}", "Qualifier": ALIAS}
+        if instances <= 0:
+            await self._call("delete_provisioned_concurrency_config", place, _GONE)
+        else:
+            request = {**place, "ProvisionedConcurrentExecutions": instances}
+            await self._call("put_provisioned_concurrency_config", request, _REFUSED)
+
+    async def _call(self, verb: str, request: dict[str, Any], harmless: frozenset[str]) -> None:
+        try:
+            await asyncio.to_thread(getattr(self._client, verb), **request)
+        except ClientError as error:
+            if error.response["Error"]["Code"] not in harmless:
+                raise StoreError(f"{verb} of {request['FunctionName']}: {error}") from error
+            logger.warning("%s of %s: %s", verb, request["FunctionName"], error)
+        except BotoCoreError as error:
+            raise StoreError(f"{verb} of {request['FunctionName']}: {error}") from error

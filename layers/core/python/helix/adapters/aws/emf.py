@@ -1,0 +1,51 @@
+"""Metrics as lines of the log, in CloudWatch's embedded metric format: no call, no wait, no right that a function needs.
+
+Law: one line per `Measures`. Each metric counts for its stage, and for its agent in that stage; what has many values (ids)
+stands beside them as properties, which cost nothing and can be searched in the log.
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
+
+Powertools' provider keeps one set of values per process until it is flushed, and adds its own dimension `service`: what
+happens in several tasks at once would be mixed. So the line is written here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from typing import TextIO
+
+from helix.core.measures import AGENT, NAMESPACE, STAGE, UNITS, Measures
+from helix.ports.clock import Clock
+
+logger = logging.getLogger("helix")
+
+
+class EmfMetrics:
+    """`out` is where lines go: the process's standard output, unless another is given. A stage without a name is `dev`."""
+
+    def __init__(self, stage: str, clock: Clock, *, out: TextIO | None = None) -> None:
+        self._stage, self._clock, self._out = stage or "dev", clock, out
+
+    def record(self, measures: Measures) -> None:
+        if not measures.values:
+            return
+        out = self._out if self._out is not None else sys.stdout
+        try:
+            out.write(self._line(measures) + "\n")  # one write: lines of two threads are not mixed
+            out.flush()
+        except (OSError, ValueError) as error:  # nobody reads it any more, or a value is no number
+            logger.debug("a line of metrics was not written: %s", error)
+
+    def _line(self, measures: Measures) -> str:
+        sets = [[STAGE], [STAGE, AGENT]] if measures.agent else [[STAGE]]
+        directive = {
+            "Namespace": NAMESPACE,
+            "Dimensions": sets,
+            "Metrics": [{"Name": name, "Unit": UNITS[name]} for name in measures.values],
+        }
+        metadata = {"Timestamp": int(self._clock.now() * 1000), "CloudWatchMetrics": [directive]}
+        line: dict[str, object] = dict(measures.details)
+        line |= {STAGE: self._stage} | ({AGENT: measures.agent} if measures.agent else {})
+        line |= measures.values
+        return json.dumps({"_aws": metadata, **line}, separators=(",", ":"), allow_nan=False)

@@ -1,0 +1,152 @@
+"""Context windows and list prices, from the table that litellm ships.
+
+Law: litellm itself is not imported, which takes seconds; its table is read at the first question, once per process. What
+the caller says of a model wins over the table. A name that only looks like one of another provider's is unknown: a wrong
+price is worse than none.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pydantic_core import from_json
+
+from helix.core.errors import InvalidInputError
+from helix.ports.catalog import ModelInfo
+
+__all__ = ["FREE_PROVIDERS", "Limits", "LitellmCatalog", "Prices"]
+
+Prices = Mapping[str, tuple[float, float]]
+"""Model id -> (US dollars per input token, US dollars per output token)."""
+Limits = Mapping[str, tuple[int, int | None]]
+"""Model id -> (tokens of the context window, tokens of an answer or None where unknown)."""
+
+FREE_PROVIDERS = frozenset({"ollama", "ollama_chat", "lm_studio", "llamafile"})
+"""They run on the user's own machine; litellm would ask their server for a price that does not exist."""
+
+_TABLE = "model_prices_and_context_window_backup.json"
+_PROMPT_TIER = re.compile(r"_above_\d+k_tokens$")
+_CACHE_LIFE = re.compile(r"_above_\d+hr$")
+
+logger = logging.getLogger(__name__)
+
+
+class LitellmCatalog:
+    """Implements `ModelCatalog`. Names are litellm's, with or without the provider in front: `openai/gpt-4o`, `gpt-4o`.
+
+    prices: US dollars per token, `{model: (input, output)}`. limits: tokens, `{model: (window, answer)}`. Both are looked
+    up by the name that the caller uses. Raises `InvalidInputError` for a price below 0 or a window below 1.
+    """
+
+    def __init__(self, *, prices: Prices = MappingProxyType({}), limits: Limits = MappingProxyType({})) -> None:
+        for model, price in prices.items():
+            if min(price) < 0:
+                raise InvalidInputError(f"the price of {model!r} is {price}: it must be 0 or more")
+        for model, limit in limits.items():
+            if any(part is not None and part < 1 for part in limit):
+                raise InvalidInputError(f"the limits of {model!r} are {limit}: they must be 1 or more")
+        self._prices, self._limits = dict(prices), dict(limits)
+        self._known: dict[str, ModelInfo] = {}
+
+    def info(self, model: str) -> ModelInfo:
+        found = self._known.get(model)
+        if found is None:
+            found = self._known[model] = self._look_up(model)
+        return found
+
+    def _look_up(self, model: str) -> ModelInfo:
+        price, limit = self._prices.get(model), self._limits.get(model)
+        info = ModelInfo(model)
+        if price is None or limit is None:
+            info = _read(model, _entry(model))
+        if price is not None:
+            info = replace(
+                info,
+                input_usd=price[0],
+                output_usd=price[1],
+                cached_input_usd=None,
+                worst_input_usd=price[0],
+                worst_output_usd=price[1],
+            )
+        if limit is not None:
+            info = replace(info, max_input_tokens=limit[0], max_output_tokens=limit[1] or info.max_output_tokens)
+        return info
+
+
+def _entry(model: str) -> Mapping[str, Any]:
+    """The table's words on `model`, by its name or by what follows the provider's name; empty where there are none."""
+    table = _table()
+    if model in table:
+        return table[model]
+    for provider, name in _splits(model):
+        entry = table.get(name)
+        if entry is not None and provider in str(entry.get("litellm_provider", "")):
+            return entry
+    if model.partition("/")[0] in FREE_PROVIDERS:
+        return {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0}
+    return {}
+
+
+def _splits(model: str) -> Iterator[tuple[str, str]]:
+    """`bedrock/converse/us.x` is sought as `converse/us.x`, then as `us.x`, each as bedrock's."""
+    provider, slash, name = model.partition("/")
+    while slash:
+        yield provider.lower(), name
+        _, slash, name = name.partition("/")
+
+
+def _read(model: str, entry: Mapping[str, Any]) -> ModelInfo:
+    answer = _count(entry, "max_output_tokens")
+    input_usd, output_usd = _price(entry, "input_cost_per_token"), _price(entry, "output_cost_per_token")
+    if output_usd is None and entry.get("mode") == "embedding":
+        output_usd = 0.0
+    return ModelInfo(
+        model,
+        max_input_tokens=_count(entry, "max_input_tokens") or (None if answer else _count(entry, "max_tokens")),
+        max_output_tokens=answer,
+        input_usd=input_usd,
+        output_usd=output_usd,
+        cached_input_usd=_price(entry, "cache_read_input_token_cost"),
+        worst_input_usd=_most(entry, input_usd, "input_cost_per_token", "cache_creation_input_token_cost"),
+        worst_output_usd=_most(entry, output_usd, "output_cost_per_token", "output_cost_per_reasoning_token"),
+    )
+
+
+def _most(entry: Mapping[str, Any], base: float | None, *names: str) -> float | None:
+    """The highest price among all tiers of these names: longer prompts and longer-lived caches cost more."""
+    if base is None:
+        return None
+    tiers = [name for name in entry if _CACHE_LIFE.sub("", _PROMPT_TIER.sub("", name)) in names]
+    return max([base, *(price for name in tiers if (price := _price(entry, name)) is not None)])
+
+
+def _count(entry: Mapping[str, Any], name: str) -> int | None:
+    value = entry.get(name)
+    return int(value) if isinstance(value, int | float) and value >= 1 else None
+
+
+def _price(entry: Mapping[str, Any], name: str) -> float | None:
+    value = entry.get(name)
+    return float(value) if isinstance(value, int | float) and value >= 0 else None
+
+
+@functools.cache
+def _table() -> Mapping[str, Mapping[str, Any]]:
+    """litellm's table, parsed: tens of milliseconds, once. Empty where litellm is not installed, or has moved its file."""
+    found = importlib.util.find_spec("litellm")
+    folder = Path(found.origin).parent if found is not None and found.origin else None
+    try:
+        table: dict[str, Any] = {} if folder is None else from_json((folder / _TABLE).read_bytes())
+    except (OSError, ValueError) as error:
+        logger.warning("litellm's table of models cannot be read: no model has a known price or window: %s", error)
+        table = {}
+    table.pop("sample_spec", None)
+    return table

@@ -1,0 +1,70 @@
+"""How many tokens a text may be, without a tokenizer: quick, offline, the same in every process.
+
+Law: an estimate for choosing and for bounds, never for bills: those come from what the provider told. Beside OpenAI's
+cl100k it is between 0.8 and 2 times the truth for prose, code, JSON, numbers and scripts of all kinds, and above it for
+English; random letters (base64) count for two thirds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from helix.core.json import dumps
+from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage
+
+PER_MESSAGE = 4
+"""What a role and its separators take."""
+PER_TOOL = 12
+PRIMING = 3
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_INDENTS = re.compile(r"\n +")
+
+
+class Described(Protocol):
+    """A tool as the model is told of it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def description(self) -> str: ...
+    @property
+    def parameters(self) -> Mapping[str, Any]: ...
+
+
+def estimate_text(text: str) -> int:
+    """At least 1, and 0 for no text.
+
+    A word is a token for each 5 letters begun, and a new word begins where its case changes; five signs, digits or line
+    breaks are three tokens, and the spaces after a line break are one. Four characters of other scripts are five, beyond
+    the basic plane nine.
+    """
+    if not text:
+        return 0
+    words = [len(word) for word in _WORDS.findall(text)]
+    letters, tokens = sum(words), sum((length + 4) // 5 for length in words)
+    wide = () if text.isascii() else [len(char.encode("utf-8", "surrogatepass")) for char in text if char > "\x7f"]
+    signs = len(text) - len(wide) - letters - text.count(" ")
+    others = sum(9 if width > 3 else 5 for width in wide)
+    return max(1, tokens + (3 * signs + 4) // 5 + len(_INDENTS.findall(text)) + (others + 3) // 4)
+
+
+def estimate_request(messages: Sequence[AnyMessage], tools: Iterable[Described] = ()) -> int:
+    """The prompt of a call: messages with their tool calls, and the tools' schemas."""
+    total = PRIMING
+    for message in messages:
+        total += PER_MESSAGE + estimate_text(message.content or "")
+        match message:
+            case AssistantMessage():
+                for call in message.tool_calls:
+                    total += PER_MESSAGE + estimate_text(call.name) + estimate_text(dumps(call.arguments))
+                total += sum(estimate_text(block.text) for block in message.thinking)
+            case ToolResultMessage():
+                total += estimate_text(message.tool_name)
+            case _:
+                pass
+    for tool in tools:
+        total += PER_TOOL + estimate_text(tool.name) + estimate_text(tool.description)
+        total += estimate_text(dumps(tool.parameters))
+    return total

@@ -1,0 +1,104 @@
+"""OpenTelemetry's names for what agents and models do: the GenAI semantic conventions, as far as Helix tells them.
+
+Law: names are the conventions' own, held against the package that publishes them by tests/unit/test_genai.py. What they
+have no name for is `helix.*`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from helix.core.json import dumps
+from helix.core.messages import AnyMessage, AssistantMessage, SystemMessage, ToolCallRequest, ToolResultMessage
+from helix.core.usage import Usage
+
+OPERATION, PROVIDER = "gen_ai.operation.name", "gen_ai.provider.name"
+CHAT, INVOKE_AGENT, EXECUTE_TOOL = "chat", "invoke_agent", "execute_tool"
+AGENT_NAME, CONVERSATION = "gen_ai.agent.name", "gen_ai.conversation.id"
+REQUEST_MODEL, RESPONSE_MODEL = "gen_ai.request.model", "gen_ai.response.model"
+MAX_TOKENS, TEMPERATURE = "gen_ai.request.max_tokens", "gen_ai.request.temperature"
+FINISH_REASONS, FIRST_CHUNK = "gen_ai.response.finish_reasons", "gen_ai.response.time_to_first_chunk"
+INPUT_TOKENS, OUTPUT_TOKENS = "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"
+CACHE_READ, REASONING = "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.reasoning.output_tokens"
+TOOL_NAME, TOOL_CALL, TOOL_TYPE = "gen_ai.tool.name", "gen_ai.tool.call.id", "gen_ai.tool.type"
+ARGUMENTS, RESULT = "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"
+INSTRUCTIONS = "gen_ai.system_instructions"
+INPUT_MESSAGES, OUTPUT_MESSAGES = "gen_ai.input.messages", "gen_ai.output.messages"
+ERROR_TYPE = "error.type"
+
+SESSION, RUN, STEP, ATTEMPT = "helix.session.id", "helix.run.id", "helix.step", "helix.attempt"
+COST, RETRY = "helix.cost_usd", "helix.retry"
+
+_PROVIDERS = {
+    "azure": "azure.ai.openai",
+    "azure_ai": "azure.ai.inference",
+    "bedrock": "aws.bedrock",
+    "bedrock_converse": "aws.bedrock",
+    "gemini": "gcp.gemini",
+    "mistral": "mistral_ai",
+    "vertex_ai": "gcp.vertex_ai",
+    "watsonx": "ibm.watsonx.ai",
+    "xai": "x_ai",
+}
+"""litellm's names that the conventions spell otherwise."""
+_FAMILIES = {
+    ("gpt-", "chatgpt-", "o1", "o3", "o4"): "openai",
+    ("claude-",): "anthropic",
+    ("gemini-",): "gcp.gemini",
+    ("command-",): "cohere",
+}
+"""Beginnings of model names that are known without a provider before them."""
+
+
+def provider_of(model: str) -> str:
+    """The provider of a litellm model id; `helix` for models that are played here, such as scripted ones."""
+    name, slash, _ = model.partition("/")
+    if slash:
+        return _PROVIDERS.get(name, name)
+    return next((provider for heads, provider in _FAMILIES.items() if model.startswith(heads)), "helix")
+
+
+def usage_attributes(usage: Usage) -> dict[str, int | float]:
+    told: dict[str, int | float] = {INPUT_TOKENS: usage.prompt_tokens, OUTPUT_TOKENS: usage.completion_tokens}
+    if usage.cached_tokens:
+        told[CACHE_READ] = usage.cached_tokens
+    if usage.reasoning_tokens:
+        told[REASONING] = usage.reasoning_tokens
+    return {**told, COST: usage.cost_usd}
+
+
+# --- content, where it is asked for -------------------------------------------------------------------------------
+
+
+def input_content(messages: Sequence[AnyMessage]) -> dict[str, str]:
+    """The conversation as the model was sent it."""
+    system = [_text(m.content) for m in messages if isinstance(m, SystemMessage)]
+    told = {INPUT_MESSAGES: dumps([_message(m) for m in messages if not isinstance(m, SystemMessage)])}
+    return told | ({INSTRUCTIONS: dumps(system)} if system else {})
+
+
+def output_content(text: str | None, calls: Iterable[ToolCallRequest], finish_reason: str | None) -> dict[str, str]:
+    parts = ([_text(text)] if text else []) + [_call(call) for call in calls]
+    return {OUTPUT_MESSAGES: dumps([{"role": "assistant", "parts": parts, "finish_reason": finish_reason or ""}])}
+
+
+def _message(message: AnyMessage) -> dict[str, Any]:
+    parts: list[dict[str, Any]]
+    match message:
+        case AssistantMessage():
+            parts = [_text(message.content)] if message.content else []
+            parts += [_call(call) for call in message.tool_calls]
+        case ToolResultMessage():
+            parts = [{"type": "tool_call_response", "id": message.tool_call_id, "response": message.content}]
+        case _:
+            parts = [_text(message.content)]
+    return {"role": message.role, "parts": parts}
+
+
+def _text(content: str) -> dict[str, Any]:
+    return {"type": "text", "content": content}
+
+
+def _call(call: ToolCallRequest) -> dict[str, Any]:
+    return {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}

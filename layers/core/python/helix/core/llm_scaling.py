@@ -1,0 +1,198 @@
+"""Scaling by what language models do and cost: tokens, queue and latency; budgets by the hour, day and month.
+
+Law: pure, as `helix.core.scaling`. Nothing goes up while the provider throttles: more concurrency makes more of what it
+refuses. Nothing goes down while somebody waits. Money comes before load, and only spent money closes an agent.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from helix.core.cost_status import CostStatus, CostThresholds, Spending, hours_left
+from helix.core.llm_metrics import LLMMetrics
+from helix.core.scaling import FIXED, Bounds, Direction, Pace, Rule, ScalingDecision, ScalingState, blocked, hold
+
+QUIET = 0.5
+"""Below this share of the throughput that scales up, throughput is low."""
+ROOM = 0.6
+"""At most this share of the instances is in use after a step down."""
+
+NOTHING_COUNTED = Spending()
+
+
+class Targets(BaseModel):
+    """Throughput is per instance, latencies in ms."""
+
+    model_config = FIXED
+
+    target_tokens_per_second: float = Field(default=1000, gt=0)
+    tokens_per_second_buffer: float = Field(default=0.2, ge=0, lt=1)
+    max_queue_depth: int = Field(default=10, ge=1)
+    queue_depth_threshold: int = Field(default=5, ge=1)
+    target_p95_latency_ms: float = Field(default=2000, gt=0)
+    target_p99_latency_ms: float = Field(default=5000, gt=0)
+
+
+class TokenAwareScalingPolicy(Pace, Targets):
+    """Up by tokens per second above the target less its buffer, by a queue of `queue_depth_threshold` (from
+    `max_queue_depth` on, by two steps), or by latency. Down when throughput is below half of that, nobody waits, latency
+    is within its targets, and what runs leaves room after the step.
+
+    Where the metrics are of these very instances (their limit is `current_instances`), latency adds none while some of
+    them are free: another free one would make no call quicker.
+    """
+
+    def evaluate_scaling(
+        self,
+        llm_metrics: LLMMetrics,
+        current_instances: int,
+        state: ScalingState = ScalingState(),  # noqa: B008  frozen
+        *,
+        now: float,
+    ) -> ScalingDecision:
+        metrics, current = llm_metrics, current_instances
+        each = metrics.tokens_per_second / current if current > 0 else 0.0
+        signals = _signals(metrics) | {"tokens_per_second_per_instance": each}
+        decision = self.outside(current, signals)
+        if decision is None and current == 0:
+            if metrics.queue_depth == 0:
+                return hold(0, "nobody waits", signals)
+            decision = _move(0, 1, "wake", f"{metrics.queue_depth} wait, and nothing may run", signals)
+        if decision is not None:
+            return _not_into_throttling(decision, metrics)
+        limit = self.target_tokens_per_second * (1 - self.tokens_per_second_buffer)
+        if (reason := self._load(metrics, current, each, limit)) is not None:
+            steps = 2 if metrics.queue_depth >= self.max_queue_depth else 1
+            wanted = current + steps * self.scale_up_step
+            wish = self.step(current, wanted, "load", reason, signals, state, now)
+            return _not_into_throttling(wish, metrics)
+        if each < limit * QUIET and metrics.queue_depth == 0:
+            wanted = max(current - self.scale_down_step, self.min_instances)
+            if metrics.concurrent_llm_calls > ROOM * wanted:
+                return hold(current, f"{metrics.concurrent_llm_calls} of {current} are in use", signals)
+            reason = f"{each:.0f} tokens/s per instance is below half of {limit:.0f}, and nobody waits"
+            return self.step(current, wanted, "quiet", reason, signals, state, now)
+        return hold(current, "within the targets", signals)
+
+    def locked_until(self, state: ScalingState, direction: Direction) -> float | None:
+        """Holding one of two directions is enough against going back and forth, and people wait for the other: the first
+        down after an up waits, an up never does."""
+        if direction == "up" or state.direction != "up" or state.up_at is None:
+            return None
+        return state.up_at + self.oscillation_lock
+
+    def _load(self, metrics: LLMMetrics, current: int, each: float, limit: float) -> str | None:
+        """The first signal above its target."""
+        if metrics.queue_depth >= self.queue_depth_threshold:
+            return f"{metrics.queue_depth} wait, the threshold is {self.queue_depth_threshold}"
+        if each > limit:
+            return f"{each:.0f} tokens/s per instance is above {limit:.0f}"
+        if metrics.max_concurrent_calls == current and metrics.concurrent_llm_calls < current:
+            return None
+        if metrics.p95_latency_ms > self.target_p95_latency_ms:
+            return f"p95 latency {metrics.p95_latency_ms:.0f} ms is above {self.target_p95_latency_ms:.0f} ms"
+        if metrics.p99_latency_ms > self.target_p99_latency_ms:
+            return f"p99 latency {metrics.p99_latency_ms:.0f} ms is above {self.target_p99_latency_ms:.0f} ms"
+        return None
+
+
+class CostAwareScalingPolicy(Bounds, CostThresholds):
+    """Budgets in US dollars; the worst of all counts. From `cost_warning_threshold` on, spent or to be expected of the
+    hour, only down or hold; from `cost_critical_threshold` on, spent, one instance less at each look, whatever the
+    cooldown; at 1 nothing more is admitted, until a window ends or a budget is raised. Below, `base_scaling_policy`
+    decides, and its steps up are cut to what the hour's budget affords at the present cost per instance."""
+
+    max_cost_per_hour: float | None = Field(default=None, gt=0)
+    max_cost_per_day: float | None = Field(default=None, gt=0)
+    max_cost_per_month: float | None = Field(default=None, gt=0)
+    base_scaling_policy: TokenAwareScalingPolicy | None = None
+
+    def get_budget_status(
+        self, llm_metrics: LLMMetrics, spent: Spending = NOTHING_COUNTED, *, now: float | None = None
+    ) -> CostStatus:
+        """`now`: default the moment of the metrics."""
+        limits = {
+            "hourly": self.max_cost_per_hour,
+            "daily": self.max_cost_per_day,
+            "monthly": self.max_cost_per_month,
+        }
+        moment = llm_metrics.timestamp if now is None else now
+        return self.status(limits, llm_metrics.cost_per_hour, spent, moment)
+
+    def evaluate_scaling(
+        self,
+        llm_metrics: LLMMetrics,
+        current_instances: int,
+        state: ScalingState = ScalingState(),  # noqa: B008  frozen
+        *,
+        now: float,
+        spent: Spending = NOTHING_COUNTED,
+    ) -> ScalingDecision:
+        current, status = current_instances, self.get_budget_status(llm_metrics, spent, now=now)
+        signals = _signals(llm_metrics) | {"budget_spent": status.spent, "budget_expected": status.expected}
+        why = "; ".join(status.warnings)
+        if status.level == "over" and current > 0:
+            return _move(current, 0, "budget stop", f"{why}: nothing more is admitted", signals)
+        if current == 0 and (status.level == "over" or (state.stopped and status.level == "critical")):
+            return _closed(why, signals)
+        if current == 0 and state.stopped:
+            least = max(self.min_instances, 1)
+            return _not_into_throttling(_move(0, least, "budget reset", "there is money again", signals), llm_metrics)
+        if status.level == "critical" and current > self.min_instances:
+            return _move(current, current - 1, "budget critical", why, signals)
+        base = self._base(llm_metrics, current, state, now, signals)
+        if base.action != "up" or base.rule == "wake":
+            return base  # one that sleeps is woken: only spent money closes an agent
+        if status.level in ("warning", "critical"):
+            return blocked(base, "budget", why)
+        return self._afforded(base, llm_metrics.cost_per_hour, spent, now)
+
+    def _base(
+        self, metrics: LLMMetrics, current: int, state: ScalingState, now: float, signals: dict[str, float]
+    ) -> ScalingDecision:
+        if self.base_scaling_policy is None:
+            return hold(current, "within the budgets, and there is no policy for load", signals)
+        decided = self.base_scaling_policy.evaluate_scaling(metrics, current, state, now=now)
+        return decided.model_copy(update={"signals": decided.signals | signals})
+
+    def _afforded(self, decision: ScalingDecision, rate: float, spent: Spending, now: float) -> ScalingDecision:
+        """A step up whose projected cost passes the hour's budget is cut."""
+        limit, current = self.max_cost_per_hour, decision.before
+        if limit is None or rate <= 0 or current == 0:
+            return decision
+        left, hours = (limit, 1.0) if spent.hour is None else (limit - spent.hour, hours_left(now))
+        affordable = max(int(left * current / (rate * hours)), current)
+        if decision.after <= affordable:
+            return decision
+        why = f"${left:.2f} for {hours * 60:.0f} minutes affords {affordable} at ${rate / current:.2f} an hour each"
+        if affordable == current:
+            return blocked(decision, "budget", why)
+        update = {"after": affordable, "wanted": decision.after, "reason": f"{decision.reason}; {why}"}
+        return decision.model_copy(update=update)
+
+
+def _signals(metrics: LLMMetrics) -> dict[str, float]:
+    return {
+        "tokens_per_second": metrics.tokens_per_second,
+        "queue_depth": metrics.queue_depth,
+        "p95_latency_ms": metrics.p95_latency_ms,
+        "p99_latency_ms": metrics.p99_latency_ms,
+        "throttles": metrics.throttles,
+        "cost_per_hour": metrics.cost_per_hour,
+    }
+
+
+def _move(current: int, after: int, rule: Rule, reason: str, signals: dict[str, float]) -> ScalingDecision:
+    """At once, whatever was applied before."""
+    return ScalingDecision(before=current, after=after, rule=rule, reason=reason, signals=signals)
+
+
+def _closed(why: str, signals: dict[str, float]) -> ScalingDecision:
+    """It stays so: the money is still spent."""
+    return ScalingDecision(before=0, after=0, rule="budget stop", reason=why, signals=signals, blocked_by="budget")
+
+
+def _not_into_throttling(decision: ScalingDecision, metrics: LLMMetrics) -> ScalingDecision:
+    if metrics.throttles <= 0 or decision.action != "up":
+        return decision
+    return blocked(decision, "throttling", f"the provider throttled {metrics.throttles} calls")

@@ -1,0 +1,173 @@
+"""Model calls that left no answer in history, and the one counting of a run's usage.
+
+Law: every call that was paid for is in exactly one row: the answer that was staged, or an attempt row. A run's usage is
+added to the counters in the transaction that closes its effects; what comes later adds itself, in the transaction that
+writes its row.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Literal
+
+from helix.core.agents import AnyAgent
+from helix.core.errors import RunNotFoundError
+from helix.core.row_keys import attempt_sort, run_sort
+from helix.core.rows import AttemptRow, RunRow, SessionRow, StepClaim
+from helix.core.usage import Usage
+from helix.core.usage_parts import COMPLETION, Share, assume, shares, static_model
+from helix.engine.engine import Engine, logger
+from helix.engine.history import row_key
+from helix.engine.money import overrun
+from helix.engine.session_calls import session_calls
+from helix.engine.writing import commit
+from helix.ports.state_store import ABSENT, Operation, Put, Update, When
+
+Unheard = Literal["cancelled", "dead"]
+
+
+def failed_put(session: SessionRow, model: str | None, usage: Usage, error: str | None, now: float) -> Put:
+    """The row of the claimed call, whose answer was a final error. Its usage is the run's."""
+    claim = _claim(session)
+    row = AttemptRow(
+        run_id=claim.run_id,
+        step=claim.step,
+        attempt=claim.attempt,
+        outcome="failed",
+        model=model,
+        usage=usage,
+        error=error,
+        at=now,
+    )
+    return _put(session.session_id, row)
+
+
+def assumed_put(agent: AnyAgent, session: SessionRow, new: SessionRow, outcome: Unheard, now: float) -> list[Operation]:
+    """The row of the call that `session` had claimed, if any, for the transaction that lets go of it. `new` counts it."""
+    if session.claim is None:
+        return []
+    assume(new, session.claim)
+    return [_put(session.session_id, _unheard(session.claim, outcome, static_model(agent), now))]
+
+
+async def note_lost(engine: Engine, session: SessionRow, model: str | None, usage: Usage) -> None:
+    """The answer that `session` had claimed was refused: the run is no longer this delivery's. It was paid all the same:
+    the run's effects count it, and the counters do where they are closed. Nothing where the session is being deleted."""
+    claim = _claim(session)
+    key = row_key(session.session_id, attempt_sort(claim.run_id, claim.step, claim.attempt))
+    run_key = row_key(session.session_id, run_sort(claim.run_id))
+    late = {"late_calls": 1, "late_micros": usage.cost_micros, "late_tokens": usage.total_tokens}
+    late |= overrun(engine, claim, usage)
+    while True:
+        (value,) = await engine.store.get([key])
+        known = None if value is None else AttemptRow.model_validate(value)
+        if known is not None and known.outcome == "lost":
+            return
+        row = AttemptRow(
+            run_id=claim.run_id,
+            step=claim.step,
+            attempt=claim.attempt,
+            outcome="lost",
+            model=model,
+            usage=usage,
+            # what was assumed of it is known better now, and taken back where it was counted
+            assumed_micros=known.assumed_micros if known is not None else 0,
+            assumed_tokens=known.assumed_tokens if known is not None else 0,
+            at=engine.clock.now(),
+        )
+        put = _put(session.session_id, row, ABSENT if known is None else When(equal={"outcome": known.outcome}))
+        open_ = Update(run_key, add=late, when=When(equal={"effects": None}))
+        if await commit(engine, "late_usage", [open_, put], _no):
+            return
+        closed = Update(run_key, add=late, when=When(equal={"effects": "done"}))
+        run = await _run_or_none(engine, session.session_id, claim.run_id)
+        if run is None:
+            logger.info("usage of a call of run %s is not counted: its session was deleted", claim.run_id)
+            return
+        if run.effects == "done":
+            share = Share(
+                model or run.model or "-",
+                COMPLETION,
+                usage,
+                assumed_micros=-row.assumed_micros,
+                assumed_tokens=-row.assumed_tokens,
+            )
+            whose = {"agent": session.agent_type, "tenant": session.user_id, "at": engine.clock.now()}
+            if await engine.counters.count("late_usage", [closed, put], [share], **whose) is None:  # type: ignore[arg-type]
+                return
+
+
+async def close_effects(engine: Engine, session: SessionRow, run: RunRow, more: Sequence[Operation]) -> bool:
+    """Mark the ended run's effects as done, with `more` (no conditions), and count its usage. True for the one caller
+    that did it: nobody counts twice, and nobody whose transaction was answered late tells of it."""
+    while run.effects == "open":
+        attempts = await _attempts(engine, session.session_id, run.run_id) if run.late_calls or run.claim else []
+        told = await _told(engine, session.session_id, run.run_id) if run.editions else None
+        at = run.ended_at or run.started_at
+        seen = When(equal={"effects": None, "late_calls": run.late_calls or None})
+        guard: list[Operation] = [
+            Update(row_key(session.session_id, run_sort(run.run_id)), set={"effects": "done"}, when=seen),
+            *more,
+        ]
+        if run.claim is not None and not any(_is(row, run.claim) for row in attempts):
+            outcome: Unheard = "cancelled" if run.error is not None and run.error.code == "aborted" else "dead"
+            guard.append(_put(session.session_id, _unheard(run.claim, outcome, run.model, at)))
+        found = shares(run, attempts, told)
+        whose = {"agent": session.agent_type, "tenant": session.user_id, "at": at}
+        if await engine.counters.count("effects_done", guard, found, **whose) is None:  # type: ignore[arg-type]
+            return True
+        run = await engine.history.run(session.session_id, run.run_id)
+    return False
+
+
+async def _attempts(engine: Engine, session_id: str, run_id: str) -> list[AttemptRow]:
+    rows = await engine.store.query("sessions", session_id, start=f"u#{run_id}#", end=f"u#{run_id}$")
+    return [AttemptRow.model_validate(row.value) for row in rows]
+
+
+async def _told(engine: Engine, session_id: str, run_id: str) -> dict[str | None, Usage]:
+    """The usage of the run's answers by model, from their rows."""
+    told: dict[str | None, Usage] = defaultdict(Usage)
+    for call in await session_calls(engine.store, session_id):
+        if call.run_id == run_id and call.outcome in ("answered", "failed"):
+            told[call.model] += call.usage
+    return told
+
+
+async def _run_or_none(engine: Engine, session_id: str, run_id: str) -> RunRow | None:
+    try:
+        return await engine.history.run(session_id, run_id)
+    except RunNotFoundError:
+        return None
+
+
+def _claim(session: SessionRow) -> StepClaim:
+    assert session.claim is not None
+    return session.claim
+
+
+def _unheard(claim: StepClaim, outcome: Unheard, model: str, now: float) -> AttemptRow:
+    return AttemptRow(
+        run_id=claim.run_id,
+        step=claim.step,
+        attempt=claim.attempt,
+        outcome=outcome,
+        model=model or None,
+        assumed_micros=claim.micros,
+        assumed_tokens=claim.tokens,
+        at=now,
+    )
+
+
+def _put(session_id: str, row: AttemptRow, when: When | None = None) -> Put:
+    key = row_key(session_id, attempt_sort(row.run_id, row.step, row.attempt))
+    return Put(key, {"kind": "attempt", **row.dump()}, when)
+
+
+def _is(row: AttemptRow, claim: StepClaim) -> bool:
+    return (row.step, row.attempt) == (claim.step, claim.attempt)
+
+
+async def _no() -> bool:
+    return False

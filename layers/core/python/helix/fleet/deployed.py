@@ -1,0 +1,131 @@
+"""DeployedRuntime: the fleet of a deployed stage, under the names of `AgentRuntime`.
+
+    runtime = DeployedRuntime(store)                   # the stage's tables, from wherever they can be reached
+    await runtime.scale_agent("desk", instances=5)
+
+Law: an instance is a run that may be at work, and a process one that is. Nothing is started or ended here: limits and stop
+records are rows, which the functions go by; `govern` moves the limits by load and cost, within the agent's bounds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from helix.adapters.row_budgets import RowBudgets
+from helix.adapters.row_slots import RowSlots
+from helix.adapters.segments import SegmentStreams
+from helix.adapters.system import SystemClock, SystemIds
+from helix.core.agents import AnyAgent
+from helix.core.errors import AgentNotFoundError
+from helix.core.resources import ResourceConfig
+from helix.engine.engine import Engine
+from helix.engine.hooks import HookManager
+from helix.engine.open_runs import PARTITIONS, partition_name
+from helix.engine.rollup import read_totals
+from helix.fleet.decisions import DecisionLog
+from helix.fleet.desk import NOT_FOUND, FleetDesk
+from helix.fleet.stopping import tell_to_stop
+from helix.ports.clock import Clock
+from helix.ports.model import LLMAdapter
+from helix.ports.state_store import StateStore
+
+MOST = 100
+"""Instances that an agent without resources of its own may be given."""
+STOPPED = "the agent is stopped"
+
+
+class DeployedRuntime:
+    """store: the stage's tables (or any store whose runs are executed elsewhere). Agents are known once they have run, or
+    something was wanted of them."""
+
+    def __init__(self, store: StateStore, *, clock: Clock | None = None) -> None:
+        self.store, self._clock = store, clock or SystemClock()
+        self._slots = RowSlots(store)
+
+    async def start_agent(self, agent_id: str) -> list[str]:
+        """Let a stopped agent take runs again: those that wait go on in their order. The ids of the runs at work."""
+        await (await self._desk()).start(agent_id)
+        return await self._at_work(agent_id)
+
+    async def stop_agent(self, agent_id: str, force: bool = False) -> int:
+        """Take no more runs (they wait), and interrupt those at work; with `force`, abort them, and those that wait.
+        Returns how many were told."""
+        await (await self._desk()).stop(agent_id, force=force)
+        return await self.tell_to_stop(agent_id, force)
+
+    async def tell_to_stop(self, agent_id: str, force: bool = False) -> int:
+        """Only the second half of `stop_agent`."""
+        return await tell_to_stop(self._engine(), agent_id, STOPPED, force=force)
+
+    async def restart_agent(self, agent_id: str) -> list[str]:
+        """Interrupt what is at work, and take runs again. New code needs no restart: the next step runs it."""
+        await self.stop_agent(agent_id)
+        return await self.start_agent(agent_id)
+
+    async def scale_agent(self, agent_id: str, instances: int) -> list[str]:
+        """Allow so many runs at once. Fewer ends nothing: it drains. Raises `InvalidScaleError` outside of the agent's
+        bounds. The ids of the runs at work."""
+        await (await self._desk()).scale(agent_id, instances)
+        return await self._at_work(agent_id)
+
+    async def get_agent_status(self, agent_id: str) -> dict[str, Any]:
+        """As `AgentRuntime.get_agent_status`: status is `running`, `stopped` (limit 0) or `not_found`; instances is the
+        limit, None without one; processes are the runs at work."""
+        try:
+            found = await (await self._desk()).status(agent_id)
+        except AgentNotFoundError:
+            return {"agent_id": agent_id, "status": NOT_FOUND}
+        return found if found["status"] == NOT_FOUND else await self._told(found)
+
+    async def list_agents(self) -> list[dict[str, Any]]:
+        """The status of every agent, by id."""
+        return [await self._told(found) for found in await (await self._desk()).list()]
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    async def _desk(self) -> FleetDesk:
+        most = {total.agent: MOST for total in await read_totals(self.store) if total.agent}
+        for name, counter in (await self._slots.counters()).items():
+            if name is not None:
+                most[name] = min(MOST, counter.default or MOST)
+        known = {name: ResourceConfig(min_instances=0, max_instances=max(1, limit)) for name, limit in most.items()}
+        log = DecisionLog(self.store, self._clock, SystemIds())
+        return FleetDesk(self.store, self._clock, slots=self._slots, known=known, log=log)
+
+    async def _told(self, found: dict[str, Any]) -> dict[str, Any]:
+        counter = (await self._slots.counters()).get(found["agent_id"])
+        limit = None if counter is None else counter.bound
+        runs = await self._at_work(found["agent_id"])
+        processes = [{"process_id": run_id, "name": found["agent_id"], "status": "running"} for run_id in runs]
+        return {**found, "status": "stopped" if limit == 0 else "running", "instances": limit, "processes": processes}
+
+    async def _at_work(self, agent_id: str) -> list[str]:
+        waiting = {ticket.candidate.run_id for ticket in await self._slots.queue(agent_id)}
+        found = []
+        for number in range(PARTITIONS):
+            for row in await self.store.query("control", partition_name(number)):
+                if row.value["agent_type"] == agent_id and row.key.sort not in waiting:
+                    found.append((row.value.get("started_at", 0.0), row.key.sort))
+        return [run_id for _, run_id in sorted(found)]
+
+    def _engine(self) -> Engine:
+        """Enough of one to write stop records: it executes nothing, and knows no agent."""
+        return Engine(
+            store=self.store,
+            streams=SegmentStreams(self.store),
+            clock=self._clock,
+            ids=SystemIds(),
+            models=_no_model,
+            agents=_no_agent,
+            hooks=HookManager(None),
+            budgets=RowBudgets(self.store),
+            slots=self._slots,
+        )
+
+
+def _no_model(agent: AnyAgent) -> LLMAdapter:
+    raise AgentNotFoundError(f"agent {agent.name!r} is executed elsewhere")
+
+
+def _no_agent(name: str) -> AnyAgent:
+    raise AgentNotFoundError(f"agent {name!r} is executed elsewhere")

@@ -1,0 +1,153 @@
+"""FleetDesk: what is wanted of agents, and what there is, as rows: from any process, over any store.
+
+Law: it only writes what is wanted. Whoever supervises the agent (an `AgentRuntime` on this machine; in the deployed app,
+admission itself) makes it so. Instances are units of allowed concurrency, so a new number is the admission limit at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from helix.core.errors import AgentNotFoundError, InvalidScaleError
+from helix.core.resources import ResourceConfig
+from helix.core.scaling import ScalingDecision
+from helix.fleet.decisions import DecisionLog
+from helix.fleet.process_info import ProcessInfo
+from helix.fleet.rows import AgentEntry, change_entry, put_entry, read_entries, read_entry, read_processes
+from helix.ports.clock import Clock
+from helix.ports.slots import Slots
+from helix.ports.state_store import ABSENT, StateStore
+
+SILENT_S = 30.0
+"""A process that its supervisor has not looked at for so long is no instance: nobody knows of it."""
+NOT_FOUND = "not_found"
+
+
+class FleetDesk:
+    """slots: where limits are set; without, instances are processes only. known: agents of the deployed app, which have no
+    entry before somebody wants something of them. log: where changes of a limit are recorded, as an operator's."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        clock: Clock,
+        *,
+        slots: Slots | None = None,
+        known: Mapping[str, ResourceConfig] | None = None,
+        log: DecisionLog | None = None,
+    ) -> None:
+        self._store, self._clock, self._slots, self._log = store, clock, slots, log
+        self._known = dict(known or {})
+
+    # --- looking --------------------------------------------------------------------------------------------------
+
+    async def status(self, agent_id: str) -> dict[str, Any]:
+        """status (`running` while it has live processes, `stopped`, `not_found`), instances (how many), wanted, resources,
+        processes, health, created_at, supervisor."""
+        entry = await self._entry(agent_id)
+        if entry is None:
+            return {"agent_id": agent_id, "status": NOT_FOUND}
+        return await self._status(entry)
+
+    async def list(self) -> list[dict[str, Any]]:
+        """The status of every agent, by id."""
+        entries = {entry.agent_id: entry for entry in await read_entries(self._store)}
+        for agent_id in self._known.keys() - entries.keys():
+            entries[agent_id] = self._first(agent_id)
+        return [await self._status(entries[agent_id]) for agent_id in sorted(entries)]
+
+    async def _status(self, entry: AgentEntry) -> dict[str, Any]:
+        processes = await read_processes(self._store, entry.agent_id)
+        live = [info for info in processes if self.is_live(info)]
+        now = self._clock.now()
+        return {
+            "agent_id": entry.agent_id,
+            "status": "running" if live else "stopped",
+            "instances": len(live),
+            "wanted": 0 if entry.stopped else entry.wanted,
+            "resources": entry.resources,
+            "processes": [info.model_dump(mode="json") for info in processes],
+            "health": await self._health(entry.agent_id),
+            "created_at": entry.created_at,
+            "supervisor": entry.supervisor if entry.supervised(now) else None,
+        }
+
+    def is_live(self, info: ProcessInfo) -> bool:
+        return info.alive and info.seen_at >= self._clock.now() - SILENT_S
+
+    async def _health(self, agent_id: str) -> dict[str, Any]:
+        from helix.fleet.health import HealthChecker
+
+        result = await HealthChecker(self._store, clock=self._clock).check_health(agent_id)
+        return result.model_dump(mode="json")
+
+    # --- wanting --------------------------------------------------------------------------------------------------
+
+    async def scale(self, agent_id: str, instances: int) -> None:
+        """Want so many. Raises `InvalidScaleError` outside of the agent's bounds. Fewer never ends running work."""
+        entry = await self._existing(agent_id)
+        limits = entry.limits
+        if not limits.min_instances <= instances <= limits.max_instances:
+            raise InvalidScaleError(
+                f"agent {agent_id!r} has {limits.min_instances} to {limits.max_instances} instances, not {instances}"
+            )
+        await change_entry(self._store, agent_id, wanted=instances)
+        if not entry.stopped:
+            await self._limit(agent_id, max(1, instances), f"somebody asked for {instances}")
+
+    async def start(self, agent_id: str) -> None:
+        """Want at least its minimum; one that was stopped takes runs again. A repeat changes nothing."""
+        while True:
+            entry = await self._existing(agent_id)
+            wanted = max(entry.wanted, entry.limits.min_instances)
+            seen = {"wanted": entry.wanted, "stopped": entry.stopped, "starts": entry.starts}
+            changes = {"wanted": wanted, "stopped": False, "force": False}
+            if await change_entry(self._store, agent_id, add=["starts"], seen=seen, **changes):
+                # At least 1: where none is kept ready, the first run is what starts the first instance.
+                await self._limit(agent_id, max(1, wanted), "somebody started it")
+                return
+
+    async def stop(self, agent_id: str, *, force: bool = False) -> None:
+        """Want none: no new runs, and those at work are interrupted (with `force`: aborted)."""
+        await self._existing(agent_id)
+        await self._limit(agent_id, 0, "somebody stopped it" + (" by force" if force else ""))
+        await change_entry(self._store, agent_id, stopped=True, force=force)
+
+    async def restart(self, agent_id: str) -> None:
+        """Want all its processes anew, its code too: each hands over what it is at. One that was stopped starts."""
+        await self._existing(agent_id)
+        await change_entry(self._store, agent_id, add=["restarts"])
+        await self.start(agent_id)
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    async def _entry(self, agent_id: str) -> AgentEntry | None:
+        entry = await read_entry(self._store, agent_id)
+        return self._first(agent_id) if entry is None and agent_id in self._known else entry
+
+    def _first(self, agent_id: str) -> AgentEntry:
+        resources = self._known[agent_id]
+        return AgentEntry(
+            agent_id=agent_id, resources=resources.model_dump(mode="json"), wanted=resources.max_instances
+        )
+
+    async def _existing(self, agent_id: str) -> AgentEntry:
+        entry = await read_entry(self._store, agent_id)
+        if entry is None and agent_id in self._known:
+            entry = self._first(agent_id).model_copy(update={"created_at": self._clock.now()})
+            await put_entry(self._store, entry, ABSENT)
+        if entry is None:
+            known = ", ".join(sorted({e.agent_id for e in await read_entries(self._store)} | self._known.keys()))
+            raise AgentNotFoundError(f"there is no agent {agent_id!r} in this fleet; there are: {known or 'none'}")
+        return entry
+
+    async def _limit(self, agent_id: str, instances: int, why: str) -> None:
+        if self._slots is None:
+            return
+        counter = (await self._slots.counters()).get(agent_id)
+        before = 0 if counter is None else counter.bound or 0
+        await self._slots.set_limit(agent_id, instances)
+        if self._log is not None and before != instances:
+            decision = ScalingDecision(before=before, after=instances, rule="operator", reason=why)
+            await self._log.record(agent_id, decision)

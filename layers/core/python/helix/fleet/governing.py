@@ -1,0 +1,202 @@
+"""govern: look at the agents' numbers, decide by their policies, put it into force, and say why.
+
+Law: what triggers it says where to look, never what to do: decisions are made of the numbers of now, so a message that
+comes twice, late or out of order does no harm. One decision at a time: it is written, applied and marked, and a repeat
+begins where the one before stopped. A change is judged by what came after it, so nothing but spent money moves an agent
+again within `SETTLE_S`. A limit of 0 that was not set here is an operator's, and stays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from helix.core.errors import HelixError
+from helix.core.fleet_policy import policy_of
+from helix.core.llm_scaling import CostAwareScalingPolicy
+from helix.core.measures import Measures
+from helix.core.resources import ResourceConfig
+from helix.core.scaling import ScalingDecision
+from helix.engine.delivery import Delivery
+from helix.engine.engine import logger
+from helix.fleet.decisions import DecisionLog, DecisionRow, Standing
+from helix.fleet.spending import AgentMoney
+from helix.ports.capacity import Capacity, NoCapacity
+from helix.ports.clock import Clock
+from helix.ports.metrics import Metrics, NoMetrics
+from helix.ports.metrics_source import MetricsSource
+from helix.ports.slots import SlotCounter, Slots
+
+WINDOW_S = 300.0
+"""What a decision looks back on."""
+SETTLE_S = 45.0
+"""Less than the minute between two looks by the schedule."""
+MARGIN_S = 5.0
+FAILED = "failed"
+
+Counters = Mapping[str | None, SlotCounter]
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Why somebody looks. `agents`: whom it is about; None: all. `event`: the id of the message, to know it again."""
+
+    name: str = "schedule"
+    agents: frozenset[str] | None = None
+    event: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What was asked for an agent. `resources` None: nothing was, and nothing scales it. `stopped`: by an operator."""
+
+    resources: ResourceConfig | None
+    stopped: bool = False
+
+
+class Money(Protocol):
+    async def agents(self) -> set[str]:
+        """Those that have budgets of their own."""
+        ...
+
+    async def read(self, agents: Collection[str]) -> Mapping[str | None, AgentMoney]:
+        """The budgets that bind these agents, by agent; under None the worst of them all."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Governor:
+    """grant: begin those who need not wait any longer, after a limit was raised. registered: None for an agent that nobody
+    knows."""
+
+    slots: Slots
+    grant: Callable[[], Awaitable[None]]
+    registered: Callable[[str], Awaitable[Registered | None]]
+    money: Money
+    source: MetricsSource
+    log: DecisionLog
+    clock: Clock
+    capacity: Capacity = field(default_factory=NoCapacity)
+    metrics: Metrics = field(default_factory=NoMetrics)
+
+    async def govern(self, trigger: Trigger, delivery: Delivery) -> Counter[str]:
+        """Look once at every agent that the trigger is about, or until the deadline is near. Returns how often what came
+        of it. One that cannot be looked at is logged and does not keep the others waiting."""
+        done: Counter[str] = Counter()
+        counters = await self.slots.counters()
+        agents = self._order(counters, trigger)
+        money = await self.money.read(agents) if agents else {}
+        for agent in agents:
+            if not delivery.may_act(self.clock.now() + MARGIN_S):
+                done["left for the next look"] += 1
+                break
+            try:
+                done[await self._look(agent, counters[agent], money[agent], trigger)] += 1
+            except HelixError as error:
+                done[FAILED] += 1
+                logger.warning("govern: agent %s: %s", agent, error)
+            except Exception as error:
+                done[FAILED] += 1
+                logger.exception("govern: agent %s: %s", agent, type(error).__name__)
+        return done
+
+    def _order(self, counters: Counters, trigger: Trigger) -> list[str]:
+        """Each minute another one first: what there is no time for comes earlier in a later one."""
+        agents = sorted(name for name in counters if name is not None)
+        if trigger.agents is not None:
+            return [name for name in agents if name in trigger.agents]
+        first = int(self.clock.now() // 60) % len(agents) if agents else 0
+        return agents[first:] + agents[:first]
+
+    async def _look(self, agent: str, counter: SlotCounter, money: AgentMoney, trigger: Trigger) -> str:
+        standing = await self.log.standing(agent)
+        registered = await self.registered(agent)
+        resources = registered.resources if registered is not None else None
+        if standing.pending is not None:
+            return await self._apply(agent, standing.pending, resources)
+        if trigger.event and trigger.event in standing.seen:
+            return "seen before"
+        if registered is None or resources is None or counter.bound is None:
+            return "not limited"
+        if registered.stopped or (counter.bound == 0 and standing.state.instances != 0):
+            return "closed by an operator"
+        if standing.owed and await self._keep_ready(agent, counter.bound, resources):
+            await self.log.paid(agent, standing)
+            standing = await self.log.standing(agent)
+        policy = policy_of(resources, money.costs)
+        if trigger.agents is None and _rests(counter, standing, policy, money):
+            return "at rest"
+        if self._unsettled(standing) and not _spent(money):
+            return "unsettled"
+        decision = await self._decide(agent, counter, standing, policy, money)
+        decision = decision.because_of(trigger.name)
+        if decision.action == "hold":
+            noted = await self.log.note(agent, standing, decision)
+            return f"held by {decision.blocked_by}" if noted else "held"
+        row = await self.log.propose(agent, standing, decision, event=trigger.event)
+        return "decided elsewhere" if row is None else await self._apply(agent, row, resources)
+
+    async def _decide(
+        self, agent: str, counter: SlotCounter, standing: Standing, policy: CostAwareScalingPolicy, money: AgentMoney
+    ) -> ScalingDecision:
+        limit = counter.bound or 0
+        now_running = {
+            "queue_depth": counter.queued,
+            "concurrent_llm_calls": counter.running,
+            "max_concurrent_calls": limit,
+        }
+        metrics = (await self.source.read(agent, WINDOW_S)).model_copy(update=now_running)
+        now = self.clock.now()
+        return policy.evaluate_scaling(metrics, limit, standing.state, now=now, spent=money.spent)
+
+    async def _apply(self, agent: str, row: DecisionRow, resources: ResourceConfig | None) -> str:
+        """What a crash before the mark left is done again; what somebody else changed meanwhile stays theirs."""
+        alive = self.log.while_open(agent, row)
+        if not await self.slots.change_limit(agent, row.before, row.after, alive=alive):
+            return "given up" if await self.log.give_up(agent, row) else "decided elsewhere"
+        if row.action == "up":
+            await self.grant()
+        kept = await self._keep_ready(agent, row.after, resources)
+        if not await self.log.confirm(agent, row, owed=not kept):
+            return "decided elsewhere"
+        logger.info("govern: agent %s: %d -> %d: %s", agent, row.before, row.after, row.reason)
+        self.metrics.record(Measures({"ScalingDecisions": 1}, agent=agent, details=_details(row)))
+        return row.action
+
+    async def _keep_ready(self, agent: str, limit: int, resources: ResourceConfig | None) -> bool:
+        """Machines for a limit. The limit holds without them, so what goes wrong here waits for the next look."""
+        try:
+            await self.capacity.set_instances(agent, _ready(limit, resources))
+        except HelixError as error:
+            logger.warning("govern: agent %s: %s", agent, error)
+            return False
+        return True
+
+    def _unsettled(self, standing: Standing) -> bool:
+        changed = standing.state.changed_at
+        return changed is not None and self.clock.now() < changed + SETTLE_S
+
+
+def _details(row: DecisionRow) -> dict[str, str | int | float]:
+    return {"before": row.before, "after": row.after, "rule": row.rule, "reason": row.reason, "trigger": row.trigger}
+
+
+def _rests(counter: SlotCounter, standing: Standing, policy: CostAwareScalingPolicy, money: AgentMoney) -> bool:
+    """Nothing can come of a look, whatever its calls were like: asking for them costs money."""
+    if standing.state.stopped:
+        return _spent(money) and counter.bound == 0
+    idle = counter.running == 0 and counter.queued == 0
+    return idle and counter.bound == policy.min_instances and not _spent(money)
+
+
+def _spent(money: AgentMoney) -> bool:
+    return money.worst is not None and money.worst >= 1
+
+
+def _ready(limit: int, resources: ResourceConfig | None) -> int:
+    """Machines for a limit: none for a closed agent, and at the lowest limit what its definition keeps."""
+    if resources is None or limit == 0:
+        return limit
+    return resources.min_instances if limit <= 1 else min(max(limit, resources.min_instances), resources.max_instances)

@@ -1,0 +1,107 @@
+"""What `/health`, `/ready` and `/live` say, whoever serves them: an app of your own or the deployed function.
+
+Law: degraded still serves (200); unhealthy, and not ready, do not (503). Only a critical check makes the whole unhealthy.
+Pages say statuses and ages to everybody; what a check said, which may name what is not for everybody, only on request.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from helix.core.health import HealthStatus, worst
+from helix.core.json import dumps
+
+JSON_TYPE = "application/json"
+ROUTES = ("/health", "/ready", "/live", "/metrics")
+BEARER = "bearer "
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    status: int
+    body: str
+    content_type: str = JSON_TYPE
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A check's answer as a page shows it."""
+
+    name: str
+    status: HealthStatus
+    message: str = ""
+    critical: bool = False
+    took_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    service: str
+    version: str
+    uptime_s: float
+
+
+def health_of(checks: Sequence[Checked]) -> HealthStatus:
+    """Unhealthy if a critical check is; any other failure is degraded. Nothing to check is healthy."""
+    counted = [
+        HealthStatus.DEGRADED if c.status is HealthStatus.UNHEALTHY and not c.critical else c.status for c in checks
+    ]
+    return worst(counted) if counted else HealthStatus.HEALTHY
+
+
+def health_page(about: About, checks: Sequence[Checked], *, details: bool) -> Page:
+    status = health_of(checks)
+    body = {**_head(about, status), "checks": {check.name: _told(check, details) for check in checks}}
+    return _page(503 if status is HealthStatus.UNHEALTHY else 200, body)
+
+
+def ready_page(about: About, ready: bool, reason: str) -> Page:
+    return _page(200 if ready else 503, {"service": about.service, "ready": ready, "reason": reason})
+
+
+def live_page(about: About) -> Page:
+    return _page(200, _head(about, "alive"))
+
+
+def refused_page(token_known: bool) -> Page:
+    """401 where a token would help, 403 where there is none that would."""
+    if token_known:
+        return _page(401, {"error": "not_authenticated"})
+    return _page(403, {"error": "forbidden"})
+
+
+def lost_page() -> Page:
+    return _page(404, {"error": "not_found"})
+
+
+def may_see(token: str | None, headers: Mapping[str, str]) -> bool:
+    """Whether the request carries the token. Names of `headers` are in lower case."""
+    given = headers.get("authorization", "")
+    if not token or not given.lower().startswith(BEARER):
+        return False
+    return hmac.compare_digest(given[len(BEARER) :].strip().encode(), token.encode())
+
+
+def _head(about: About, status: str) -> dict[str, Any]:
+    return {
+        "status": status,
+        "service": about.service,
+        "version": about.version,
+        "uptime_seconds": round(about.uptime_s, 3),
+    }
+
+
+def _told(check: Checked, details: bool) -> dict[str, Any]:
+    told: dict[str, Any] = {"status": check.status, "critical": check.critical}
+    if details:
+        told["message"] = check.message
+        if check.took_ms is not None:
+            told["response_time_ms"] = round(check.took_ms, 3)
+    return told
+
+
+def _page(status: int, body: Mapping[str, Any]) -> Page:
+    return Page(status, dumps(body))

@@ -1,0 +1,155 @@
+"""The `govern` function: woken by alarms and by the schedule, it moves the limits of the deployed app.
+
+Law: what wakes it says where to look. A message that is no alarm of this stage is nobody's business here; what is done once
+a minute (gauges, untold alerts of budgets) is done by the schedule, so alarms that come in numbers cost little.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from helix.adapters.aws.capacity import ProvisionedConcurrency
+from helix.adapters.aws.cloudwatch import CloudWatchMetrics
+from helix.adapters.aws.notifier import SnsNotifier
+from helix.core.errors import AgentNotFoundError, StoreError
+from helix.core.measures import AGENT, STAGE
+from helix.core.resources import ResourceConfig
+from helix.engine.admission import gauges
+from helix.engine.delivery import Delivery
+from helix.engine.engine import logger
+from helix.engine.launching import begin_granted
+from helix.fleet.decisions import DecisionLog
+from helix.fleet.gauges import tell_gauges
+from helix.fleet.governing import FAILED, Governor, Registered, Trigger
+from helix.fleet.rows import read_entry
+from helix.fleet.spending import BudgetMoney
+from helix.fleet.telling import tell_alerts
+from helix.ports.capacity import Capacity, NoCapacity
+from helix.runtime.cloud import Application
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
+
+
+class SnsMessage(_Part):
+    id: str = Field(default="", alias="MessageId")
+    text: str = Field(default="", alias="Message")
+
+
+class SnsRecord(_Part):
+    sns: SnsMessage = Field(alias="Sns")
+
+
+class GovernEvent(_Part):
+    """Messages of the alarms' topic; none of them: it is the schedule's event."""
+
+    records: list[SnsRecord] = Field(default_factory=list, alias="Records")
+
+
+class Alarm(_Part):
+    """What CloudWatch says of a change of an alarm's state; other fields say what it saw then."""
+
+    name: str = Field(alias="AlarmName")
+    trigger: dict[str, Any] = Field(default_factory=dict, alias="Trigger")
+
+    @property
+    def dimensions(self) -> dict[str, set[str]]:
+        """Of its metric, or of all that its expression is made of."""
+        metrics = [self.trigger, *(_metric(part) for part in self.trigger.get("Metrics") or [])]
+        found: dict[str, set[str]] = {}
+        for metric in metrics:
+            for pair in metric.get("Dimensions") or []:
+                name, value = (pair.get(key, pair.get(key.capitalize(), "")) for key in ("name", "value"))
+                found.setdefault(str(name), set()).add(str(value))
+        return found
+
+
+def _metric(part: dict[str, Any]) -> dict[str, Any]:
+    metric: dict[str, Any] = (part.get("MetricStat") or {}).get("Metric") or {}
+    return metric
+
+
+def triggers(event: GovernEvent, stage: str) -> list[Trigger]:
+    """Where to look, and why."""
+    if not event.records:
+        return [Trigger()]
+    found = []
+    for record in event.records:
+        alarm = _alarm(record.sns.text)
+        if alarm is None or not alarm.dimensions.get(STAGE, {stage}) & {stage}:
+            continue
+        agents = alarm.dimensions.get(AGENT)
+        name = alarm.name.removeprefix(f"helix-{stage}-")
+        found.append(Trigger(name, frozenset(agents) if agents else None, record.sns.id))
+    return found
+
+
+def _alarm(text: str) -> Alarm | None:
+    try:
+        return Alarm.model_validate(json.loads(text))
+    except (ValueError, ValidationError):
+        return None  # somebody else's message
+
+
+async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> dict[str, int]:
+    """Answers how often what came of a look at an agent. Raises `StoreError` where one could not be looked at: an alarm's
+    message comes again then, and somebody is told if it lasts."""
+    governor, done = governor_of(app), Counter[str]()
+    for trigger in triggers(event, app.settings.stage):
+        done += await governor.govern(trigger, delivery)
+    if not event.records:
+        done["alerts told"] += await _each_minute(app, governor)
+    done = +done
+    logger.info("governed: %s", dict(done) or "nothing to do")
+    if done[FAILED]:
+        raise StoreError(f"{done[FAILED]} agents could not be looked at; the log says why")
+    return dict(done)
+
+
+def governor_of(app: Application) -> Governor:
+    """Of the deployed app: numbers from CloudWatch, limits in the control table, warm functions if the stage has any."""
+    engine, stage = app.engine, app.settings.stage
+    slots = engine.slots
+    assert slots is not None, "a deployed engine admits"
+
+    async def grant() -> None:
+        await begin_granted(engine, await slots.grant())
+
+    warm: Capacity = NoCapacity()
+    if app.settings.provision_agents:
+        warm = ProvisionedConcurrency(app.lazy_client("lambda"), stage)
+    return Governor(
+        slots=slots,
+        grant=grant,
+        registered=lambda agent: _registered(app, agent),
+        money=BudgetMoney(engine.budgets, app.clock),
+        source=CloudWatchMetrics(app.lazy_client("cloudwatch"), stage, app.clock),
+        log=DecisionLog(app.store, app.clock, app.ids),
+        clock=app.clock,
+        capacity=warm,
+        metrics=engine.metrics,
+    )
+
+
+async def _registered(app: Application, agent: str) -> Registered | None:
+    """What the deployed definition asks for; whether somebody stopped the agent says its entry."""
+    try:
+        asked = app.agents.named(agent).resources
+    except AgentNotFoundError:
+        return None
+    entry = await read_entry(app.store, agent)
+    resources = ResourceConfig.of(asked, f"agent {agent!r}", "resources") if asked else None
+    return Registered(resources, stopped=entry is not None and entry.stopped)
+
+
+async def _each_minute(app: Application, governor: Governor) -> int:
+    counts, money = await gauges(app.engine), governor.money
+    agents = {agent for agent in counts if agent is not None} | await money.agents()
+    tell_gauges(app.engine.metrics, counts, await money.read(agents))
+    notifier = SnsNotifier(app.lazy_client("sns"), app.settings.notices)
+    return await tell_alerts(app.store, notifier, app.settings.stage)

@@ -1,0 +1,196 @@
+"""The `health` function: `/health`, `/ready`, `/live` and `/metrics` of the deployed app, behind an HTTP API.
+
+Law: everything is read from the tables, since a function's memory says nothing of the app. Statuses are for everybody;
+what a check said, and the figures, only for who has the token. Without a token in the settings nobody has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+from pydantic import BaseModel, ConfigDict, Field
+
+from helix._version import __version__
+from helix.core.errors import HelixError, StoreError
+from helix.core.health import HealthStatus, of_target
+from helix.engine.engine import logger
+from helix.fleet import health_rows
+from helix.fleet.health_pages import (
+    About,
+    Checked,
+    Page,
+    health_page,
+    live_page,
+    lost_page,
+    may_see,
+    ready_page,
+    refused_page,
+)
+from helix.fleet.prometheus import Figures, Queue, render
+from helix.fleet.stored_figures import queues, stored_usage
+from helix.ports.state_store import Key, StateStore, Value
+from helix.runtime.cloud import Application
+
+if TYPE_CHECKING:
+    from helix.engine.delivery import Delivery
+
+SWEEP_LATE_S = 300.0
+"""The schedule's beat is a minute: so long after its last one something is wrong."""
+READ_S = 3.0
+"""For all that one page reads."""
+
+
+class HttpPart(BaseModel):
+    model_config = ConfigDict(extra="ignore", defer_build=True)
+
+    path: str = ""
+    method: str = "GET"
+
+
+class HealthContext(BaseModel):
+    model_config = ConfigDict(extra="ignore", defer_build=True)
+
+    http: HttpPart = HttpPart.model_construct(path="", method="GET")
+
+
+class HealthEvent(BaseModel):
+    """An HTTP API's event, payload 2.0. API Gateway sends much more."""
+
+    model_config = ConfigDict(extra="ignore", defer_build=True, populate_by_name=True)
+
+    route_key: str = Field(default="", alias="routeKey")
+    headers: dict[str, str] = Field(default_factory=dict)
+    context: HealthContext = Field(alias="requestContext", default_factory=HealthContext)
+
+    @property
+    def route(self) -> str:
+        """`/health` and so on; of a `$default` route the end of the path that was asked for."""
+        named = self.route_key.partition(" ")[2]
+        return named or "/" + self.context.http.path.rstrip("/").rpartition("/")[2]
+
+
+async def health(app: Application, event: HealthEvent, delivery: Delivery) -> dict[str, Any]:
+    """Answers an HTTP API: status, headers, body."""
+    page = await _page(app, event)
+    headers = {"content-type": page.content_type, "cache-control": "no-store"}
+    return {"statusCode": page.status, "headers": headers, "body": page.body}
+
+
+async def _page(app: Application, event: HealthEvent) -> Page:
+    about = About(f"helix-{app.settings.stage}", __version__, app.clock.now() - _begun(app))
+    headers = {name.lower(): value for name, value in event.headers.items()}
+    match event.route:
+        case "/live":
+            return live_page(about)
+        case "/ready":
+            return ready_page(about, *await readiness(app.store, app.clock.now()))
+        case "/health":
+            checks = await app_checks(app.store, app.clock.now())
+            return health_page(about, checks, details=_trusted(app, headers))
+        case "/metrics":
+            if not _trusted(app, headers):
+                return refused_page(token_known=bool(app.settings.metrics_secret))
+            text, content_type = render(await _figures(app, about))
+            return Page(200, text, content_type)
+        case _:
+            return lost_page()
+
+
+# --- what is looked at ---------------------------------------------------------------------------------------------
+
+
+async def app_checks(store: StateStore, now: float) -> list[Checked]:
+    """The tables (critical), the schedule, the queues, and what is known of each agent's health."""
+    tables = await asyncio.gather(_table(store, "control"), _table(store, "sessions"))
+    if any(check.status is not HealthStatus.HEALTHY for check in tables):
+        return list(tables)
+    (sweep, _), waiting, agents = await asyncio.gather(
+        health_rows.app_rows(store), queues(store), health_rows.targets(store)
+    )
+    checks = [*tables, _swept(sweep, now), _queued(waiting)]
+    for target in agents:
+        found = of_target(await health_rows.results(store, target))
+        checks.append(Checked(f"agent {target}", found.status, found.message))
+    return checks
+
+
+async def readiness(store: StateStore, now: float) -> tuple[bool, str]:
+    """Ready: the tables answer, the schedule is alive, and nobody has said otherwise. So an app that was just deployed
+    is not ready before its first sweep."""
+    for check in await asyncio.gather(_table(store, "control"), _table(store, "sessions")):
+        if check.status is not HealthStatus.HEALTHY:
+            return False, f"the {check.name} does not answer"
+    sweep, ready = await health_rows.app_rows(store)
+    if ready is not None and not ready["ready"]:
+        return False, str(ready["reason"] or "work is not accepted")
+    swept = _swept(sweep, now)
+    return swept.status is HealthStatus.HEALTHY, swept.message if swept.status is not HealthStatus.HEALTHY else ""
+
+
+async def _table(store: StateStore, table: Any) -> Checked:
+    name = f"{table} table"
+    try:
+        async with asyncio.timeout(READ_S):
+            await store.get([Key(table, f"health#{health_rows.APP}", "probe")])
+    except (HelixError, TimeoutError) as error:
+        logger.warning("the %s does not answer: %s", name, error)
+        return Checked(name, HealthStatus.UNHEALTHY, type(error).__name__, critical=True)
+    return Checked(name, HealthStatus.HEALTHY, critical=True)
+
+
+def _swept(row: Value | None, now: float) -> Checked:
+    if row is None:
+        return Checked("sweep", HealthStatus.DEGRADED, "the sweep has not run yet")
+    age = now - float(row["at"])
+    if age > SWEEP_LATE_S:
+        return Checked("sweep", HealthStatus.DEGRADED, f"the last sweep was {age:.0f} s ago")
+    return Checked("sweep", HealthStatus.HEALTHY)
+
+
+def _queued(waiting: list[Queue]) -> Checked:
+    stuck = [q for q in waiting if q.depth and q.limit == 0]
+    if stuck:
+        return Checked("queue", HealthStatus.DEGRADED, ", ".join(f"{q.agent}: {q.depth} wait, limit 0" for q in stuck))
+    return Checked("queue", HealthStatus.HEALTHY, f"{sum(q.depth for q in waiting)} wait")
+
+
+async def _figures(app: Application, about: About) -> Figures:
+    store, now = app.store, app.clock.now()
+    usage, waiting, (ready, _), agents = await asyncio.gather(
+        stored_usage(store), queues(store), readiness(store, now), health_rows.targets(store)
+    )
+    statuses = [of_target(await health_rows.results(store, target)).status for target in agents]
+    return Figures(
+        uptime_s=about.uptime_s,
+        ready=ready,
+        requests=usage.runs,
+        errors=usage.failed,
+        totals=usage.models,
+        queues=waiting,
+        health={str(status): statuses.count(status) for status in HealthStatus},
+    )
+
+
+# --- who asks ------------------------------------------------------------------------------------------------------
+
+
+def _trusted(app: Application, headers: dict[str, str]) -> bool:
+    return bool(app.settings.metrics_secret) and "authorization" in headers and may_see(_token(app), headers)
+
+
+@lru_cache(maxsize=1)
+def _token(app: Application) -> str:
+    arn = app.settings.metrics_secret
+    try:
+        return str(app.client("secretsmanager").get_secret_value(SecretId=arn)["SecretString"])
+    except (BotoCoreError, ClientError, KeyError) as error:
+        raise StoreError(f"the secret {arn!r} cannot be read: {error}") from error
+
+
+@lru_cache(maxsize=1)
+def _begun(app: Application) -> float:
+    """When this process first answered."""
+    return app.clock.now()

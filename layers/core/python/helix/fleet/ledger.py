@@ -1,0 +1,39 @@
+"""The ledger of a session: what its models, tools and sub-agents cost, and where it was deployed, the platform."""
+
+from __future__ import annotations
+
+from helix.core.errors import SessionNotFoundError
+from helix.core.ledger import Ledger, Line
+from helix.engine.session_calls import session_calls
+from helix.fleet.ledger_aws import LEFT_OUT, aws_lines
+from helix.fleet.ledger_models import BOOKS, model_lines
+from helix.fleet.ledger_rows import SessionRows, read_rows
+from helix.ports.state_store import StateStore
+
+MAX_SESSIONS = 10_000
+
+
+async def ledger(store: StateStore, session_id: str, *, deployed: bool = False) -> Ledger:
+    """Of a session and all its sub-agents'. deployed: it ran on AWS, and what that costs is in it. Raises
+    `SessionNotFoundError`."""
+    first = await read_rows(store, session_id)
+    if first is None:
+        raise SessionNotFoundError(session_id)
+    models: list[Line] = []
+    platform: list[Line] = []
+    left: list[SessionRows | str] = [first]
+    seen = {session_id}
+    while left and len(seen) <= MAX_SESSIONS:
+        here = left.pop(0)
+        rows = await read_rows(store, here) if isinstance(here, str) else here
+        if rows is None:  # a sub-agent that was never begun
+            continue
+        models += model_lines(rows, await session_calls(store, rows.session.session_id))
+        if deployed:
+            platform += aws_lines(rows)
+        children = [child for child in rows.children if child not in seen]
+        seen.update(children)
+        left += children
+    lines = (*models, *platform)
+    agrees = not any(line.service == BOOKS for line in lines)
+    return Ledger(session_id, lines, agrees, LEFT_OUT if deployed else ())

@@ -1,0 +1,112 @@
+"""The models' part of the ledger: a line for every attempt, and what tools told that they used.
+
+Law: what the books of the runs say is the sum of these lines; where it is not, a line says so, and adds what no call
+explains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from helix.core.ledger import NANOS, Line, total
+from helix.core.rows import CallRow, RunRow
+from helix.core.usage import Usage
+from helix.core.usage_parts import AGENTS, ASSUMED
+from helix.engine.session_calls import ModelCall
+from helix.fleet.ledger_rows import SessionRows
+
+MODEL, TOOL, BOOKS = "Model", "Tool", "Books"
+MICRO = NANOS // 1_000_000
+
+
+def model_lines(rows: SessionRows, calls: Sequence[ModelCall]) -> list[Line]:
+    """Of one session: its calls, what its tools told, and the difference to its runs' rows, if there is one."""
+    own = {run.run_id for run in rows.runs}  # a copy begins with answers that another session paid for
+    lines = [_call(call) for call in calls]
+    for one in rows.answers:
+        if one.answer.run_id in own:
+            lines += [line for row in one.calls if row is not None for line in _tool(rows, row)]
+    booked, listed = sum(_booked(rows, run) for run in rows.runs), total(lines)
+    if booked != listed:
+        lines.append(
+            Line(
+                service=BOOKS,
+                what="difference to the runs' rows",
+                session_id=rows.session.session_id,
+                quantity=1,
+                unit="difference",
+                nanos=max(0, booked - listed),  # what was spent was spent: books that know of less take nothing away
+                basis="estimated",
+                how=f"the rows of its runs say ${booked / NANOS:.6f}, its calls ${listed / NANOS:.6f}",
+            )
+        )
+    return lines
+
+
+def _call(call: ModelCall) -> Line:
+    known = call.outcome in ("answered", "failed", "lost")
+    tokens = call.usage.total_tokens if known else call.assumed_tokens
+    basis, how = _of_outcome(call)
+    return Line(
+        service=MODEL,
+        what=f"{call.model or 'a model'}{'' if call.outcome == 'answered' else f', {call.outcome}'}",
+        session_id=call.session_id,
+        quantity=tokens,
+        unit="tokens",
+        nanos=(call.usage.cost_micros if known else call.assumed_micros) * MICRO,
+        basis=basis,  # type: ignore[arg-type]
+        how=how,
+        run_id=call.run_id,
+        step=call.step,
+        attempt=call.attempt,
+    )
+
+
+def _of_outcome(call: ModelCall) -> tuple[str, str]:
+    match call.outcome:
+        case "answered" | "failed" | "lost":
+            if call.usage.unknown_calls:
+                return "estimated", "at least: the provider did not tell all that it used"
+            if not call.usage.priced:
+                return "estimated", "no price is known for this model: it counts as nothing here"
+            told = {"lost": "paid and discarded", "failed": call.error or "no answer"}.get(call.outcome, "")
+            return "measured", told
+        case _:
+            if call.assumed_micros or call.assumed_tokens:
+                return "estimated", "nobody heard of it again: its reserved worst case counts as spent"
+            return "estimated", "nobody heard of it again, and no budget had reserved for it: not known"
+
+
+def _tool(rows: SessionRows, row: CallRow) -> Iterable[Line]:
+    """A sub-agent's use is in its own session's lines."""
+    if row.usage is None or row.child is not None or row.usage == Usage():
+        return
+    yield Line(
+        service=TOOL,
+        what=row.tool_name,
+        session_id=rows.session.session_id,
+        quantity=row.usage.total_tokens,
+        unit="tokens",
+        nanos=row.usage.cost_micros * MICRO,
+        basis="measured",
+        how="as the tool told",
+        run_id=row.run_id,
+        step=row.step,
+    )
+
+
+def _booked(rows: SessionRows, run: RunRow) -> int:
+    """What the run's row says that this session itself has spent, and counts as spent: its sub-agents' not."""
+    usage, parts, claim = run.usage, run.parts, run.claim
+    if run.status == "running" and run.run_id == rows.session.run_id:  # it moves to the run's row at its end
+        usage, parts = rows.session.run_usage, rows.session.run_parts
+    micros = usage.cost_micros + run.late_micros
+    if AGENTS in parts:
+        micros -= parts[AGENTS].cost_micros
+    heard = {(row.step, row.attempt) for row in rows.attempts if row.run_id == run.run_id and row.outcome == "lost"}
+    assumed = parts[ASSUMED].cost_micros if ASSUMED in parts else 0
+    if claim is not None:
+        assumed += claim.micros if (claim.step, claim.attempt) not in heard else 0
+    late = (row for row in rows.attempts if row.run_id == run.run_id and row.outcome == "lost")
+    counted = sum(row.assumed_micros for row in late)  # was assumed before its answer came after all
+    return (micros + max(0, assumed - counted)) * MICRO

@@ -1,0 +1,89 @@
+"""A session's rows, read once and sorted out: what the ledger counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from helix.core.json import size
+from helix.core.rows import AssistantRow, AttemptRow, CallRow, RunRow, SessionRow, parse_entry
+from helix.ports.state_store import StateStore
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A staged answer with the rows of its calls, None where nobody took the call. `lineage`, `index`: its place."""
+
+    lineage: int
+    index: int
+    answer: AssistantRow
+    calls: tuple[CallRow | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """How many rows of a kind there are, and their bytes, each."""
+
+    kind: str
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRows:
+    """`runs` in the order of their turns. `segments`: rows of its stream, if it has one of its own."""
+
+    session: SessionRow
+    runs: tuple[RunRow, ...]
+    answers: tuple[Answered, ...]
+    attempts: tuple[AttemptRow, ...]
+    stored: tuple[Stored, ...] = ()
+    segments: tuple[int, ...] = field(default=())
+
+    def kind(self, name: str) -> tuple[int, ...]:
+        return next((one.sizes for one in self.stored if one.kind == name), ())
+
+    @property
+    def children(self) -> list[str]:
+        """Sessions of its sub-agents, in the order of their calls."""
+        own = {run.run_id for run in self.runs}
+        found = [ref for one in self.answers if one.answer.run_id in own for ref in one.answer.children.values()]
+        return list(dict.fromkeys(ref.session_id for ref in found))
+
+
+async def read_rows(store: StateStore, session_id: str) -> SessionRows | None:
+    """None for a session that is not there."""
+    rows = await store.query("sessions", session_id)
+    values = {row.key.sort: row.value for row in rows}
+    if "session" not in values:
+        return None
+    session = SessionRow.model_validate(values["session"])
+    entries = {
+        (int(lineage), int(index)): parse_entry(value)
+        for sort, value in values.items()
+        if sort.startswith("m#")
+        for lineage, index in [sort.removeprefix("m#").split("#")]
+    }
+    answers = []
+    for (lineage, index), entry in sorted(entries.items(), key=lambda pair: pair[0]):
+        if isinstance(entry, AssistantRow):
+            below = [entries.get((lineage, index + 1 + n)) for n in range(len(entry.tool_calls))]
+            calls = tuple(
+                row if isinstance(row, CallRow) and row.call_id == request.id else None
+                for row, request in zip(below, entry.tool_calls, strict=True)
+            )
+            answers.append(Answered(lineage, index, entry, calls))
+    kinds: dict[str, list[int]] = {}
+    for sort, value in values.items():
+        kinds.setdefault(sort.partition("#")[0], []).append(size(value) + len(sort) + len(session_id))
+    segments = await store.query("streams", session.stream_id) if session.stream_id == session_id else []
+    return SessionRows(
+        session=session,
+        runs=tuple(
+            sorted(
+                (RunRow.model_validate(v) for s, v in values.items() if s.startswith("r#")), key=lambda run: run.turn
+            )
+        ),
+        answers=tuple(answers),
+        attempts=tuple(AttemptRow.model_validate(v) for s, v in values.items() if s.startswith("u#")),
+        stored=tuple(Stored(kind, tuple(sizes)) for kind, sizes in sorted(kinds.items())),
+        segments=tuple(size(row.value) for row in segments),
+    )

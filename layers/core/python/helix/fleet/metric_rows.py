@@ -1,0 +1,149 @@
+"""What processes of this machine measure of model calls, in rows that all of them and the runtime read.
+
+Law: a row is one process's count of ten seconds and is written whole by that process alone, so writing it again changes
+nothing; readers add rows up. What a process had not written yet when it was killed is lost: ten seconds at most.
+
+    metrics#<agent>   <Unix seconds, 12 digits>#<process>   {tally, ttl}
+    metrics           <agent>                               which agents there are
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import defaultdict
+
+from helix.core.errors import HelixError
+from helix.core.llm_metrics import LLMMetrics, Tally, from_json, metrics_of, to_json, total
+from helix.core.measures import Measures
+from helix.fleet.tracking import key_of, sample_of
+from helix.ports.clock import Clock
+from helix.ports.state_store import Key, Operation, Put, StateStore
+
+BUCKET_S = 10
+KEPT_S = 86_400
+AGENTS = "metrics"
+MOST_OPERATIONS = 50
+MOST_BUCKETS = 1_000
+"""Kept while the store does not answer; the oldest go first."""
+
+logger = logging.getLogger("helix")
+
+
+class StoreMetrics:
+    """A `Metrics` that counts model calls and admission waits per agent, and writes them every `BUCKET_S` seconds between
+    `start` and `stop`, or when told to `flush`."""
+
+    def __init__(self, store: StateStore, clock: Clock, process_id: str) -> None:
+        self._store, self._clock, self._process = store, clock, process_id
+        self._tallies: defaultdict[tuple[int, str], Tally] = defaultdict(Tally)
+        self._changed: set[tuple[int, str]] = set()
+        self._listed: set[str] = set()
+        self._seen: dict[object, int] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._writing = asyncio.Lock()
+
+    def record(self, measures: Measures) -> None:
+        agent = measures.agent
+        if agent is None or not {"ModelCalls", "QueueWait"} & measures.values.keys():
+            return
+        now = self._clock.now()
+        place = (_bucket(now), agent)
+        if "ModelCalls" in measures.values:
+            key = key_of(measures)
+            if key is not None and key in self._seen:
+                return
+            if key is not None:
+                self._seen[key] = place[0]
+            self._tallies[place].count(sample_of(measures, now))
+        if "QueueWait" in measures.values:
+            self._tallies[place].wait(measures.values["QueueWait"])
+        self._changed.add(place)
+
+    async def flush(self) -> None:
+        """Write what changed since the last flush. What the store refuses or does not take is tried again at the next."""
+        async with self._writing:
+            due = sorted(self._changed)
+            for start in range(0, len(due), MOST_OPERATIONS):
+                places = due[start : start + MOST_OPERATIONS]
+                agents = sorted({agent for _, agent in places} - self._listed)
+                rows: list[Operation] = [Put(Key("control", AGENTS, agent), {"agent": agent}) for agent in agents]
+                self._changed -= set(places)  # what is counted while this is written is written next
+                rows += [self._row(bucket, agent) for bucket, agent in places]
+                try:
+                    await self._store.transact("metrics", rows)
+                except HelixError as error:
+                    self._changed |= set(places)
+                    logger.warning("metrics of %d buckets are not written yet: %s", len(places), error)
+                    break
+                self._listed |= set(agents)
+            self._forget()
+
+    def start(self) -> None:
+        """Write in the background, on the running event loop."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="helix:metrics")
+
+    async def stop(self) -> None:
+        """Write what is left, and no more in the background."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        await self.flush()
+
+    async def _run(self) -> None:
+        while True:
+            await self._clock.sleep(BUCKET_S)
+            await self.flush()
+
+    def _row(self, bucket: int, agent: str) -> Put:
+        key = Key("control", f"{AGENTS}#{agent}", f"{_sort(bucket)}#{self._process}")
+        return Put(key, {"tally": to_json(self._tallies[bucket, agent]), "ttl": bucket + BUCKET_S + KEPT_S})
+
+    def _forget(self) -> None:
+        """Buckets that are over and written, and the oldest of too many."""
+        current = _bucket(self._clock.now())
+        for place in sorted(self._tallies):
+            if (place not in self._changed and place[0] < current) or len(self._tallies) > MOST_BUCKETS:
+                self._tallies.pop(place)
+                self._changed.discard(place)
+        self._seen = {key: bucket for key, bucket in self._seen.items() if bucket >= current - 60 * BUCKET_S}
+
+
+async def read_metrics(
+    store: StateStore,
+    agent: str | None,
+    window_s: float,
+    now: float,
+    *,
+    queue_depth: int = 0,
+    concurrent: int = 0,
+    max_concurrent: int = 10,
+) -> LLMMetrics:
+    """The model calls of an agent (None: of all) in the last `window_s` seconds (at least 60), of all processes together.
+    Buckets that the window's beginning cuts are counted whole. How many wait, run and may run is the caller's to say:
+    admission knows it."""
+    window = max(window_s, 60.0)
+    agents = [agent] if agent is not None else await agents_measured(store)
+    start, end = _sort(_bucket(now - window)), _sort(_bucket(now) + BUCKET_S)
+    pages = await asyncio.gather(*(store.query("control", f"{AGENTS}#{name}", start=start, end=end) for name in agents))
+    tallies = [from_json(row.value["tally"]) for page in pages for row in page]
+    return metrics_of(
+        total(tallies), window, now, queue_depth=queue_depth, concurrent=concurrent, max_concurrent=max_concurrent
+    )
+
+
+async def agents_measured(store: StateStore) -> list[str]:
+    """Agents whose calls were ever measured here."""
+    return [row.key.sort for row in await store.query("control", AGENTS)]
+
+
+def _bucket(at: float) -> int:
+    return int(at // BUCKET_S) * BUCKET_S
+
+
+def _sort(bucket: int) -> str:
+    return f"{max(bucket, 0):012d}"

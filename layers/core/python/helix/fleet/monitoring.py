@@ -1,0 +1,122 @@
+"""govern on this machine: the same decisions, from the numbers that worker processes write, into what a runtime wants.
+
+Law: it only reads rows and writes rows, so any process on the store may do it, and several at once do no more than one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from helix.core.errors import AgentNotFoundError
+from helix.core.llm_metrics import LLMMetrics
+from helix.core.resources import ResourceConfig
+from helix.engine.admission import gauges
+from helix.engine.delivery import Delivery
+from helix.engine.engine import Engine
+from helix.engine.launching import begin_granted
+from helix.fleet.decisions import DecisionLog
+from helix.fleet.gauges import tell_gauges
+from helix.fleet.governing import Governor, Registered, Trigger
+from helix.fleet.metric_rows import read_metrics
+from helix.fleet.rows import change_entry, read_entry
+from helix.fleet.spending import BudgetMoney
+from helix.ports.clock import Clock
+from helix.ports.slots import Slots
+from helix.ports.state_store import StateStore
+
+EVERY_S = 30.0
+logger = logging.getLogger("helix")
+
+
+class StoredMetrics:
+    """A `MetricsSource`: what the processes of this store's agents have measured."""
+
+    def __init__(self, store: StateStore, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+
+    async def read(self, agent: str, window_s: float) -> LLMMetrics:
+        return await read_metrics(self._store, agent, window_s, self._clock.now())
+
+
+class WantedProcesses:
+    """A `Capacity`: worker processes, as many as runs may be at work. None only where none is: runs end in processes."""
+
+    def __init__(self, store: StateStore, slots: Slots) -> None:
+        self._store, self._slots = store, slots
+
+    async def set_instances(self, agent: str, instances: int) -> None:
+        counter = (await self._slots.counters()).get(agent)
+        if instances > 0 or counter is None or counter.running == 0:
+            await change_entry(self._store, agent, wanted=instances)
+
+
+class FleetMonitor:
+    """Looks at every agent each `every_s` seconds between `start_monitoring` and `stop_monitoring`. What goes wrong is
+    logged and tried again at the next look."""
+
+    def __init__(self, engine: Engine, *, every_s: float = EVERY_S) -> None:
+        self._engine, self._every_s = engine, every_s
+        self._task: asyncio.Task[None] | None = None
+        self._owner = engine.ids.new("monitor")
+        self.governor = governor_of(engine)
+
+    async def start_monitoring(self) -> None:
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="helix:govern")
+
+    async def stop_monitoring(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def look(self) -> dict[str, int]:
+        """Once: gauges, then decisions. Returns how often what came of a look at an agent."""
+        engine = self._engine
+        counts, money = await gauges(engine), self.governor.money
+        agents = {agent for agent in counts if agent is not None} | await money.agents()
+        tell_gauges(engine.metrics, counts, await money.read(agents))
+        delivery = Delivery(self._owner, engine.clock.now() + self._every_s)
+        return dict(await self.governor.govern(Trigger("monitor"), delivery))
+
+    async def _run(self) -> None:
+        while True:
+            await self._engine.clock.sleep(self._every_s)
+            try:
+                await self.look()
+            except Exception:
+                logger.exception("govern: this look failed")
+
+
+def governor_of(engine: Engine) -> Governor:
+    """Of a fleet whose rows are in the engine's store."""
+    slots = engine.slots
+    assert slots is not None, "this engine admits every run"
+
+    async def grant() -> None:
+        await begin_granted(engine, await slots.grant())
+
+    return Governor(
+        slots=slots,
+        grant=grant,
+        registered=lambda agent: _registered(engine, agent),
+        money=BudgetMoney(engine.budgets, engine.clock),
+        source=StoredMetrics(engine.store, engine.clock),
+        log=DecisionLog(engine.store, engine.clock, engine.ids),
+        clock=engine.clock,
+        capacity=WantedProcesses(engine.store, slots),
+        metrics=engine.metrics,
+    )
+
+
+async def _registered(engine: Engine, agent: str) -> Registered | None:
+    """What was registered, or else what the definition asks for."""
+    entry = await read_entry(engine.store, agent)
+    if entry is not None:
+        return Registered(entry.limits, stopped=entry.stopped)
+    try:
+        asked = engine.agents(agent).resources
+    except AgentNotFoundError:
+        return None
+    return Registered(ResourceConfig.of(asked, f"agent {agent!r}", "resources") if asked else None)

@@ -1,0 +1,124 @@
+"""The fleet's rows: which agents there are, what is wanted of them, and the processes that serve them.
+
+    fleet              <agent id>        AgentEntry
+    fleet#<agent id>   p#<process id>    ProcessInfo
+
+Law: what is wanted is written by anybody, each field by a write of its own; who supervises an agent holds a lease in its
+entry, and alone writes its processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from helix.core.errors import ConditionFailedError
+from helix.core.json import JsonObject
+from helix.core.resources import ResourceConfig
+from helix.fleet.process_info import OVER, ProcessInfo
+from helix.ports.state_store import Delete, Key, Operation, Put, StateStore, Update, When
+
+FLEET = "fleet"
+KEPT_S = 86_400.0
+KEPT_PROCESSES = 20
+"""So many processes that are over are shown of an agent; older ones are forgotten."""
+
+
+class AgentEntry(BaseModel):
+    """`definition` is a digest of what was registered; `source`, `model`, `max_tokens` say what worker processes serve;
+    `cost_budget` is in US dollars per hour. `wanted` instances; none while `stopped` (with `force`: its runs were aborted).
+    `restarts` and `starts` count what was asked for, so that each is done once. `supervisor` looks after it until
+    `supervisor_expires` (Unix seconds), or until its process has ended."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    agent_id: str
+    definition: str = ""
+    source: str = ""
+    resources: JsonObject = Field(default_factory=dict)
+    model: str | None = None
+    max_tokens: int | None = None
+    cost_budget: float | None = None
+    wanted: int = 0
+    stopped: bool = False
+    force: bool = False
+    restarts: int = 0
+    starts: int = 0
+    created_at: float = 0
+    supervisor: str | None = None
+    supervisor_expires: float = 0
+    supervisor_host: str = ""
+    supervisor_pid: int | None = None
+    supervisor_born: float | None = None
+
+    @property
+    def limits(self) -> ResourceConfig:
+        return ResourceConfig.model_validate(self.resources)
+
+    def supervised(self, now: float) -> bool:
+        return self.supervisor is not None and self.supervisor_expires >= now
+
+
+def entry_key(agent_id: str) -> Key:
+    return Key("control", FLEET, agent_id)
+
+
+def processes_partition(agent_id: str) -> str:
+    return f"{FLEET}#{agent_id}"
+
+
+def process_key(agent_id: str, process_id: str) -> Key:
+    return Key("control", processes_partition(agent_id), f"p#{process_id}")
+
+
+async def read_entry(store: StateStore, agent_id: str) -> AgentEntry | None:
+    (value,) = await store.get([entry_key(agent_id)])
+    return None if value is None else AgentEntry.model_validate(value)
+
+
+async def read_entries(store: StateStore) -> list[AgentEntry]:
+    return [AgentEntry.model_validate(row.value) for row in await store.query("control", FLEET)]
+
+
+async def put_entry(store: StateStore, entry: AgentEntry, when: When) -> bool:
+    return await _commit(store, "put_agent", [Put(entry_key(entry.agent_id), entry.model_dump(mode="json"), when)])
+
+
+async def change_entry(
+    store: StateStore, agent_id: str, *, add: Sequence[str] = (), seen: dict[str, Any] | None = None, **changes: Any
+) -> bool:
+    """Set fields of an entry that is there, and count `add` one up. False if `seen` no longer holds, or it is gone."""
+    when = When(equal=seen) if seen else None
+    update = Update(entry_key(agent_id), set=changes, add=dict.fromkeys(add, 1), when=when)
+    return await _commit(store, "change_agent", [update])
+
+
+async def read_processes(store: StateStore, agent_id: str) -> list[ProcessInfo]:
+    """Oldest first: ids sort by time."""
+    rows = await store.query("control", processes_partition(agent_id), start="p#", end="p$")
+    return [ProcessInfo.model_validate(row.value) for row in rows]
+
+
+async def put_process(store: StateStore, agent_id: str, info: ProcessInfo, now: float) -> None:
+    value = info.model_dump(mode="json")
+    if info.status in OVER:
+        value["ttl"] = int(now + KEPT_S)
+    await store.transact("put_process", [Put(process_key(agent_id, info.process_id), value)])
+
+
+async def forget_processes(store: StateStore, agent_id: str, processes: Sequence[ProcessInfo]) -> None:
+    """Delete the rows of those that are over, but for the newest."""
+    over = [info for info in processes if info.status in OVER]
+    gone: list[Operation] = [Delete(process_key(agent_id, info.process_id)) for info in over[:-KEPT_PROCESSES]]
+    if gone:
+        await store.transact("forget_processes", gone[:100])
+
+
+async def _commit(store: StateStore, name: str, operations: Sequence[Operation]) -> bool:
+    try:
+        await store.transact(name, operations)
+        return True
+    except ConditionFailedError:
+        return False

@@ -1,0 +1,91 @@
+"""What the budgets say of agents: for policies, and for the gauge.
+
+Law: used is what is spent and what is set aside for calls at work, so a share is never less than what was really spent. A
+budget that refused a call within sight of its line is used up, even where a smaller call would fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from helix.core.budget import GLOBAL, MICROS, BudgetDefinition
+from helix.core.cost_status import Spending
+from helix.core.periods import TokenPeriod
+from helix.ports.budgets import Budgets, BudgetState
+from helix.ports.clock import Clock
+
+AGENT = "agent:"
+PERIODS: Mapping[TokenPeriod, str] = {
+    TokenPeriod.HOURLY: "hour",
+    TokenPeriod.DAILY: "day",
+    TokenPeriod.MONTHLY: "month",
+}
+"""Those that policies know by name; the others count by their share."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentMoney:
+    """costs: its own budgets in US dollars, as `max_cost_per_hour`, `..._day`, `..._month`. spent: of them, and the shares
+    used of all others that bind it. worst: the largest share used; None without budgets."""
+
+    costs: Mapping[str, float] = field(default_factory=dict)
+    spent: Spending = field(default_factory=Spending)
+    worst: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Used:
+    definition: BudgetDefinition
+    share: float
+    limit: int
+
+    @property
+    def period(self) -> str | None:
+        """As policies name it, of an agent's own dollars."""
+        own = self.definition.scope != GLOBAL and self.definition.unit == "micros"
+        return PERIODS.get(self.definition.period) if own else None
+
+
+class BudgetMoney:
+    """The budgets of agents, and everybody's, as they are now."""
+
+    def __init__(self, budgets: Budgets, clock: Clock) -> None:
+        self._budgets, self._clock = budgets, clock
+
+    async def agents(self) -> set[str]:
+        """Those that have budgets of their own."""
+        scopes = {definition.scope for definition in await self._budgets.definitions()}
+        return {scope.removeprefix(AGENT) for scope in scopes if scope.startswith(AGENT)}
+
+    async def read(self, agents: Collection[str]) -> dict[str | None, AgentMoney]:
+        """By agent; under None the worst of all that were read. Two reads, however many agents."""
+        scopes = [GLOBAL, *(AGENT + agent for agent in sorted(agents))]
+        definitions = await self._budgets.definitions(scopes)
+        now = self._clock.now()
+        states = await self._budgets.get([definition.window(now)[0] for definition in definitions])
+        used = [_used(definition, state) for definition, state in zip(definitions, states, strict=True)]
+        by_agent: dict[str | None, AgentMoney] = {
+            agent: _money([one for one in used if one.definition.scope in (GLOBAL, AGENT + agent)]) for agent in agents
+        }
+        return {**by_agent, None: AgentMoney(worst=max((one.share for one in used), default=None))}
+
+
+def _used(definition: BudgetDefinition, state: BudgetState | None) -> _Used:
+    if state is None or state.limit <= 0:
+        return _Used(definition, 0.0, definition.limit)
+    share = (state.limit - state.remaining) / state.limit
+    if "exceeded" in state.told and share >= definition.critical:
+        share = max(share, 1.0)
+    return _Used(definition, share, state.limit)
+
+
+def _money(used: Collection[_Used]) -> AgentMoney:
+    own = {one.period: one for one in used if one.period is not None}
+    shares = {one.definition.name: one.share for one in used if one.period is None}
+    spent = {period: one.share * one.limit / MICROS for period, one in own.items()}
+    return AgentMoney(
+        costs={f"max_cost_per_{period}": one.limit / MICROS for period, one in own.items()},
+        spent=Spending.model_validate({**spent, "shares": shares}),
+        worst=max((one.share for one in used), default=None),
+    )

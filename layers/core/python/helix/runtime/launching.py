@@ -1,0 +1,52 @@
+"""LaunchingExecutor: claims runs here, and has them executed elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+
+from helix.core.agents import AnyAgent
+from helix.core.errors import AgentNotFoundError
+from helix.engine.admission import check_room
+from helix.engine.claims import Claimed
+from helix.engine.delivery import Delivery
+from helix.engine.engine import Engine
+from helix.engine.intake import begin, stop_waiting
+from helix.runtime.agents import Agents
+from helix.runtime.executor import Executor
+
+ACT_S = 60
+
+
+class LaunchingExecutor(Executor):
+    """Claims runs and starts their executions with the engine's launcher; functions or worker processes execute them.
+    Safe from any number of processes on the same store."""
+
+    def __init__(self, engine: Engine, agents: Agents) -> None:
+        super().__init__(engine, agents)
+        self._owner = engine.ids.new("caller")
+
+    async def close(self) -> None:
+        """Let go of the connections. Runs go on."""
+        await self.store.close()
+
+    async def _begin(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
+        await begin(self.engine, agent, claimed, delivery)
+
+    async def interrupt(self, session_id: str, reason: str | None = None, *, run_id: str | None = None) -> bool:
+        asked = await super().interrupt(session_id, reason, run_id=run_id)
+        if asked:
+            target = run_id or (await self.engine.history.existing(session_id)).run_id
+            with contextlib.suppress(
+                AgentNotFoundError
+            ):  # a run that waits and is not known here is the sweep's to end
+                await stop_waiting(self.engine, session_id, target, self._delivery())
+        return asked
+
+    async def _check_room(self, agent: AnyAgent, mode: str, session_id: str | None) -> None:
+        await check_room(self.engine, agent, mode, session_id)
+
+    def _gave_up(self, run_id: str) -> None:
+        return  # never: a sweep looks after every open run
+
+    def _delivery(self) -> Delivery:
+        return Delivery(self._owner, self.engine.clock.now() + ACT_S)

@@ -1,0 +1,50 @@
+"""Runs that worker processes execute: the engine of a process that starts or plays them, on rows of one store.
+
+Law: what a LocalExecutor's engine is made of, with a launcher: whoever composes one composes both.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from helix.adapters.row_slots import RowSlots
+from helix.adapters.work_queue import LEASE_S, WorkQueue
+from helix.core.registry import AgentRegistry
+from helix.engine.engine import Engine, Settings
+from helix.ports.clock import Clock
+from helix.ports.metrics import Metrics
+from helix.ports.state_store import StateStore
+from helix.runtime.agents import Agents, Models
+from helix.runtime.launching import LaunchingExecutor
+from helix.runtime.local import LocalExecutor, open_store
+from helix.runtime.tracing import open_tracer
+
+
+def fleet_executor(store: str | Path | StateStore, *, registry: AgentRegistry | None = None) -> LaunchingExecutor:
+    """Starts runs, watches and answers them; the worker processes on that store (`AgentRuntime`, `helix fleet serve`)
+    execute them. store: as `LocalExecutor` takes it."""
+    engine, agents, _ = queued_engine(open_store(store), registry=registry)
+    return LaunchingExecutor(engine, agents)
+
+
+def queued_engine(
+    store: StateStore,
+    *,
+    model: Models | None = None,
+    registry: AgentRegistry | None = None,
+    settings: Settings | None = None,
+    lease_s: float = LEASE_S,
+    max_runs: int | None = None,
+    metrics: Callable[[Clock], Metrics] | None = None,
+) -> tuple[Engine, Agents, WorkQueue]:
+    """The engine, the agents that it knows, and its launcher. max_runs: of all agents, at once. metrics: makes
+    where measures go, with the engine's clock."""
+    tracer = open_tracer(os.environ, service="helix-worker")
+    made = LocalExecutor(store, model=model, registry=registry, settings=settings, tracer=tracer)
+    queue = WorkQueue(store, made.engine.clock, lease_s=lease_s)
+    made.engine.launcher, made.engine.slots = queue, RowSlots(store, account_limit=max_runs)
+    if metrics is not None:
+        made.engine.metrics = metrics(made.engine.clock)
+    return made.engine, made.agents, queue

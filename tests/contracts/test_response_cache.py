@@ -1,0 +1,153 @@
+"""The response cache, on every store; and what its rows promise beyond its contract."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.aws_resources import fresh, make_store, make_tables, moto
+from tests.support.redis_server import RedisServer
+
+from helix import MemoryStateStore, SQLiteStateStore
+from helix.adapters.redis import RedisStateStore
+from helix.adapters.row_cache import RowCache
+from helix.core.errors import InvalidInputError
+from helix.ports.state_store import Delete, StateStore
+from helix.testing.contracts import ResponseCacheContract
+from helix.testing.contracts.cache import MakeCache, Steps, T, asked, given, known
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def on(*stores: StateStore) -> MakeCache:
+    """Each cache on the next of the stores, round and round."""
+    made = 0
+
+    def make(**options: Any) -> RowCache:
+        nonlocal made
+        made += 1
+        return RowCache(stores[made % len(stores)], **options)
+
+    return make
+
+
+class TestMemory(ResponseCacheContract):
+    @pytest.fixture
+    def make_cache(self) -> MakeCache:
+        return on(MemoryStateStore())
+
+
+class TestSQLite(ResponseCacheContract):
+    """Two stores on one file, which is what two processes have."""
+
+    @pytest.fixture
+    async def make_cache(self, tmp_path: Path) -> AsyncIterator[MakeCache]:
+        stores = [SQLiteStateStore(tmp_path / "helix.db", synchronous="NORMAL") for _ in range(2)]
+        yield on(*stores)
+        for store in stores:
+            await store.close()
+
+
+class TestDynamoDB(ResponseCacheContract):
+    @pytest.fixture(scope="class")
+    def aws(self) -> Iterator[dict[str, Any]]:
+        with moto() as made:
+            yield made
+
+    @pytest.fixture
+    def make_cache(self, aws: dict[str, Any]) -> MakeCache:
+        prefix = fresh()
+        make_tables(aws["dynamodb"], prefix)
+        return on(*(make_store(aws["dynamodb"], aws["s3"], prefix) for _ in range(2)))
+
+
+class TestRedis(ResponseCacheContract):
+    @pytest.fixture(scope="class")
+    def server(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+        with RedisServer(tmp_path_factory.mktemp("redis")) as made:
+            yield made
+
+    @pytest.fixture
+    async def make_cache(self, server: RedisServer) -> AsyncIterator[MakeCache]:
+        server.ask("FLUSHALL")
+        stores = [RedisStateStore(server.url) for _ in range(2)]
+        yield on(*stores)
+        for store in stores:
+            await store.close()
+
+
+class Counting(MemoryStateStore):
+    """How many rows were read and written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = self.written = 0
+
+    async def get(self, keys: Any) -> Any:
+        self.read += len(keys)
+        return await super().get(keys)
+
+    async def query(self, *arguments: Any, **options: Any) -> Any:
+        rows = await super().query(*arguments, **options)
+        self.read += len(rows)
+        return rows
+
+    async def transact(self, name: str, operations: Any) -> None:
+        self.written += len(operations)
+        await super().transact(name, operations)
+
+
+@pytest.mark.parametrize("size", [10, 300])
+async def test_no_verb_reads_or_writes_more_where_there_is_more(size: int) -> None:
+    """A look-up reads one row; a hit writes 3; a put into a full cache reads at most 6 rows and writes at most 8."""
+    store = Counting()
+    cache = RowCache(store, max_size=size, clock=Steps())
+    for n in range(size):
+        await cache.put(T, asked(f"q{n}"), known("a"), 1e6)
+    store.read = store.written = 0
+    assert await given(cache, "unknown") is None
+    assert (store.read, store.written) == (1, 0)
+    assert await given(cache, "q5") == "a"
+    assert (store.read, store.written) == (2, 3)
+    store.read = store.written = 0
+    await cache.put(T, asked("new"), known("a"), 1e6)
+    assert store.read <= 6 and store.written <= 8
+
+
+async def test_entries_that_the_table_removed_leave_their_places() -> None:
+    """DynamoDB's own TTL takes entries and not their index rows: the cache still takes as many as it may, and its count
+    stays that of the index."""
+    store, clock = MemoryStateStore(), Steps()
+    cache = RowCache(store, max_size=4, clock=clock)
+    for n in range(4):
+        await cache.put(T, asked(f"q{n}"), known("a"), 10)
+    clock.at += 200_000
+    rows = await store.query("control", f"cache#{T}", start="e#", end="e$")
+    assert all(row.value["ttl"] < clock.at for row in rows)
+    await store.transact("ttl", [Delete(row.key) for row in rows])
+    for n in range(4):
+        await cache.put(T, asked(f"q{n}"), known(f"b{n}"), 10_000)
+    assert [await given(cache, f"q{n}") for n in range(4)] == ["b0", "b1", "b2", "b3"]
+    index = await store.query("control", f"cache#{T}", start="i#", end="i$")
+    (count,) = await store.query("control", f"cache#{T}", start="count", end="counu")
+    assert len(index) == count.value["entries"] == 4
+
+
+async def test_a_count_without_rows_is_counted_again() -> None:
+    """Rows that somebody removed by hand do not stop the cache."""
+    store = MemoryStateStore()
+    cache = RowCache(store, max_size=2, clock=Steps())
+    for name in "ab":
+        await cache.put(T, asked(name), known(name), None)
+    rows = await store.query("control", f"cache#{T}", end="count")
+    rows += await store.query("control", f"cache#{T}", start="e#")
+    await store.transact("by hand", [Delete(row.key) for row in rows])
+    await cache.put(T, asked("c"), known("c"), None)
+    assert await given(cache, "c") == "c"
+
+
+def test_a_cache_holds_at_least_one() -> None:
+    with pytest.raises(InvalidInputError, match="max_size is 0"):
+        RowCache(MemoryStateStore(), max_size=0)

@@ -1,0 +1,155 @@
+"""Worker processes and their supervisors die: it is noticed, others go on, nothing is done twice, and the rows say it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from tests.fleet.conftest import MakeRuntime
+from tests.support import worker_agents
+from tests.support.worker_agents import logged
+from tests.support_fleet import PATIENCE_S, asked, processes_of, seen
+
+from helix.fleet import ProcessStatus, ResourceConfig
+from helix.fleet.limits import lives
+from helix.fleet.rows import read_processes
+from helix.testing.invariants import check_session
+
+ROOT = Path(__file__).parents[2]
+
+
+async def test_sigkill_in_mid_call(runtime_of: MakeRuntime, tmp_path: Path) -> None:
+    """Noticed, restarted, recovered under the same run id, no finished tool again, the slot released, the story told."""
+    runtime = runtime_of()
+    await runtime.register_agent("steady", worker_agents.steady)
+    await runtime.start()
+    (process_id,) = await runtime.start_agent("steady")
+    handle = await runtime.execute("steady", "notes 2 block 2")
+    await asked(runtime.executor, handle, 2, tmp_path)
+    before = await runtime.processes.get_process(process_id)
+    assert before.pid is not None
+    os.kill(before.pid, signal.SIGKILL)
+    (crashed,) = await processes_of(runtime, "steady", lambda infos: infos[0].last_error is not None)
+    assert "SIGKILL" in (crashed.last_error or "")
+    result = await handle.result(PATIENCE_S)
+    assert (result.status, result.run_id) == ("completed", handle.run_id)
+    assert [line for line in logged(tmp_path) if line.startswith("note")] == ["note 1", "note 2"]
+    assert logged(tmp_path).count("asked notes 2 block 2") == 2  # the call that died, and the one instead
+    (after,) = await processes_of(runtime, "steady", lambda infos: infos[0].status is ProcessStatus.RUNNING)
+    assert (after.process_id, after.restart_count) == (process_id, 1)
+    assert after.pid != before.pid
+    runs = (await runtime.executor.sessions.list_runs(handle.session_id)).runs
+    assert [run.run_id for run in runs] == [handle.run_id]
+    assert runtime.engine.slots is not None
+
+    async def released() -> bool:
+        return not await runtime.engine.slots.holders("steady") and not await runtime.queue.open_work()  # type: ignore[union-attr]
+
+    await seen(runtime.store, ("control", "work"), released)
+    await check_session(runtime.store, runtime.engine.streams, handle.session_id, at_rest=True)
+
+
+async def test_a_run_that_kills_its_workers_fails(runtime_of: MakeRuntime, tmp_path: Path) -> None:
+    """After three deaths with it, it is not tried again; the process lives on and serves others."""
+    runtime = runtime_of()
+    await runtime.register_agent("steady", worker_agents.steady)
+    await runtime.start()
+    await runtime.start_agent("steady")
+    handle = await runtime.execute("steady", "tool die")
+    result = await handle.result(PATIENCE_S)
+    assert (result.status, result.error_code, logged(tmp_path)) == ("failed", "runtime_crash", ["die"] * 3)
+    assert result.error is not None and "3 workers died" in result.error
+    assert (await (await runtime.execute("steady", "notes 0")).result(PATIENCE_S)).status == "completed"
+    (info,) = await read_processes(runtime.store, "steady")
+    assert "exited with code 7" in (info.last_error or "")
+
+
+@pytest.mark.slow
+async def test_a_process_over_its_memory_limit_is_ended(runtime_of: MakeRuntime, tmp_path: Path) -> None:
+    runtime = runtime_of()
+    await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(memory_limit_mb=250))
+    await runtime.start()
+    await runtime.start_agent("steady")
+    handle = await runtime.execute("steady", "tool hog")
+    infos = await processes_of(runtime, "steady", lambda infos: infos[0].status is ProcessStatus.CRASHED)
+    assert "its limit is 250 MiB" in (infos[0].last_error or "")
+    assert infos[0].memory_mb > 250
+    result = await handle.result(PATIENCE_S)
+    assert (result.status, result.error_code) == ("failed", "runtime_crash")
+    assert set(logged(tmp_path)) == {"hog"}
+    assert (await (await runtime.execute("steady", "notes 0")).result(PATIENCE_S)).status == "completed"
+
+
+async def test_a_parent_with_more_children_than_workers_finishes(runtime_of: MakeRuntime) -> None:
+    runtime = runtime_of(max_workers=1)
+    await runtime.register_agent("steady", worker_agents.steady)
+    await runtime.start()
+    handle = await runtime.execute("steady", "children 6")
+    result = await handle.result(PATIENCE_S)
+    assert (result.status, len(await runtime.processes.list_processes())) == ("completed", 1)
+
+
+@pytest.mark.slow
+async def test_a_dead_supervisor_is_buried_by_the_next(runtime_of: MakeRuntime, tmp_path: Path) -> None:
+    """Its workers end by themselves; what they held is free as soon as they are dead, not when leases or deadlines end."""
+    command = [sys.executable, "-m", "tests.support.fleet_runtime", str(tmp_path)]
+    runtime = runtime_of()  # sets the folder for the process too
+    old = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+    assert old.stdout is not None
+    process_id = (await asyncio.wait_for(old.stdout.readline(), PATIENCE_S)).decode().strip()
+    try:
+        await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(shutdown_timeout=5))
+        handle = await runtime.execute("steady", "notes 2 block 2")
+        await asked(runtime.executor, handle, 2, tmp_path)
+        (worker,) = await read_processes(runtime.store, "steady")
+        assert worker.pid is not None
+    finally:
+        old.kill()
+        await old.wait()
+    os.killpg(worker.pid, signal.SIGKILL)
+    await runtime.start()
+    result = await handle.result(PATIENCE_S + 20)
+    assert (result.status, result.run_id) == ("completed", handle.run_id)
+    infos = {info.process_id: info for info in await read_processes(runtime.store, "steady")}
+    assert infos[process_id].status is ProcessStatus.STOPPED
+    assert len(infos) == 2
+
+
+async def test_workers_do_not_outlive_their_supervisor(runtime_of: MakeRuntime, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.support.fleet_runtime", str(tmp_path)]
+    runtime = runtime_of()
+    old = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+    assert old.stdout is not None
+    await asyncio.wait_for(old.stdout.readline(), PATIENCE_S)
+    (worker,) = await read_processes(runtime.store, "steady")
+    old.kill()
+    await old.wait()
+    async with asyncio.timeout(PATIENCE_S):
+        while lives(worker.pid, worker.born):
+            await asyncio.sleep(0.05)  # nobody is its parent any more who could wait for it
+
+
+@pytest.mark.parametrize("cores", [0.3, 1.0])
+async def test_the_cpu_limit_is_kept(runtime_of: MakeRuntime, cores: float) -> None:
+    runtime = runtime_of()
+    await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(cpu_limit=cores))
+    await runtime.start()
+    (process_id,) = await runtime.start_agent("steady")
+    info = await runtime.processes.get_process(process_id)
+    handle = await runtime.execute("steady", "tool burn")
+    import psutil
+
+    process = psutil.Process(info.pid)
+    if cores == 1.0:
+        assert len(process.cpu_affinity()) == 1
+        return
+    begun = process.cpu_times().user
+    loop = asyncio.get_running_loop()
+    since = loop.time()
+    await handle.result(PATIENCE_S)
+    used = (process.cpu_times().user - begun) / (loop.time() - since)
+    assert used < 0.55  # of a core; what it would take is all of it

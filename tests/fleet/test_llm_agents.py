@@ -1,0 +1,59 @@
+"""register_llm_agent: the model, the longest answer and the hour's budget hold in every worker process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.fleet.conftest import MakeRuntime
+from tests.support import worker_agents
+from tests.support_fleet import PATIENCE_S
+
+from helix.core.errors import DefinitionError
+from helix.core.periods import TokenPeriod
+from helix.fleet.rows import read_entry
+
+
+async def test_model_and_longest_answer_are_those_asked_for(runtime_of: MakeRuntime) -> None:
+    """The agent's own settings say 5,000 tokens of another model."""
+    runtime = runtime_of()
+    await runtime.register_llm_agent("steady", worker_agents.steady, "small", max_tokens=321)
+    await runtime.start()
+    result = await (await runtime.execute("steady", "notes 0")).result(PATIENCE_S)
+    assert result.output == "Done with small in 321."
+
+
+async def test_a_longer_answer_than_the_agents_own_is_not_granted(runtime_of: MakeRuntime) -> None:
+    runtime = runtime_of()
+    await runtime.register_llm_agent("steady", worker_agents.steady, "small", max_tokens=9000)
+    await runtime.start()
+    result = await (await runtime.execute("steady", "notes 0")).result(PATIENCE_S)
+    assert result.output == "Done with small in 5000."
+
+
+async def test_the_hours_budget_stops_all_runs_of_the_agent(runtime_of: MakeRuntime, tmp_path: Path) -> None:
+    """A model of unknown price is reserved for at the ceiling: a budget below one call lets none through."""
+    runtime = runtime_of()
+    await runtime.register_llm_agent("steady", worker_agents.steady, "small", cost_budget=0.0001)
+    await runtime.register_agent("free", worker_agents.steady)
+    await runtime.start()
+    result = await (await runtime.execute("steady", "notes 2")).result(PATIENCE_S)
+    assert (result.status, result.error_code) == ("failed", "budget_exceeded")
+    assert worker_agents.logged(tmp_path) == []
+    assert (await (await runtime.execute("free", "notes 1")).result(PATIENCE_S)).status == "completed"
+    (told,) = (await runtime.budgets.check_budget("steady", TokenPeriod.HOURLY)).values()
+    assert (told["unit"], told["budget_limit"]) == ("usd", 0.0001)
+    await runtime.budgets.set_budget(100.0, TokenPeriod.HOURLY, "steady", unit="usd")  # raised: the next run works
+    assert (await (await runtime.execute("steady", "notes 1")).result(PATIENCE_S)).status == "completed"
+    entry = await read_entry(runtime.store, "steady")
+    assert entry is not None and (entry.model, entry.max_tokens, entry.cost_budget) == ("small", 2000, 0.0001)
+
+
+async def test_what_could_not_be_enforced_is_refused(runtime_of: MakeRuntime) -> None:
+    """What a function asks of models is not seen here, so its budget would be a promise nobody keeps."""
+    runtime = runtime_of()
+    with pytest.raises(DefinitionError, match="register it with register_agent"):
+        await runtime.register_llm_agent("plain", worker_agents.plain, "small")
+    for wrong in ({"model": ""}, {"model": "m", "max_tokens": 0}, {"model": "m", "cost_budget": 0}):
+        with pytest.raises(DefinitionError):
+            await runtime.register_llm_agent("steady", worker_agents.steady, **wrong)  # type: ignore[arg-type]

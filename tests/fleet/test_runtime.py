@@ -1,0 +1,331 @@
+"""AgentRuntime: agents in worker processes, as many as wanted, whoever wants it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.fleet.conftest import MakeRuntime
+from tests.support import worker_agents
+from tests.support.worker_agents import logged
+from tests.support_fleet import PATIENCE_S, asked, processes_of, seen
+
+from helix import SQLiteStateStore
+from helix.adapters.system import SystemClock
+from helix.core.errors import AgentNotFoundError, DefinitionError
+from helix.core.health import CheckType, HealthCheck
+from helix.fleet import (
+    AgentStoppedError,
+    DuplicateAgentError,
+    FleetDesk,
+    InvalidScaleError,
+    ProcessFailedError,
+    ProcessStatus,
+    ResourceConfig,
+    get_runtime,
+)
+
+TWO = ResourceConfig(min_instances=1, max_instances=2)
+
+
+async def test_runs_are_executed_by_a_process(runtime_of: MakeRuntime, tmp_path: Path) -> None:
+    runtime = runtime_of()
+    await runtime.register_agent("steady", worker_agents.steady, TWO)
+    await runtime.start()
+    (process_id,) = await runtime.start_agent("steady")
+    handle = await runtime.execute("steady", "notes 2")
+    result = await handle.result(PATIENCE_S)
+    assert (result.status, logged(tmp_path)) == ("completed", ["note 1", "note 2"])
+    status = await runtime.get_agent_status("steady")
+    assert (status["status"], status["instances"]) == ("running", 1)
+    assert status["processes"][0]["process_id"] == process_id
+    assert status["processes"][0]["pid"] not in (None, os.getpid())
+    assert "serves steady" in runtime.processes.read_log(process_id)
+
+
+async def test_starting_twice_starts_no_more(runtime_of: MakeRuntime) -> None:
+    runtime = runtime_of()
+    await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(min_instances=2, max_instances=3))
+    await runtime.start()
+    await runtime.start()
+    assert get_runtime() is runtime
+    first = await runtime.start_agent("steady")
+    assert sorted(await runtime.start_agent("steady")) == sorted(first) and len(first) == 2
+
+
+async def test_an_agent_is_registered_once(runtime_of: MakeRuntime) -> None:
+    """The same definition again is none at all; another one is an error, unless it is to replace the first."""
+    runtime = runtime_of()
+    await runtime.register_agent("steady", worker_agents.steady, TWO)
+    await runtime.register_agent("steady", worker_agents.steady, TWO)
+    with pytest.raises(DuplicateAgentError) as error:
+        await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(max_instances=5))
+    assert error.value.code == "DUPLICATE_AGENT"
+    await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(max_instances=5), replace=True)
+    assert (await runtime.get_agent_status("steady"))["resources"]["max_instances"] == 5
+
+
+async def test_functions_decorated_agents_and_places_can_be_served(runtime_of: MakeRuntime) -> None:
+    runtime = runtime_of()
+    await runtime.register_agent("plain", worker_agents.plain)
+    await runtime.register_agent("greeter", worker_agents.greeter)
+    await runtime.register_agent("renamed", f"{worker_agents.__file__}:plain")
+    await runtime.start()
+    assert (await runtime.get_agent_status("greeter"))["resources"]["max_instances"] == 3
+    outputs = [
+        (await (await runtime.execute(agent_id, "Ada")).result(PATIENCE_S)).output
+        for agent_id in ("plain", "greeter", "renamed")
+    ]
+    assert outputs == ["plain Ada", "Hello, Ada", "plain Ada"]
+
+
+async def test_what_worker_processes_cannot_import_is_refused(runtime_of: MakeRuntime) -> None:
+    async def inner(query: str) -> str:
+        """Answer."""
+        return query
+
+    with pytest.raises(DefinitionError, match="stands in no module"):
+        await runtime_of().register_agent("inner", inner)
+
+
+async def test_a_run_starts_the_first_instance(runtime_of: MakeRuntime) -> None:
+    """Without auto_start, nothing runs before there is something to do; with it, at once."""
+    runtime = runtime_of()
+    await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(min_instances=0, max_instances=1))
+    await runtime.register_agent("plain", worker_agents.plain, ResourceConfig(auto_start=True))
+    await runtime.start()
+    await processes_of(runtime, "plain", lambda infos: [info.status for info in infos] == [ProcessStatus.RUNNING])
+    assert await runtime.start_agent("steady") == []
+    assert (await runtime.get_agent_status("steady"))["status"] == "stopped"
+    assert (await (await runtime.execute("steady", "notes 0")).result(PATIENCE_S)).status == "completed"
+    assert (await runtime.get_agent_status("steady"))["instances"] == 1
+
+
+async def test_scaling_stays_within_the_bounds_and_drains(runtime_of: MakeRuntime, tmp_path: Path) -> None:
+    runtime = runtime_of()
+    await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(min_instances=1, max_instances=3))
+    await runtime.start()
+    assert len(await runtime.scale_agent("steady", instances=3)) == 3
+    for instances in (0, 4):
+        with pytest.raises(InvalidScaleError) as error:
+            await runtime.scale_agent("steady", instances=instances)
+        assert error.value.code == "INVALID_SCALE"
+    handles = [await runtime.execute("steady", f"notes 2 block 2 {name}") for name in "ab"]
+    for handle in handles:
+        await asked(runtime.executor, handle, 2, tmp_path)
+    busy = {row.value["owner"] for row in await runtime.queue.open_work()}
+    left = await runtime.scale_agent("steady", instances=1)
+    assert len(left) == 1
+    draining = await processes_of(
+        runtime, "steady", lambda infos: sum(info.status is ProcessStatus.STOPPED for info in infos) == 1
+    )
+    idle = [info for info in draining if info.status is ProcessStatus.STOPPED]
+    assert idle[0].worker_id not in busy  # who does nothing goes first; who works stays until it is done
+    assert {info.worker_id for info in draining if info.alive} >= busy - {None}
+
+
+async def test_a_stop_interrupts_the_runs_and_a_start_goes_on(runtime_of: MakeRuntime, tmp_path: Path) -> None:
+    runtime = runtime_of()
+    await runtime.register_agent("steady", worker_agents.steady, TWO)
+    await runtime.start()
+    await runtime.start_agent("steady")
+    handle = await runtime.execute("steady", "notes 2 block 2")
+    await asked(runtime.executor, handle, 2, tmp_path)
+    await runtime.stop_agent("steady")
+    assert (await handle.result(PATIENCE_S)).status == "interrupted"
+    status = await runtime.get_agent_status("steady")
+    assert (status["status"], status["instances"], status["wanted"]) == ("stopped", 0, 0)
+    with pytest.raises(AgentStoppedError):
+        await runtime.execute("steady", "notes 0")
+    await runtime.start_agent("steady")
+    again = await handle.resume()
+    assert (await again.result(PATIENCE_S)).status == "completed"
+    assert [line for line in logged(tmp_path) if line.startswith("note")] == ["note 1", "note 2"]
+
+
+async def test_a_forced_stop_aborts_the_runs(runtime_of: MakeRuntime, tmp_path: Path) -> None:
+    runtime = runtime_of()
+    await runtime.register_agent("steady", worker_agents.steady, TWO)
+    await runtime.start()
+    await runtime.start_agent("steady")
+    handle = await runtime.execute("steady", "notes 2 block 2")
+    await asked(runtime.executor, handle, 2, tmp_path)
+    await runtime.stop_agent("steady", force=True)
+    result = await handle.result(PATIENCE_S)
+    assert (result.status, result.error_code) == ("failed", "aborted")
+
+
+async def test_a_restart_hands_the_run_over(runtime_of: MakeRuntime, tmp_path: Path) -> None:
+    runtime = runtime_of()
+    await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(shutdown_timeout=5))
+    await runtime.start()
+    (process_id,) = await runtime.start_agent("steady")
+    before = await runtime.processes.get_process(process_id)
+    handle = await runtime.execute("steady", "notes 2 block 2")
+    await asked(runtime.executor, handle, 2, tmp_path)
+    assert await runtime.restart_agent("steady") == [process_id]
+    after = await runtime.processes.get_process(process_id)
+    assert (after.pid != before.pid, after.restart_count) == (True, 1)
+    result = await handle.result(PATIENCE_S)
+    assert (result.status, result.run_id) == ("completed", handle.run_id)
+    assert [line for line in logged(tmp_path) if line.startswith("note")] == ["note 1", "note 2"]
+
+
+async def test_another_process_scales_by_rows(runtime_of: MakeRuntime, tmp_path: Path) -> None:
+    """What the command line does: a desk on the same file, in no runtime at all."""
+    runtime = runtime_of()
+    await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(min_instances=1, max_instances=3))
+    await runtime.start()
+    store = SQLiteStateStore(tmp_path / "helix.db")
+    desk = FleetDesk(store, SystemClock())
+    await desk.scale("steady", 2)
+    await processes_of(runtime, "steady", lambda infos: [info.status for info in infos] == [ProcessStatus.RUNNING] * 2)
+    assert (await desk.status("steady"))["instances"] == 2
+    await desk.restart("steady")
+    await processes_of(
+        runtime,
+        "steady",
+        lambda infos: all(info.restart_count == 1 and info.status is ProcessStatus.RUNNING for info in infos),
+    )
+    await desk.stop("steady")
+    await processes_of(runtime, "steady", lambda infos: all(info.status is ProcessStatus.STOPPED for info in infos))
+    assert [(found["agent_id"], found["status"]) for found in await desk.list()] == [("steady", "stopped")]
+    await store.close()
+
+
+async def test_who_is_not_there(runtime_of: MakeRuntime) -> None:
+    runtime = runtime_of()
+    await runtime.start()
+    assert (await runtime.get_agent_status("nobody"))["status"] == "not_found"
+    for verb in (runtime.start_agent, runtime.stop_agent, runtime.restart_agent):
+        with pytest.raises(AgentNotFoundError):
+            await verb("nobody")
+    with pytest.raises(AgentNotFoundError):
+        await runtime.scale_agent("nobody", 1)
+    with pytest.raises(AgentNotFoundError):
+        await runtime.execute("nobody", "hi")
+
+
+async def test_no_more_workers_than_the_runtime_may_have(runtime_of: MakeRuntime, tmp_path: Path) -> None:
+    runtime = runtime_of(max_workers=2)
+    await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(min_instances=2, max_instances=4))
+    await runtime.register_agent("plain", worker_agents.plain)
+    await runtime.start()
+    assert len(await runtime.scale_agent("steady", instances=4)) == 2
+    assert await runtime.start_agent("plain") == []
+    handles = [await runtime.execute("steady", f"notes 1 block 2 {name}") for name in "ab"]
+    waits = await runtime.execute("plain", "hi")
+    for handle in handles:
+        await asked(runtime.executor, handle, 2, tmp_path)
+    assert runtime.engine.slots is not None
+    counters = await runtime.engine.slots.counters()
+    assert (counters[None].running, counters["plain"].queued) == (2, 1)
+    for handle in handles:
+        await handle.abort()
+    await runtime.scale_agent("steady", instances=2)
+    await runtime.stop_agent("steady")
+    assert (await waits.result(PATIENCE_S)).output == "plain hi"
+
+
+async def test_two_runtimes_on_one_store_do_not_fight(runtime_of: MakeRuntime) -> None:
+    """One supervises, by its lease; the other writes what it wants, and takes over when the first is gone."""
+    first, second = runtime_of(), runtime_of()
+    for runtime in (first, second):
+        await runtime.register_agent("steady", worker_agents.steady, TWO)
+        await runtime.start()
+        await runtime.start_agent("steady")
+    assert len(await second.scale_agent("steady", 2)) == 2
+    await processes_of(first, "steady", lambda infos: [info.status for info in infos] == [ProcessStatus.RUNNING] * 2)
+    assert (len(await first.processes.list_processes()), await second.processes.list_processes()) == (2, [])
+    with pytest.raises(DuplicateAgentError, match="another runtime"):
+        await runtime_of().register_agent("steady", worker_agents.steady, ResourceConfig(max_instances=7))
+    await first.shutdown()
+    infos = await processes_of(
+        second, "steady", lambda infos: [info.status for info in infos if info.alive] == [ProcessStatus.RUNNING] * 2
+    )
+    assert {info.pid for info in infos if info.alive} == {i.pid for i in await second.processes.list_processes()}
+
+
+async def test_a_signal_shuts_down_in_order(runtime_of: MakeRuntime, tmp_path: Path) -> None:
+    """Runs stay open, nothing is lost: the next runtime goes on with them."""
+    runtime = runtime_of()
+    await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(shutdown_timeout=5))
+    await runtime.start()
+    (process_id,) = await runtime.start_agent("steady")
+    handle = await runtime.execute("steady", "notes 2 block 2", session_id="s1")
+    await asked(runtime.executor, handle, 2, tmp_path)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(runtime.wait_for_shutdown(), PATIENCE_S)
+    assert (await runtime.processes.get_process(process_id)).status is ProcessStatus.STOPPED
+    following = runtime_of()
+    await following.register_agent("steady", worker_agents.steady, ResourceConfig(shutdown_timeout=5))
+    await following.start()
+    again = await following.executor.get_handle(following.agent("steady"), "s1")
+    result = await again.result(PATIENCE_S)
+    assert (result.status, result.run_id) == ("completed", handle.run_id)
+
+
+async def test_an_agent_that_cannot_be_imported_is_given_up(runtime_of: MakeRuntime, tmp_path: Path) -> None:
+    module = tmp_path / "broken_later.py"
+    module.write_text("async def broken(query: str) -> str:\n    'Answer.'\n    return query\n")
+    runtime = runtime_of()
+    await runtime.register_agent("broken", f"{module}:broken")
+    module.write_text("raise RuntimeError('no good')\n")
+    await runtime.start()
+    with pytest.raises(ProcessFailedError, match="no good"):
+        await runtime.start_agent("broken")
+    status = await runtime.get_agent_status("broken")
+    assert (status["status"], status["processes"][0]["status"]) == ("stopped", "failed")
+    module.write_text("async def broken(query: str) -> str:\n    'Answer.'\n    return query\n")
+    assert len(await runtime.start_agent("broken")) == 1
+
+    async def running() -> bool:
+        return bool((await runtime.get_agent_status("broken"))["instances"] == 1)
+
+    await seen(runtime.store, ("control", "fleet#broken"), running)
+
+
+async def test_waiting_runs_can_be_interrupted_and_aborted(runtime_of: MakeRuntime, tmp_path: Path) -> None:
+    """They have no execution, or one that no worker has: nobody waits for a worker to be told so."""
+    runtime = runtime_of()
+    await runtime.register_agent("steady", worker_agents.steady)
+    await runtime.start()
+    await runtime.start_agent("steady")
+    works = await runtime.execute("steady", "notes 1 block 1")
+    await asked(runtime.executor, works, 1, tmp_path)
+    first, second = [await runtime.execute("steady", "notes 0") for _ in range(2)]
+    assert await first.interrupt("no more")
+    await second.abort("no more")
+    assert (await first.result(PATIENCE_S)).status == "interrupted"
+    assert (await second.result(PATIENCE_S)).error_code == "aborted"
+    assert runtime.engine.slots is not None
+    assert (await runtime.engine.slots.counters())["steady"].queued == 0
+    await works.abort()
+
+
+async def test_readiness_stops_admission_and_liveness_restarts(runtime_of: MakeRuntime) -> None:
+    well = {"ready": True, "live": True}
+    runtime = runtime_of()
+    check = HealthCheck(name="takes-runs", check_fn=lambda: well["ready"], failure_threshold=1)
+    await runtime.register_agent("steady", worker_agents.steady, health_check=check)
+    live = HealthCheck(
+        name="live", check_type=CheckType.LIVENESS, check_fn=lambda: (well["live"], "hm"), failure_threshold=1
+    )
+    await runtime.health.register_check("steady", live)
+    await runtime.start()
+    await runtime.start_agent("steady")
+    well["ready"] = False
+    await runtime.health.check_health("steady", run=True)
+    waits = await runtime.execute("steady", "notes 0")
+    assert runtime.engine.slots is not None
+    assert (await runtime.engine.slots.counters())["steady"].queued == 1
+    well["ready"] = True
+    await runtime.health.check_health("steady", run=True)
+    assert (await waits.result(PATIENCE_S)).status == "completed"
+    well["live"] = False
+    await runtime.health.check_health("steady", run=True)
+    await processes_of(runtime, "steady", lambda i: (i[0].restart_count, i[0].status) == (1, ProcessStatus.RUNNING))
+    assert (await runtime.get_agent_status("steady"))["health"]["status"] == "unhealthy"

@@ -1,0 +1,196 @@
+"""A worker is dead, or is taken for dead: what it held is let go, the next goes on at once, and nothing is done twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support_fleet import PATIENCE_S, Yard
+from tests.support_run import Gate, a_tool, agent, call, calls, gated
+
+from helix.adapters.work_queue import Work
+from helix.engine.burying import bury
+from helix.fleet.budgets import BudgetManager
+from helix.runtime.handle import AgentExecutionHandle
+from helix.runtime.playing import MAX_DEATHS, Execution
+
+Make = Callable[..., Yard]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Make]:
+    made: list[Yard] = []
+
+    def build(*agents: Any, **options: Any) -> Yard:
+        made.append(Yard(request.param, tmp_path, *agents, **options))
+        return made[-1]
+
+    yield build
+    for yard in made:
+        await yard.close()
+
+
+async def begun(
+    yard: Yard, worker: str, who: Any, gate: Gate
+) -> tuple[AgentExecutionHandle[Any], Work, asyncio.Task[Any]]:
+    """A run that `worker` executes, up to the gate."""
+    handle = await yard.executor.execute(who, "go")
+    engine, _, queue = yard.composed()
+    work = await queue.claim(worker, lambda value: True)
+    assert work is not None
+    playing = asyncio.get_running_loop().create_task(Execution(engine, queue, work).play())
+    await gate.reached()
+    return handle, work, playing
+
+
+async def died(playing: asyncio.Task[Any]) -> None:
+    """As with SIGKILL: it does nothing more, and gives nothing back."""
+    playing.cancel()
+    await asyncio.wait({playing})
+
+
+async def test_a_model_call_of_a_dead_worker_is_asked_again_at_once(make: Make) -> None:
+    gate = Gate()
+    who = agent()
+    yard = make(who, script=[gated(gate, "Never told."), "Done."])
+    await BudgetManager(yard.engine.store).set_budget(1_000_000, "total", unit="tokens")
+    handle, _, playing = await begun(yard, "w1", who, gate)
+    await died(playing)
+    assert await yard.queue.forsake("w1", died=True)
+    yard.serve(yard.worker("w2"))
+    result = await handle.result(PATIENCE_S)
+    assert (result.status, result.output, result.run_id) == ("completed", "Done.", handle.run_id)
+    await yard.check(handle.session_id)
+    run = await yard.engine.history.run(handle.session_id, handle.run_id)
+    assert [block.assumed > 0 for block in run.blocks] == [True]  # nobody knows what the dead call used
+
+
+@pytest.mark.parametrize(
+    ("on_unknown", "times", "status"), [("retry", 2, "completed"), ("skip", 1, "completed"), ("ask", 1, "paused")]
+)
+async def test_a_call_of_a_dead_worker_has_an_unknown_outcome(
+    make: Make, on_unknown: Any, times: int, status: str
+) -> None:
+    gate, ran = Gate(), []
+
+    async def act(given: Any, ctx: Any) -> str:
+        ran.append("act")
+        if len(ran) == 1:
+            await gate.wait()
+        return "acted"
+
+    who = agent(tools=[a_tool("act", act, on_unknown=on_unknown)])
+    yard = make(who, script=[calls(call("act")), "Done."])
+    handle, _, playing = await begun(yard, "w1", who, gate)
+    await died(playing)
+    await yard.queue.forsake("w1", died=True)
+    yard.serve(yard.worker("w2"))
+    result = await handle.result(PATIENCE_S)
+    assert (result.status, len(ran)) == (status, times)
+    await yard.check(handle.session_id)
+
+
+async def test_a_silent_worker_is_taken_over_when_its_lease_ends(make: Make) -> None:
+    """Nobody said that it died: its lease does, and its claims go with it."""
+    gate = Gate()
+    who = agent()
+    yard = make(who, script=[gated(gate, "Never told."), "Done."])
+    handle = await yard.executor.execute(who, "go")
+    engine, _, queue = yard.composed(lease_s=0.3)
+    work = await queue.claim("w1", lambda value: True)
+    assert work is not None
+    playing = asyncio.get_running_loop().create_task(Execution(engine, queue, work).play())
+    await gate.reached()
+    yard.serve(yard.worker("w2"))
+    assert (await handle.result(PATIENCE_S)).output == "Done."
+    await died(playing)
+    await yard.check(handle.session_id)
+
+
+async def test_a_worker_that_was_not_dead_is_refused(make: Make) -> None:
+    """It answers when another has gone on: what it says is not history."""
+    gate = Gate()
+    who = agent()
+    yard = make(who, script=[gated(gate, "Of a dead man."), "Done."])
+    handle, work, playing = await begun(yard, "w1", who, gate)
+    await yard.queue.forsake("w1", died=True)
+    yard.serve(yard.worker("w2"))
+    assert (await handle.result(PATIENCE_S)).output == "Done."
+    gate.open()
+    assert await asyncio.wait_for(playing, PATIENCE_S) == "ended"
+    assert not await yard.queue.finish(work)
+    messages = (await yard.executor.sessions.get_messages(handle.session_id)).messages
+    assert [message.content for message in messages] == ["go", "Done."]
+    await yard.check(handle.session_id)
+
+
+async def test_only_the_dead_workers_claims_are_let_go(make: Make) -> None:
+    gate = Gate()
+    who = agent()
+    yard = make(who, script=[gated(gate, "Done.")])
+    handle, _, playing = await begun(yard, "w1", who, gate)
+    before = await yard.engine.history.existing(handle.session_id)
+    assert await bury(yard.engine, handle.session_id, "w") == 0
+    assert await bury(yard.engine, handle.session_id, "w2") == 0
+    assert await yard.engine.history.existing(handle.session_id) == before
+    assert await bury(yard.engine, handle.session_id, "w1") == 1
+    assert await bury(yard.engine, handle.session_id, "w1") == 0
+    await died(playing)
+
+
+async def test_a_run_that_outlived_too_many_workers_fails(make: Make) -> None:
+    who = agent()
+    yard = make(who, script=["Never."])
+    handle = await yard.executor.execute(who, "go")
+    for number in range(MAX_DEATHS):
+        assert await yard.queue.claim(f"w{number}", lambda value: True)
+        await yard.queue.forsake(f"w{number}", died=True)
+    yard.serve(yard.worker("last"))
+    result = await handle.result(PATIENCE_S)
+    assert (result.status, result.error_code, result.recoverable) == ("failed", "runtime_crash", True)
+    assert yard.model.requests == []
+    await yard.check(handle.session_id)
+
+
+async def test_a_worker_that_leaves_hands_over_between_steps(make: Make) -> None:
+    gate, ran = Gate(), []
+
+    async def act(given: Any, ctx: Any) -> str:
+        ran.append("act")
+        await gate.wait()
+        return "acted"
+
+    who = agent(tools=[a_tool("act", act)])
+    yard = make(who, script=[calls(call("act")), "Done."])
+    worker = yard.worker("w1")
+    serving = yard.serve(worker)
+    handle = await yard.executor.execute(who, "go")
+    await gate.reached()
+    worker.leave()
+    gate.open()
+    await asyncio.wait_for(serving, PATIENCE_S)
+    (row,) = await yard.queue.open_work()
+    assert (row.value["owner"], row.value["former"], row.value["deaths"], ran) == (None, "w1", 0, ["act"])
+    yard.serve(yard.worker("w2"))
+    assert ((await handle.result(PATIENCE_S)).output, ran) == ("Done.", ["act"])
+    await yard.check(handle.session_id)
+
+
+async def test_a_worker_that_drains_finishes_what_it_has(make: Make) -> None:
+    gate = Gate()
+    who = agent()
+    yard = make(who, script=[gated(gate, "Done."), "Not by this one."])
+    worker = yard.worker("w1")
+    serving = yard.serve(worker)
+    first = await yard.executor.execute(who, "go")
+    await gate.reached()
+    worker.drain()
+    second = await yard.executor.execute(who, "go")
+    gate.open()
+    await asyncio.wait_for(serving, PATIENCE_S)
+    assert (await first.result(PATIENCE_S)).output == "Done."
+    (row,) = await yard.queue.open_work()
+    assert (row.value["run_id"], row.value["owner"]) == (second.run_id, None)

@@ -1,0 +1,175 @@
+"""A worker plays what the deployed state machine plays: every shape of run, each call once, whoever else is at work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support_fleet import PATIENCE_S, Yard
+from tests.support_run import Gate, Text, a_tool, agent, call, calls, gated
+
+from helix import Confirmation, create_sub_agent_tool
+
+Make = Callable[..., Yard]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Make]:
+    made: list[Yard] = []
+
+    def build(*agents: Any, **options: Any) -> Yard:
+        made.append(Yard(request.param, tmp_path, *agents, **options))
+        return made[-1]
+
+    yield build
+    for yard in made:
+        await yard.close()
+
+
+async def test_text_and_tools_side_by_side(make: Make) -> None:
+    done: list[str] = []
+
+    async def note(given: Text, ctx: Any) -> str:
+        done.append(given.text)
+        return given.text
+
+    tool = a_tool("note", note, input_schema=Text)
+    who = agent(tools=[tool])
+    script = [calls(call("note", text="a"), call("note", text="b")), calls(call("note", text="c")), "Done."]
+    yard = make(who, script=script)
+    yard.serve(yard.worker("w1"))
+    handle = await yard.executor.execute(who, "go")
+    result = await handle.result(PATIENCE_S)
+    assert (result.status, result.output, sorted(done)) == ("completed", "Done.", ["a", "b", "c"])
+    await yard.check(handle.session_id)
+
+
+async def test_calls_of_a_step_run_at_the_same_time(make: Make) -> None:
+    both = asyncio.Barrier(2)
+
+    async def meet(given: Any, ctx: Any) -> str:
+        await asyncio.wait_for(both.wait(), PATIENCE_S)
+        return "met"
+
+    who = agent(tools=[a_tool("meet", meet)])
+    yard = make(who, script=[calls(call("meet"), call("meet")), "Done."])
+    yard.serve(yard.worker("w1"))
+    assert (await (await yard.executor.execute(who, "go")).result(PATIENCE_S)).status == "completed"
+
+
+async def test_a_tree_does_not_wait_for_itself(make: Make) -> None:
+    """One worker, an agent with two sub-agents at once, one of which has a sub-agent: all by that worker."""
+    leaf = agent("leaf", output_schema=Text)
+    branch = agent("branch", output_schema=Text, tools=[create_sub_agent_tool(leaf)])
+    root = agent("root", tools=[create_sub_agent_tool(branch), create_sub_agent_tool(leaf)])
+    script = {
+        "root": [calls(call("subagent__branch", message="x"), call("subagent__leaf", message="y")), "Root."],
+        "branch": [calls(call("subagent__leaf", message="z")), calls(call("__finish__", text="branch"))],
+        "leaf": [calls(call("__finish__", text="leaf"))] * 2,
+    }
+    yard = make(root, script=script)
+    yard.serve(yard.worker("w1", "root"))
+    handle = await yard.executor.execute(root, "go")
+    result = await handle.result(PATIENCE_S)
+    assert (result.status, result.output) == ("completed", "Root.")
+    await yard.check(handle.session_id)
+
+
+async def test_an_approval_pauses_the_run_and_an_answer_goes_on(make: Make) -> None:
+    ran: list[str] = []
+
+    async def act(given: Any, ctx: Any) -> str:
+        ran.append("act")
+        return "acted"
+
+    who = agent(tools=[a_tool("act", act, require_approval=True)])
+    yard = make(who, script=[calls(call("act")), "Done."])
+    yard.serve(yard.worker("w1"))
+    handle = await yard.executor.execute(who, "go")
+    paused = await handle.result(PATIENCE_S)
+    assert (paused.status, [p.call_id for p in paused.pending], ran) == ("paused", ["call_0"], [])
+    again = await handle.resume(confirmation=Confirmation(tool_call_id="call_0", approved=True))
+    assert ((await again.result(PATIENCE_S)).output, ran) == ("Done.", ["act"])
+
+
+async def test_a_long_run_rolls_over_to_its_next_part(make: Make) -> None:
+    async def work(given: Any, ctx: Any) -> str:
+        return "worked"
+
+    who = agent(tools=[a_tool("work", work)])
+    yard = make(who, script=[*(calls(call("work")) for _ in range(6)), "Done."], roll_over_events=30)
+    yard.serve(yard.worker("w1"))
+    handle = await yard.executor.execute(who, "go")
+    result = await handle.result(PATIENCE_S)
+    run = await yard.engine.history.run(handle.session_id, handle.run_id)
+    assert (result.status, run.part > 1) == ("completed", True)
+    await yard.check(handle.session_id)
+
+
+async def test_a_worker_has_one_run_at_a_time(make: Make) -> None:
+    """An instance is one unit of concurrency: the second run waits for the first one's end, or another worker."""
+    first, second = Gate(), Gate()
+    who = agent()
+    yard = make(who, script=[gated(first, "One."), gated(second, "Two.")])
+    yard.serve(yard.worker("w1"))
+    one = await yard.executor.execute(who, "go")
+    await first.reached()
+    two = await yard.executor.execute(who, "go")
+    rows = {row.value["run_id"]: row.value["owner"] for row in await yard.queue.open_work()}
+    assert rows == {one.run_id: "w1", two.run_id: None}
+    yard.serve(yard.worker("w2"))
+    await second.reached()
+    first.open()
+    second.open()
+    assert [(await handle.result(PATIENCE_S)).status for handle in (one, two)] == ["completed", "completed"]
+
+
+async def test_interrupt_and_abort_of_a_run_at_work(make: Make) -> None:
+    gate = Gate()
+    who = agent()
+    yard = make(who, script=[gated(gate, "Never."), gated(gate, "Never."), "Done."])
+    yard.serve(yard.worker("w1"))
+    handle = await yard.executor.execute(who, "go", session_id="s1")
+    await gate.reached()
+    assert await handle.interrupt("enough")
+    assert (await handle.result(PATIENCE_S)).status == "interrupted"
+    gate.entered.clear()
+    again = await handle.resume()
+    await gate.reached()
+    await again.abort("no")
+    result = await again.result(PATIENCE_S)
+    assert (result.status, result.error_code) == ("failed", "aborted")
+    third = await yard.executor.execute(who, "go", session_id="s1")
+    assert (await third.result(PATIENCE_S)).output == "Done."
+
+
+async def test_the_rows_of_an_ended_execution_go_with_its_run(make: Make) -> None:
+    who = agent()
+    yard = make(who, script=["Done."])
+    worker = yard.worker("w1")
+    serving = yard.serve(worker)
+    handle = await yard.executor.execute(who, "go")
+    await handle.result(PATIENCE_S)
+    worker.drain()
+    await asyncio.wait_for(serving, PATIENCE_S)
+    assert await yard.queue.open_work() == []
+    assert await yard.queue.trim() == 0  # it ended just now: a second start must find it
+    yard.queue.clock = Later(yard.engine.clock)
+    assert await yard.queue.trim() == 1
+    assert await yard.engine.store.query("control", f"execution#{handle.run_id}") == []
+
+
+class Later:
+    """That clock, an hour ahead."""
+
+    def __init__(self, clock: Any) -> None:
+        self._clock = clock
+
+    def now(self) -> float:
+        return float(self._clock.now()) + 3600
+
+    async def sleep(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)

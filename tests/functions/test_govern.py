@@ -1,0 +1,231 @@
+"""The `govern` function, given what CloudWatch says through SNS and what the schedule sends (`events/`), on moto."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from typing import Any
+
+import boto3
+import pytest
+from tests.functions.conftest import ACCOUNT, MACHINE, REGION, Functions
+from tests.support_run import agent
+
+from helix.adapters.row_budgets import RowBudgets
+from helix.core.budget import BudgetDefinition, TokenAlert
+from helix.core.errors import StoreError
+from helix.core.periods import TokenPeriod
+from helix.fleet.alerts import untold_alerts
+from helix.fleet.decisions import DecisionLog
+from helix.fleet.desk import FleetDesk
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+ROOMY = agent("roomy", resources={"min": 1, "max": 4})
+OWN_MACHINE = MACHINE.replace("default", "roomy")
+
+
+@pytest.fixture
+def fleet(functions: Functions) -> Functions:
+    """The agent `roomy` is deployed, with a machine of its own, and may run one at a time."""
+    logging.root.manager.loggerDict.pop("govern", None)
+    definition = json.dumps({"StartAt": "Done", "States": {"Done": {"Type": "Succeed"}}})
+    boto3.client("stepfunctions").create_state_machine(
+        name="helix-test-roomy", definition=definition, roleArn=f"arn:aws:iam::{ACCOUNT}:role/machine"
+    )
+    functions.play([], ROOMY)
+    functions.app.run(functions.app.engine.slots.set_limit("roomy", 1))
+    return functions
+
+
+def come(fleet: Functions, runs: int) -> list[str]:
+    """So many runs are asked for, one after the other: their ids."""
+    ids = [f"run_{n:02d}" for n in range(runs)]
+    for n, run_id in enumerate(ids):
+        fleet.app.run(fleet.app.executor.execute(ROOMY, "go", session_id=f"s{n:02d}", run_id=run_id))
+    return ids
+
+
+def bound(fleet: Functions) -> int | None:
+    counters = fleet.app.run(fleet.app.engine.slots.counters())
+    return counters["roomy"].bound
+
+
+def started() -> list[str]:
+    """Executions of the agent's own machine, in the order of their start."""
+    listed = boto3.client("stepfunctions").list_executions(stateMachineArn=OWN_MACHINE)["executions"]
+    return [one["name"] for one in sorted(listed, key=lambda one: one["startDate"])]
+
+
+def history(fleet: Functions) -> list[Any]:
+    app = fleet.app
+    return app.run(DecisionLog(app.store, app.clock, app.ids).history("roomy"))
+
+
+def message(fleet: Functions, **changes: Any) -> dict[str, Any]:
+    """The sample alarm, with another message id, name, or dimensions."""
+    event = fleet.sample("govern_alarm")
+    sns = event["Records"][0]["Sns"]
+    alarm = json.loads(sns["Message"])
+    sns["MessageId"] = changes.get("id", sns["MessageId"])
+    alarm["AlarmName"] = changes.get("name", alarm["AlarmName"])
+    if "dimensions" in changes:
+        alarm["Trigger"]["Dimensions"] = changes["dimensions"]
+    sns["Message"] = changes.get("text", json.dumps(alarm))
+    return event
+
+
+def test_an_alarm_about_a_queue_raises_the_limit_and_the_first_in_line_begins(fleet: Functions) -> None:
+    ids = come(fleet, 7)
+    assert started() == ids[:1]
+    assert fleet.invoke("govern", fleet.sample("govern_alarm")) == {"up": 1}
+    assert bound(fleet) == 2 and started() == ids[:2]
+    [row] = history(fleet)
+    assert (row.before, row.after, row.applied, row.trigger) == (1, 2, True, "queue-depth-roomy")
+    decisions = [line for line in fleet.measures() if "ScalingDecisions" in line]
+    assert [(line["agent"], line["ScalingDecisions"]) for line in decisions] == [("roomy", 1)]
+
+
+def test_a_message_that_comes_again_changes_nothing(fleet: Functions) -> None:
+    come(fleet, 7)
+    fleet.invoke("govern", fleet.sample("govern_alarm"))
+    assert fleet.invoke("govern", fleet.sample("govern_alarm")) == {"seen before": 1}
+    assert bound(fleet) == 2
+    assert fleet.invoke("govern", message(fleet, id="another")) == {"unsettled": 1}
+
+
+@pytest.mark.parametrize("spelling", [("name", "value"), ("Name", "Value")])
+def test_dimensions_say_whom_it_is_about(fleet: Functions, spelling: tuple[str, str]) -> None:
+    come(fleet, 7)
+    name, value = spelling
+    stage, other = {name: "stage", value: "dev"}, {name: "agent", value: "other"}
+    assert fleet.invoke("govern", message(fleet, dimensions=[stage, other])) == {}
+    assert fleet.invoke("govern", message(fleet, dimensions=[{name: "stage", value: "prod"}])) == {}
+    assert bound(fleet) == 1
+    assert fleet.invoke("govern", message(fleet, dimensions=[stage])) == {"up": 1}, "no agent: all of them"
+
+
+def test_dimensions_of_an_expression_count_too(fleet: Functions) -> None:
+    come(fleet, 7)
+    dimensions = [{"name": "stage", "value": "dev"}, {"name": "agent", "value": "other"}]
+    metric = {"Id": "m", "MetricStat": {"Metric": {"MetricName": "CostUsd", "Dimensions": dimensions}}}
+    text = json.dumps({"AlarmName": "helix-dev-cost", "Trigger": {"Metrics": [metric, {"Id": "e", "Expression": "m"}]}})
+    assert fleet.invoke("govern", message(fleet, text=text)) == {}
+    assert fleet.invoke("govern", message(fleet, text=json.dumps({"AlarmName": "composite"}))) == {"up": 1}
+
+
+@pytest.mark.parametrize("text", ["", "Hello", "[]", '{"budget": 1}', '{"AlarmName": null}'])
+def test_what_is_no_alarm_is_ignored(fleet: Functions, text: str) -> None:
+    come(fleet, 7)
+    assert fleet.invoke("govern", message(fleet, text=text)) == {}
+    assert bound(fleet) == 1
+
+
+def test_the_schedule_tells_the_gauges_of_each_agent_and_of_all(fleet: Functions) -> None:
+    app = fleet.app
+    come(fleet, 4)
+    budget = BudgetDefinition(scope="agent:roomy", period=TokenPeriod.DAILY, unit="micros", limit=1_000_000)
+    app.run(RowBudgets(app.store).define(budget, app.clock.now()))
+    resting = budget.model_copy(update={"scope": "agent:resting"})
+    app.run(RowBudgets(app.store).define(resting, app.clock.now()))
+    fleet.measures().clear()
+    fleet.invoke("govern", fleet.sample("govern"))
+    assert [line["BudgetUtilization"] for line in fleet.measures() if line.get("agent") == "resting"] == [0]
+    told = [line for line in fleet.measures() if "QueueDepth" in line]
+    wanted = {"QueueDepth": 3, "RunsActive": 1, "ConcurrencyLimit": 1, "BudgetUtilization": 0}
+    assert [line.get("agent") for line in told] == ["roomy", None]
+    for line in told:
+        assert {name: line[name] for name in wanted} == wanted
+
+
+def test_the_schedule_tells_alerts_of_budgets_once(fleet: Functions) -> None:
+    app = fleet.app
+    topic = boto3.client("sns").create_topic(Name="helix-dev-notices")["TopicArn"]
+    queue = boto3.client("sqs").create_queue(QueueName="people")["QueueUrl"]
+    arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:people"
+    boto3.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
+    raise_alert(fleet)
+    fleet.invoke("govern", fleet.sample("govern"))
+    assert len(app.run(untold_alerts(app.store))) == 1, "nobody is there to be told"
+    app.settings = dataclasses.replace(app.settings, notices=topic)
+    assert fleet.invoke("govern", fleet.sample("govern"))["alerts told"] == 1
+    assert app.run(untold_alerts(app.store)) == []
+    fleet.invoke("govern", fleet.sample("govern"))
+    received = boto3.client("sqs").receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
+    [notice] = [json.loads(one["Body"]) for one in received]
+    assert notice["Subject"] == "Helix dev: warning: budget agent:roomy/day"
+    told = json.loads(notice["Message"])
+    assert (told["stage"], told["alert_id"], told["level"], told["utilization"]) == ("dev", "alert-1", "warning", 0.8)
+
+
+def raise_alert(fleet: Functions) -> None:
+    app = fleet.app
+    budget = BudgetDefinition(scope="agent:roomy", period=TokenPeriod.DAILY, unit="micros", limit=1_000_000)
+    budgets, now = RowBudgets(app.store), app.clock.now()
+    app.run(budgets.define(budget, now))
+    window, at = budget.window(now)
+    app.run(budgets.open(budget, now, 1))
+    alert = TokenAlert(
+        alert_id="alert-1",
+        level="warning",
+        message="used up soon",
+        scope=budget.scope,
+        period=budget.period,
+        window=at.key,
+        unit="micros",
+        current=800_000,
+        limit=1_000_000,
+        utilization=0.8,
+        timestamp=now,
+    )
+    assert app.run(budgets.alert(window, alert, int(now) + 1000))
+
+
+def test_the_numbers_are_those_of_cloudwatch(fleet: Functions) -> None:
+    """Throttled calls of the last minutes: the limit does not go up."""
+    come(fleet, 7)
+    dimensions = [{"Name": "stage", "Value": "dev"}, {"Name": "agent", "Value": "roomy"}]
+    datum = {"MetricName": "ModelThrottles", "Dimensions": dimensions, "Value": 3.0, "Unit": "Count"}
+    boto3.client("cloudwatch").put_metric_data(Namespace="Helix", MetricData=[datum])
+    assert fleet.invoke("govern", fleet.sample("govern_alarm")) == {"held by throttling": 1}
+    [row] = history(fleet)
+    assert row.blocked_by == "throttling" and row.metrics["throttles"] == 3
+
+
+def test_an_agent_that_was_stopped_stays_so(fleet: Functions) -> None:
+    app = fleet.app
+    come(fleet, 7)
+    from helix.core.resources import ResourceConfig
+
+    known = {"roomy": ResourceConfig.of(ROOMY.resources, "roomy")}
+    app.run(FleetDesk(app.store, app.clock, slots=app.engine.slots, known=known).stop("roomy"))
+    assert fleet.invoke("govern", fleet.sample("govern_alarm")) == {"closed by an operator": 1}
+    assert bound(fleet) == 0
+
+
+def test_functions_are_kept_warm_where_the_stage_says_so(fleet: Functions) -> None:
+    """moto does not know these calls, and answers an error: the limit holds, and the next look asks again."""
+    come(fleet, 7)
+    asked: list[Any] = []
+    fleet.app.settings = dataclasses.replace(fleet.app.settings, provision_agents=True)
+    fleet.app._session.register(
+        "provide-client-params.lambda.PutProvisionedConcurrencyConfig", lambda params, **_: asked.append(params)
+    )
+    assert fleet.invoke("govern", fleet.sample("govern_alarm")) == {"up": 1}
+    wanted = {"FunctionName": "helix-dev-roomy-call_model", "Qualifier": "live", "ProvisionedConcurrentExecutions": 2}
+    assert asked == [wanted] and bound(fleet) == 2
+    assert fleet.invoke("govern", message(fleet, id="another")) == {"unsettled": 1}
+    assert asked == [wanted, wanted]
+
+
+def test_what_cannot_be_looked_at_is_an_error_in_the_end(fleet: Functions) -> None:
+    """So that the alarm on the function's errors hears of it, and the alarm's message comes again."""
+    come(fleet, 7)
+
+    def refuse(**_: Any) -> Any:
+        raise StoreError("no metrics now")
+
+    fleet.app._session.register("provide-client-params.cloudwatch.GetMetricData", refuse)
+    with pytest.raises(StoreError, match="1 agents could not be looked at"):
+        fleet.invoke("govern", fleet.sample("govern_alarm"))
+    assert bound(fleet) == 1

@@ -1,0 +1,191 @@
+"""Every call to the store is a place to die while money is drawn, settled, returned, and alerts are raised.
+
+Whatever worker goes on: the books are exact, what was billed is counted, and each alert was raised once at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.support_budgets import asks, found, says
+from tests.support_crash import LONG, quiet, settle
+from tests.support_run import Text, a_tool, agent, call
+
+from helix import LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel
+from helix.core.rows import RunRow
+from helix.core.tools import create_sub_agent_tool
+from helix.engine.engine import Settings, Worst
+from helix.fleet.alerts import mark_told, untold_alerts
+from helix.fleet.budgets import BudgetManager, TokenPeriod
+from helix.ports.state_store import StateStore
+from helix.ports.streams import StreamManager
+from helix.testing.clocks import ShiftedClock
+from helix.testing.crash import CrashPoints, Point, crash_everywhere, writes
+from helix.testing.invariants import check_session
+
+S = "ses"
+WORST, EACH = 100, 60
+TOTAL = TokenPeriod.TOTAL
+CONFIG = LLMConfig(model="scripted", max_retries=0)
+
+
+class Billing:
+    """A model that remembers what it was paid."""
+
+    def __init__(self, script: Any) -> None:
+        self._inner, self.billed = ScriptedModel(script, by="position"), 0
+
+    async def generate_step(self, request: Any) -> Any:
+        result = await self._inner.generate_step(request)
+        self.billed += result.usage.total_tokens
+        return result
+
+
+def looking() -> Any:
+    return a_tool("look", lambda given, ctx: "seen")
+
+
+KID = agent("kid", tools=[looking()], output_schema=Text, llm_config=CONFIG)
+BOSS = agent("boss", tools=[looking(), create_sub_agent_tool(KID)], llm_config=CONFIG)
+SCRIPT = {
+    "boss": [asks(EACH, call("look")), asks(EACH, call("subagent__kid", message="go")), says("done", EACH)],
+    "kid": [asks(EACH, call("look")), found(EACH)],
+}
+
+
+def choose(points: Sequence[Point]) -> list[Point]:
+    """Every write, and of the reads, which leave the same rows, each ninth."""
+    changes = writes(points)
+    return changes + [point for point in points if point not in changes][::9]
+
+
+def executor(store: StateStore, streams: StreamManager, model: Billing, ahead_s: float = 0) -> LocalExecutor:
+    settings = Settings(stop_poll_s=0.02)
+    made = LocalExecutor(store, streams=streams, model=model, clock=ShiftedClock(ahead_s), settings=settings)
+    made.engine.worst_case = lambda request: Worst(WORST, WORST)
+    for who in (BOSS, KID):
+        made.agents.know(who)
+    return made
+
+
+async def books(store: MemoryStateStore) -> tuple[dict[str, tuple[int, int, int]], int]:
+    """By window (limit, remaining, what draws kept), none of which may be open; and the tokens that all runs spent or
+    assume."""
+    keys = list(store._rows)
+    rows = dict(zip(keys, await store.get(keys), strict=True))
+    kept: dict[str, int] = {}
+    spent = 0
+    for key, value in rows.items():
+        assert value is not None
+        if key.table == "control" and key.sort.startswith("draw#"):
+            assert value["state"] == "returned", f"open: {key}"
+            kept[value["budget"]] = kept.get(value["budget"], 0) + value["amount"] - value["returned"]
+        if key.table == "sessions" and key.sort.startswith("r#"):
+            run = RunRow.model_validate(value)
+            blocks = [block for block in run.blocks if block.unit == "tokens"]
+            spent += sum(block.spent + block.assumed for block in blocks)
+            spent += run.claim.tokens if run.claim is not None and blocks else 0
+    windows = {
+        name: (value["limit"], value["remaining"], kept.get(name, 0))
+        for key, value in rows.items()
+        if key.sort == "budget" and value is not None and (name := key.partition.removeprefix("budget#"))
+    }
+    return windows, spent
+
+
+async def alerts_once(store: StateStore) -> None:
+    rows = await store.query("control", "alerts")
+    named = [(row.value["scope"], row.value["unit"], row.value["window"], row.value["level"]) for row in rows]
+    assert len(named) == len(set(named)), named
+
+
+@pytest.mark.slow
+async def test_a_run_with_plenty() -> None:
+    """A parent and its sub-agent, bound in tokens and dollars."""
+    model = Billing(SCRIPT)
+
+    async def act(store: StateStore, streams: StreamManager, points: CrashPoints) -> None:
+        model.billed = 0
+        budgets = BudgetManager(store)
+        await budgets.set_budget(100_000, TOTAL)
+        await budgets.set_budget(1.0, TokenPeriod.DAILY, "boss", unit="usd")
+        workers = executor(store, streams, model)
+        await (await workers.execute(BOSS, "go", session_id=S)).result()
+
+    async def recover(store: StateStore, streams: StreamManager, point: Point) -> None:
+        assert isinstance(store, MemoryStateStore)
+        await BudgetManager(store).set_budget(100_000, TOTAL)
+        workers = executor(store, streams, model, LONG)
+        if not await workers.sessions.exists(S):
+            await (await workers.execute(BOSS, "go", session_id=S)).result(timeout_s=20)
+        assert await settle(workers, BOSS, S) == "completed"
+        await quiet(workers)
+        await check_session(store, streams, S, at_rest=True)
+        windows, spent = await books(store)
+        assert windows and spent >= max(5 * EACH, model.billed)
+        for name, (limit, remaining, kept) in windows.items():
+            assert limit == remaining + kept, name
+            assert kept == spent or "/tokens/" not in name
+
+    assert await crash_everywhere(MemoryStateStore, act, recover, choose=choose)
+
+
+@pytest.mark.slow
+async def test_a_run_that_meets_the_line() -> None:
+    """It is refused at its third call, raised, and goes on: nothing is bought again but what a dead worker bought."""
+    model = Billing({"boss": [asks(EACH, call("look")), asks(EACH, call("look")), says("done", EACH)]})
+
+    async def act(store: StateStore, streams: StreamManager, points: CrashPoints) -> None:
+        model.billed = 0
+        budgets = BudgetManager(store)
+        await budgets.set_budget(190, TOTAL)
+        workers = executor(store, streams, model)
+        result = await (await workers.execute(BOSS, "go", session_id=S)).result()
+        assert result.error_code == "budget_exceeded"
+        await budgets.set_budget(1000, TOTAL)
+        assert (await (await workers.retry(BOSS, S)).result()).status == "completed"
+
+    async def recover(store: StateStore, streams: StreamManager, point: Point) -> None:
+        assert isinstance(store, MemoryStateStore)
+        await BudgetManager(store).set_budget(1000, TOTAL)
+        workers = executor(store, streams, model, LONG)
+        if not await workers.sessions.exists(S):
+            await (await workers.execute(BOSS, "go", session_id=S)).result(timeout_s=20)
+        assert await settle(workers, BOSS, S) == "completed"
+        await quiet(workers)
+        await check_session(store, streams, S, at_rest=True)
+        windows, spent = await books(store)
+        ((limit, remaining, kept),) = windows.values()
+        assert (limit, kept) == (1000, spent) and remaining == limit - kept
+        assert kept >= model.billed, "what was billed is counted, also to the dead"
+        await alerts_once(store)
+
+    assert await crash_everywhere(MemoryStateStore, act, recover, choose=choose)
+
+
+async def test_telling_alerts() -> None:
+    """Each is published at least once, wherever who tells them dies."""
+    told: list[str] = []
+
+    async def tell(store: StateStore) -> None:
+        for alert in await untold_alerts(store):
+            told.append(alert.alert_id)
+            await mark_told(store, [alert])
+
+    async def act(store: StateStore, streams: StreamManager, points: CrashPoints) -> None:
+        told.clear()
+        await BudgetManager(store).set_budget(104, TOTAL)
+        workers = executor(store, streams, Billing({"boss": [says("done", 100)]}))
+        await (await workers.execute(BOSS, "go", session_id=S)).result()
+        await tell(store)
+
+    async def recover(store: StateStore, streams: StreamManager, point: Point) -> None:
+        await tell(store)
+        rows = await store.query("control", "alerts")
+        assert {row.key.sort for row in rows} <= set(told)
+        assert all(row.value["told"] for row in rows) and await untold_alerts(store) == []
+
+    covered = await crash_everywhere(MemoryStateStore, act, recover, choose=writes)
+    assert any("alert_told" in name for name, _ in covered)

@@ -1,0 +1,169 @@
+"""The worst case of a call is one: what is sent is held to it, and what cannot be known is taken at its dearest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support_budgets import Prices, asks, config, left, manager, says, worker
+from tests.support_run import World, a_tool, call, play
+
+from helix import LocalExecutor
+from helix.adapters.models.litellm import load_litellm
+from helix.adapters.models.litellm_messages import to_messages, to_tools
+from helix.core.messages import (
+    AnyMessage,
+    AssistantMessage,
+    SystemMessage,
+    ThinkingContent,
+    ToolCallRequest,
+    UserMessage,
+)
+from helix.engine.engine import Settings
+from helix.engine.worst_case import prompt_tokens
+from helix.fleet.budgets import TokenPeriod
+from helix.ports.model import LLMGenerateInput, ToolSpec
+
+TOTAL = TokenPeriod.TOTAL
+SMALL = Settings(stop_poll_s=0.01, default_output_tokens=1000, least_output_tokens=100)
+
+
+def executor_of(world: World, script: Any, **options: Any) -> LocalExecutor:
+    options.setdefault("catalog", Prices())
+    return world.executor(script, settings=SMALL, **options)
+
+
+async def sent(world: World, *, bounded: bool = True, catalog: Any = None, **fields: Any) -> LLMGenerateInput:
+    """What the model was sent for an agent with these settings."""
+    executor = executor_of(world, [says("done", 10)], catalog=catalog or Prices())
+    if bounded:
+        await manager(executor).set_budget(10_000_000, TOTAL)
+        await manager(executor).set_budget(1000, TOTAL, unit="usd")
+    who = worker(llm_config=config(**fields))
+    await play(executor, who)
+    (request,) = executor.agents.model_of(who).requests  # type: ignore[attr-defined]
+    return request  # type: ignore[no-any-return]
+
+
+async def test_a_bounded_call_says_how_long_its_answer_may_be(quick_world: World) -> None:
+    """So that the worst case is one. Unbounded calls are sent as they are."""
+    assert (await sent(quick_world)).config.max_output_tokens == 1000
+    assert (await sent(quick_world, max_output_tokens=70)).config.max_output_tokens == 70
+    assert (await sent(quick_world, max_output_tokens=7000)).config.max_output_tokens == 7000
+    assert (await sent(quick_world, catalog=Prices(longest=300))).config.max_output_tokens == 300
+
+
+async def test_an_unbounded_call_is_sent_as_it_is(quick_world: World) -> None:
+    request = await sent(quick_world, bounded=False)
+    assert (request.config.max_output_tokens, request.allowance) == (None, None)
+
+
+async def test_provider_options_that_limit_the_answer_are_counted_with(quick_world: World) -> None:
+    """They win over the config, so the reservation goes by them; `n` answers are n answers."""
+    own = await sent(quick_world, provider_options={"max_completion_tokens": 200})
+    assert own.config.max_output_tokens is None and own.allowance is not None
+    three = await sent(quick_world, provider_options={"max_completion_tokens": 200, "n": 3})
+    assert three.allowance is not None
+    assert three.allowance.attempt_tokens - own.allowance.attempt_tokens == 400
+    thinking = await sent(quick_world, provider_options={"thinking": {"type": "enabled", "budget_tokens": 5000}})
+    assert thinking.config.max_output_tokens == 6000
+
+
+async def test_the_dearest_of_model_and_fallbacks_counts(quick_world: World) -> None:
+    alone, with_dear = await sent(quick_world), await sent(quick_world, fallbacks=["dear"])
+    assert alone.allowance is not None and with_dear.allowance is not None
+    assert with_dear.allowance.attempt_micros == 10 * alone.allowance.attempt_micros
+    assert with_dear.allowance.attempt_tokens == alone.allowance.attempt_tokens
+
+
+async def test_an_unknown_price_is_the_ceiling(quick_world: World) -> None:
+    """Of any of them."""
+    request = await sent(quick_world, fallbacks=["unheard-of"])
+    allowance = request.allowance
+    assert allowance is not None and allowance.attempt_micros == 100 * allowance.attempt_tokens
+    unpriced = await sent(quick_world, catalog=Prices(None))
+    assert unpriced.allowance is not None
+    assert unpriced.allowance.attempt_micros == 100 * unpriced.allowance.attempt_tokens
+
+
+async def test_two_attempts_are_set_aside_where_there_is_plenty(quick_world: World) -> None:
+    """One may break off and be repeated. Near the line, and where nothing is repeated, it is one."""
+    plenty = (await sent(quick_world, max_retries=3)).allowance
+    once = (await sent(quick_world, max_retries=0)).allowance
+    assert plenty is not None and once is not None
+    assert (plenty.tokens, plenty.micros) == (2 * plenty.attempt_tokens, 2 * plenty.attempt_micros)
+    assert (once.tokens, once.micros) == (once.attempt_tokens, once.attempt_micros)
+
+
+async def test_near_the_line_an_answer_may_be_shorter(quick_world: World) -> None:
+    """Down to `least_output_tokens`; below that the call is refused."""
+    executor = executor_of(quick_world, [says("short", 10), says("never", 10)])
+    budgets = manager(executor)
+    who = worker()
+    prompt = prompt_tokens([SystemMessage(content="You help."), UserMessage(content="go")], [])
+    budget = await budgets.set_budget(prompt + 150, TOTAL)
+    assert (await play(executor, who))[1].output == "short"
+    (request,) = executor.agents.model_of(who).requests  # type: ignore[attr-defined]
+    assert request.config.max_output_tokens == 150
+    assert await left(executor, budget) == (prompt + 150, prompt + 140)
+    await budgets.set_budget(prompt + 10 + 99, TOTAL)
+    assert (await play(executor, who))[1].error_code == "budget_exceeded"
+
+
+async def test_dollars_shorten_an_answer_too(quick_world: World) -> None:
+    """By what a token of the answer costs, after the prompt is paid; the tighter of two budgets decides."""
+    executor = executor_of(quick_world, [says("short", 10)])
+    who = worker()
+    prompt = prompt_tokens([SystemMessage(content="You help."), UserMessage(content="go")], [])
+    await manager(executor).set_budget((prompt + 2 * 300) / 1e6, TOTAL, unit="usd")
+    await manager(executor).set_budget(prompt + 900, TOTAL)
+    await play(executor, who)
+    (request,) = executor.agents.model_of(who).requests  # type: ignore[attr-defined]
+    assert request.config.max_output_tokens == 300
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_tokens": 1000}, {"thinking": {"budget_tokens": 100}}, {"reasoning_effort": "low"}]
+)
+async def test_an_answer_that_needs_its_room_is_not_cut(quick_world: World, options: dict[str, Any]) -> None:
+    executor = executor_of(quick_world, [says("never", 10)])
+    await manager(executor).set_budget(500, TOTAL)
+    _, result, _ = await play(executor, worker(llm_config=config(provider_options=options)))
+    assert result.error_code == "budget_exceeded"
+
+
+async def test_an_answer_that_the_line_cut_off_is_the_budgets_failure(quick_world: World) -> None:
+    """It is not kept: nothing half is. A raise lets the run buy it again, as long as it needs to be."""
+    cut = {"error": "cut", "code": "max_tokens", "stop_reason": "max_tokens", "usage": says("", 50)["usage"]}
+    executor = executor_of(quick_world, [asks(10, call("look")), cut, says("whole", 10)])
+    budgets = manager(executor)
+    await budgets.set_budget(2500, TOTAL)
+    handle, result, _ = await play(executor, worker(tools=[a_tool("look", lambda given, ctx: "seen")], max_steps=3))
+    assert (result.status, result.error_code) == ("failed", "max_tokens"), "it had all its length"
+    executor = executor_of(quick_world, [cut, says("whole", 10)])
+    await manager(executor).set_budget(500, TOTAL, session="tight")
+    handle = await executor.execute(worker(), "go", session_id="tight")
+    result = await handle.result(timeout_s=10)
+    assert (result.error_code, result.recoverable) == ("budget_exceeded", True)
+    await manager(executor).set_budget(5000, TOTAL, session="tight")
+    assert (await (await handle.retry()).result(timeout_s=10)).output == "whole"
+
+
+# --- the bound of a prompt --------------------------------------------------------------------------------------------
+
+
+@given(texts=st.lists(st.text(max_size=200), min_size=1, max_size=6))
+def test_a_prompts_bytes_are_more_than_its_tokens(texts: list[str]) -> None:
+    """Beside a real tokenizer of bytes, whatever the text is."""
+    call_ = ToolCallRequest(id="call_1", name="look", arguments={"text": texts[0]})
+    messages: list[AnyMessage] = [SystemMessage(content="Do."), *(UserMessage(content=text) for text in texts)]
+    messages.append(AssistantMessage(content=texts[0], tool_calls=[call_], thinking=[ThinkingContent(text=texts[-1])]))
+    tools = [ToolSpec("look", texts[0], {"type": "object", "properties": {"text": {"type": "string"}}})]
+    told = to_messages(messages, "gpt-4o", "openai", cache=False)
+    counted = load_litellm().token_counter(
+        model="gpt-4o", messages=told, tools=to_tools(tools, strict=frozenset(), cache=False)
+    )
+    thought = len(load_litellm().encoding.encode(texts[-1], disallowed_special=()))
+    assert prompt_tokens(messages, tools) >= counted + thought

@@ -1,0 +1,112 @@
+"""The fleet of a deployed stage, from a process that has neither its agents nor its executor: rows alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support.delivery_stage import Json, Stage, event_of
+from tests.support_run import agent
+
+from helix import ScriptedModel
+from helix.core.agents import AnyAgent
+from helix.core.errors import AgentNotFoundError, InvalidScaleError
+from helix.fleet.decisions import DecisionLog
+from helix.fleet.deployed import DeployedRuntime
+
+
+def fleet(*agents: AnyAgent) -> tuple[Stage, DeployedRuntime]:
+    on = Stage(ScriptedModel(["Done."], repeat=True), *agents)
+    return on, DeployedRuntime(on.store, clock=on.clock)
+
+
+async def begin(on: Stage, who: AnyAgent, times: int) -> list[Any]:
+    return [await on.executor.execute(who, f"message {n}") for n in range(times)]
+
+
+def event(on: Stage, handle: Any) -> Json:
+    return event_of(next(part for part in on.held.starts if part.run_id == handle.run_id))
+
+
+async def status_of(on: Stage, handle: Any) -> str:
+    return (await on.executor.sessions.get_run(handle.session_id, handle.run_id)).status
+
+
+async def test_status_tells_the_limit_and_the_runs_at_work() -> None:
+    worker = agent("worker", resources={"max": 2})
+    on, runtime = fleet(worker)
+    assert (await runtime.get_agent_status("worker"))["status"] == "not_found"
+    handles = await begin(on, worker, 3)
+    told = await runtime.get_agent_status("worker")
+    assert (told["status"], told["instances"]) == ("running", 2)
+    assert [process["process_id"] for process in told["processes"]] == [handle.run_id for handle in handles[:2]]
+    assert [found["agent_id"] for found in await runtime.list_agents()] == ["worker"]
+
+
+async def test_stop_interrupts_what_works_and_keeps_what_waits_for_start() -> None:
+    worker = agent("worker", resources={"max": 1})
+    on, runtime = fleet(worker)
+    first, second = await begin(on, worker, 2)
+    assert await runtime.stop_agent("worker") == 1
+    told = await on.deliver("call_model", event(on, first))
+    await on.deliver("finish_run", told)
+    assert await status_of(on, first) == "interrupted" and await status_of(on, second) == "running"
+    assert [part.run_id for part in on.held.starts] == [first.run_id], "nothing is let in while it is stopped"
+    assert (await runtime.get_agent_status("worker"))["status"] == "stopped"
+    await runtime.start_agent("worker")
+    on.clock.ahead_s += 60
+    await on.deliver("sweep")
+    assert on.held.starts[-1].run_id == second.run_id
+    await on.end(event(on, second))
+    assert await status_of(on, second) == "completed"
+
+
+async def test_force_aborts_what_works_and_what_waits() -> None:
+    worker = agent("worker", resources={"max": 1})
+    on, runtime = fleet(worker)
+    first, second = await begin(on, worker, 2)
+    assert await runtime.stop_agent("worker", force=True) == 2
+    await on.deliver("finish_run", await on.deliver("call_model", event(on, first)))
+    on.clock.ahead_s += 60
+    await on.deliver("sweep")
+    assert [await status_of(on, handle) for handle in (first, second)] == ["failed", "failed"]
+    assert await runtime.stop_agent("worker", force=True) == 0
+
+
+async def test_scale_moves_the_limit_within_the_agents_bounds() -> None:
+    worker = agent("worker", resources={"max": 3})
+    on, runtime = fleet(worker)
+    await begin(on, worker, 1)
+    await runtime.scale_agent("worker", instances=1)
+    assert (await runtime.get_agent_status("worker"))["instances"] == 1
+    with pytest.raises(InvalidScaleError, match="0 to 3 instances, not 4"):
+        await runtime.scale_agent("worker", instances=4)
+    with pytest.raises(AgentNotFoundError, match="there are: worker"):
+        await runtime.scale_agent("nobody", instances=1)
+
+
+async def test_restart_interrupts_and_takes_in_again() -> None:
+    worker = agent("worker", resources={"max": 1})
+    on, runtime = fleet(worker)
+    (first,) = await begin(on, worker, 1)
+    await runtime.restart_agent("worker")
+    await on.deliver("finish_run", await on.deliver("call_model", event(on, first)))
+    assert await status_of(on, first) == "interrupted"
+    (second,) = await begin(on, worker, 1)
+    await on.end(event(on, second))
+    assert await status_of(on, second) == "completed"
+
+
+async def test_what_a_person_changed_is_in_the_history() -> None:
+    worker = agent("worker", resources={"max": 3})
+    on, runtime = fleet(worker)
+    await begin(on, worker, 1)
+    await runtime.scale_agent("worker", instances=1)
+    await runtime.scale_agent("worker", instances=1)
+    await runtime.stop_agent("worker")
+    history = await DecisionLog(on.store, on.clock, on.engine.ids).history("worker")
+    assert [(row.before, row.after, row.rule, row.applied) for row in history] == [
+        (3, 1, "operator", True),
+        (1, 0, "operator", True),
+    ]
+    assert "stopped" in history[-1].reason

@@ -1,0 +1,270 @@
+"""govern over real slots and budgets: load moves the limit, money closes it, people's word stands."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.governing_stage import AGENT, HOUR, World
+
+from helix.core.budget import GLOBAL
+from helix.core.errors import StoreError
+from helix.core.llm_metrics import LLMMetrics
+from helix.core.periods import TokenPeriod
+from helix.fleet.governing import Trigger
+
+ALARM = Trigger("queue-depth", frozenset({AGENT}), "m1")
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_a_queue_raises_the_limit_and_those_who_waited_go_in_order(world: World) -> None:
+    await world.limit(2)
+    await world.ask(7)
+    assert await world.govern(ALARM) == {"up": 1}
+    assert await world.bound() == 3
+    assert world.begun == ["r0003"], "the first in line"
+    [row] = await world.governor().log.history(AGENT)
+    assert (row.before, row.after, row.applied, row.trigger) == (2, 3, True, "queue-depth")
+    assert row.reason == "5 wait, the threshold is 5" and row.metrics["queue_depth"] == 5
+    assert world.kept == [3]
+    [told] = world.heard
+    assert (told.agent, told.values, told.details["after"]) == (AGENT, {"ScalingDecisions": 1}, 3)
+
+
+async def test_a_full_queue_takes_two_steps_a_minute_until_nobody_waits(world: World) -> None:
+    await world.limit(1)
+    await world.ask(14)
+    for _ in range(4):
+        await world.govern()
+        world.clock.advance(60)
+    assert world.begun == [f"r{n:04d}" for n in range(2, 8)], "1 > 3 > 5 > 6 > 7, in their order"
+    assert await world.bound() == 7
+
+
+async def test_quiet_minutes_bring_the_limit_down_to_the_minimum(world: World) -> None:
+    await world.ask(1)
+    await world.end_all()
+    assert await world.bound() == 8, "what the definition asks for"
+    for _ in range(7):
+        assert await world.govern() == {"down": 1}
+        world.clock.advance(300)
+    assert await world.bound() == 1
+    assert await world.govern() == {"at rest": 1}
+
+
+async def test_nobody_is_asked_about_an_agent_at_rest_unless_an_alarm_names_it(world: World) -> None:
+    await world.limit(1)
+    assert await world.govern() == {"at rest": 1}
+    assert world.asked == []
+    await world.govern(ALARM)
+    assert world.asked == [AGENT]
+
+
+async def test_a_lower_limit_ends_nobody(world: World) -> None:
+    await world.limit(4)
+    await world.ask(4)
+    await world.spend(await world.budget(10), 9.6)
+    assert await world.govern() == {"down": 1}
+    assert await world.bound() == 3 and len(await world.slots.holders(AGENT)) == 4
+
+
+async def test_nothing_goes_up_into_provider_throttling_and_the_history_says_so_once(world: World) -> None:
+    await world.limit(2)
+    await world.ask(8)
+    world.calls = LLMMetrics(throttles=4, p95_latency_ms=9000)
+    assert await world.govern() == {"held by throttling": 1}
+    for _ in range(5):
+        world.clock.advance(60)
+        assert await world.govern() == {"held": 1}
+    assert await world.bound() == 2
+    [row] = await world.governor().log.history(AGENT)
+    assert (row.blocked_by, row.wanted, row.applied) == ("throttling", 3, False)
+
+
+async def test_spent_money_closes_the_intake_and_a_new_hour_reopens_it(world: World) -> None:
+    budget = await world.budget(10)
+    await world.limit(4)
+    await world.ask(6)
+    await world.spend(budget, 10)
+    assert await world.govern() == {"down": 1}
+    assert await world.bound() == 0 and world.kept == [0]
+    await world.ask(1)
+    assert len(await world.slots.queue(AGENT)) == 3
+    world.clock.advance(60)
+    assert await world.govern() == {"at rest": 1}, "nothing can come of a look"
+    await world.end_all()
+    world.clock.advance(3600 - 60)
+    assert await world.govern() == {"up": 1}
+    assert await world.bound() == 1, "the minimum, and from there by load"
+    assert world.begun == ["r0005"]
+    rules = [row.rule for row in await world.governor().log.history(AGENT)]
+    assert rules == ["budget stop", "budget reset"]
+
+
+async def test_a_raised_budget_reopens_too(world: World) -> None:
+    budget = await world.budget(10)
+    await world.limit(4)
+    await world.ask(1)
+    await world.spend(budget, 10)
+    await world.govern()
+    world.clock.advance(60)
+    await world.budget(20)
+    assert await world.govern() == {"up": 1}
+
+
+async def test_a_budget_that_refused_a_call_in_sight_of_its_line_is_used_up(world: World) -> None:
+    from helix.core.budget import TokenAlert
+
+    budget = await world.budget(10)
+    await world.limit(4)
+    await world.ask(1)
+    await world.spend(budget, 9.7)
+    window = budget.window(world.clock.now())[0]
+    told = {
+        "scope": budget.scope,
+        "period": budget.period,
+        "window": window,
+        "unit": "micros",
+        "current": 1,
+        "limit": 1,
+    }
+    alert = TokenAlert(alert_id="a", level="exceeded", message="", utilization=1, timestamp=world.clock.now(), **told)
+    from helix.adapters.row_budgets import RowBudgets
+
+    assert await RowBudgets(world.store).alert(window, alert, 0)
+    await world.govern()
+    assert await world.bound() == 0
+
+
+@pytest.mark.parametrize(
+    ("scope", "period"),
+    [
+        (f"agent:{AGENT}", TokenPeriod.DAILY),
+        (f"agent:{AGENT}", TokenPeriod.MONTHLY),
+        (f"agent:{AGENT}", TokenPeriod.WEEKLY),
+        (f"agent:{AGENT}", TokenPeriod.TOTAL),
+        (GLOBAL, TokenPeriod.HOURLY),
+    ],
+)
+async def test_every_budget_that_binds_the_agent_counts(world: World, scope: str, period: TokenPeriod) -> None:
+    budget = await world.budget(10, period, scope)
+    await world.limit(4)
+    await world.ask(1)
+    await world.spend(budget, 9.6)
+    assert await world.govern() == {"down": 1}
+    assert await world.bound() == 3
+    await world.spend(budget, 0.4)
+    assert await world.govern() == {"down": 1}
+    assert await world.bound() == 0
+
+
+async def test_critical_takes_one_a_minute_whatever_the_cooldown(world: World) -> None:
+    budget = await world.budget(10)
+    await world.limit(4)
+    await world.ask(1)
+    await world.spend(budget, 9.6)
+    found = []
+    for _ in range(4):
+        await world.govern()
+        found.append(await world.bound())
+        world.clock.advance(60)
+    assert found == [3, 2, 1, 1]
+
+
+async def test_what_an_operator_closed_stays_closed(world: World) -> None:
+    await world.limit(0)
+    await world.ask(20)
+    assert await world.govern(ALARM) == {"closed by an operator": 1}
+    assert await world.bound() == 0
+    await world.limit(2)
+    assert await world.govern(ALARM) == {"up": 1}
+    world.stopped = True
+    world.clock.advance(600)
+    assert await world.govern() == {"closed by an operator": 1}
+
+
+async def test_one_run_may_always_begin_also_where_no_machine_is_kept(world: World) -> None:
+    world.resources = {"min": 0, "max": 8}
+    await world.limit(2)
+    assert await world.govern() == {"down": 1}
+    assert await world.bound() == 1 and world.kept == [0]
+    world.clock.advance(600)
+    assert await world.govern() == {"at rest": 1}
+    await world.ask(7)
+    assert await world.govern() == {"up": 1}
+    assert world.kept == [0, 2]
+
+
+async def test_equal_bounds_fix_the_limit(world: World) -> None:
+    world.resources = {"min": 4, "max": 4}
+    await world.limit(4)
+    await world.ask(30)
+    assert await world.govern(ALARM) == {"held": 1}
+    assert await world.bound() == 4
+
+
+async def test_options_of_the_policy_come_with_the_resources(world: World) -> None:
+    world.resources = {"min": 1, "max": 8, "scaling": {"queue_depth_threshold": 2, "scale_up_step": 3}}
+    await world.limit(2)
+    await world.ask(4)
+    await world.govern(ALARM)
+    assert await world.bound() == 5
+
+
+async def test_strangers_and_agents_without_limits_are_left_alone(world: World) -> None:
+    await world.slots.set_limit("stranger", 3)
+    assert await world.govern() == {"not limited": 1}
+    assert await world.govern(Trigger("alarm", frozenset({"nobody"}))) == {}
+    assert await world.govern(Trigger("alarm", frozenset())) == {}
+
+
+async def test_one_that_cannot_be_looked_at_keeps_no_other_waiting(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(agent: str, window_s: float) -> LLMMetrics:
+        raise StoreError("no metrics now")
+
+    monkeypatch.setattr(world, "read", fail)
+    await world.limit(2)
+    await world.ask(9)
+    await world.slots.set_limit("other", 1)
+    assert await world.govern() == {"failed": 1, "not limited": 1}
+
+
+async def test_machines_that_could_not_be_asked_for_are_asked_for_at_the_next_look(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit holds without them: nobody waits for a warm function."""
+
+    async def fail(agent: str, instances: int) -> None:
+        raise StoreError("no machines now")
+
+    await world.limit(2)
+    await world.ask(8)
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "set_instances", fail)
+        assert await world.govern(ALARM) == {"up": 1}
+    assert await world.bound() == 3 and world.kept == []
+    world.clock.advance(10)
+    await world.govern()
+    await world.govern()
+    assert world.kept == [3], "once"
+
+
+async def test_what_there_is_no_time_for_is_first_a_minute_later(world: World) -> None:
+    for name in ("a", "b", "c"):
+        await world.slots.set_limit(name, 1)
+    governor = world.governor()
+    assert dict(await governor.govern(Trigger(), world.delivery(left_s=1))) == {"left for the next look": 1}
+    counters = await governor.slots.counters()
+    firsts = []
+    for _ in range(3):
+        firsts.append(governor._order(counters, Trigger())[0])
+        world.clock.advance(60)
+    assert sorted(firsts) == ["a", "b", "c"]
+
+
+def test_the_hour_is_full() -> None:
+    assert HOUR % 3600 == 0

@@ -1,0 +1,184 @@
+"""What the ledger counts from rows is what the deployed state machine did: its definition is played here, and asked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from tests.support.delivery_stage import Json, Stage
+from tests.support.state_machine import Machines, StateMachine
+from tests.support_run import Text, a_tool, agent, call, calls
+
+from helix import Confirmation, create_sub_agent_tool
+from helix.core.agents import AnyAgent
+from helix.core.steps import ErrorStepResult
+from helix.fleet.ledger_counts import count_run
+from helix.fleet.ledger_rows import read_rows
+
+ECHO = a_tool("echo", lambda given, context: given.text, input_schema=Text)
+QUICK = a_tool("quick", lambda given, context: "quick", inline=True)
+RISKY = a_tool("risky", lambda given, context: "done it", require_approval=True)
+
+
+class Answer(BaseModel):
+    text: str
+
+
+class Played:
+    """A stage whose launcher plays the definition."""
+
+    def __init__(self, script: Any, *agents: AnyAgent, **settings: Any) -> None:
+        self.stage = Stage(script, *agents, **settings)
+
+        async def invoke(verb: str, payload: Json) -> Json:
+            return await self.stage.deliver(verb, payload)
+
+        async def pause(error: str) -> None:
+            self.stage.clock.ahead_s += 1000  # until every deadline has passed
+
+        self.machine = StateMachine(invoke, pause=pause)
+        self.machines = Machines(self.machine)
+        self.stage.engine.launcher = self.machines
+
+    async def execute(self, who: AnyAgent) -> str:
+        handle = await self.stage.executor.execute(who, "go")
+        await self.machines.ended()
+        return handle.session_id
+
+    async def check(self, session_id: str) -> Counter[str]:
+        """The counts agree with what was played. Returns the states."""
+        rows = await read_rows(self.stage.store, session_id)
+        assert rows is not None
+        counts = [count_run(rows, run) for run in rows.runs]
+        played = [e for e in self.machines.executions.values() if e.input["session_id"] == session_id]
+        states = Counter(state for e in played for state in e.states if not state.endswith(" again"))
+        again = Counter(state for e in played for state in e.states if state.endswith(" again"))
+        invoked = Counter(verb for e in played for verb, _ in e.invoked)
+        assert sum((c.states for c in counts), Counter()) == states
+        assert sum((c.invocations for c in counts), Counter()) == invoked
+        assert sum(c.repeated.total() for c in counts) == again.total()
+        assert sum(c.transitions for c in counts) == sum(len(e.states) for e in played)
+        for child in rows.children:
+            states += await self.check(child)
+        return states
+
+
+async def test_an_answer_without_tools() -> None:
+    played = Played(["done"], who := agent())
+    assert await played.check(await played.execute(who)) == {"CallModel": 1, "Next": 1, "FinishRun": 1}
+
+
+async def test_one_tool_several_tools_and_an_inline_tool() -> None:
+    script = [
+        calls(call("echo", text="a")),
+        calls(call("echo", text="b"), call("echo", text="c"), call("echo", text="d")),
+        calls(call("quick")),
+        calls(call("quick"), call("echo", text="e")),
+        "done",
+    ]
+    played = Played(script, who := agent(tools=[ECHO, QUICK]))
+    states = await played.check(await played.execute(who))
+    assert states["CallTool"] == 2 and states["Calls"] == 1 and states["CallOneTool"] == 3
+
+
+async def test_calls_that_are_refused_are_no_deliveries() -> None:
+    script = [calls(call("nothing")), calls(call("echo", wrong=1), call("echo", text="a")), "done"]
+    played = Played(script, who := agent(tools=[ECHO]))
+    await played.check(await played.execute(who))
+
+
+async def test_a_structured_end_and_steps_that_run_out() -> None:
+    script = [calls(call("echo", text="a")), calls(call("__finish__", text="x"))]
+    played = Played(script, who := agent(tools=[ECHO], output_schema=Answer))
+    await played.check(await played.execute(who))
+    played = Played([calls(call("echo", text="a"))] * 3, who := agent(tools=[ECHO], max_steps=2))
+    await played.check(await played.execute(who))
+
+
+async def test_a_model_that_fails_and_the_retry() -> None:
+    script = [calls(call("echo", text="a")), ErrorStepResult(error="no", code="down"), "done"]
+    played = Played(script, who := agent(tools=[ECHO]))
+    session_id = await played.execute(who)
+    await played.check(session_id)
+    await played.stage.executor.retry(who, session_id)
+    await played.machines.ended()
+    await played.check(session_id)
+
+
+@pytest.mark.parametrize("approved", [True, False])
+async def test_a_run_that_waits_for_a_person_and_the_one_that_goes_on(approved: bool) -> None:
+    script = [calls(call("risky"), call("echo", text="a")), "done"]
+    played = Played(script, who := agent(tools=[RISKY, ECHO]))
+    session_id = await played.execute(who)
+    await played.check(session_id)
+    (pending,) = (await played.stage.executor.sessions.get(session_id)).pending
+    await played.stage.executor.answer(who, session_id, Confirmation(pending.call_id, approved=approved))
+    await played.machines.ended()
+    await played.check(session_id)
+
+
+async def test_sub_agents_one_and_several() -> None:
+    inner = agent("inner", tools=[ECHO], output_schema=Answer)
+    outer = agent("outer", tools=[create_sub_agent_tool(inner), ECHO])
+    ask = call("subagent__inner", message="find")
+    found = [calls(call("echo", text="x")), calls(call("__finish__", text="x"))]
+    script = {"outer": [calls(ask), calls(ask, ask, call("echo", text="y")), "done"], "inner": found * 3}
+    played = Played(script, inner, outer)
+    states = await played.check(await played.execute(outer))
+    assert states["StartRun"] == 1 and states["StartOneRun"] == 2 and states["CallOneTool"] == 1
+
+
+async def test_a_run_that_rolled_over() -> None:
+    played = Played([*[calls(call("echo", text="a"))] * 6, "done"], who := agent(tools=[ECHO]), roll_over_events=40)
+    states = await played.check(await played.execute(who))
+    assert states["Rolled"] >= 1
+
+
+async def test_a_client_tool_and_an_interrupt() -> None:
+    form = a_tool("form", "client")
+    played = Played([calls(call("form")), "done"], who := agent(tools=[form]))
+    session_id = await played.execute(who)
+    await played.check(session_id)
+    (pending,) = (await played.stage.executor.sessions.get(session_id)).pending
+    await played.stage.executor.answer(who, session_id, Confirmation(pending.call_id, data={"name": "Ann"}))
+    await played.machines.ended()
+    await played.check(session_id)
+
+
+async def test_an_interrupt_between_steps_and_the_run_that_goes_on() -> None:
+    played: Played
+
+    async def stops(given: Any, context: Any) -> str:
+        await played.stage.executor.interrupt(context.session_id)
+        return "stopped"
+
+    played = Played([calls(call("stops")), "done"], who := agent(tools=[a_tool("stops", stops)]))
+    session_id = await played.execute(who)
+    assert (await played.stage.executor.sessions.get(session_id)).status == "interrupted"
+    await played.check(session_id)
+    await played.stage.executor.resume(who, session_id)
+    await played.machines.ended()
+    await played.check(session_id)
+
+
+async def test_a_delivery_that_died_with_its_answer_is_a_repeated_task() -> None:
+    played = Played(["never told", "done"], who := agent())
+    transact, left = played.stage.store.transact, [True]
+
+    async def dies_once(name: str, operations: Any) -> None:
+        if name == "commit" and left:
+            left.clear()
+            raise ExitError
+        await transact(name, operations)
+
+    played.stage.store.transact = dies_once  # type: ignore[method-assign]
+    await played.check(await played.execute(who))
+
+
+class ExitError(Exception):
+    """Of the platform."""
+
+
+ExitError.__name__ = "Runtime.ExitError"

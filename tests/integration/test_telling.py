@@ -1,0 +1,91 @@
+"""Budget alerts are told to people at least once, in their order (`helix.fleet.telling`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from helix.adapters.memory import MemoryStateStore
+from helix.adapters.row_budgets import RowBudgets
+from helix.core.budget import AlertLevel, BudgetDefinition, TokenAlert
+from helix.core.errors import StoreError
+from helix.core.periods import TokenPeriod
+from helix.fleet.alerts import untold_alerts
+from helix.fleet.telling import tell_alerts
+from helix.ports.notifier import NoNotifier
+from helix.testing.crash import Crash, CrashPoints
+
+NOW = 1_795_219_200.0
+LEVELS: tuple[AlertLevel, ...] = ("warning", "critical", "exceeded")
+
+
+class People:
+    """Hear what is published; `deaf` times they do not."""
+
+    def __init__(self, deaf: int = 0) -> None:
+        self.heard: list[str] = []
+        self.deaf = deaf
+
+    async def publish(self, subject: str, message: Mapping[str, Any]) -> bool:
+        if self.deaf:
+            self.deaf -= 1
+            raise StoreError("nobody answers")
+        self.heard.append(f"{subject} {message['alert_id']}")
+        return True
+
+
+@pytest.fixture
+async def store() -> MemoryStateStore:
+    """Three alerts of one budget, told to nobody."""
+    made = MemoryStateStore()
+    budgets = RowBudgets(made)
+    budget = BudgetDefinition(scope="agent:a", period=TokenPeriod.DAILY, unit="tokens", limit=100)
+    await budgets.define(budget, NOW)
+    window, at = budget.window(NOW)
+    await budgets.open(budget, NOW, 1)
+    for number, level in enumerate(LEVELS):
+        alert = TokenAlert(
+            alert_id=f"{number}",
+            level=level,
+            message="",
+            scope=budget.scope,
+            period=budget.period,
+            window=at.key,
+            unit="tokens",
+            current=90,
+            limit=100,
+            utilization=0.9,
+            timestamp=NOW,
+        )
+        assert await budgets.alert(window, alert, int(NOW) + 100)
+    return made
+
+
+async def test_each_is_told_once_the_oldest_first(store: MemoryStateStore) -> None:
+    people = People()
+    assert await tell_alerts(store, people, "dev") == 3
+    assert await tell_alerts(store, people, "dev") == 0
+    told = [f"Helix dev: {level}: budget agent:a/day {number}" for number, level in enumerate(LEVELS)]
+    assert people.heard == told
+
+
+async def test_without_anybody_to_tell_they_stay_untold(store: MemoryStateStore) -> None:
+    assert await tell_alerts(store, NoNotifier(), "dev") == 0
+    assert len(await untold_alerts(store)) == 3
+
+
+async def test_one_that_is_not_heard_holds_up_those_after_it_until_the_next_look(store: MemoryStateStore) -> None:
+    people = People(deaf=1)
+    assert await tell_alerts(store, people, "dev") == 0
+    assert await tell_alerts(store, people, "dev") == 3
+    assert [line[-1] for line in people.heard] == ["0", "1", "2"]
+
+
+async def test_a_crash_between_telling_and_marking_tells_again(store: MemoryStateStore) -> None:
+    people, points = People(), CrashPoints(at=("transact:alert_told:before", 1))
+    with pytest.raises(Crash):
+        await tell_alerts(points.store(store), people, "dev")
+    assert await tell_alerts(store, people, "dev") == 2
+    assert [line[-1] for line in people.heard] == ["0", "1", "1", "2"], "with the same id"

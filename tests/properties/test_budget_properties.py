@@ -1,0 +1,130 @@
+"""64 runs at once against a budget for 10: spent never passes the line, by any interleaving of single store calls.
+
+After every call: billed <= limit, remaining >= 0. At rest: limit = remaining + drawn, all draws closed, and what they kept
+is what their runs spent or assume, never less than what was billed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.properties import budget_play
+from tests.properties.budget_play import Play
+
+from helix import MemoryStateStore, SQLiteStateStore
+from helix.core.budget import BudgetDefinition
+from helix.core.periods import TokenPeriod
+from helix.engine import money
+from helix.engine.money import return_draws
+from helix.ports.state_store import StateStore, Update
+
+RUNS, FOR, WORST = 64, 10, 100
+SEEDS = st.integers(0, 2**32)
+QUIET = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+
+
+def budget(limit: int, scope: str = "global", unit: Any = "tokens") -> BudgetDefinition:
+    return BudgetDefinition(scope=scope, period=TokenPeriod.DAILY, unit=unit, limit=limit)
+
+
+def played(
+    make: Callable[[], StateStore],
+    definitions: list[BudgetDefinition],
+    runs: int = RUNS,
+    calls: int = 1,
+    **options: Any,
+) -> Play:
+    async def play() -> Play:
+        store = make()
+        try:
+            playing = Play(store, definitions, worst=WORST, **options)
+            await playing.play(runs, calls)
+            await playing.check_rest()
+            return playing
+        finally:
+            await store.close()
+
+    return asyncio.run(play())
+
+
+@given(seed=SEEDS)
+@settings(QUIET, max_examples=10)
+def test_ten_of_sixty_four_are_let_through(seed: int) -> None:
+    """Each uses its worst case: exactly as many as there is money for, however they come."""
+    play = played(MemoryStateStore, [budget(FOR * WORST)], seed=seed, full=True, deaths=0)
+    assert (len(play.done), len(play.refused)) == (FOR, RUNS - FOR)
+    assert set(play.paid.values()) == {FOR * WORST}
+
+
+@given(seed=SEEDS, deaths=st.sampled_from([0, 12, 60]), calls=st.integers(1, 3))
+@settings(QUIET, max_examples=25)
+def test_the_line_is_not_passed(seed: int, deaths: int, calls: int) -> None:
+    """They use what they use, several times, and their workers die anywhere."""
+    play = played(MemoryStateStore, [budget(FOR * WORST)], calls=calls, seed=seed, full=False, deaths=deaths)
+    assert len(play.done) + len(play.refused) + play.dead >= RUNS
+    assert play.dead <= deaths and (deaths or play.done)
+
+
+@given(seed=SEEDS, deaths=st.sampled_from([0, 30]))
+@settings(QUIET, max_examples=10)
+def test_several_budgets_are_kept_together(seed: int, deaths: int) -> None:
+    """Everybody's, the agent's in dollars, and a tenant's that is tighter for some."""
+    bounds = [budget(FOR * WORST), budget(12 * WORST, "agent:worker", "micros"), budget(3 * WORST, "tenant:user2")]
+    play = played(MemoryStateStore, bounds, runs=32, calls=2, seed=seed, full=False, deaths=deaths)
+    assert play.paid
+
+
+@given(seed=SEEDS)
+@settings(QUIET, max_examples=6)
+def test_plenty_is_drawn_in_blocks(seed: int) -> None:
+    """Far from the line a block holds several calls, and the rest comes back."""
+    play = played(MemoryStateStore, [budget(1000 * WORST)], runs=16, calls=4, seed=seed, full=True, deaths=2)
+    assert not play.refused
+
+
+@pytest.mark.slow
+def test_the_line_is_not_passed_on_sqlite(tmp_path: Path) -> None:
+    for seed in range(3):
+        path = tmp_path / f"{seed}.db"
+        play = played(lambda: SQLiteStateStore(path), [budget(FOR * WORST)], seed=seed, full=seed == 0, deaths=2 * seed)  # noqa: B023
+        assert play.done
+
+
+def lenient(patch: pytest.MonkeyPatch) -> None:
+    """Whoever asks is given, whatever is left."""
+    transact = MemoryStateStore.transact
+
+    async def unconditional(self: Any, name: str, operations: Any) -> None:
+        free = [Update(o.key, o.set, o.add) if name == "draw" and isinstance(o, Update) else o for o in operations]
+        await transact(self, name, free)
+
+    patch.setattr(MemoryStateStore, "transact", unconditional)
+
+
+def generous(patch: pytest.MonkeyPatch) -> None:
+    """A dead attempt used nothing."""
+    patch.setattr(money, "_assume", lambda blocks, micros, tokens: None)
+
+
+def forgetful(patch: pytest.MonkeyPatch) -> None:
+    """Nobody asks for what a worker drew that died before its claim."""
+
+    async def known_only(engine: Any, session: Any, run: Any) -> None:
+        if run.blocks:
+            await return_draws(engine, session, run)
+
+    patch.setattr(budget_play, "return_draws", known_only)
+
+
+@pytest.mark.parametrize("defect", [lenient, generous, forgetful])
+def test_a_defect_is_found(defect: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    defect(monkeypatch)
+    with pytest.raises(AssertionError):
+        for seed in range(30):
+            played(MemoryStateStore, [budget(FOR * WORST)], seed=seed, full=True, deaths=60)

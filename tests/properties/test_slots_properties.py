@@ -1,0 +1,149 @@
+"""Random schedules of admissions, ends, limits and deaths: see `slots_machine`. And the machine has teeth."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+from tests.properties.protocol_world import GatedStore
+from tests.properties.slots_machine import SlotsMachine
+
+from helix.adapters import row_slots
+from helix.adapters.row_slots import RowSlots
+from helix.ports.slots import Admission, Candidate
+from helix.ports.state_store import Check, Delete, Operation, Update
+
+EXAMPLES = int(os.environ.get("HELIX_EXAMPLES") or 0)
+
+
+@pytest.mark.timeout(0)
+def test_slots_hold_whatever_happens() -> None:
+    profile = settings(
+        max_examples=EXAMPLES or 60,
+        stateful_step_count=30,
+        deadline=None,
+        derandomize=not EXAMPLES,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
+    )
+    run_state_machine_as_test(SlotsMachine, settings=profile)
+
+
+def test_slots_hold_in_a_crowd() -> None:
+    for seed in range(EXAMPLES or 100):
+        walk(seed)
+
+
+# --- teeth ------------------------------------------------------------------------------------------------------------
+
+
+def walk(seed: int, machine: type[SlotsMachine] = SlotsMachine) -> None:
+    """A few crowds, as the seed has them."""
+    rng, made = Random(seed), machine()
+    try:
+        for _ in range(3):
+            acts = [rng.randrange(6) for _ in range(rng.choice([2, 3]))]
+            order = [(rng.randrange(4), rng.randint(1, 6)) for _ in range(8)]
+            made.crowd(waiting=rng.randrange(2), acts=acts, order=order)  # type: ignore[call-arg]
+    finally:
+        made.teardown()
+
+
+def search(machine: type[SlotsMachine] = SlotsMachine) -> None:
+    for seed in range(1000):
+        walk(seed, machine)
+
+
+class Unlooking(RowSlots):
+    """Who puts a ticket does not look whether it may go."""
+
+    async def _in_line(self, run: Candidate) -> Admission:
+        return Admission("waits", await self.waiting(run))
+
+
+class Silent(RowSlots):
+    """Who frees a slot looks for nobody."""
+
+    async def release(self, run: Candidate) -> list[Candidate]:
+        self._looking = False
+        return await super().release(run)
+
+    async def _grant(self, agent_type: str | None) -> list[Candidate]:
+        return await super()._grant(agent_type) if getattr(self, "_looking", True) else []
+
+
+def without(name: str, hit: Callable[[Operation], bool]) -> Callable[..., Any]:
+    """Transactions of that name lose the conditions of the operations that are hit; a Check is left out."""
+
+    def rewrite(told: str, operations: Sequence[Operation]) -> Sequence[Operation]:
+        if told != name:
+            return operations
+        kept = [o for o in operations if not (isinstance(o, Check) and hit(o))]
+        return [replace(o, when=None) if not isinstance(o, Check) and hit(o) else o for o in kept]
+
+    return rewrite
+
+
+REWRITES = {
+    "slots beyond the limit": without("take_slot", lambda o: isinstance(o, Update) and o.key.sort != "account"),
+    "grants beyond the limit": without("grant_slot", lambda o: isinstance(o, Update)),
+    "slots for the dead": without("take_slot", lambda o: isinstance(o, Check) and o.key.table == "sessions"),
+    "tickets for the dead": without("take_ticket", lambda o: isinstance(o, Check) and o.key.table == "sessions"),
+    "a ticket beside a slot": without("take_ticket", lambda o: isinstance(o, Check) and o.key.table == "control"),
+    "a slot that is given back twice": without("release_slot", lambda o: isinstance(o, Delete)),
+    "a ticket that is granted twice": without("grant_slot", lambda o: isinstance(o, Delete)),
+}
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("name", REWRITES)
+def test_a_condition_that_is_left_out_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = GatedStore.transact
+
+    async def transact(self: GatedStore, told: str, operations: Sequence[Operation]) -> None:
+        await inner(self, told, REWRITES[name](told, operations))
+
+    monkeypatch.setattr(GatedStore, "transact", transact)
+    with pytest.raises(AssertionError):
+        search()
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("kind", [Unlooking, Silent])
+def test_a_wake_up_that_is_lost_is_found(kind: type[RowSlots]) -> None:
+    class Machine(SlotsMachine):
+        def slots(self, store: Any) -> RowSlots:
+            return kind(store, max_queue=4)
+
+    with pytest.raises(AssertionError, match="no_lost_wakeup"):
+        search(Machine)
+
+
+@pytest.mark.timeout(0)
+def test_a_line_that_is_passed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newcomers that look at the limit alone, and may go on although others wait."""
+
+    def room(known: Any, agent_type: str) -> bool:
+        return bool(known[agent_type].has_room and known[None].has_room)
+
+    monkeypatch.setattr(row_slots, "_open", room)
+    inner = GatedStore.transact
+
+    def blind(o: Operation) -> Operation:
+        if not isinstance(o, Update) or o.when is None:
+            return o
+        return replace(o, when=replace(o.when, equal={k: v for k, v in o.when.equal.items() if k != "queued"}))
+
+    async def transact(self: GatedStore, told: str, operations: Sequence[Operation]) -> None:
+        await inner(self, told, [blind(o) for o in operations] if told == "take_slot" else operations)
+
+    monkeypatch.setattr(GatedStore, "transact", transact)
+    with pytest.raises(AssertionError, match="passed"):
+        search()
