@@ -13,7 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from infra.thresholds import Thresholds
 
 Architecture = Literal["arm64", "x86_64"]
 
@@ -33,8 +35,8 @@ class SettingsError(ValueError):
     """A context value is wrong. The message names the key and says what it may be."""
 
 
-class Settings(BaseModel):
-    """Every key that context may hold.
+class Settings(Thresholds):
+    """Every key that context may hold, beside the alarms' (`infra.thresholds`).
 
     stage: part of every resource's name, so stages live side by side in an account; no dash, which ends it there.
     offline: for the emulator on this machine: its interpreter and packages, no deps layer, no bootstrap roles.
@@ -48,16 +50,18 @@ class Settings(BaseModel):
     enhanced_fan_out: a consumer of its own for project_stream (about $11 a shard and month): ~70 instead of ~200 ms.
     shards: of the chunk stream; 0 lets Kinesis choose, and charges for it.
     snap_start: for call_model. provisioned_concurrency: of the default profile's call_model.
-    provision_agents: give each agent with resources of its own as much provisioned concurrency as its min_instances.
+    provision_agents: give each agent with resources of its own as much provisioned concurrency as its min_instances, and as
+        its limit from then on.
     stream_days: how long streams can be replayed; 0 is for ever.
     run_days, child_hours: bounds of one execution, and of waiting for a sub-agent.
     api_log_role: set the account's role for API Gateway's logs; false where the account has one already.
     retain: keep tables, bucket, key and stream when the stack is deleted; by default in production only.
+    max_runs: so many runs of the stage are at work at once, the others wait; 0 leaves it to the agents' own limits.
+    otlp_endpoint: where traces are sent (OTLP over HTTP); "" sends none. otlp_headers: with them, `name=value` separated by
+        commas; what is a secret does not belong into a template. trace_content: traces hold messages and answers too.
     tags: on every resource, `name=value` separated by commas, or a mapping.
     deps: a folder to use as the deps layer instead of building it.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     stage: str = Field(default="dev", pattern=r"^[a-z][a-z0-9]{0,15}$")
     offline: bool = False
@@ -84,9 +88,13 @@ class Settings(BaseModel):
     stream_days: int = Field(default=30, ge=0, le=3650)
     run_days: int = Field(default=30, ge=1, le=365)
     child_hours: int = Field(default=168, ge=1, le=8760)
+    max_runs: int = Field(default=0, ge=0, le=1_000_000)
+    otlp_endpoint: str = Field(default="", pattern=r"^(https?://\S+)?$")
+    otlp_headers: str = ""
+    trace_content: bool = False
     api_log_role: bool = True
     retain: bool = False
-    tags: dict[str, str] = {}
+    tags: dict[str, str] = Field(default_factory=dict)
     deps: str = ""
 
     @model_validator(mode="before")
@@ -142,6 +150,10 @@ class Settings(BaseModel):
             raise ValueError("snap_start: Lambda does not combine it with provisioned concurrency; choose one")
         if self.snap_start and self.python == "3.11":
             raise ValueError("snap_start: Lambda has it for Python 3.12 and later")
+        if self.alarm_cost_critical < self.alarm_cost_warning:
+            raise ValueError("alarm_cost_critical: is less than alarm_cost_warning")
+        if self.alarm_latency_p99_ms < self.alarm_latency_p95_ms:
+            raise ValueError("alarm_latency_p99_ms: is less than alarm_latency_p95_ms")
         if self.child_hours > self.run_days * 24:
             raise ValueError("child_hours: is more than run_days, so that no parent would wait so long")
         if self.offline and self.enhanced_fan_out:

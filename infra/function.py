@@ -15,7 +15,6 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from helix.core.resources import DEFAULT_PROFILE
-from helix.runtime import cloud_settings as variables
 from infra.config import Settings
 from infra.keys import Keys
 from infra.layers import ROOT, RUNTIMES, Layers
@@ -47,18 +46,21 @@ SIZES: Mapping[str, Size] = {
     "ws_connect": Size(29),
     "ws_disconnect": Size(29),
     "ws_message": Size(29),
+    "govern": Size(60),
+    "health": Size(10, 256),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """What every function of a stage is made with."""
+    """What every function of a stage is made with. `own`: what only that verb is told."""
 
     settings: Settings
     names: Names
     keys: Keys
     layers: Layers
     environment: Mapping[str, str]
+    own: Mapping[str, Mapping[str, str]]
 
 
 class Function(Construct):
@@ -99,7 +101,7 @@ class Function(Construct):
             log_group=group,
             timeout=Duration.seconds(size.timeout_s),
             memory_size=max(memory_mb, size.memory_mb),
-            environment={**kit.environment, **_own_environment(verb, settings), SERVICE_NAME: verb},
+            environment={**kit.environment, **kit.own.get(verb, {}), SERVICE_NAME: verb},
             snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if snap_start else None,
         )
         built_for = f"Layers and tests are made for Python {settings.python}; the context key `python` chooses."
@@ -111,10 +113,3 @@ class Function(Construct):
             version=self.function.current_version,
             provisioned_concurrent_executions=provisioned_concurrency or None,
         )
-
-
-def _own_environment(verb: str, settings: Settings) -> dict[str, str]:
-    """What only this verb is told: none other may read the models' secrets."""
-    if verb != "call_model" or not settings.model_secrets:
-        return {}
-    return {variables.MODEL_SECRETS: ",".join(settings.model_secrets)}

@@ -11,13 +11,18 @@ from collections.abc import Sequence
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from infra.endpoints import Endpoints
 from infra.executions import Executions
 from infra.function import SIZES, Function, Kit
+from infra.governing import Provisioning, grant_read_metrics
 from infra.profile import PROFILE_VERBS, construct_name
 from infra.sockets import Sockets
 from infra.storage import CHECK, DELETE, GET, GET_SEVERAL, PUT, QUERY, UPDATE, Storage
 from infra.streaming import Streaming
+from infra.topics import Topics
 
+COUNT = (GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE)
+"""In the control table: slots and usage, what draws of budgets left, the index of open runs."""
 LOOK = (QUERY, GET)
 """At the end of a stream. A row whose object is gone is read once more, by its key."""
 SHARED_VERBS = tuple(verb for verb in SIZES if verb not in PROFILE_VERBS)
@@ -33,9 +38,13 @@ class Rights:
         streaming: Streaming,
         executions: Executions,
         sockets: Sockets,
+        topics: Topics,
+        endpoints: Endpoints,
+        provisioning: Provisioning,
         model_secrets: Sequence[str] = (),
     ) -> None:
         self._storage, self._streaming, self._executions, self._sockets = storage, streaming, executions, sockets
+        self._topics, self._endpoints, self._provisioning = topics, endpoints, provisioning
         self._model_secrets = list(model_secrets)
 
     def grant(self, function: Function) -> None:
@@ -43,6 +52,8 @@ class Rights:
 
     def _call_model(self, role: iam.Role) -> None:
         self._storage.grant_rows(role, "sessions", GET, GET_SEVERAL, QUERY, PUT, UPDATE, CHECK)
+        # Budgets are drawn from, answers kept.
+        self._storage.grant_rows(role, "control", *COUNT, CHECK)
         self._storage.grant_overflow(role)
         self._streaming.grant_put(role)
         self._executions.grant_start(role)
@@ -64,17 +75,20 @@ class Rights:
     def _finish_run(self, role: iam.Role) -> None:
         self._storage.grant_rows(role, "streams", *LOOK)
         self._end(role)
+        self._queue(role)
 
     def _fail_run(self, role: iam.Role) -> None:
         self._storage.grant_rows(role, "streams", *LOOK)
         self._end(role)
+        self._queue(role)
 
     def _sweep(self, role: iam.Role) -> None:
         """Deletions that were begun are completed, so the streams' rows and all objects are its to remove."""
-        self._storage.grant_rows(role, "control", QUERY)
+        self._storage.grant_rows(role, "sessions", GET_SEVERAL)
         self._storage.grant_rows(role, "streams", *LOOK, PUT, DELETE)
         self._storage.grant_overflow_and_removal(role)
         self._end(role)
+        self._queue(role)
         self._executions.grant_describe(role)
 
     def _project_stream(self, role: iam.Role) -> None:
@@ -94,21 +108,41 @@ class Rights:
 
     def _ws_message(self, role: iam.Role) -> None:
         self._storage.grant_rows(role, "sessions", GET_SEVERAL)
-        self._storage.grant_rows(role, "control", GET)
         self._storage.grant_rows(role, "streams", *LOOK, PUT, UPDATE, DELETE, CHECK)
         self._storage.grant_overflow_and_removal(role)
         self._end(role)
+        self._queue(role)
         self._executions.grant_stop(role)
         self._sockets.grant_post(role)
+
+    def _govern(self, role: iam.Role) -> None:
+        """It starts what a higher limit admits, and neither claims nor ends a run."""
+        self._storage.grant_rows(role, "control", *COUNT, CHECK)
+        self._storage.grant_rows(role, "sessions", GET, QUERY)
+        self._storage.grant_overflow(role)
+        self._streaming.grant_put(role)
+        self._executions.grant_start(role)
+        self._provisioning.grant_set(role)
+        self._topics.grant_notify(role)
+        grant_read_metrics(role)
+
+    def _health(self, role: iam.Role) -> None:
+        self._storage.grant_rows(role, "control", GET, GET_SEVERAL, QUERY)
+        self._storage.grant_rows(role, "sessions", GET)
+        self._endpoints.grant_token(role)
 
     def _end(self, role: iam.Role) -> None:
         """What it takes to begin or end a run, and to wake the parent that waits."""
         self._storage.grant_rows(role, "sessions", GET, QUERY, PUT, UPDATE, DELETE, CHECK)
-        self._storage.grant_rows(role, "control", PUT, DELETE)
+        self._storage.grant_rows(role, "control", *COUNT)
         self._storage.grant_overflow(role)
         self._streaming.grant_put(role)
         self._executions.grant_start(role)
         self._executions.grant_wake(role)
+
+    def _queue(self, role: iam.Role) -> None:
+        """A run that goes on may find no slot, and gets a place in the line."""
+        self._storage.grant_rows(role, "control", CHECK)
 
 
 class Functions(Construct):

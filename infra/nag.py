@@ -24,6 +24,11 @@ def explain(construct: IConstruct, finding: str, reason: str) -> None:
     Validations.of(construct).acknowledge(Acknowledgment(id=f"AwsSolutions-{finding}", reason=reason))
 
 
+def explain_template(construct: IConstruct, rule: str, reason: str) -> None:
+    """Accept what CloudFormation's own rules ("W3694") say of `construct` and what is under it, for `reason`."""
+    Validations.of(construct).acknowledge(Acknowledgment(id=f"CloudFormation-Validate::{rule}", reason=reason))
+
+
 def explain_objects(grantee: iam.IGrantable, bucket: s3.Bucket, objects: str, reason: str) -> None:
     """Accept the wildcard in `objects`, a pattern of keys in `bucket`. A nested stack knows the bucket by a parameter."""
     role, owner = grantee.grant_principal, bucket.node.default_child

@@ -32,6 +32,9 @@ PORT = 4577
 HOST = "host.docker.internal"
 """What containers call this machine."""
 VARIABLES = ROOT / "build" / "sam" / "env.json"
+SCHEDULED = ("sweep", "govern")
+TOLD = ("call_model", "govern", "health")
+"""Functions that are told what others are not; together they know all there is."""
 OWN = "POWERTOOLS_"
 """Variables that differ from function to function, and say the same here."""
 
@@ -62,7 +65,8 @@ async def _serve(cloud: OfflineCloud, address: str, agent: AnyAgent, begun: floa
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     port = cloud.emulator.port
     async with bridged(address, port) as carried:
-        cloud.client("events").disable_rule(Name=cloud.function("sweep"))
+        for verb in SCHEDULED:
+            cloud.client("events").disable_rule(Name=cloud.function(verb))
         await write_samples(cloud, ROOT / "events", agent)
         VARIABLES.parent.mkdir(parents=True, exist_ok=True)
         VARIABLES.write_text(json.dumps({"Parameters": variables(cloud)}, indent=2) + "\n", encoding="utf-8")
@@ -87,8 +91,10 @@ async def _serve(cloud: OfflineCloud, address: str, agent: AnyAgent, begun: floa
 
 def variables(cloud: OfflineCloud) -> Mapping[str, str]:
     """What the functions of the deployed stage are told, as a container must hear it."""
-    deployed = cloud.client("lambda").get_function_configuration(FunctionName=cloud.function("call_model"))
-    told: dict[str, str] = deployed["Environment"]["Variables"]
+    told: dict[str, str] = {}
+    for verb in TOLD:
+        deployed = cloud.client("lambda").get_function_configuration(FunctionName=cloud.function(verb))
+        told |= deployed["Environment"]["Variables"]
     endpoint = f"http://{HOST}:{cloud.emulator.port}"
     _, _, path = cloud.url.removeprefix("ws://").partition("/")
     shared = {name: value for name, value in told.items() if not name.startswith(OWN)}

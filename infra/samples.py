@@ -1,4 +1,4 @@
-"""The rows that the events in `events/` speak of: sessions with a run each, and an API key.
+"""The rows that the events in `events/` speak of: sessions with a run each, an API key, and the token for /metrics.
 
 Law: ids are those in the files, so an event works as it is. A run is claimed like any other, but no execution of it is
 started: it stays where it is until somebody invokes a function.
@@ -68,8 +68,8 @@ class Given:
 
 
 async def write_samples(cloud: OfflineCloud, events: Path, agent: AnyAgent) -> None:
-    """One open run of `agent` for each session in the events of the state machine, one that `sweep` finds, and the key in
-    the events of the authoriser.
+    """One open run of `agent` for each session in the events of the state machine, one that `sweep` finds, the key in the
+    events of the authoriser, and the token in that of /metrics.
     """
     now = _executor(cloud, SystemClock())
     for session_id, run_id in _runs(events):
@@ -79,6 +79,9 @@ async def write_samples(cloud: OfflineCloud, events: Path, agent: AnyAgent) -> N
     await earlier.execute(agent, QUESTION, session_id=session_id, run_id=run_id, user_id=USER)
     _, key_id, secret = _read(events, "ws_authorize")["headers"]["Authorization"].split("_")
     half = len(secret) // 2
+    _, token = _read(events, "health_metrics")["headers"]["authorization"].split()
+    secret = cloud.outputs["MetricsSecretArn"]
+    cloud.client("secretsmanager").put_secret_value(SecretId=secret, SecretString=token)
     keys = ApiKeys(now.store, SystemClock())
     await keys.create(Given(key_id, secret[:half], secret[half:]), Principal(USER), name="sample")
 

@@ -1,4 +1,4 @@
-"""What starts functions by itself: the minute, and executions that ended badly.
+"""What starts functions by itself: the minute, and executions that ended badly. (Alarms start `govern`: `infra.topics`.)
 
 Law: events are best effort and may come twice; `sweep` finds what they miss. An event that could not be delivered is kept
 and raises an alarm; nothing waits for it.
@@ -19,8 +19,9 @@ from infra.nag import explain
 from infra.names import Names
 
 ENDED_BADLY = ["FAILED", "TIMED_OUT", "ABORTED"]
-SWEEP_EVERY = Duration.minutes(1)
+EVERY = Duration.minutes(1)
 KEPT = Duration.days(14)
+UNDELIVERED = "undelivered"
 
 
 class Schedules(Construct):
@@ -32,29 +33,35 @@ class Schedules(Construct):
         names: Names,
         executions: Executions,
         sweep: Function,
+        govern: Function,
         fail_run: Function,
     ) -> None:
         super().__init__(scope, construct_id)
         self.undelivered = sqs.Queue(
             self,
             "Undelivered",
-            queue_name=names.of("undelivered"),
+            queue_name=names.of(UNDELIVERED),
             # Not the stage's key: EventBridge would need a right on it that any rule of the account could then use.
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
             retention_period=KEPT,
         )
         explain(self.undelivered, "SQS3", "It is where dead letters go; an alarm watches it.")
-        events.Rule(
-            self,
-            "Sweep",
-            rule_name=names.of("sweep"),
-            description="Find what crashes and lost events left",
-            schedule=events.Schedule.rate(SWEEP_EVERY),
-            targets=[targets.LambdaFunction(sweep.live, retry_attempts=0, max_event_age=SWEEP_EVERY)],
-        )
-        # The next minute brings the next sweep; a failed one is not worth a second try.
-        sweep.live.configure_async_invoke(retry_attempts=0, max_event_age=SWEEP_EVERY)
+        minutely = {
+            "Sweep": "Find what crashes and lost events left",
+            "Govern": "Tell gauges, look at limits and budgets",
+        }
+        for function, (name, description) in zip((sweep, govern), minutely.items(), strict=True):
+            events.Rule(
+                self,
+                name,
+                rule_name=names.of(name.lower()),
+                description=description,
+                schedule=events.Schedule.rate(EVERY),
+                # The next minute brings the next one; a failed one is not worth a second try.
+                targets=[targets.LambdaFunction(function.live, retry_attempts=0, max_event_age=EVERY)],
+            )
+        sweep.live.configure_async_invoke(retry_attempts=0, max_event_age=EVERY)
         events.Rule(
             self,
             "Ended",

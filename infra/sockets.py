@@ -43,10 +43,12 @@ _LOGGED = {
 
 
 class Sockets(Construct):
+    """`endpoint`: where the emulator answers, offline."""
+
     def __init__(self, scope: Construct, construct_id: str, *, settings: Settings, names: Names, keys: Keys) -> None:
         super().__init__(scope, construct_id)
         self._stage_name = names.stage
-        self._endpoint = (
+        self.endpoint = (
             CfnParameter(
                 Stack.of(self), "Endpoint", default=settings.endpoint, description="Where the emulator answers"
             )
@@ -81,15 +83,15 @@ class Sockets(Construct):
     @property
     def management_url(self) -> str:
         """Where functions post to connections."""
-        if self._endpoint is not None:
-            return f"{self._endpoint.value_as_string}{EMULATED}/{self.api.ref}/{self._stage_name}"
+        if self.endpoint is not None:
+            return f"{self.endpoint.value_as_string}{EMULATED}/{self.api.ref}/{self._stage_name}"
         return f"https://{self._host}/{self._stage_name}"
 
     @property
     def url(self) -> str:
         """Where clients connect."""
-        if self._endpoint is not None:
-            host = Fn.select(1, Fn.split("://", self._endpoint.value_as_string))
+        if self.endpoint is not None:
+            host = Fn.select(1, Fn.split("://", self.endpoint.value_as_string))
             return f"ws://{host}{EMULATED}/{self.api.ref}/{self._stage_name}"
         return f"wss://{self._host}/{self._stage_name}"
 

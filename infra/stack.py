@@ -7,12 +7,16 @@ from collections.abc import Mapping, Sequence
 from aws_cdk import CfnOutput, RemovalPolicy, Stack, Tags
 from constructs import Construct
 
-from helix.runtime import cloud_settings as variables
+from infra.alarm_rules import Rule, execution_rules, fleet_rules, plumbing_rules
 from infra.alarms import Alarms
-from infra.config import ENDPOINT, Settings
+from infra.config import Settings
+from infra.dashboards import Dashboards
+from infra.endpoints import Endpoints
+from infra.environment import environment, own_environment
 from infra.executions import Executions
 from infra.function import Kit
 from infra.functions import Functions, Rights
+from infra.governing import Provisioning
 from infra.keys import Keys
 from infra.layers import Layers
 from infra.names import Names
@@ -21,14 +25,21 @@ from infra.schedules import Schedules
 from infra.sockets import Sockets
 from infra.storage import Storage
 from infra.streaming import Streaming
-
-METRICS_NAMESPACE = "POWERTOOLS_METRICS_NAMESPACE"
+from infra.topics import Topics
 
 
 class HelixStack(Stack):
     def __init__(
-        self, scope: Construct, construct_id: str, *, settings: Settings, profiles: Sequence[Profile], **options: object
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        settings: Settings,
+        profiles: Sequence[Profile],
+        agents: Sequence[str],
+        **options: object,
     ) -> None:
+        """`agents`: the types of all that are deployed, with resources of their own or without."""
         super().__init__(scope, construct_id, **options)
         names = Names(settings.stage)
         removal = RemovalPolicy.RETAIN if settings.retain else RemovalPolicy.DESTROY
@@ -38,6 +49,8 @@ class HelixStack(Stack):
         storage = Storage(self, "Storage", names=names, keys=keys, removal=removal)
         streaming = Streaming(self, "Streaming", settings=settings, names=names, keys=keys, removal=removal)
         sockets = Sockets(self, "Sockets", settings=settings, names=names, keys=keys)
+        topics = Topics(self, "Topics", settings=settings, names=names, keys=keys)
+        endpoints = Endpoints(self, "Endpoints", settings=settings, names=names, keys=keys, endpoint=sockets.endpoint)
         executions = Executions(self, names=names, profiles=[profile.name for profile in profiles])
         kit = Kit(
             settings=settings,
@@ -45,37 +58,54 @@ class HelixStack(Stack):
             keys=keys,
             layers=Layers(self, "Layers", settings=settings),
             environment=environment(settings, storage, streaming, executions, sockets),
+            own=own_environment(settings, topics, endpoints),
         )
+        provisioned = [profile.name for profile in own_profiles] if settings.provision_agents else []
         rights = Rights(
             storage=storage,
             streaming=streaming,
             executions=executions,
             sockets=sockets,
+            topics=topics,
+            endpoints=endpoints,
+            provisioning=Provisioning(self, names=names, profiles=provisioned),
             model_secrets=settings.model_secrets,
         )
         shared = Functions(self, "Functions", kit=kit, rights=rights).by_verb
         ProfileFunctions(self, "Profile", profile=shared_profile, kit=kit, grant=rights.grant, shared=shared)
+        rules: list[Rule] = []
         for profile in own_profiles:
-            ProfileStack(self, f"Agent-{profile.name}", profile=profile, kit=kit, grant=rights.grant, shared=shared)
+            agent = profile.name
+            own = ProfileStack(self, f"Agent-{agent}", profile=profile, kit=kit, grant=rights.grant, shared=shared)
+            its_rules = [*fleet_rules(names, settings, agent), *execution_rules(own, names, agent)]
+            Alarms(own, "Alarms", names=names, topics=topics, rules=its_rules)
+            rules += its_rules
         streaming.feed(shared["project_stream"], storage=storage)
         sockets.serve(shared)
-        schedules = Schedules(
+        endpoints.serve(shared["health"])
+        topics.wake(shared["govern"])
+        Schedules(
             self,
             "Schedules",
             names=names,
             executions=executions,
             sweep=shared["sweep"],
+            govern=shared["govern"],
             fail_run=shared["fail_run"],
         )
-        alarms = Alarms(
+        plumbing = plumbing_rules(names, streaming)
+        stage_rules = [*fleet_rules(names, settings), *execution_rules(self, names), *plumbing]
+        Alarms(self, "Alarms", names=names, topics=topics, rules=stage_rules)
+        dashboards = Dashboards(
             self,
-            "Alarms",
+            "Dashboards",
             names=names,
-            keys=keys,
+            agents=agents,
+            profiles=[profile.name for profile in profiles],
+            rules=[*stage_rules, *rules],
             streaming=streaming,
-            schedules=schedules,
-            sweep=shared["sweep"],
-            project_stream=shared["project_stream"],
+            sockets=sockets,
+            endpoints=endpoints,
         )
         for name, value in {"helix:stage": settings.stage, **settings.tags}.items():
             Tags.of(self).add(name, value)
@@ -90,7 +120,15 @@ class HelixStack(Stack):
                 "ChunkStream": (streaming.stream.stream_name, "Chunks on their way to the replay log"),
                 "MachinePattern": (executions.pattern, "State machines, by profile"),
                 "MachineArns": (",".join(executions.machines), "All of them"),
-                "AlarmTopicArn": (alarms.topic.topic_arn, "Subscribe to be told"),
+                "AlarmTopicArn": (topics.alarms.topic_arn, "Subscribe to be told what is wrong"),
+                "NoticeTopicArn": (topics.notices.topic_arn, "Subscribe to be told of budgets and limits"),
+                "HealthUrl": (
+                    f"{endpoints.url}/health",
+                    "Whether the stage is well; /ready, /live and /metrics beside it",
+                ),
+                "MetricsSecretArn": (endpoints.token_arn, "Its text is the bearer token for /metrics"),
+                "AgentsDashboard": (dashboards.agents.dashboard_name, "Runs, tokens, cost, latency, limits"),
+                "PlumbingDashboard": (dashboards.plumbing.dashboard_name, "Functions, machines, streams, tables"),
                 "Region": (self.region, "Where all of it is"),
             }
         )
@@ -98,31 +136,3 @@ class HelixStack(Stack):
     def _output(self, values: Mapping[str, tuple[str, str]]) -> None:
         for name, (value, description) in values.items():
             CfnOutput(self, name, value=value, description=description)
-
-
-def environment(
-    settings: Settings, storage: Storage, streaming: Streaming, executions: Executions, sockets: Sockets
-) -> dict[str, str]:
-    """What every function is told; variables that would be empty are left out."""
-    told = {
-        variables.STAGE: settings.stage,
-        variables.SESSIONS_TABLE: storage.tables["sessions"].table_name,
-        variables.STREAMS_TABLE: storage.tables["streams"].table_name,
-        variables.CONTROL_TABLE: storage.tables["control"].table_name,
-        variables.BUCKET: storage.bucket.bucket_name,
-        variables.CHUNKS: streaming.stream.stream_name,
-        variables.MACHINE: executions.pattern,
-        variables.SOCKETS: sockets.management_url,
-        variables.AGENTS: settings.agents,
-        variables.MODEL: settings.model,
-        variables.AUTH: settings.auth,
-        variables.JWT_ISSUER: settings.jwt_issuer,
-        variables.JWT_AUDIENCE: settings.jwt_audience,
-        variables.JWKS_URL: settings.jwks_url,
-        variables.ROLL_OVER_EVENTS: str(settings.roll_over_events),
-        variables.STREAM_DAYS: str(settings.stream_days),
-        variables.LOG: settings.log_level,
-        METRICS_NAMESPACE: "Helix",
-        ENDPOINT: settings.endpoint if settings.for_sam else "",  # the offline cloud tells its workers itself
-    }
-    return {name: value for name, value in told.items() if value}

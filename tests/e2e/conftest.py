@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.support.cloud_agents.cast import DEEP
 from tests.support.offline_cloud import CloudForTests, deployed
 
 QUICK = {"test_offline_smoke", "test_parity", "test_lost_events"}
@@ -24,4 +25,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudForTests]:
     """The project deployed offline with IAM enforced; see `tests/support/offline_cloud.py` for what it offers."""
     with deployed(tmp_path_factory.mktemp("cloud")) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudForTests]:
+    """Another one, for tests that change limits and budgets."""
+    with deployed(tmp_path_factory.mktemp("fleet"), context={"alarm_queue_depth": str(DEEP)}) as made:
         yield made

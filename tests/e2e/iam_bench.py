@@ -71,9 +71,8 @@ class Bench:
         session = self.fresh()
         who = agent or ("roomy" if self.function.startswith("roomy") else "talker")
         message = {"message": plan(*steps), "state": state or {}}
-        handle = await self.app.executor.execute(
-            self.app.agents.named(who), message, session_id=session, user_id=USER, **options
-        )
+        given = {"session_id": session, "user_id": USER, **options}
+        handle = await self.app.executor.execute(self.app.agents.named(who), message, **given)
         return Place(session, handle.run_id, 1, 1)
 
     async def staged(self, *steps: Json, **options: Any) -> tuple[Place, list[str]]:
@@ -94,10 +93,12 @@ class Bench:
         place = await self.claimed(*(steps or (say("Done."),)), **options)
         return await self.to_the_end(place)
 
-    async def child(self, *steps: Json, beside: Any = (), **options: Any) -> tuple[Place, Place, str]:
+    async def child(
+        self, *steps: Json, beside: Any = (), agent: str = "boss", **options: Any
+    ) -> tuple[Place, Place, str]:
         """A parent with a sub-agent that was started: both places, and the call that waits."""
         asked = use(ask("helper", plan(*steps)), *beside)
-        above, calls = await self.staged(asked, finish(summary="all"), agent="boss", **options)
+        above, calls = await self.staged(asked, finish(summary="all"), agent=agent, **options)
         await deliver_child(self.engine, above, calls[0], f"token of {above.session_id}", self.delivery())
         child = (await read_tree(self.app.store, above.session_id))[1]
         assert child.session is not None
@@ -203,6 +204,10 @@ SERVICES = {
     "executions": "states",
     "tokens": "states",
     "connections": "execute-api",
+    "notices": "sns",
+    "token": "secretsmanager",
+    "aliases": "lambda",
+    "metrics": "cloudwatch",
 }
 """What rights are on, and whose actions they are."""
 

@@ -97,7 +97,12 @@ async def a_sub_agent_with_a_large_message(bench: Bench) -> Json:
 # --- finish_run, fail_run ------------------------------------------------------------------------------------------------
 
 
-@probe("finish_run", sessions="GetItem Query UpdateItem", control="DeleteItem", chunks="PutRecord")
+@probe(
+    "finish_run",
+    sessions="GetItem Query UpdateItem",
+    control="GetItem UpdateItem DeleteItem",
+    chunks="PutRecord",
+)
 async def an_end(bench: Bench) -> Json:
     return payload(await bench.ended())
 
@@ -109,7 +114,12 @@ async def an_end_of_a_sub_agent(bench: Bench) -> Json:
     return payload(below)
 
 
-@probe("fail_run", sessions="GetItem Query PutItem UpdateItem", control="DeleteItem", chunks="PutRecord")
+@probe(
+    "fail_run",
+    sessions="GetItem Query PutItem UpdateItem",
+    control="GetItem UpdateItem DeleteItem",
+    chunks="PutRecord",
+)
 async def a_failure(bench: Bench) -> Json:
     return payload(await bench.claimed(say("Never said.")))
 
@@ -120,37 +130,36 @@ async def a_failure_of_a_sub_agent(bench: Bench) -> Json:
     return payload(below)
 
 
-async def _answered_below(bench: Bench, **options: Any) -> Place:
+async def answered_below(bench: Bench, *, agent: str = "boss", **options: Any) -> Place:
     """A sub-agent at work again after an answer, whose parent stays paused: its own call waits for another."""
     own, asked = call("gated", topic="own"), use(call("gated", topic="x"))
-    above, below, _ = await bench.child(asked, finish(summary="done"), beside=[own], **options)
+    above, below, _ = await bench.child(asked, finish(summary="done"), beside=[own], agent=agent, **options)
     (gated,) = await bench.calls(above, below)
-    boss = bench.app.agents.named("boss")
-    await bench.app.executor.answer(boss, above.session_id, Confirmation(gated))
+    await bench.app.executor.answer(bench.app.agents.named(agent), above.session_id, Confirmation(gated))
     state = await bench.app.executor.sessions.get(below.session_id)
     return replace(below, run_id=state.current_run_id, step=2)
 
 
 @probe("finish_run", control="PutItem", streams="Query", machines="StartExecution", objects="GetObject PutObject")
 async def an_end_that_a_paused_parent_waits_for(bench: Bench) -> Json:
-    return payload(await bench.to_the_end(await _answered_below(bench, metadata=HEAVY)))
+    return payload(await bench.to_the_end(await answered_below(bench, metadata=HEAVY)))
 
 
 @probe("finish_run", streams="GetItem")
 async def an_end_behind_a_lost_object(bench: Bench) -> Json:
-    below = await bench.to_the_end(await _answered_below(bench))
+    below = await bench.to_the_end(await answered_below(bench))
     await bench.lost(await bench.stream_of(below))
     return payload(below)
 
 
 @probe("fail_run", control="PutItem", streams="Query", machines="StartExecution", objects="GetObject PutObject")
 async def a_failure_that_a_paused_parent_waits_for(bench: Bench) -> Json:
-    return payload(await _answered_below(bench, metadata=HEAVY))
+    return payload(await answered_below(bench, metadata=HEAVY))
 
 
 @probe("fail_run", streams="GetItem")
 async def a_failure_behind_a_lost_object(bench: Bench) -> Json:
-    below = await _answered_below(bench)
+    below = await answered_below(bench)
     await bench.lost(await bench.stream_of(below))
     return payload(below)
 
@@ -171,7 +180,7 @@ async def a_run_that_never_started(bench: Bench) -> Json:
     return {}
 
 
-@probe("sweep", sessions="Query UpdateItem", control="DeleteItem")
+@probe("sweep", sessions="Query UpdateItem", control="GetItem UpdateItem DeleteItem")
 async def a_run_whose_effects_are_open(bench: Bench) -> Json:
     place = await bench.ended()
     await bench.old(place)
@@ -194,7 +203,7 @@ async def a_deletion_that_was_begun(bench: Bench) -> Json:
     objects="GetObject PutObject",
 )
 async def a_sub_agent_that_is_late(bench: Bench) -> Json:
-    await _late(bench, await _answered_below(bench, metadata=HEAVY))
+    await _late(bench, await answered_below(bench, metadata=HEAVY))
     return {}
 
 

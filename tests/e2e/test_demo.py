@@ -13,7 +13,8 @@ import pytest
 from tests.support.cloud_agents.plans import call, plan, say, use
 from tests.support.offline_cloud import PRIVATE, ROOT, CloudForTests, until
 
-from helix.local.story import INVOCATION, TRANSITION, WRITE_UNIT, Execution, Story, read_story, size_of
+from helix.core.aws_prices import DYNAMODB_WRITE_UNIT, LAMBDA_REQUEST, TRANSITION
+from helix.local.story import Execution, Story, read_story, size_of
 from helix.local.telling import lines_of
 
 PATIENCE_S = 150
@@ -83,13 +84,13 @@ async def test_the_story_is_what_the_services_say(cloud: CloudForTests) -> None:
     calls, _, _ = story.invocations["call_model"]
     assert calls >= 3
     units = sum(rows.units for rows in story.rows)
-    assert story.dollars["DynamoDB"] == pytest.approx(units * WRITE_UNIT)
+    assert story.dollars["DynamoDB"] == pytest.approx(units * DYNAMODB_WRITE_UNIT)
     assert story.dollars["Step Functions"] == pytest.approx(story.transitions * TRANSITION)
 
 
 def test_a_retry_is_a_transition() -> None:
     story = Story((Execution("s", "m", "SUCCEEDED", 1.0, ("A", "A", "B"), retries=2),), {"v": (1, 1.0, 0.5)}, ())
-    assert story.transitions == 5 and story.dollars["Lambda"] > INVOCATION
+    assert story.transitions == 5 and story.dollars["Lambda"] > LAMBDA_REQUEST
     assert list(lines_of(story))[:3] == [
         "Step Functions ran 1 execution, 5 transitions:",
         "  s: succeeded in 1.0 s, 5 transitions, 2 retries of them",

@@ -174,6 +174,8 @@ async def test_start_talk_edit_end_and_start_again(project: Path, tmp_path: Path
             session = await ask(client)
             first.until(r"^\d\d:\d\d:\d\d\.\d{3} INFO    ws_message     run: ok$")
             first.until(rf"INFO    call_tool      step 1 in [\d,]+ ms session={session}$")
+            first.until(r"^    run edited +[\d.]+ s .* completed \(execute\)$")
+            first.until(r"^       ├─ chat \w+ +[\d.]+ s ")
             watch = boto3.client(
                 "cloudwatch",
                 endpoint_url=re.sub(r"^ws:(//[^/]+).*", r"http:\1", first.told("url")),

@@ -75,6 +75,14 @@ class Assembly:
         assert main is not None
         return cls(folder, main, nested)
 
+    def meant(self, template: Template, value: dict[str, str]) -> Any:
+        """What a reference stands for in the stage's own template: a nested one refers to its parameters."""
+        if template is self.main or value.get("Ref") not in template.text.get("Parameters", {}):
+            return value
+        told = [stack.get("Parameters", {}) for stack in self.main.of("CloudFormation::Stack").values()]
+        (found,) = {json.dumps(given[value["Ref"]]) for given in told if value["Ref"] in given}
+        return json.loads(found)
+
     @property
     def templates(self) -> list[Template]:
         return [self.main, *self.nested.values()]

@@ -105,6 +105,7 @@ def test_the_deps_layer_is_small_enough_and_runs() -> None:
 import asyncio, os
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 import aws_lambda_powertools, cryptography.hazmat.primitives.asymmetric.rsa, jsonpatch, jwt, litellm, pydantic, tiktoken
+import opentelemetry.exporter.otlp.proto.http.trace_exporter, opentelemetry.sdk.trace, prometheus_client
 
 async def main():
     answer = await litellm.acompletion(

@@ -45,6 +45,30 @@ def test_a_function_is_sized_named_and_reads_its_environment(deployed: Assembly,
     assert deployed.main.resources[settings.bucket.strip("<>")]["Type"] == "AWS::S3::Bucket"
     assert not [name for name, value in told.items() if not value], "what is empty is left out"
     assert "AWS_ENDPOINT_URL" not in told, "only `sam local` has an emulator for AWS: tests/sam"
+    assert (settings.max_runs, told["HELIX_TRACE_CONTENT"]) == (40, "true")
+    assert told["OTEL_EXPORTER_OTLP_ENDPOINT"] == "https://traces.example:4318"
+
+
+def test_some_are_told_what_others_are_not(deployed: Assembly) -> None:
+    """Who has a right to something is told where it is, and nobody else."""
+    own = {
+        "HELIX_MODEL_SECRETS": {"call_model"},
+        "HELIX_NOTICES": {"govern"},
+        "HELIX_PROVISION_AGENTS": {"govern"},
+        "HELIX_METRICS_SECRET": {"health"},
+    }
+    for name, verbs in own.items():
+        assert {v for v in SIZES if name in environment_of(deployed.main.function(v))} == verbs
+    notices = deployed.main.id_of("SNS::Topic", TopicName="helix-dev-notices")
+    assert environment_of(deployed.main.function("govern"))["HELIX_NOTICES"] == f"<{notices}>"
+    token = deployed.main.id_of("SecretsManager::Secret")
+    told = environment_of(deployed.main.function("health"))["HELIX_METRICS_SECRET"]
+    assert told == f"<{token}.Id>", "its ARN, in AWS and in the emulator"
+
+
+def test_a_variable_is_left_out_where_nothing_was_chosen(production: Assembly) -> None:
+    told = environment_of(production.main.function("call_model", "prod"))
+    assert not {"HELIX_MAX_RUNS", "HELIX_TRACE_CONTENT", "OTEL_EXPORTER_OTLP_ENDPOINT"} & set(told)
 
 
 def test_there_is_a_folder_for_every_function_and_a_function_for_every_folder() -> None:
@@ -172,53 +196,6 @@ def test_the_minute_sweeps_and_bad_ends_reach_fail_run(deployed: Assembly) -> No
     assert tries["DestinationConfig"]["OnFailure"]["Destination"] == queue
 
 
-def test_alarms_tell_somebody(deployed: Assembly) -> None:
-    template = deployed.main
-    alarms = {alarm["AlarmName"]: alarm for alarm in template.of("CloudWatch::Alarm").values()}
-    assert {name: alarm["MetricName"] for name, alarm in alarms.items()} == {
-        "helix-dev-chunks-behind": "IteratorAge",
-        "helix-dev-chunks-given-up": "OnFailureDestinationDeliveredEventCount",
-        "helix-dev-events-undelivered": "ApproximateNumberOfMessagesVisible",
-        "helix-dev-sweep-fails": "Errors",
-    }
-    for alarm in alarms.values():
-        assert alarm["AlarmActions"] == [{"Ref": template.id_of("SNS::Topic")}]
-        assert alarm["TreatMissingData"] == "notBreaching"
-
-
-# --- sockets ---------------------------------------------------------------------------------------------------------
-
-
-def test_sockets_are_authorised_on_connect_throttled_and_logged(deployed: Assembly) -> None:
-    template = deployed.main
-    routes = {route["RouteKey"]: route for route in template.of("ApiGatewayV2::Route").values()}
-    authorizer = template.one("ApiGatewayV2::Authorizer")
-    assert authorizer["AuthorizerType"] == "REQUEST"
-    assert "IdentitySource" not in authorizer, "API Gateway would ask for all of them; a client sends one"
-    assert {key: route["AuthorizationType"] for key, route in routes.items()} == {
-        "$connect": "CUSTOM",
-        "$disconnect": "NONE",
-        "$default": "NONE",
-    }
-    assert routes["$connect"]["AuthorizerId"] == {"Ref": template.id_of("ApiGatewayV2::Authorizer")}
-    integrations = template.of("ApiGatewayV2::Integration")
-    verbs = {"$connect": "ws_connect", "$disconnect": "ws_disconnect", "$default": "ws_message"}
-    for key, verb in verbs.items():
-        (called,) = [i for id_, i in integrations.items() if f"<{id_}>" in text(routes[key]["Target"])]
-        assert f"functions/<{template.alias_of(template.function(verb))}>/invocations" in text(called["IntegrationUri"])
-    stage = template.one("ApiGatewayV2::Stage")
-    assert stage["StageName"] == "dev" and stage["AutoDeploy"] is True
-    assert stage["DefaultRouteSettings"]["ThrottlingRateLimit"] == 500
-    logged = json.loads(stage["AccessLogSettings"]["Format"])
-    assert not [value for value in logged.values() if "header" in value.lower() or "querystring" in value.lower()]
-
-
-def test_routes_are_there_before_the_stage_deploys_them(deployed: Assembly) -> None:
-    template = deployed.main
-    waits = set(template.resources[template.id_of("ApiGatewayV2::Stage")]["DependsOn"])
-    assert set(template.of("ApiGatewayV2::Route")) <= waits
-
-
 # --- data, logs, names ---------------------------------------------------------------------------------------------
 
 
@@ -240,7 +217,7 @@ def test_everything_at_rest_is_encrypted_with_the_stages_key(deployed: Assembly)
     (rule,) = template.one("S3::Bucket")["BucketEncryption"]["ServerSideEncryptionConfiguration"]
     assert text(rule["ServerSideEncryptionByDefault"]["KMSMasterKeyID"]).startswith(key)
     assert text(template.one("Kinesis::Stream")["StreamEncryption"]["KeyId"]).startswith(key)
-    assert text(template.one("SNS::Topic")["KmsMasterKeyId"]).startswith(key)
+    assert text(template.one("SecretsManager::Secret")["KmsKeyId"]).startswith(key)
     assert template.one("SQS::Queue")["SqsManagedSseEnabled"] is True
     for group in template.of("Logs::LogGroup").values():
         assert text(group["KmsKeyId"]).startswith(key)
@@ -268,6 +245,7 @@ def test_every_log_is_named_and_ends(deployed: Assembly) -> None:
         *own,
         *(f"/aws/vendedlogs/states/helix-dev-{profile}" for profile in PROFILES),
         "/aws/apigateway/helix-dev-sockets",
+        "/aws/apigateway/helix-dev-health",
     }
 
 
@@ -307,10 +285,15 @@ def test_the_outputs_say_where_everything_is(deployed: Assembly, offline: Assemb
     for assembly in (deployed, offline):
         assert set(assembly.main.text["Outputs"]) == {
             *("Url", "ManagementUrl", "SessionsTable", "StreamsTable", "ControlTable", "BucketName"),
-            *("ChunkStream", "MachinePattern", "MachineArns", "AlarmTopicArn", "Region"),
+            *("ChunkStream", "MachinePattern", "MachineArns", "AlarmTopicArn", "NoticeTopicArn", "Region"),
+            *("HealthUrl", "MetricsSecretArn", "AgentsDashboard", "PlumbingDashboard"),
         }
-    value = text(deployed.main.text["Outputs"]["Url"]["Value"])
-    assert value.startswith("wss://<") and value.endswith("/dev")
+    outputs = {name: text(output["Value"]) for name, output in deployed.main.text["Outputs"].items()}
+    assert outputs["Url"].startswith("wss://<") and outputs["Url"].endswith("/dev")
+    assert outputs["HealthUrl"].startswith("https://<") and outputs["HealthUrl"].endswith("/health")
+    shown = deployed.main.of("CloudWatch::Dashboard")
+    for name in ("AgentsDashboard", "PlumbingDashboard"):
+        assert outputs[name].strip("<>") in shown
 
 
 # --- offline -------------------------------------------------------------------------------------------------------

@@ -19,6 +19,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from tests.support.emulator_desk import ACCOUNT, PATIENCE_S, REGION, Desk, task, until
+from tests.support.emulator_fleet import (
+    alarms_are_evaluated_as_time_passes,
+    alarms_look_at_their_own_metric,
+    alarms_speak_as_cloudwatch,
+    provisioned_concurrency_is_a_right,
+)
 from websockets.exceptions import ConnectionClosed
 
 from helix.local import corrections
@@ -226,6 +232,10 @@ CHECKS: dict[str, Callable[[Desk], None]] = {
         socket_messages_have_a_limit,
         nested_stacks_keep_attributes,
         requests_count_as_encrypted,
+        alarms_look_at_their_own_metric,
+        alarms_are_evaluated_as_time_passes,
+        alarms_speak_as_cloudwatch,
+        provisioned_concurrency_is_a_right,
     )
 }
 

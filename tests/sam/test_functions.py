@@ -185,7 +185,25 @@ def test_a_record_that_cannot_be_read_is_set_aside(sam: Sam, stage: Stage) -> No
     assert storage.get_object(Bucket=bucket, Key=kept["Key"])["Body"].read() == b"not a record"
 
 
+# --- fleet ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("event", ["govern", "govern_alarm"])
+def test_govern_looks_at_the_fleet(sam: Sam, stage: Stage, event: str) -> None:
+    """Called by the minute, or by an alarm; twice does no harm."""
+    for _ in range(2):
+        assert isinstance(sam.invoke("helix-dev-govern", event).result, dict)
+
+
+def test_health_says_how_the_stage_is(sam: Sam, stage: Stage) -> None:
+    page = sam.invoke("helix-dev-health", "health").result
+    assert (page["statusCode"], page["headers"]["content-type"]) == (200, "application/json")
+    assert json.loads(page["body"])["checks"]["control table"]["status"] == "healthy"
+    figures = sam.invoke("helix-dev-health", "health_metrics").result
+    assert figures["statusCode"] == 200 and "helix_uptime_seconds" in figures["body"]
+
+
 def test_no_function_was_left_out(sam: Sam) -> None:
     """Of those in the template. The last test, since it looks at what the others did."""
-    assert len(sam.functions) == 13
+    assert len(sam.functions) == 15
     assert sam.functions <= sam.invoked, sorted(sam.functions - sam.invoked)

@@ -6,10 +6,7 @@ of the module or the name of an agent in it.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import logging
-import sys
 import tomllib
 import traceback
 from pathlib import Path
@@ -20,6 +17,7 @@ from helix.cli.refusal import RefusedError
 from helix.core.agents import Agent, AnyAgent
 from helix.core.errors import AgentNotFoundError
 from helix.core.registry import default_registry
+from helix.runtime.importing import NotThereError, load_place
 
 logger = logging.getLogger("helix.cli")
 _PACKAGE = str(Path(__file__).parents[1])
@@ -91,9 +89,9 @@ def _agents_in(module: ModuleType) -> dict[str, AnyAgent]:
 
 def _load(place: str) -> ModuleType:
     try:
-        return _load_file(Path(place)) if place.endswith(".py") or "/" in place else _load_module(place)
-    except RefusedError:
-        raise
+        return load_place(place)
+    except NotThereError as error:
+        raise RefusedError(str(error)) from None
     except (Exception, SystemExit) as error:
         logger.debug("importing %s failed", place, exc_info=True)
         raise RefusedError(f"{place!r} cannot be imported: {type(error).__name__}: {error}{_place(error)}") from error
@@ -104,44 +102,3 @@ def _place(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "importlib" not in f.filename and not f.filename.startswith(_PACKAGE)]
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
-
-
-def _load_module(name: str) -> ModuleType:
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
-            raise
-        raise RefusedError(f"there is no module {name!r}, here or installed") from None
-
-
-def _load_file(file: Path) -> ModuleType:
-    """Like running the file: its folder (or that of its package) comes first on the path. It gets the name it would have
-    there, unless another module has that name already."""
-    if not file.is_file():
-        raise RefusedError(f"there is no file {str(file)!r}")
-    file = file.resolve()
-    root, parts = file.parent, [file.stem]
-    while (root / "__init__.py").is_file():
-        root, parts = root.parent, [root.name, *parts]
-    sys.path.insert(0, str(root))
-    name = ".".join(parts)
-    known = sys.modules.get(name)
-    if known is not None and getattr(known, "__file__", None) == str(file):
-        return known
-    if known is None and len(parts) > 1:
-        return importlib.import_module(name)
-    if known is not None or not name.isidentifier():
-        name = f"helix_agent_{len(sys.modules)}_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise RefusedError(f"{str(file)!r} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module

@@ -21,8 +21,8 @@ from helix.cli.stage import Stage, code_of
 from helix.cli.views import Question, say
 from helix.core.errors import CallerError
 from helix.engine.answers import Confirmation
+from helix.runtime.executor import Executor
 from helix.runtime.handle import AgentResult
-from helix.runtime.local import LocalExecutor
 from helix.runtime.models import ModelChoice
 
 LEAVE = frozenset({"/exit", "/quit", "/q"})
@@ -51,7 +51,7 @@ def greet(name: str) -> None:
         print(f"{name}: type a message; an empty line or Ctrl-D leaves.\n")
 
 
-async def _open(options: Options, choice: ModelChoice) -> LocalExecutor:
+async def _open(options: Options, choice: ModelChoice) -> Executor:
     return executor_of(options, choice)
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from helix.adapters.system import SystemClock
 from helix.cli.hints import program
 from helix.cli.refusal import COMPLETED, RefusedError
+from helix.cli.tracing import show_traces, tracing
 from helix.cli.views import say
 
 if TYPE_CHECKING:
@@ -58,16 +59,19 @@ def dev(options: DevOptions) -> int:
     root, begun = find_project(options.project), SystemClock().now()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        cloud, choice, profiles = make_cloud(options, root)
-        say_if_slow(cloud)
-        with cloud:
-            _serve(cloud, options, model_in_words(choice), profiles, begun)
+        with tracing(show_traces(options)) as (variables, traces):
+            cloud, choice, profiles = make_cloud(options, root, variables=variables)
+            say_if_slow(cloud)
+            with cloud:
+                _serve(cloud, options, model_in_words(choice), profiles, begun, traces)
     except KeyboardInterrupt:
         say("stopped before it was up")
     return COMPLETED
 
 
-def _serve(cloud: OfflineCloud, options: DevOptions, model: str, profiles: Any, begun: float) -> None:
+def _serve(
+    cloud: OfflineCloud, options: DevOptions, model: str, profiles: Any, begun: float, traces: str | None
+) -> None:
     from helix.local.console import Console
 
     ended, json = threading.Event(), options.logs == "json"
@@ -82,7 +86,7 @@ def _serve(cloud: OfflineCloud, options: DevOptions, model: str, profiles: Any, 
     write_private(cloud.folder / ENV_FILE, _variables(cloud, key))
     if options.watch:
         watching.wait(WATCHING_S)
-    _welcome(cloud, key, model, SystemClock().now() - begun, to=sys.stderr if json else sys.stdout)
+    _welcome(cloud, key, model, traces, SystemClock().now() - begun, to=sys.stderr if json else sys.stdout)
     threading.Thread(target=_warm, args=(cloud,), daemon=True).start()
     while not ended.wait(1):
         if not cloud.emulator.alive:
@@ -117,9 +121,11 @@ def require_local() -> None:
         raise RefusedError(f"{', '.join(missing)} is not installed: pip install 'helix-agents[local]'")
 
 
-def make_cloud(options: DevOptions, root: Path, *, aside: str = "") -> tuple[OfflineCloud, ModelChoice, Any]:
+def make_cloud(
+    options: DevOptions, root: Path, *, aside: str = "", variables: Mapping[str, str] | None = None
+) -> tuple[OfflineCloud, ModelChoice, Any]:
     """The cloud, the model that plays in it, and the agents' profiles. `aside`: keep its state in a folder of that name.
-    Raises `RefusedError` for broken code.
+    `variables`: more of them for the functions. Raises `RefusedError` for broken code.
     """
     from helix.local.cloud import OfflineCloud
     from helix.runtime.models import ModelChoice
@@ -132,6 +138,7 @@ def make_cloud(options: DevOptions, root: Path, *, aside: str = "") -> tuple[Off
         port=options.port,
         auth=options.auth,
         context=options.context,
+        variables=variables,
     )
     looked = cloud.look()
     if "error" in looked:
@@ -191,7 +198,7 @@ def _variables(cloud: OfflineCloud, key: str) -> str:
     return "".join(f"export {name}={value}\n" for name, value in told.items())
 
 
-def _welcome(cloud: OfflineCloud, key: str, model: str, seconds: float, *, to: Any) -> None:
+def _welcome(cloud: OfflineCloud, key: str, model: str, traces: str | None, seconds: float, *, to: Any) -> None:
     rows = {
         "url": cloud.url,
         "key": key,
@@ -199,6 +206,8 @@ def _welcome(cloud: OfflineCloud, key: str, model: str, seconds: float, *, to: A
         "agents": ", ".join(cloud.agents) or "none",
         "model": model,
         "talk": f"{program()} chat {next(iter(cloud.agents), 'AGENT')} --url {cloud.url} --key {key}",
+        "health": cloud.health_url,
+        **({"traces": traces} if traces is not None else {}),
         "state": str(cloud.folder),
     }
     print(f"Helix offline: the deployed app on this machine, up in {seconds:.1f} s. Ctrl-C ends it.\n", file=to)

@@ -46,7 +46,7 @@ def sessions(db: str, limit: int, user_id: str | None, as_json: bool) -> int:
     if not found:
         say(f"no sessions yet in {db!r}")
         return COMPLETED
-    _console().print(_table(found))
+    console().print(_table(found))
     return COMPLETED
 
 
@@ -86,7 +86,7 @@ def show(db: str, session_id: str, as_json: bool) -> int:
     if as_json:
         print(json.dumps(page.dump(), ensure_ascii=False))
     else:
-        print_page(_console(), page, SystemClock().now())
+        print_page(console(), page, SystemClock().now())
     return COMPLETED
 
 
@@ -114,7 +114,7 @@ def _read(db: str, work: Callable[[LocalExecutor], Awaitable[T]]) -> T:
     return asyncio.run(main())
 
 
-def _console() -> Console:
+def console() -> Console:
     """Into a pipe nothing is cut."""
     console = Console(file=sys.stdout, highlight=False)
     return console if console.is_terminal else Console(file=sys.stdout, highlight=False, width=PIPE_WIDTH)

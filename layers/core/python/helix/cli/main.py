@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from helix._version import __version__
+from helix.cli.fleet import fleet as fleet_commands
 from helix.cli.refusal import ERROR, REFUSED, STOPPED, RefusedError, one_line
 from helix.core.errors import HelixError, SessionNotFoundError
 from helix.runtime.settings import ProcessSettings, read_settings
@@ -31,6 +32,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(fleet_commands, name="fleet")
 
 AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="module:name, path/file.py:name, or a registered name")]
 SessionName = Annotated[str, typer.Argument(metavar="SESSION", help="Id of the session")]
@@ -80,6 +82,9 @@ def run(
     model: Model = None,
     db: Db = None,
     json: Json = False,
+    fleet: Annotated[
+        bool, typer.Option("--fleet", help="Workers on the same store execute it (see helix fleet serve)")
+    ] = False,
     url: Url = None,
     key: ApiKey = None,
 ) -> int:
@@ -91,7 +96,7 @@ def run(
         return remote.run(remote.RemoteOptions(agent, url, key, json), message, session)
     from helix.cli import acts, playing
 
-    return playing.play(_options(agent, db, model, json), acts.run(message, session), message=message)
+    return playing.play(_options(agent, db, model, json, fleet), acts.run(message, session), message=message)
 
 
 @app.command()
@@ -181,6 +186,23 @@ def show(session: SessionName, db: Db = None, json: Json = False) -> int:
     from helix.cli import looking
 
     return looking.show(_db(db), session, json)
+
+
+@app.command()
+def cost(
+    session: SessionName,
+    db: Db = None,
+    stage: Annotated[str | None, typer.Option("--stage", help="Of this deployed stage, by its tables")] = None,
+    url: Annotated[str | None, typer.Option("--url", metavar="WS", help="Of `helix dev` on this machine")] = None,
+    profile: Profile = None,
+    region: Region = None,
+    json: Json = False,
+) -> int:
+    """Explain what a session cost, line by line."""
+    from helix.cli import cost as costs
+    from helix.cli.places import Place
+
+    return costs.cost(Place(_db(db), stage, profile, region), session, url, json)
 
 
 @app.command()
@@ -326,10 +348,10 @@ def _settings() -> ProcessSettings:
     return settings
 
 
-def _options(agent: str, db: str | None, model: str | None, json: bool = False) -> Options:
+def _options(agent: str, db: str | None, model: str | None, json: bool = False, fleet: bool = False) -> Options:
     from helix.cli.playing import Options
 
-    return Options(agent, _settings(), db, model, json)
+    return Options(agent, _settings(), db, model, json, fleet)
 
 
 def _db(db: str | None) -> str:

@@ -20,6 +20,7 @@ from helix.cli.stage import Stage, code_of
 from helix.cli.views import Heading, JsonView, View
 from helix.core.agents import AnyAgent
 from helix.engine.engine import Settings
+from helix.runtime.executor import Executor
 from helix.runtime.local import LocalExecutor
 from helix.runtime.models import ModelChoice, choose_model
 from helix.runtime.settings import DEFAULT_DB, ProcessSettings
@@ -34,6 +35,7 @@ class Options:
     db: str | None = None
     model: str | None = None
     json: bool = False
+    fleet: bool = False
 
     @property
     def path(self) -> str:
@@ -68,8 +70,12 @@ def prepare(
     return agent, choice, JsonView(out, heading) if options.json else TerminalView(out, options.hints, heading)
 
 
-def executor_of(options: Options, choice: ModelChoice) -> LocalExecutor:
-    """To be made inside a running event loop."""
+def executor_of(options: Options, choice: ModelChoice) -> Executor:
+    """To be made inside a running event loop. With `fleet`, worker processes on the same store execute what it starts."""
+    if options.fleet:
+        from helix.runtime.queued import fleet_executor
+
+        return fleet_executor(options.path)
     return LocalExecutor(options.path, model=choice.adapter, settings=Settings(lease_s=options.settings.lease_s))
 
 

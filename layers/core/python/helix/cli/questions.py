@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from helix.cli.views import Question
-from helix.runtime.local import LocalExecutor
+from helix.runtime.executor import Executor
 
 
-async def open_questions(executor: LocalExecutor, session_id: str) -> list[Question]:
+async def open_questions(executor: Executor, session_id: str) -> list[Question]:
     """In call order. A sub-agent's question stands for the call of its parent that waits for it."""
     state = await executor.sessions.load(session_id)
     if state is None or not state.pending:

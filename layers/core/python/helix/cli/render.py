@@ -22,6 +22,7 @@ from helix.core.chunks import (
     OutputChunk,
     RunInterruptedChunk,
     RunPausedChunk,
+    RunQueuedChunk,
     RunResumedChunk,
     RunSupersededChunk,
     StatePatchChunk,
@@ -119,6 +120,8 @@ class TerminalView:
                 self._line(chunk, f"? {what} {formats.call(chunk.tool_name, chunk.input)}", "bold yellow")
             case RunResumedChunk():
                 self._line(chunk, f"↻ {_RESUMED.get(chunk.mode, chunk.mode)}", "dim")
+            case RunQueuedChunk():
+                self._line(chunk, f"… waits for a slot, {chunk.queued} in line", "dim")
             case StreamResyncChunk():
                 self._line(chunk, f"↻ back to an earlier point ({chunk.reason})", "dim")
             case CustomEventChunk():

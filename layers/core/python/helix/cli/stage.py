@@ -21,8 +21,8 @@ from helix.cli.views import View, say
 from helix.cli.waiting import until_free
 from helix.core.agents import AnyAgent
 from helix.core.chunks import StreamChunk
+from helix.runtime.executor import Executor
 from helix.runtime.handle import AgentExecutionHandle, AgentResult
-from helix.runtime.local import LocalExecutor
 
 Handle = AgentExecutionHandle[Any]
 LOOK_S = 2.0
@@ -33,7 +33,7 @@ class RunLostError(Exception):
 
 
 class Stage:
-    def __init__(self, executor: LocalExecutor, agent: AnyAgent, view: View) -> None:
+    def __init__(self, executor: Executor, agent: AnyAgent, view: View) -> None:
         self.executor, self.agent, self.view = executor, agent, view
         self._clock = SystemClock()
         self._watched: Handle | None = None
@@ -89,7 +89,7 @@ class Stage:
         state = await self.executor.sessions.get(handle.session_id)
         slack_s = self.executor.engine.settings.lease_s / 2
         mine = state.status == "running" and state.current_run_id == handle.run_id
-        if mine and state.lease_expires + slack_s < self._clock.now():
+        if mine and state.lease_expires and state.lease_expires + slack_s < self._clock.now():
             raise RunLostError("the process that executed the run is gone")
 
     # --- stopping -----------------------------------------------------------------------------------------------------

@@ -12,19 +12,19 @@ from collections.abc import Callable
 from helix.core.errors import AgentAlreadyRunningError
 from helix.engine.sessions import SessionState
 from helix.ports.clock import Clock
-from helix.runtime.local import LocalExecutor
+from helix.runtime.executor import Executor
 
 POLL_S = 0.1
 
 
-async def until_free(executor: LocalExecutor, session_id: str, clock: Clock, say: Callable[[str], None]) -> None:
+async def until_free(executor: Executor, session_id: str, clock: Clock, say: Callable[[str], None]) -> None:
     """Return once no worker has the session (there may be no such session). Raises `AgentAlreadyRunningError`.
 
     The wait is announced when a living worker would have renewed its lease: a refusal stays a single line.
     """
     state = await executor.sessions.load(session_id)
-    if state is None or state.status != "running":
-        return
+    if state is None or state.status != "running" or not state.lease_expires:
+        return  # without a lease it is executed by a fleet, whose runs never go to waste: the claim says that it runs
     seen, began, said = await _signs(executor, state), clock.now(), False
     patience_s = executor.engine.settings.lease_s / 3 + 0.5
     while state.lease_expires >= clock.now():
@@ -42,6 +42,6 @@ async def until_free(executor: LocalExecutor, session_id: str, clock: Clock, say
     say(f"the process that ran session {session_id!r} is gone{waited}: going on in its place")
 
 
-async def _signs(executor: LocalExecutor, state: SessionState) -> tuple[float, int, int]:
+async def _signs(executor: Executor, state: SessionState) -> tuple[float, int, int]:
     info = await executor.streams.info(state.stream_id)
     return state.lease_expires, state.version, info.latest_sequence if info is not None else 0

@@ -120,10 +120,20 @@ class OfflineCloud:
     @property
     def url(self) -> str:
         """Where clients connect: `ws://127.0.0.1:PORT/...`."""
-        found = _API.search(self.outputs["Url"])
+        return f"ws://127.0.0.1:{self.emulator.port}/_aws/execute-api/{self._place('Url')}"
+
+    @property
+    def health_url(self) -> str:
+        """Where the stage says how it is: `http://127.0.0.1:PORT/.../health`; /ready, /live and /metrics are beside it."""
+        return f"{self.emulator.url}/_aws/execute-api/{self._place('HealthUrl')}"
+
+    def _place(self, output: str) -> str:
+        """API and path of a URL that the stack tells; the port may have changed since it was deployed."""
+        found = _API.search(self.outputs[output])
         if found is None:
-            raise OfflineError(f"the stack's output Url is {self.outputs['Url']!r}, which the emulator does not serve")
-        return f"ws://127.0.0.1:{self.emulator.port}/_aws/execute-api/{found[1]}"
+            told = self.outputs[output]
+            raise OfflineError(f"the stack's output {output} is {told!r}, which the emulator does not serve")
+        return found[1]
 
     def client(self, service: str) -> Any:
         """boto3's, as the account's administrator. Clients are made once, and may be used by many threads."""

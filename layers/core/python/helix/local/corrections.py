@@ -19,6 +19,12 @@ from ministack.core import iam_evaluator, lambda_runtime
 from ministack.services import apigateway, cloudformation, dynamodb, lambda_svc, stepfunctions
 from ministack.services.cloudformation import provisioners
 
+from helix.local.corrections_fleet import (
+    alarms_are_evaluated_as_time_passes,
+    alarms_look_at_their_own_metric,
+    alarms_speak_as_cloudwatch,
+    provisioned_concurrency_is_a_right,
+)
 from helix.local.workers import Code, Pool
 
 VERSION = "1.5.33"
@@ -56,6 +62,10 @@ def all_of(pool: Pool) -> list[Callable[[], None]]:
         socket_messages_have_a_limit,
         nested_stacks_keep_attributes,
         requests_count_as_encrypted,
+        alarms_look_at_their_own_metric,
+        alarms_are_evaluated_as_time_passes,
+        alarms_speak_as_cloudwatch,
+        provisioned_concurrency_is_a_right,
     ]
 
 

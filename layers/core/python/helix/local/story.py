@@ -13,15 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from helix.core import aws_prices as prices
 from helix.local.cloud import OfflineCloud
 
-PRICES_OF = "us-east-1, November 2026"
-TRANSITION = 25 / 1_000_000
-INVOCATION = 0.20 / 1_000_000
-GB_SECOND = 0.0000133334
-"""arm64."""
-WRITE_UNIT = 0.625 / 1_000_000
-"""On demand; one for each KB of a write."""
+PRICES_OF = f"{prices.REGION}, {prices.DATE}"
 _REPORT = re.compile(r"REPORT RequestId: \S+\tDuration: (\d+) ms.*Memory Size: (\d+) MB")
 
 
@@ -68,9 +63,9 @@ class Story:
     def dollars(self) -> dict[str, float]:
         calls, _, gb_s = total(self.invocations.values())
         return {
-            "Step Functions": self.transitions * TRANSITION,
-            "Lambda": calls * INVOCATION + gb_s * GB_SECOND,
-            "DynamoDB": sum(rows.units for rows in self.rows) * WRITE_UNIT,
+            "Step Functions": self.transitions * prices.TRANSITION,
+            "Lambda": calls * prices.LAMBDA_REQUEST + gb_s * prices.LAMBDA_GB_S,
+            "DynamoDB": sum(rows.units for rows in self.rows) * prices.DYNAMODB_WRITE_UNIT,
         }
 
 

@@ -1,0 +1,110 @@
+"""The stage's two dashboards: what agents do and cost, and what they run on.
+
+Law: every metric on them is one that code here records, or that AWS documents for the resource; each measure of
+`helix.core.measures` is on the agents' one, of the whole stage or of each agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aws_cdk import Duration
+from aws_cdk import aws_cloudwatch as cloudwatch
+from constructs import Construct
+
+from infra.alarm_rules import Rule
+from infra.endpoints import Endpoints
+from infra.names import Names
+from infra.plumbing import plumbing_rows
+from infra.sockets import Sockets
+from infra.streaming import Streaming
+from infra.widgets import HEIGHT, Lines, heading
+
+SHOWN = Duration.hours(3)
+
+
+class Dashboards(Construct):
+    """`agents`: the types of all that are deployed. `profiles`: the resource profiles, by which functions are named."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        names: Names,
+        agents: Sequence[str],
+        profiles: Sequence[str],
+        rules: Sequence[Rule],
+        streaming: Streaming,
+        sockets: Sockets,
+        endpoints: Endpoints,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self.agents = self._dashboard("Agents", names, agent_rows(Lines(names, agents)))
+        alarms = [cloudwatch.Alarm.from_alarm_name(self, rule.alarm, names.of(rule.alarm)) for rule in rules]
+        status = cloudwatch.AlarmStatusWidget(title="Alarms", alarms=alarms, width=24, height=HEIGHT)
+        rows = plumbing_rows(
+            self, names=names, profiles=profiles, streaming=streaming, sockets=sockets, endpoints=endpoints
+        )
+        self.plumbing = self._dashboard("Plumbing", names, [[status], *rows])
+
+    def _dashboard(self, name: str, names: Names, rows: list[list[cloudwatch.IWidget]]) -> cloudwatch.Dashboard:
+        return cloudwatch.Dashboard(
+            self, name, dashboard_name=names.of(name.lower()), default_interval=SHOWN, widgets=rows
+        )
+
+
+def agent_rows(lines: Lines) -> list[list[cloudwatch.IWidget]]:
+    total, by_agent = lines.total, lines.by_agent
+    return [
+        [heading("Runs")],
+        [
+            total(
+                "Runs",
+                *((f"Runs{what}", "Sum") for what in ("Started", "Completed", "Failed", "Stopped")),
+            ),
+            by_agent("Runs at work", "RunsActive", "Maximum"),
+            total("How long runs take", ("RunDuration", "p50"), ("RunDuration", "p95")),
+        ],
+        [heading("Queues and limits")],
+        [
+            by_agent("Runs that wait", "QueueDepth", "Maximum"),
+            by_agent("How long they wait, p95", "QueueWait", "p95"),
+            by_agent("Limits changed", "ScalingDecisions", "Sum"),
+        ],
+        list(
+            lines.each(
+                "At work, waiting, limit",
+                ("RunsActive", "Maximum"),
+                ("QueueDepth", "Maximum"),
+                ("ConcurrencyLimit", "Maximum"),
+            )
+        ),
+        [heading("Tokens and money")],
+        [
+            total("Tokens", ("InputTokens", "Sum"), ("OutputTokens", "Sum"), ("CachedTokens", "Sum")),
+            by_agent("Tokens by agent", "TotalTokens", "Sum"),
+            by_agent("Cost by agent", "CostUsd", "Sum"),
+        ],
+        [
+            by_agent("Budgets used", "BudgetUtilization", "Maximum"),
+            by_agent("Calls refused by budgets", "BudgetRefusals", "Sum"),
+            by_agent("Saved by the response cache", "CacheSavedUsd", "Sum"),
+        ],
+        [heading("Models")],
+        [
+            total("Latency of model calls", *(("ModelLatency", p) for p in ("p50", "p95", "p99"))),
+            by_agent("Latency by agent, p95", "ModelLatency", "p95"),
+            total("Time to the first token", *(("TimeToFirstToken", p) for p in ("p50", "p95", "p99"))),
+        ],
+        [
+            by_agent("Model calls", "ModelCalls", "Sum"),
+            by_agent("Calls that failed for good", "ModelErrors", "Sum"),
+            by_agent("Calls refused for their rate", "ModelThrottles", "Sum"),
+        ],
+        [
+            total("Response cache", ("CacheHits", "Sum"), ("CacheMisses", "Sum")),
+            total("Tools", ("ToolCalls", "Sum"), ("ToolErrors", "Sum")),
+            total("Latency of tools", ("ToolLatency", "p50"), ("ToolLatency", "p95")),
+        ],
+    ]

@@ -1,0 +1,146 @@
+"""The HTTP API of the fleet's health: GET /health, /ready, /live and /metrics, all of one function.
+
+Law: whoever has the address learns whether the stage is well, in a word, and nothing else. What it costs, and what is
+wrong, is for those who hold the token in the stage's secret; the function asks for it. Probes and scrapers ask seldom, so
+few requests a second are let through.
+"""
+
+from __future__ import annotations
+
+import json
+
+from aws_cdk import Aws, CfnParameter, Stack
+from aws_cdk import aws_apigatewayv2 as apigatewayv2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_secretsmanager as secretsmanager
+from constructs import Construct
+
+from infra.config import Settings
+from infra.function import Function
+from infra.keys import Keys
+from infra.logs import log_group
+from infra.nag import explain
+from infra.names import Names
+from infra.sockets import EMULATED
+
+PATHS = ("health", "ready", "live", "metrics")
+STAGE = "$default"
+"""Has no place in the URL."""
+RATE, BURST = 20, 40
+"""Requests a second."""
+TOKEN_LENGTH = 40
+_LOGGED = {
+    "route": "$context.routeKey",
+    "status": "$context.status",
+    "error": "$context.error.message",
+    "integration": "$context.integrationErrorMessage",
+    "latency": "$context.responseLatency",
+    "request": "$context.requestId",
+    "time": "$context.requestTime",
+}
+"""No addresses, no headers, no content."""
+
+
+class Endpoints(Construct):
+    """`endpoint`: where the emulator answers, offline. `token`: the secret whose text opens /metrics."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        settings: Settings,
+        names: Names,
+        keys: Keys,
+        endpoint: CfnParameter | None,
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self._keys, self._endpoint = keys, endpoint
+        self.token = secretsmanager.CfnSecret(
+            self,
+            "Token",
+            name=names.of("metrics"),
+            description=f"Helix, stage {names.stage}: the bearer token for /metrics",
+            kms_key_id=keys.key.key_arn,
+            generate_secret_string=secretsmanager.CfnSecret.GenerateSecretStringProperty(
+                password_length=TOKEN_LENGTH, exclude_punctuation=True
+            ),
+        )
+        why = "Whoever scrapes has the token as well: a new one by the clock would shut them out. Both change it together."
+        explain(self.token, "SMG4", why)
+        self.api = apigatewayv2.CfnApi(
+            self,
+            "Api",
+            name=names.of("health"),
+            protocol_type="HTTP",
+            description=f"Helix, stage {names.stage}: health, readiness, metrics",
+        )
+        group = log_group(self, "AccessLogs", f"/aws/apigateway/{names.of('health')}", settings=settings, keys=keys)
+        self.stage = apigatewayv2.CfnStage(
+            self,
+            "Stage",
+            api_id=self.api.ref,
+            stage_name=STAGE,
+            auto_deploy=True,
+            access_log_settings=apigatewayv2.CfnStage.AccessLogSettingsProperty(
+                destination_arn=group.log_group_arn, format=json.dumps(_LOGGED, separators=(",", ":"))
+            ),
+            default_route_settings=apigatewayv2.CfnStage.RouteSettingsProperty(
+                throttling_rate_limit=RATE, throttling_burst_limit=BURST, detailed_metrics_enabled=True
+            ),
+        )
+
+    @property
+    def url(self) -> str:
+        """Of all paths, without a slash at its end."""
+        if self._endpoint is not None:
+            return f"{self._endpoint.value_as_string}{EMULATED}/{self.api.ref}"
+        stack = Stack.of(self)
+        return f"https://{self.api.ref}.execute-api.{stack.region}.{stack.url_suffix}"
+
+    @property
+    def token_arn(self) -> str:
+        arn: str = self.token.attr_id
+        return arn
+
+    def grant_token(self, grantee: iam.IGrantable) -> None:
+        """Read the token."""
+        read = ["secretsmanager:GetSecretValue"]
+        iam.Grant.add_to_principal(grantee=grantee, actions=read, resource_arns=[self.token_arn])
+        self._keys.grant_use(grantee, services=["secretsmanager"], actions=["kms:Decrypt"])
+
+    def serve(self, function: Function) -> None:
+        """Connect the routes to `function`."""
+        arn = f"arn:{Aws.PARTITION}:apigateway:{Stack.of(self).region}:lambda:path/2015-03-31/functions"
+        integration = apigatewayv2.CfnIntegration(
+            self,
+            "Integration",
+            api_id=self.api.ref,
+            integration_type="AWS_PROXY",
+            integration_uri=f"{arn}/{function.live.function_arn}/invocations",
+            integration_method="POST",
+            payload_format_version="2.0",
+        )
+        for path in PATHS:
+            route = apigatewayv2.CfnRoute(
+                self,
+                f"{path.capitalize()}Route",
+                api_id=self.api.ref,
+                route_key=f"GET /{path}",
+                authorization_type="NONE",
+                target=f"integrations/{integration.ref}",
+            )
+            why = "Probes hold no credentials and learn a word; the function asks for the token before it tells more."
+            explain(route, "APIG4", why)
+            self.stage.add_resource_dependency(route)
+            lambda_.CfnPermission(
+                self,
+                f"Invoke{path.capitalize()}",
+                action="lambda:InvokeFunction",
+                function_name=function.live.function_arn,
+                principal="apigateway.amazonaws.com",
+                source_arn=Stack.of(self).format_arn(
+                    service="execute-api", resource=self.api.ref, resource_name=f"{STAGE}/GET/{path}"
+                ),
+            )

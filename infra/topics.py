@@ -1,0 +1,57 @@
+"""Two topics: `alarms`, which CloudWatch tells and `govern` hears; `notices`, which `govern` tells. People may hear both.
+
+Law: encrypted with the stage's key, reached over TLS alone. `govern` does not hear what it says itself, so nothing that
+it does can wake it.
+"""
+
+from __future__ import annotations
+
+from aws_cdk import Duration, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from constructs import Construct
+
+from infra.config import Settings
+from infra.function import Function
+from infra.keys import Keys
+from infra.nag import explain_template
+from infra.names import Names
+
+STALE = Duration.minutes(5)
+"""An alarm that could not be delivered by then: the schedule has looked since."""
+
+
+class Topics(Construct):
+    def __init__(self, scope: Construct, construct_id: str, *, settings: Settings, names: Names, keys: Keys) -> None:
+        super().__init__(scope, construct_id)
+        self._keys = keys
+        self.alarms, self.notices = (
+            sns.Topic(self, name.capitalize(), topic_name=names.of(name), master_key=keys.key, enforce_ssl=True)
+            for name in ("alarms", "notices")
+        )
+        # A policy of one's own replaces the one that topics have by themselves, which would admit CloudWatch.
+        self.alarms.add_to_resource_policy(
+            iam.PolicyStatement(
+                sid="AllowAlarms",
+                actions=["sns:Publish"],
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                resources=[self.alarms.topic_arn],
+                conditions={"StringEquals": {"aws:SourceAccount": Stack.of(self).account}},
+            )
+        )
+        if settings.alarm_email:
+            for topic in (self.alarms, self.notices):
+                topic.add_subscription(subscriptions.EmailSubscription(settings.alarm_email))
+
+    def grant_notify(self, grantee: iam.IGrantable) -> None:
+        """Publish notices."""
+        arn = self.notices.topic_arn
+        iam.Grant.add_to_principal(grantee=grantee, actions=["sns:Publish"], resource_arns=[arn])
+        self._keys.grant_use(grantee, services=["sns"], actions=("kms:Decrypt", "kms:GenerateDataKey"))
+
+    def wake(self, function: Function) -> None:
+        """Each alarm of the stage invokes `function`."""
+        made = self.alarms.add_subscription(subscriptions.LambdaSubscription(function.live))
+        explain_template(made, "W3694", "An alias is as good as a function here, and everybody calls the alias.")
+        function.live.configure_async_invoke(retry_attempts=2, max_event_age=STALE)

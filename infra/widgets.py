@@ -1,0 +1,58 @@
+"""Graphs for the dashboards.
+
+Law: an axis is labelled with the unit in which its metrics are recorded, and a graph has one unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aws_cdk import aws_cloudwatch as cloudwatch
+
+from helix.core.measures import UNITS
+from infra.metrics import helix_metric
+from infra.names import Names
+
+THIRD, HEIGHT = 8, 6
+"""In columns of 24, and in rows."""
+AXES: Mapping[str, str] = {"Count": "count", "Milliseconds": "ms", "None": "USD", "Percent": "%"}
+"""What an axis is called. The only measures without a unit of CloudWatch's are dollars."""
+
+
+def graph(title: str, metrics: Sequence[cloudwatch.IMetric], unit: str = "Count") -> cloudwatch.GraphWidget:
+    axis = cloudwatch.YAxisProps(label=AXES[unit], show_units=False, min=0)
+    return cloudwatch.GraphWidget(title=title, left=list(metrics), left_y_axis=axis, width=THIRD, height=HEIGHT)
+
+
+def heading(text: str) -> cloudwatch.TextWidget:
+    return cloudwatch.TextWidget(
+        markdown=f"## {text}", width=24, height=1, background=cloudwatch.TextWidgetBackground.TRANSPARENT
+    )
+
+
+class Lines:
+    """Graphs of what Helix measures: of the whole stage, or of each agent beside the stage."""
+
+    def __init__(self, names: Names, agents: Sequence[str]) -> None:
+        self._names, self._agents = names, agents
+
+    def total(self, title: str, *measures: tuple[str, str], agent: str | None = None) -> cloudwatch.GraphWidget:
+        """(measure, statistic), all in one unit."""
+        (unit,) = {UNITS[measure] for measure, _ in measures}
+        several = len({measure for measure, _ in measures}) > 1
+        lines = [
+            helix_metric(self._names, measure, statistic, agent=agent, label=measure if several else statistic)
+            for measure, statistic in measures
+        ]
+        return graph(title, lines, unit)
+
+    def by_agent(self, title: str, measure: str, statistic: str) -> cloudwatch.GraphWidget:
+        lines = [
+            helix_metric(self._names, measure, statistic, agent=agent, label=agent or "all")
+            for agent in (None, *self._agents)
+        ]
+        return graph(title, lines, UNITS[measure])
+
+    def each(self, title: str, *measures: tuple[str, str]) -> list[cloudwatch.GraphWidget]:
+        """The same graph for the stage and for every agent."""
+        return [self.total(f"{title}: {agent or 'all'}", *measures, agent=agent) for agent in (None, *self._agents)]

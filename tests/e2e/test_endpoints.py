@@ -1,0 +1,80 @@
+"""The deployed app's health over HTTP: words for everybody, figures for who has the token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.support.cloud_agents.plans import plan, say
+from tests.support.offline_cloud import CloudForTests, until
+
+
+@pytest.fixture
+def http(cloud: CloudForTests) -> Iterator[httpx.Client]:
+    base = cloud.cloud.health_url.removesuffix("/health")
+    with httpx.Client(base_url=base, trust_env=False, timeout=30) as client:
+        yield client
+
+
+def token(cloud: CloudForTests) -> str:
+    arn = cloud.cloud.outputs["MetricsSecretArn"]
+    text: str = cloud.aws("secretsmanager").get_secret_value(SecretId=arn)["SecretString"]
+    return text
+
+
+def counters(client: httpx.Client, bearer: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Every counter's samples, as Prometheus would read them."""
+    page = client.get("/metrics", headers={"Authorization": f"Bearer {bearer}"})
+    assert page.status_code == 200 and page.headers["content-type"].startswith("text/plain")
+    families = list(text_string_to_metric_families(page.text))
+    assert families
+    samples = [sample for family in families if family.type == "counter" for sample in family.samples]
+    return {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for sample in samples}
+
+
+def test_probes_are_answered_without_credentials(cloud: CloudForTests, http: httpx.Client) -> None:
+    """Ready once the schedule has swept."""
+    assert http.get("/live").status_code == 200
+    cloud.cloud.tick()
+    until(lambda: http.get("/ready").status_code == 200, "readiness")
+    page = http.get("/health")
+    assert (page.status_code, page.json()["status"]) == (200, "healthy")
+    assert http.get("/nothing").status_code == 404
+
+
+def test_whoever_has_no_token_learns_no_figures(cloud: CloudForTests, http: httpx.Client) -> None:
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Bearer {cloud.key('alice')}"}):
+        page = http.get("/metrics", headers=headers)
+        assert page.status_code == 401 and "helix_" not in page.text
+    open_page, with_token = (
+        http.get("/health"),
+        http.get("/health", headers={"Authorization": f"Bearer {token(cloud)}"}),
+    )
+    assert "message" not in open_page.text and "message" in with_token.text
+
+
+async def test_counters_count_every_run_and_never_fall(cloud: CloudForTests, http: httpx.Client) -> None:
+    """Whichever process answers, and after all of them have ended."""
+    bearer = token(cloud)
+    before = counters(http, bearer)
+    async with cloud.user("figures") as client:
+        for _ in range(2):
+            handle = await client.run("talker", plan(say("Counted.")))
+            assert (await handle.result(30)).status == "completed"
+
+    def grown() -> dict[str, float]:
+        """By how much, of each counter; none falls."""
+        now, more = counters(http, bearer), dict[str, float]()
+        for key, value in now.items():
+            assert value >= before.get(key, 0.0), key
+            more[key[0]] = more.get(key[0], 0.0) + value - before.get(key, 0.0)
+        assert before.keys() <= now.keys()
+        return more
+
+    until(lambda: grown().get("helix_requests_total") == 2, "two more runs")
+    more = grown()
+    cloud.cloud.retire_workers()
+    assert grown() == more, "nothing is counted in a process"
+    assert more["helix_llm_requests_total"] == 2 and more["helix_llm_tokens_total"] > 0

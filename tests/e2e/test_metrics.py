@@ -1,0 +1,118 @@
+"""Every metric of Helix that an alarm or a dashboard of the deployed stage looks at is emitted by real runs.
+
+What is looked at is asked of the deployed stage, what was emitted of its CloudWatch. (The metrics of AWS's own are compared
+with AWS's documentation: tests/infra/test_alarms.py.)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.cloud_executor import AdminApplication
+from tests.support.cloud_agents.plans import call, fail, plan, say, use
+from tests.support.offline_cloud import CloudForTests, until
+
+from helix.adapters.row_slots import RowSlots
+from helix.core.measures import AGENT, NAMESPACE, STAGE, UNITS
+from helix.core.periods import TokenPeriod
+from helix.fleet.budgets import BudgetManager
+
+Series = tuple[str, frozenset[str]]
+"""A metric's name, and the names of its dimensions."""
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def looked_at(cloud: CloudForTests) -> Iterator[tuple[str, Series]]:
+    """(where, what) of every alarm and every graph that shows a metric of Helix."""
+    cloudwatch = cloud.aws("cloudwatch")
+    for page in cloudwatch.get_paginator("describe_alarms").paginate():
+        for alarm in page["MetricAlarms"]:
+            if alarm["Namespace"] == NAMESPACE:
+                yield alarm["AlarmName"], (alarm["MetricName"], frozenset(d["Name"] for d in alarm["Dimensions"]))
+    for output in ("AgentsDashboard", "PlumbingDashboard"):
+        name = cloud.cloud.outputs[output]
+        body = json.loads(cloudwatch.get_dashboard(DashboardName=name)["DashboardBody"])
+        for widget in body["widgets"]:
+            for namespace, metric, *pairs in widget["properties"].get("metrics", []):
+                if namespace == NAMESPACE:
+                    names = [part for part in pairs if isinstance(part, str)][::2]
+                    yield f"{name}: {widget['properties']['title']}", (metric, frozenset(names))
+
+
+def emitted(cloud: CloudForTests) -> set[Series]:
+    pages = cloud.aws("cloudwatch").get_paginator("list_metrics").paginate(Namespace=NAMESPACE)
+    listed = [m for page in pages for m in page["Metrics"]]
+    return {(m["MetricName"], frozenset(d["Name"] for d in m["Dimensions"])) for m in listed}
+
+
+def unit_of(cloud: CloudForTests, metric: str) -> str:
+    """In which the metric of the whole stage came."""
+    found = cloud.aws("cloudwatch").get_metric_statistics(
+        Namespace=NAMESPACE,
+        MetricName=metric,
+        Dimensions=[{"Name": STAGE, "Value": "test"}],
+        StartTime="2020-01-01T00:00:00Z",
+        EndTime="2100-01-01T00:00:00Z",
+        Period=60,
+        Statistics=["Sum"],
+    )
+    return str(found["Datapoints"][0]["Unit"])
+
+
+async def play(cloud: CloudForTests, folder: Path) -> None:
+    """Whatever can happen to runs, once."""
+    app = AdminApplication(cloud)
+    async with cloud.user("measured") as client:
+
+        async def run(agent: str, *steps: dict[str, Any]) -> str:
+            result = await (await client.run(agent, plan(*steps))).result(60)
+            return result.status if result.error_code is None else result.error_code
+
+        assert await run("talker", use(call("look", topic="x"), call("boom")), say("Done.")) == "completed"
+        assert await run("talker", fail("rate_limited", said="Soon.")) == "rate_limited"
+        for _ in range(2):
+            assert await run("mindful", say("Asked once.")) == "completed"
+        handle = await client.run("talker", plan(use(call("wait", gate=str(folder / "stop"))), say("Never said.")))
+        until(lambda: (folder / "stop.entered").exists(), "work on the run that is stopped")
+        await handle.interrupt()
+        (folder / "stop").touch()
+        assert (await handle.result(60)).status == "interrupted"
+
+        await BudgetManager(app.store).set_budget(1, TokenPeriod.HOURLY, "brief")
+        assert await run("brief", say("Too dear.")) == "budget_exceeded"
+
+        await BudgetManager(app.store).set_budget(1_000_000, TokenPeriod.HOURLY, "crew")
+        await RowSlots(app.store).set_limit("crew", 1)
+        first = await client.run("crew", plan(use(call("wait", gate=str(folder / "crew"))), say("First.")))
+        behind = [await client.run("crew", plan(say("Later."))) for _ in range(5)]
+        cloud.cloud.tick()
+        (folder / "crew").touch()
+        for waiting in (first, *behind):
+            assert (await waiting.result(60)).status == "completed"
+
+
+async def test_whatever_is_looked_at_was_emitted(fleet: CloudForTests, tmp_path: Path) -> None:
+    """By name and dimensions; in the unit that the graphs' axes have; and nothing arrives that the table does not have."""
+    wanted: dict[Series, str] = {series: where for where, series in looked_at(fleet)}
+    assert {name for name, _ in wanted} == set(UNITS), "all that is measured is on the dashboards"
+    await play(fleet, tmp_path)
+    missing: list[str] = []
+
+    def none_missing() -> bool:
+        left = wanted.keys() - emitted(fleet)
+        missing[:] = [f"{name} by {sorted(dimensions)}: {wanted[name, dimensions]}" for name, dimensions in left]
+        return not missing
+
+    try:
+        until(none_missing, "metric missing")
+    except AssertionError:
+        raise AssertionError(f"looked at, and never emitted: {sorted(missing)}") from None
+    for name, unit in UNITS.items():
+        assert unit_of(fleet, name) == unit, name
+    ours = {name for name, dimensions in emitted(fleet) if dimensions in ({STAGE}, {STAGE, AGENT})}
+    assert ours == set(UNITS)

@@ -1,0 +1,210 @@
+"""Alarms, topics and dashboards: what they look at exists, whom they tell, and who may speak."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.infra.aws_metrics import PERCENTILES, STATISTICS, documented
+from tests.infra.observed import alarms, dashboards, of_alarms, of_dashboards, of_everything
+from tests.infra.templates import Assembly, Template, text
+
+from helix.core.measures import AGENT, NAMESPACE, STAGE, UNITS
+
+pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
+
+FLEET = {
+    "cost-warning": ("CostUsd", "Sum", 3600, "GreaterThanThreshold", 8.0, 1),
+    "cost-critical": ("CostUsd", "Sum", 3600, "GreaterThanThreshold", 20.0, 1),
+    "tokens-per-second": ("TotalTokens", "Sum", 60, "GreaterThanThreshold", 48_000, 1),
+    "queue-depth": ("QueueDepth", "Maximum", 60, "GreaterThanOrEqualToThreshold", 7, 1),
+    "latency-p95": ("ModelLatency", "p95", 60, "GreaterThanThreshold", 10_000, 3),
+    "latency-p99": ("ModelLatency", "p99", 60, "GreaterThanThreshold", 30_000, 3),
+    "throttles": ("ModelThrottles", "Sum", 60, "GreaterThanOrEqualToThreshold", 5, 1),
+    "model-errors": ("ModelErrors", "Sum", 60, "GreaterThanOrEqualToThreshold", 5, 1),
+}
+EXECUTIONS = {"executions-failed": "ExecutionsFailed", "executions-timed-out": "ExecutionsTimedOut"}
+PLUMBING = {
+    "chunks-behind": "IteratorAge",
+    "chunks-given-up": "OnFailureDestinationDeliveredEventCount",
+    "events-undelivered": "ApproximateNumberOfMessagesVisible",
+    "sweep-fails": "Errors",
+    "govern-fails": "Errors",
+}
+GOVERNED = ("heavy", "quick")
+"""Agents with resources of their own."""
+AGENTS = {"boss", "heavy", "modest", "quick"}
+"""All that are deployed."""
+AXES = {"Count": "count", "Milliseconds": "ms", "None": "USD", "Percent": "%"}
+
+
+# --- alarms --------------------------------------------------------------------------------------------------------------
+
+
+def test_there_is_an_alarm_for_everything_that_somebody_must_look_at(deployed: Assembly) -> None:
+    """For the stage, and the fleet's again for each agent that has resources."""
+    for_all = {*FLEET, *EXECUTIONS, *PLUMBING}
+    for_each = {f"{name}-{agent}" for name in (*FLEET, *EXECUTIONS) for agent in GOVERNED}
+    assert set(alarms(deployed)) == {f"helix-dev-{name}" for name in for_all | for_each}
+    for name, metric in {**EXECUTIONS, **PLUMBING}.items():
+        assert alarms(deployed)[f"helix-dev-{name}"][1]["MetricName"] == metric
+
+
+@pytest.mark.parametrize("agent", ["", *GOVERNED])
+@pytest.mark.parametrize("name", FLEET)
+def test_a_fleet_alarm_sounds_at_its_threshold(deployed: Assembly, name: str, agent: str) -> None:
+    """What context says, or the default; of the stage, or of one agent."""
+    _, alarm = alarms(deployed)[f"helix-dev-{name}" + (f"-{agent}" if agent else "")]
+    statistic = alarm.get("Statistic") or alarm["ExtendedStatistic"]
+    told = (alarm["MetricName"], statistic, alarm["Period"], alarm["ComparisonOperator"], alarm["Threshold"])
+    assert (*told, alarm["EvaluationPeriods"]) == FLEET[name]
+    assert alarm["DatapointsToAlarm"] == alarm["EvaluationPeriods"]
+    wanted = {STAGE: "dev", **({AGENT: agent} if agent else {})}
+    assert {d["Name"]: d["Value"] for d in alarm["Dimensions"]} == wanted
+    assert "Unit" not in alarm, "CloudWatch takes the unit in which the metric comes"
+
+
+def test_every_alarm_tells_the_topic_and_rests_without_data(deployed: Assembly) -> None:
+    topic = deployed.main.id_of("SNS::Topic", TopicName="helix-dev-alarms")
+    for template, alarm in alarms(deployed).values():
+        (action,) = alarm["AlarmActions"]
+        assert deployed.meant(template, action) == {"Ref": topic}
+        assert alarm["TreatMissingData"] == "notBreaching"
+        assert len(alarm["AlarmDescription"]) > 15
+
+
+def test_an_agent_s_machine_has_alarms_of_its_own(deployed: Assembly) -> None:
+    for name, (_, alarm) in alarms(deployed).items():
+        if alarm["Namespace"] == "AWS/States":
+            (dimension,) = alarm["Dimensions"]
+            profile = name.rpartition("-")[2] if name.endswith(GOVERNED) else "default"
+            assert text(dimension["Value"]).endswith(f":stateMachine:helix-dev-{profile}")
+
+
+# --- topics --------------------------------------------------------------------------------------------------------------
+
+
+def statements(template: Template, topic: str) -> list[dict[str, Any]]:
+    found = [p for p in template.of("SNS::TopicPolicy").values() if {"Ref": topic} in p["Topics"]]
+    return [statement for policy in found for statement in policy["PolicyDocument"]["Statement"]]
+
+
+def test_alarms_reach_the_encrypted_topic(deployed: Assembly) -> None:
+    """CloudWatch needs the topic's word, since its own policy replaces the usual one, and the key's; and says nowhere that
+    it lacks one of them."""
+    template = deployed.main
+    topic = template.id_of("SNS::Topic", TopicName="helix-dev-alarms")
+    cloudwatch = {"Service": "cloudwatch.amazonaws.com"}
+    (allowed,) = [s for s in statements(template, topic) if s["Effect"] == "Allow"]
+    assert (allowed["Principal"], allowed["Action"], allowed["Resource"]) == (cloudwatch, "sns:Publish", {"Ref": topic})
+    of_this_account = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+    assert allowed["Condition"] == of_this_account
+    (key,) = [s for s in template.one("KMS::Key")["KeyPolicy"]["Statement"] if s["Principal"] == cloudwatch]
+    assert {"kms:Decrypt", "kms:GenerateDataKey*"} <= set(key["Action"]) and key["Condition"] == of_this_account
+
+
+def test_topics_are_encrypted_and_closed_to_plain_connections(deployed: Assembly) -> None:
+    template = deployed.main
+    topics = template.of("SNS::Topic")
+    assert {properties["TopicName"] for properties in topics.values()} == {"helix-dev-alarms", "helix-dev-notices"}
+    for id_, properties in topics.items():
+        assert text(properties["KmsMasterKeyId"]) == f"<{template.id_of('KMS::Key')}.Arn>"
+        (denied,) = [s for s in statements(template, id_) if s["Effect"] == "Deny"]
+        assert denied["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+
+
+def test_govern_hears_alarms_and_not_itself(deployed: Assembly) -> None:
+    template = deployed.main
+    govern = {"Ref": template.alias_of(template.function("govern"))}
+    told = [s for s in template.of("SNS::Subscription").values() if s["Protocol"] == "lambda"]
+    topic = {"Ref": template.id_of("SNS::Topic", TopicName="helix-dev-alarms")}
+    assert [(s["TopicArn"], s["Endpoint"]) for s in told] == [(topic, govern)]
+    (invoke,) = [p for p in template.of("Lambda::Permission").values() if p["Principal"] == "sns.amazonaws.com"]
+    assert (invoke["FunctionName"], invoke["SourceArn"]) == (govern, topic)
+    minute = template.one("Events::Rule", Name="helix-dev-govern")
+    assert (minute["ScheduleExpression"], minute["State"]) == ("rate(1 minute)", "ENABLED"), "alarms are edges"
+    assert minute["Targets"][0]["Arn"] == govern
+
+
+def test_somebody_may_be_told_by_mail(deployed: Assembly, production: Assembly) -> None:
+    told = [s for s in deployed.main.of("SNS::Subscription").values() if s["Protocol"] == "email"]
+    assert {s["Endpoint"] for s in told} == {"ops@example.com"}
+    assert {text(s["TopicArn"]) for s in told} == {f"<{id_}>" for id_ in deployed.main.of("SNS::Topic")}
+    assert "email" not in json.dumps(production.main.of("SNS::Subscription"))
+
+
+# --- dashboards ----------------------------------------------------------------------------------------------------------
+
+
+def test_there_are_two_dashboards(deployed: Assembly, production: Assembly) -> None:
+    assert set(dashboards(deployed.main)) == {"helix-dev-agents", "helix-dev-plumbing"}
+    assert set(dashboards(production.main)) == {"helix-prod-agents", "helix-prod-plumbing"}
+
+
+def test_everything_that_is_measured_is_shown_of_the_stage_and_of_each_agent(deployed: Assembly) -> None:
+    """Or of the stage alone, where the other graphs tell the agents apart."""
+    shown = [o for o in of_dashboards(deployed.main) if o.namespace == NAMESPACE]
+    assert {o.name for o in shown if o.dimensions == {(STAGE, "dev")}} == set(UNITS)
+    for agent in AGENTS:
+        of_one = {o.name for o in shown if o.dimensions == {(STAGE, "dev"), (AGENT, agent)}}
+        assert {"CostUsd", "TotalTokens", "ModelLatency", "QueueDepth", "ConcurrencyLimit", "RunsActive"} <= of_one
+        assert {"ModelThrottles", "ModelErrors", "BudgetUtilization", "CacheSavedUsd", "QueueWait"} <= of_one
+
+
+def test_a_metric_of_helix_is_one_that_code_records(deployed: Assembly, production: Assembly) -> None:
+    """Its name, its dimensions, and a statistic that says something of it. That real runs emit it: tests/e2e."""
+    for assembly, stage in ((deployed, "dev"), (production, "prod")):
+        ours = [o for o in of_everything(assembly) if o.namespace == NAMESPACE]
+        assert ours
+        for o in ours:
+            assert o.name in UNITS, o
+            assert o.dimension_names in ({STAGE}, {STAGE, AGENT}) and dict(o.dimensions)[STAGE] == stage, o
+            assert dict(o.dimensions).get(AGENT, "modest") in AGENTS | {"assistant", "librarian"} or stage == "prod", o
+            timed = UNITS[o.name] == "Milliseconds"
+            assert o.statistic in (PERCENTILES if timed else ("Sum", "Maximum")), o
+            assert o.period in (60, 3600), o
+            assert o.axis in ("", AXES[UNITS[o.name]]), "a graph has the unit of what it shows"
+
+
+def test_a_metric_of_aws_is_one_that_aws_documents(deployed: Assembly, production: Assembly) -> None:
+    for assembly in (deployed, production):
+        for o in of_everything(assembly):
+            if o.namespace != NAMESPACE:
+                assert o.name in documented(o.namespace, o.dimension_names), o
+                assert o.statistic in STATISTICS, o
+
+
+def test_a_metric_of_aws_is_of_something_that_is_there(deployed: Assembly) -> None:
+    """Names of functions, machines, tables, streams, queues and topics, in the stage's own stack or a nested one."""
+    named = {
+        str(value)
+        for template in deployed.templates
+        for resource in template.resources.values()
+        for key, value in resource.get("Properties", {}).items()
+        if key in ("FunctionName", "TableName", "QueueName", "TopicName", "Name", "StateMachineName")
+    }
+    for o in of_everything(deployed):
+        if o.namespace != NAMESPACE:
+            for _, value in o.dimensions:
+                if value.startswith("<"):
+                    id_ = value.strip("<>").partition(">")[0].partition(".")[0]
+                    assert id_ in deployed.main.resources, o
+                else:
+                    assert value.rpartition(":")[2] in named, o
+
+
+def test_the_plumbing_shows_every_alarm_and_every_function(deployed: Assembly) -> None:
+    body = dashboards(deployed.main)["helix-dev-plumbing"]
+    (status,) = [w["properties"]["alarms"] for w in body["widgets"] if w["type"] == "alarm"]
+    assert {arn.rpartition(":alarm:")[2] for arn in status} == set(alarms(deployed))
+    shown = {dict(o.dimensions).get("FunctionName") for o in of_dashboards(deployed.main)}
+    functions = {f["FunctionName"] for t in deployed.templates for f in t.of("Lambda::Function").values()}
+    assert functions <= shown
+
+
+def test_alarms_and_dashboards_look_at_the_same_numbers(deployed: Assembly) -> None:
+    """What an alarm says is to be seen: its metric, of the same agent, is on a dashboard."""
+    shown = {(o.namespace, o.name, o.dimensions) for o in of_dashboards(deployed.main)}
+    for o in of_alarms(deployed):
+        assert (o.namespace, o.name, o.dimensions) in shown, o
