@@ -28,6 +28,7 @@ from helix import Agent, LLMConfig, define_tool
 from helix.core.registry import default_registry
 from helix.core.steps import AnyStepResult, ParsedToolCall, TextStepResult, ToolCallsStepResult
 from helix.core.usage import Usage
+from helix.fleet.budgets import BudgetManager
 from helix.ports.model import LLMGenerateInput
 
 QUICK = "--quick" in sys.argv
@@ -85,11 +86,16 @@ for made in (PLAIN, INLINE):
 
 
 class Run:
-    """A run to its end, and what each of its steps did. At `cold` steps both functions are new processes."""
+    """A run to its end, and what each of its steps did. At `cold` steps both functions are new processes. `bound`:
+    two budgets bind it."""
 
-    def __init__(self, who: Agent[Any, Any], steps: int, *, words: int = 0, cold: Sequence[int] = ()) -> None:
+    def __init__(
+        self, who: Agent[Any, Any], steps: int, *, words: int = 0, cold: Sequence[int] = (), bound: bool = False
+    ) -> None:
         MODEL.steps, MODEL.words = steps, words
         with cloud(__name__, stretch=1 if words else 20) as self.cloud:
+            if bound:
+                self.cloud.caller(_bind, "budgets", 0)
             handle = self.cloud.caller(lambda executor: executor.execute(who, "go"), "claim", 0)
             self.cloud.watch(handle.session_id)
             restarted: set[tuple[str, int]] = set()
@@ -120,6 +126,13 @@ class Run:
 
     def posts(self, step: int) -> list[int]:
         return [size for where, size in self.cloud.posts if where == ("project_stream", step)]
+
+
+async def _bind(executor: Any) -> None:
+    """Budgets in both units, with room for everything."""
+    budgets = BudgetManager(executor.store)
+    await budgets.set_budget(1_000_000_000, "total")
+    await budgets.set_budget(10_000, "month", "plain", unit="usd")
 
 
 def resumed(steps: int) -> tuple[list[Call], list[Call]]:

@@ -1,24 +1,3 @@
-"""AWS list prices in US dollars: us-east-1 (N. Virginia), first tier, without free tiers and taxes, as published in 2025.
+"""AWS list prices, where the package has them: `helix.core.aws_prices`."""
 
-Written down by hand: a bench multiplies, it asks nobody. Look at each service's pricing page before you rely on them.
-"""
-
-from __future__ import annotations
-
-REGION, DATE = "us-east-1", "2025"
-MILLION = 1_000_000
-
-DYNAMODB_WRITE_UNIT = 0.625 / MILLION  # on demand, standard table class
-DYNAMODB_READ_UNIT = 0.125 / MILLION
-LAMBDA_REQUEST = 0.20 / MILLION
-LAMBDA_GB_S = 0.0000133334  # arm64
-TRANSITION = 25 / MILLION  # Step Functions, standard
-KINESIS_PUT_UNIT = 0.014 / MILLION  # a started 25 KB; provisioned, as deployed by default
-KINESIS_SHARD_HOUR = 0.015
-SOCKET_MESSAGE = 1.00 / MILLION  # API Gateway WebSocket, a started 32 KB
-LOG_BYTE = 0.50 / 1024**3  # CloudWatch Logs, ingested
-
-# What Lambda itself writes about an invocation: START, END, REPORT.
-PLATFORM_LOG_BYTES = 350
-PUT_UNIT_BYTES = 25 * 1024
-MESSAGE_BYTES = 32 * 1024
+from helix.core.aws_prices import *  # noqa: F403

@@ -1,0 +1,1 @@
+"""What the replayed day of load is made of."""
