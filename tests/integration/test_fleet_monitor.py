@@ -13,11 +13,13 @@ from helix.adapters.row_slots import RowSlots
 from helix.adapters.segments import SegmentStreams
 from helix.adapters.system import SystemIds
 from helix.adapters.work_queue import WorkQueue
+from helix.core.health import HealthStatus
 from helix.core.measures import Measures
 from helix.core.resources import ResourceConfig
 from helix.engine.engine import Engine
 from helix.engine.hooks import HookManager
 from helix.fleet.desk import FleetDesk
+from helix.fleet.health import HealthChecker
 from helix.fleet.metric_rows import StoreMetrics
 from helix.fleet.monitoring import FleetMonitor
 from helix.fleet.rows import AgentEntry, put_entry, read_entry
@@ -139,6 +141,24 @@ async def test_gauges_are_told_at_each_look(machine: Machine) -> None:
     assert gauges[None]["QueueDepth"] == 3
 
 
+async def test_an_agent_that_rests_has_a_gauge_of_its_budget(machine: Machine) -> None:
+    """Neither a counter nor an open run is needed for it; and the total of all is the worst share."""
+    from helix.core.budget import BudgetDefinition
+    from helix.core.periods import TokenPeriod
+    from helix.ports.budgets import Demand
+
+    budget = BudgetDefinition(scope="agent:resting", period=TokenPeriod.DAILY, unit="tokens", limit=100)
+    budgets = RowBudgets(machine.store)
+    await budgets.define(budget, HOUR)
+    await budgets.open(budget, HOUR, 1)
+    assert await budgets.draw("r0", 0, [Demand(budget.window(HOUR)[0], "tokens", 60)])
+    await machine.monitor.look()
+    told = {
+        told.agent: told.values["BudgetUtilization"] for told in machine.heard if "BudgetUtilization" in told.values
+    }
+    assert told == {"resting": 60, None: 60}
+
+
 async def test_it_looks_every_half_minute_until_it_is_stopped(machine: Machine) -> None:
     await machine.come(8)
     await machine.monitor.start_monitoring()
@@ -153,3 +173,14 @@ async def test_it_looks_every_half_minute_until_it_is_stopped(machine: Machine) 
     await machine.monitor.stop_monitoring()
     await machine.monitor.stop_monitoring()
     assert machine.clock.sleepers == 0
+
+
+async def test_how_model_calls_do_is_the_agents_health(machine: Machine) -> None:
+    health = HealthChecker(machine.store, clock=machine.clock)
+    monitor = FleetMonitor(machine.engine, health=health)
+    await monitor.look()
+    assert (await health.check_health(NAME)).status is HealthStatus.UNKNOWN, "without calls nothing is said"
+    await machine.come(60)
+    await monitor.look()
+    result = await health.check_health(NAME)
+    assert result.status is HealthStatus.UNHEALTHY and "59 wait" in result.message

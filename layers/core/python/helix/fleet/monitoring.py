@@ -17,12 +17,13 @@ from helix.engine.engine import Engine
 from helix.engine.launching import begin_granted
 from helix.fleet.decisions import DecisionLog
 from helix.fleet.gauges import tell_gauges
-from helix.fleet.governing import Governor, Registered, Trigger
+from helix.fleet.governing import WINDOW_S, Governor, Registered, Trigger
+from helix.fleet.health import HealthChecker
 from helix.fleet.metric_rows import read_metrics
 from helix.fleet.rows import change_entry, read_entry
-from helix.fleet.spending import BudgetMoney
+from helix.fleet.spending import AgentMoney, BudgetMoney
 from helix.ports.clock import Clock
-from helix.ports.slots import Slots
+from helix.ports.slots import SlotCounter, Slots
 from helix.ports.state_store import StateStore
 
 EVERY_S = 30.0
@@ -53,10 +54,10 @@ class WantedProcesses:
 
 class FleetMonitor:
     """Looks at every agent each `every_s` seconds between `start_monitoring` and `stop_monitoring`. What goes wrong is
-    logged and tried again at the next look."""
+    logged and tried again at the next look. health: is told how the model calls of each agent do, as its check `llm`."""
 
-    def __init__(self, engine: Engine, *, every_s: float = EVERY_S) -> None:
-        self._engine, self._every_s = engine, every_s
+    def __init__(self, engine: Engine, *, every_s: float = EVERY_S, health: HealthChecker | None = None) -> None:
+        self._engine, self._every_s, self._health = engine, every_s, health
         self._task: asyncio.Task[None] | None = None
         self._owner = engine.ids.new("monitor")
         self.governor = governor_of(engine)
@@ -76,9 +77,25 @@ class FleetMonitor:
         engine = self._engine
         counts, money = await gauges(engine), self.governor.money
         agents = {agent for agent in counts if agent is not None} | await money.agents()
-        tell_gauges(engine.metrics, counts, await money.read(agents))
+        read = await money.read(agents)
+        tell_gauges(engine.metrics, counts, read)
+        if self._health is not None:
+            for name, counter in (await self.governor.slots.counters()).items():
+                if name is not None and name in agents:
+                    await self._judge(self._health, name, counter, read[name])
         delivery = Delivery(self._owner, engine.clock.now() + self._every_s)
         return dict(await self.governor.govern(Trigger("monitor"), delivery))
+
+    async def _judge(self, health: HealthChecker, agent: str, counter: SlotCounter, money: AgentMoney) -> None:
+        metrics = (await self.governor.source.read(agent, WINDOW_S)).model_copy(
+            update={
+                "queue_depth": counter.queued,
+                "concurrent_llm_calls": counter.running,
+                "max_concurrent_calls": counter.bound or counter.running,
+            }
+        )
+        if metrics.requests or metrics.queue_depth:
+            await health.check_llm_health(agent, metrics, money.costs.get("max_cost_per_hour"))
 
     async def _run(self) -> None:
         while True:
