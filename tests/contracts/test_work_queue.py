@@ -19,7 +19,7 @@ from helix.adapters.work_queue import KEPT_S, WorkQueue
 from helix.core.row_keys import SESSION, run_sort
 from helix.core.rows import Parent, RunRow, SessionRow
 from helix.ports.launcher import Part
-from helix.ports.state_store import Key, Put, StateStore, Value
+from helix.ports.state_store import Key, Put, StateStore, Update, Value
 from helix.testing.clocks import ShiftedClock
 
 ROOT = Path(__file__).parents[2]
@@ -161,6 +161,48 @@ async def test_what_a_dying_worker_gave_back_counts_too(queues: Queues) -> None:
     assert await other.forsake("w1", died=True) == []
     again = await other.claim("w2", anything)
     assert again is not None and again.deaths == 1
+
+
+async def test_a_death_is_counted_once(queues: Queues) -> None:
+    """Whoever told of it may have died before it was written down, and tells again."""
+    queue, other = queues
+    await queue.start(await a_run(queue.store))
+    assert await queue.claim("w1", anything)
+    for it in (queue, other):
+        await it.forsake("w1", died=True)
+    again = await other.claim("w2", anything)
+    assert again is not None and again.deaths == 1
+    await other.forsake("w2", died=True)
+    third = await queue.claim("w3", anything)
+    assert third is not None and third.deaths == 2
+
+
+async def test_what_was_handed_over_in_order_counts_for_no_death(queues: Queues) -> None:
+    """The supervisor died, and its worker gave back what it had before it left."""
+    queue, other = queues
+    await queue.start(await a_run(queue.store))
+    work = await queue.claim("w1", anything)
+    assert work is not None and await queue.give_back(work)
+    await other.forsake("w1", died=True, handed_over=True)
+    again = await other.claim("w2", anything)
+    assert again is not None and again.deaths == 0
+
+
+async def test_all_that_is_over_is_forgotten_at_once(queues: Queues) -> None:
+    """More than one look takes, beside as many whose runs are not over yet."""
+    queue, other = queues
+    for number in range(5):
+        await queue.start(await a_run(queue.store, number))
+        work = await queue.claim("w1", anything)
+        assert work is not None and await queue.finish(work)
+        if number >= 3:
+            over = {"status": "completed", "effects": "done"}
+            await queue.store.transact(
+                "over", [Update(Key("sessions", f"s{number}", run_sort(f"run_{number}")), set=over)]
+            )
+    assert isinstance(queue.clock, ShiftedClock)
+    queue.clock.ahead_s += KEPT_S + 60
+    assert await other.trim(page=2) == 2
 
 
 async def test_a_stop_ends_it_whoever_holds_it(queues: Queues) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.support_fleet import PATIENCE_S
 
 from helix.core.errors import DefinitionError
 from helix.core.periods import TokenPeriod
+from helix.fleet import TokenAlert, get_token_budget_manager
 from helix.fleet.rows import read_entry
 
 
@@ -47,6 +49,19 @@ async def test_the_hours_budget_stops_all_runs_of_the_agent(runtime_of: MakeRunt
     assert (await (await runtime.execute("steady", "notes 1")).result(PATIENCE_S)).status == "completed"
     entry = await read_entry(runtime.store, "steady")
     assert entry is not None and (entry.model, entry.max_tokens, entry.cost_budget) == ("small", 2000, 0.0001)
+
+
+async def test_a_callback_hears_of_what_a_worker_process_raised(runtime_of: MakeRuntime) -> None:
+    """As the sources write it: the process's manager, a function, and nothing more."""
+    runtime = runtime_of(sweep_s=0.1)
+    await runtime.register_llm_agent("steady", worker_agents.steady, "small", cost_budget=0.0001)
+    heard: asyncio.Queue[TokenAlert] = asyncio.Queue()
+    get_token_budget_manager().register_alert_callback(heard.put)
+    await runtime.start()
+    await (await runtime.execute("steady", "notes 0")).result(PATIENCE_S)
+    async with asyncio.timeout(PATIENCE_S):
+        alert = await heard.get()
+    assert (alert.level, alert.agent_id) == ("exceeded", "steady")
 
 
 async def test_what_could_not_be_enforced_is_refused(runtime_of: MakeRuntime) -> None:

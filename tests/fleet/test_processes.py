@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import stat
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,6 +23,7 @@ from helix.fleet import (
     ProcessStatus,
     RestartPolicy,
 )
+from helix.fleet.limits import bind
 
 PATIENCE_S = 20.0
 STAYS = Command((sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"))
@@ -149,6 +152,28 @@ async def test_one_that_never_reports_is_not_ready(tmp_path: Path) -> None:
     info = await watched.manager.start_process("job", silent, resources=ResourceConfig(startup_timeout=5))
     with pytest.raises(ProcessFailedError, match="not ready within 5 s"):
         await watched.manager.ready(info.process_id)
+
+
+async def test_one_that_says_too_much_is_given_up_like_any_other(tmp_path: Path) -> None:
+    """Whatever goes wrong with a life is its end, and not that of who looks after it."""
+    watched = Watched(tmp_path, limit=2)
+    code = "import time; print('x' * 200_000, flush=True); time.sleep(600)"
+    await watched.manager.start_process("job", Command((sys.executable, "-c", code), reports=True))
+    failed = await watched.until(ProcessStatus.FAILED)
+    assert failed.restart_count == 1 and failed.last_error and failed.pid is None
+
+
+def test_what_is_gone_cannot_be_bound() -> None:
+    gone = subprocess.Popen([sys.executable, "-c", "pass"])
+    gone.wait()
+    assert bind(gone.pid, 0.5) is False
+
+
+async def test_logs_are_the_owners_alone(watched: Watched) -> None:
+    """They have what users' code prints."""
+    info = await watched.manager.start_process("job", STAYS)
+    await watched.logged(info.process_id, "up")
+    assert stat.S_IMODE(Path(info.log).stat().st_mode) == 0o600
 
 
 async def test_a_command_that_ends_well_is_over(watched: Watched) -> None:

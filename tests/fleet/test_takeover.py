@@ -11,9 +11,10 @@ import pytest
 from tests.support_fleet import PATIENCE_S, Yard
 from tests.support_run import Gate, a_tool, agent, call, calls, gated
 
-from helix.adapters.work_queue import Work
+from helix.adapters.work_queue import Work, WorkQueue
 from helix.engine.burying import bury
 from helix.fleet.budgets import BudgetManager
+from helix.ports.state_store import Value
 from helix.runtime.handle import AgentExecutionHandle
 from helix.runtime.playing import MAX_DEATHS, Execution
 
@@ -177,6 +178,25 @@ async def test_a_worker_that_leaves_hands_over_between_steps(make: Make) -> None
     yard.serve(yard.worker("w2"))
     assert ((await handle.result(PATIENCE_S)).output, ran) == ("Done.", ["act"])
     await yard.check(handle.session_id)
+
+
+async def test_a_worker_that_is_told_to_leave_while_it_claims_hands_over(make: Make) -> None:
+    """What it claimed in that moment it does not begin."""
+    who = agent()
+    yard = make(who, script=["Done."])
+    worker = yard.worker("w1")
+
+    class Interrupted(WorkQueue):
+        async def claim(self, name: str, wanted: Callable[[Value], bool]) -> Work | None:
+            work = await super().claim(name, wanted)
+            worker.leave()
+            return work
+
+    worker.queue = Interrupted(worker.engine.store, worker.engine.clock)
+    await yard.executor.execute(who, "go")
+    await asyncio.wait_for(yard.serve(worker), PATIENCE_S)
+    (row,) = await yard.queue.open_work()
+    assert (row.value["owner"], row.value["former"], yard.model.requests) == (None, "w1", [])
 
 
 async def test_a_worker_that_drains_finishes_what_it_has(make: Make) -> None:

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.functions.conftest import Functions
 from tests.support_run import agent
 
+from helix.core.errors import StoreError
 from helix.core.health import HealthCheck
 from helix.engine.beats import note_sweep
 from helix.fleet.health import HealthChecker
@@ -101,6 +102,52 @@ def test_a_table_that_does_not_answer_is_unhealthy(functions: Functions, table: 
 def test_the_figures_are_closed_until_there_is_a_token(functions: Functions) -> None:
     assert ask(functions, "/metrics")[0] == 403
     assert ask(functions, "/metrics", authorization="Bearer ")[0] == 403
+
+
+def turn(functions: Functions, text: str) -> None:
+    """Somebody changes the secret."""
+    boto3.client("secretsmanager").put_secret_value(SecretId=functions.app.settings.metrics_secret, SecretString=text)
+
+
+def test_a_new_token_is_taken_within_a_minute_and_the_old_one_refused(functions: Functions, token: str) -> None:
+    assert ask(functions, "/metrics", authorization=token)[0] == 200
+    turn(functions, "another")
+    assert ask(functions, "/metrics", authorization="Bearer another")[0] == 401, "it was read a moment ago"
+    functions.clock.ahead_s += 61
+    assert ask(functions, "/metrics", authorization="Bearer another")[0] == 200
+    assert ask(functions, "/metrics", authorization=token)[0] == 401
+
+
+def test_an_old_token_is_refused_though_nobody_brings_the_new_one(functions: Functions, token: str) -> None:
+    assert ask(functions, "/metrics", authorization=token)[0] == 200
+    turn(functions, "another")
+    functions.clock.ahead_s += 301
+    assert ask(functions, "/metrics", authorization=token)[0] == 401
+
+
+def test_who_guesses_does_not_have_the_secret_read_each_time(functions: Functions, token: str) -> None:
+    read: list[Any] = []
+    functions.app._session.register("before-call.secretsmanager.GetSecretValue", lambda **_: read.append(1))
+    for _ in range(3):
+        assert ask(functions, "/metrics", authorization="Bearer guess")[0] == 401
+    assert len(read) == 1
+    functions.clock.ahead_s += 61
+    for _ in range(3):
+        assert ask(functions, "/metrics", authorization="Bearer guess")[0] == 401
+        assert ask(functions, "/metrics", authorization=token)[0] == 200
+    assert len(read) == 2
+
+
+def test_a_secret_that_cannot_be_read_again_is_good_until_it_is_too_old(functions: Functions, token: str) -> None:
+    assert ask(functions, "/metrics", authorization=token)[0] == 200
+    gone = functions.app.settings.metrics_secret
+    boto3.client("secretsmanager").delete_secret(SecretId=gone, ForceDeleteWithoutRecovery=True)
+    functions.clock.ahead_s += 61
+    assert ask(functions, "/metrics", authorization="Bearer guess")[0] == 401
+    assert ask(functions, "/metrics", authorization=token)[0] == 200
+    functions.clock.ahead_s += 240
+    with pytest.raises(StoreError):
+        ask(functions, "/metrics", authorization=token)
 
 
 def test_the_figures_of_finished_runs_are_all_time_totals(functions: Functions, token: str) -> None:

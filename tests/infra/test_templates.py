@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from tests.infra.templates import Assembly, Template, listed, text
 
+from helix.core.resources import ResourceConfig
 from helix.runtime.cloud_settings import read_cloud_settings
 from infra.function import SIZES
+from infra.profile import Profile
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 
@@ -113,6 +115,23 @@ def test_provisioned_concurrency_lies_on_call_model(deployed: Assembly) -> None:
 
 
 # --- agents with resources ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "memory"),
+    [
+        ({}, 0),
+        ({"memory_limit_mb": 512}, 512),
+        ({"memory_limit_mb": 64}, 128),
+        ({"cpu_limit": 2.0}, 2 * 1769),
+        ({"cpu_limit": 2.0, "memory_limit_mb": 512}, 2 * 1769),
+        ({"cpu_limit": 0.5, "memory_limit_mb": 2048}, 2048),
+        ({"cpu_limit": 32}, 10_240),
+    ],
+    ids=str,
+)
+def test_processors_come_with_memory_and_the_larger_wish_counts(asked: dict[str, Any], memory: int) -> None:
+    assert Profile.of("a", ResourceConfig(**asked), provision=False).memory_mb == memory
 
 
 def test_an_agent_with_resources_has_a_nested_stack(deployed: Assembly) -> None:

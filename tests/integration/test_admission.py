@@ -163,20 +163,43 @@ async def test_a_silent_run_keeps_its_slot_as_long_as_it_runs() -> None:
     assert await at_rest(on.slots)
 
 
-async def test_a_client_is_refused_with_a_reason_and_may_say_who_goes_first() -> None:
+async def test_a_client_is_refused_with_a_reason_and_may_let_others_go_first() -> None:
+    """Over the socket nobody goes before others, however high a number is named."""
     who = worker(1)
     on = stage(who, queue={"max_queue": 2})
     desk = Desk(on.executor, anonymous=True)
     await desk.connect("c", None)
-    for priority in (None, -5, 5):
+    for priority in (None, -5, 0):
         asked = {} if priority is None else {"priority": priority}
         assert (await desk.ask("c", "run", agent="worker", message="go", **asked))["type"] == "reply"
-    assert [ticket.candidate.priority for ticket in await on.slots.queue("worker")] == [5, -5]
+    assert [ticket.candidate.priority for ticket in await on.slots.queue("worker")] == [0, -5]
     error = (await desk.ask("c", "run", agent="worker", message="go"))["error"]
     assert (error["code"], error["recoverable"]) == ("queue_full", True)
     assert error["details"] == {"agent_type": "worker", "queued": 2, "limit": 2}
-    error = (await desk.ask("c", "run", agent="worker", message="go", priority=1000))["error"]
-    assert (error["code"], error["details"]) == ("invalid_message", {"field": "priority"})
+    for priority in (1, 999, -1000):
+        error = (await desk.ask("c", "run", agent="worker", message="go", priority=priority))["error"]
+        assert (error["code"], error["details"]) == ("invalid_message", {"field": "priority"})
+        assert "-999 to 0" in error["message"]
+
+
+async def test_a_client_is_told_where_its_run_stands_in_the_line() -> None:
+    """1 is next. A run that works, or has ended, is not in line."""
+    who = worker(1)
+    on = stage(who, queue={"queue_timeout_s": 60})
+    desk = Desk(on.executor, anonymous=True)
+    await desk.connect("c", None)
+    first, second, third = await come(on, who, 3)
+
+    async def places() -> list[int | None]:
+        asked = [await desk.ask("c", "get_session", session_id=h.session_id) for h in (first, second, third)]
+        return [answer["result"].get("queued", {}).get("place") for answer in asked]
+
+    assert await places() == [None, 1, 2]
+    run = await on.executor.sessions.get_run(second.session_id, second.run_id)
+    told = (await desk.ask("c", "get_session", session_id=second.session_id))["result"]["queued"]
+    assert told == {"place": 1, "expires_at": run.started_at + 60}
+    await on.end(event(on, first))
+    assert await places() == [None, None, 1]
 
 
 # --- the line ---------------------------------------------------------------------------------------------------------

@@ -190,6 +190,24 @@ async def test_alerts_wait_until_somebody_told_them(world: World) -> None:
     assert await untold_alerts(store) == []
 
 
+async def test_alerts_of_other_processes_are_told_to_callbacks(world: World) -> None:
+    """Once each, the oldest first, but for what an attached engine raised here. With nobody to hear, none is told."""
+    executor, other = (bounded_executor(world, [says("done", 100)] * 2) for _ in range(2))
+    await manager(executor).set_budget(210, TOTAL)
+    await spend(other, 100, 100)
+    deaf, hearing = BudgetManager(executor.store), BudgetManager(executor.store)
+    assert await deaf.tell_alerts() == 0 and len(await untold_alerts(executor.store)) == 2
+    heard: list[str] = []
+    hearing.register_alert_callback(lambda alert: heard.append(alert.level))
+    hearing.attach(executor.engine)
+    await spend(executor, 100)
+    assert heard == ["exceeded"]
+    assert await hearing.tell_alerts() == 3
+    assert await hearing.tell_alerts() == 0
+    assert heard == ["exceeded", "warning", "critical"]
+    assert all(alert.told for alert in await hearing.get_alerts())
+
+
 async def test_alerts_are_found_by_level_and_agent(quick_world: World) -> None:
     executor = bounded_executor(quick_world, {"one": [says("done", 100)] * 2, "two": [says("done", 100)] * 2})
     budgets = manager(executor)

@@ -46,8 +46,11 @@ def test_a_fleet_is_served_looked_at_scaled_stopped_started_and_ended(helix: Com
         waiting.until("waits for a slot")
         (told,) = [json.loads(line) for line in helix("fleet", "status", "desk", "--json").out.splitlines()]
         assert (told["limit"], told["queued"]) == (0, 1)
+        assert json.loads(helix("show", "waits", "--json").out)["queued"]["place"] == 1
+        assert "waits for a slot: number 1 in line" in helix("show", "waits").out
         assert helix("fleet", "start", "desk").code == 0
         assert waiting.end() == 0
+    assert json.loads(helix("show", "waits", "--json").out)["queued"] is None
 
     assert helix("fleet", "restart", "desk").code == 0
     events = [json.loads(line) for line in helix("fleet", "history", "desk", "--json").out.splitlines()]

@@ -339,7 +339,7 @@ async def test_each_minute_another_run_is_looked_at_first() -> None:
     begun, firsts = len(stage.held.starts), set()
     for minute in range(1, PARTITIONS + 1):
         stage.clock.ahead_s = 60.0 * minute
-        order = [row.key.sort async for row in _open_rows(stage.engine)]
+        order = [row.key.sort async for row, _ in _open_rows(stage.engine, {})]
         assert len(order) == len(set(order)) == begun
         firsts.add(order[0])
     assert len(firsts) > 1

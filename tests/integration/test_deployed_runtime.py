@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 from tests.support.delivery_stage import Json, Stage, event_of
 from tests.support_run import agent
 
-from helix import ScriptedModel
+from helix import MemoryStateStore, ScriptedModel
 from helix.core.agents import AnyAgent
 from helix.core.errors import AgentNotFoundError, InvalidScaleError
+from helix.engine.open_runs import PARTITIONS
 from helix.fleet.decisions import DecisionLog
 from helix.fleet.deployed import DeployedRuntime
+from helix.ports.state_store import Operation, Row
 
 
 def fleet(*agents: AnyAgent) -> tuple[Stage, DeployedRuntime]:
@@ -110,3 +113,46 @@ async def test_what_a_person_changed_is_in_the_history() -> None:
         (1, 0, "operator", True),
     ]
     assert "stopped" in history[-1].reason
+
+
+class Meanwhile(MemoryStateStore):
+    """Something happens before a transaction of that name, once; reads of the index of open runs are counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: dict[str, Callable[[], Awaitable[Any]]] = {}
+        self.looks = 0
+
+    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+        if (first := self.before.pop(name, None)) is not None:
+            await first()
+        await super().transact(name, operations)
+
+    async def query(self, table: Any, partition: str, **options: Any) -> list[Row]:
+        self.looks += partition.startswith("open-runs#")
+        return await super().query(table, partition, **options)
+
+
+async def test_of_two_who_want_something_else_the_last_word_is_in_force() -> None:
+    """Stopped between another's wish and its limit: the agent stays closed."""
+    worker, store = agent("worker", resources={"max": 3}), Meanwhile()
+    on = Stage(ScriptedModel(["Done."], repeat=True), worker, store=store)
+    runtime = DeployedRuntime(store, clock=on.clock)
+    await begin(on, worker, 1)
+    store.before["set_limit"] = lambda: runtime.stop_agent("worker")
+    await runtime.scale_agent("worker", instances=2)
+    assert (await runtime.get_agent_status("worker"))["instances"] == 0
+    store.before["set_limit"] = lambda: runtime.stop_agent("worker")
+    await runtime.start_agent("worker")
+    assert (await runtime.get_agent_status("worker"))["instances"] == 0
+
+
+async def test_listing_many_agents_reads_the_open_runs_once() -> None:
+    store, many = Meanwhile(), [agent(f"worker_{n}", resources={"max": 1}) for n in range(10)]
+    on = Stage(ScriptedModel(["Done."], repeat=True), *many, store=store)
+    for who in many:
+        await begin(on, who, 2)
+    store.looks = 0
+    listed = await DeployedRuntime(store, clock=on.clock).list_agents()
+    assert [len(found["processes"]) for found in listed] == [1] * 10
+    assert store.looks == PARTITIONS

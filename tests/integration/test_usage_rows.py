@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +13,7 @@ from tests.support.delivery_stage import Stage
 from tests.support_measures import Heard, says, used
 from tests.support_run import Gate, Text, World, a_tool, agent, call, calls, gated, play, result_of
 
-from helix import LLMConfig, create_sub_agent_tool
+from helix import LLMConfig, MemoryStateStore, create_sub_agent_tool
 from helix.core.errors import StoreError
 from helix.core.row_keys import run_sort
 from helix.core.usage import Usage
@@ -20,7 +22,7 @@ from helix.engine.ends import abort, finish_run
 from helix.engine.history import row_key
 from helix.engine.rollup import UsageCount, agent_scope, read_counts, read_scopes, read_totals, tenant_scope
 from helix.engine.session_calls import ModelCall, session_calls
-from helix.ports.state_store import Delete, Put, StateStore
+from helix.ports.state_store import Delete, Operation, Put, StateStore, Update
 from helix.testing.crash import Crash, CrashPoints
 
 
@@ -158,6 +160,43 @@ async def test_a_crash_at_the_counting_loses_and_doubles_nothing(place: str) -> 
     assert numbers(row) == (100, 10, 500, 1, 1)
 
 
+@pytest.mark.parametrize("written_out", [{"effects": "open"}, {"late_calls": 0}, {"effects": "open", "late_calls": 0}])
+async def test_a_default_that_is_written_out_is_the_default(written_out: dict[str, Any]) -> None:
+    """Rows leave defaults out as a rule; one that has them in words is closed and counted as any other, once."""
+    who = agent("helper")
+    stage = Stage([says("Done.", used())], who, store=Patience())
+    last = await stage.follow(await stage.begin(who))
+    await _write_out(stage.store, last["session_id"], last["run_id"], written_out)
+    for _ in range(2):
+        await stage.deliver("finish_run", last)
+    assert (await stage.run(last)).effects == "done"
+    (row,) = (await counted(stage.store, agent_scope("helper"))).values()
+    assert numbers(row) == (100, 10, 500, 1, 1)
+
+
+async def _write_out(store: StateStore, session_id: str, run_id: str, fields: dict[str, Any]) -> None:
+    key = row_key(session_id, run_sort(run_id))
+    assert not fields.keys() & (await store.get([key]))[0].keys()  # type: ignore[union-attr]
+    await store.transact("write_out", [Update(key, set=fields)])
+
+
+class Patience(MemoryStateStore):
+    """A store that does not let anybody ask for ever: without real waiting, no timeout would end such a loop. Something
+    may happen before a transaction of a name, once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tries: Counter[str] = Counter()
+        self.before: dict[str, Callable[[], Awaitable[Any]]] = {}
+
+    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+        if (first := self.before.pop(name, None)) is not None:
+            await first()
+        self.tries[name] += 1
+        assert self.tries[name] <= 20, f"{name} is asked again and again"
+        await super().transact(name, operations)
+
+
 class LostAnswers:
     """A store whose answer to the named transactions never comes, although they are written, `times` times."""
 
@@ -235,23 +274,32 @@ async def test_a_call_whose_worker_died_has_a_row_and_the_next_attempt_its_own()
     assert numbers(row) == (100, 10, 500, 1, 1)
 
 
-@pytest.mark.parametrize("finished", [False, True])
-async def test_an_answer_that_comes_too_late_is_counted_all_the_same(finished: bool) -> None:
-    """The run is aborted while the model thinks: the answer is discarded, and it was paid for."""
+@pytest.mark.parametrize(
+    ("finished", "in_words"),
+    [("before", False), ("meanwhile", False), ("meanwhile", True), ("after", False), ("after", True)],
+)
+async def test_an_answer_that_comes_too_late_is_counted_all_the_same(finished: str, in_words: bool) -> None:
+    """The run is aborted while the model thinks: the answer is discarded, and it was paid for. `in_words`: the run's row
+    says that its effects are open, instead of leaving it out."""
     who = agent("helper")
     gate = Gate()
-    stage = Stage([gated(gate, says("late", used(60, 6, 300)))], who)
+    store = Patience()
+    stage = Stage([gated(gate, says("late", used(60, 6, 300)))], who, store=store)
     event = await stage.begin(who)
     stage.engine.settings = replace(stage.engine.settings, stop_poll_s=1e6)  # this delivery does not see the stop
     thinking = asyncio.create_task(stage.deliver("call_model", event))
     await gate.reached()
-    if finished:
+    if finished == "before":
         await abort(stage.engine, who, event["session_id"], "no", Delivery("a", 1e12))
     else:
         points = CrashPoints(at=("transact:effects_done:before", 0))
         engine = replace(stage.engine, store=points.store(stage.store))
         with pytest.raises(Crash):
             await abort(engine, who, event["session_id"], "no", Delivery("a", 1e12))
+        if in_words:
+            await _write_out(store, event["session_id"], event["run_id"], {"effects": "open"})
+    if finished == "meanwhile":
+        store.before["late_usage"] = lambda: stage.deliver("finish_run", event)
     gate.open()
     last = await thinking
     assert last["next"] == "finish"

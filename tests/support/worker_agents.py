@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,25 @@ async def burn() -> str:
     return "burnt"
 
 
+@tool
+async def swallow() -> str:
+    """Run a command that reads its standard input to the end."""
+    await (await asyncio.create_subprocess_exec("cat", stdout=asyncio.subprocess.DEVNULL)).wait()
+    return "swallowed"
+
+
+def stand_still() -> None:
+    log(f"child {subprocess.Popen(['sleep', '600']).pid}")
+    time.sleep(600)
+
+
+@tool
+async def deaf() -> str:
+    """Start a command, and block the whole process."""
+    stand_still()
+    return "never"
+
+
 async def answer(request: Any) -> Any:
     asked = [message for message in request.messages if isinstance(message, UserMessage)][-1]
     since = request.messages[request.messages.index(asked) :]
@@ -102,7 +122,7 @@ steady = Agent(
     name="steady",
     system_prompt="Work.",
     llm_config=LLMConfig(model="scripted", max_output_tokens=5000),
-    tools=[note, hog, die, burn, create_sub_agent_tool(leaf)],
+    tools=[note, hog, die, burn, swallow, deaf, create_sub_agent_tool(leaf)],
 )
 
 client = AgentClient(registry=AgentRegistry())

@@ -10,32 +10,37 @@ were read, and room below them. A ticket needs no such condition: who puts it lo
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Literal
 
 from helix.core.errors import ConditionFailedError, InvalidInputError, StoreError
 from helix.ports.slots import MAX_PRIORITY, Admission, Candidate, SlotCounter, Waiting
-from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, Row, StateStore, Update, When
+from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, Row, StateStore, Update, Value, When
 
 COUNTERS = "admission"
 _FIELDS = ("limit", "default", "running", "queued", "max_queue", "queue_timeout_s")
 Counters = dict[str | None, SlotCounter]
+Stored = Literal["stored"]
+STORED: Stored = "stored"
 
 
 class RowSlots:
-    """account_limit: how many runs of all agents are at work at once, unless a limit was set; None: as many as come.
-    max_queue, queue_timeout_s (seconds): of agents for which nothing else was set."""
+    """account_limit: how many runs of all agents are at work at once, unless a limit was set; None: as many as come;
+    STORED: as others on this store say, for who only starts runs. max_queue, queue_timeout_s (seconds): of agents for
+    which nothing else was set."""
 
     def __init__(
         self,
         store: StateStore,
         *,
-        account_limit: int | None = None,
+        account_limit: int | Stored | None = None,
         max_queue: int = 1000,
         queue_timeout_s: float = 3600.0,
     ) -> None:
-        _check_number("account_limit", account_limit)
+        if account_limit != STORED:
+            _check_number("account_limit", account_limit)
         self._store, self._account_limit = store, account_limit
         self._max_queue, self._timeout_s = max_queue, queue_timeout_s
 
@@ -132,8 +137,8 @@ class RowSlots:
         return {counter.agent_type: counter for counter in map(_counter, rows)}
 
     async def full(self, agent_type: str, *, default: int | None) -> SlotCounter | None:
-        known = await self.counters()
-        for name, wanted in ((agent_type, default), (None, self._account_limit)):
+        known = await self._known(agent_type)
+        for name, wanted in ((agent_type, default), (None, self._account_default(known))):
             known[name] = replace(known.get(name) or SlotCounter(name), default=wanted)
         mine = known[agent_type]
         free = mine.bound is None and known[None].bound is None and not mine.queued
@@ -156,11 +161,26 @@ class RowSlots:
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
+    async def _known(self, agent_type: str) -> Counters:
+        """The counters that decide about the agent: its own and the account's, and only where all agents share a limit,
+        everybody's: a fleet may have a thousand agents."""
+        names = (agent_type, None)
+        values = await self._store.get([_counter_key(name) for name in names])
+        known = {name: _counted(name, value) for name, value in zip(names, values, strict=True) if value is not None}
+        default = self._account_default(known)
+        account = replace(known.get(None, SlotCounter(None)), default=default)
+        return known if account.bound is None else await self.counters()
+
+    def _account_default(self, known: Counters) -> int | None:
+        if self._account_limit != STORED:
+            return self._account_limit
+        return known.get(None, SlotCounter(None)).default
+
     async def _learned(self, agent_type: str, default: int | None) -> Counters | None:
         """The counters, with the defaults as this process knows them: stored, so that who grants knows them too, and with a
         row each where a limit applies. None: something was written, here or elsewhere."""
-        known = await self.counters()
-        wanted = {agent_type: default, None: self._account_limit}
+        known = await self._known(agent_type)
+        wanted = {agent_type: default, None: self._account_default(known)}
         for name, value in wanted.items():
             found = known.get(name)
             if found is not None and found.default != value:
@@ -187,7 +207,8 @@ class RowSlots:
             return Admission("held", granted=others)
         if ticket is None:
             return Admission("over", granted=others)  # it ended meanwhile
-        return Admission("waits", _waiting(ticket), others, (await self.counters())[run.agent_type].queued)
+        queued = (await self._known(run.agent_type))[run.agent_type].queued
+        return Admission("waits", _waiting(ticket), others, queued)
 
     async def _grant(self, agent_type: str | None) -> list[Candidate]:
         """Free slots of the agent, or of all, to the first in line. Where the account has a limit, its line is one."""
@@ -209,14 +230,16 @@ class RowSlots:
 
     async def _first(self, agent_type: str | None) -> tuple[Candidate, list[Operation]] | None:
         """Who goes next, and how; None where nobody waits who could."""
-        known = await self.counters()
+        known = await self.counters() if agent_type is None else await self._known(agent_type)
         account = known.get(None, SlotCounter(None))
         alone = agent_type is not None and account.bound is None
-        firsts: list[tuple[str, SlotCounter, Row]] = []
-        for name, counter in known.items() if account.has_room else ():
-            if name is not None and counter.queued and counter.has_room and (not alone or name == agent_type):
-                rows = await self._store.query("control", _tickets(name), limit=1)
-                firsts += [(row.key.sort, counter, row) for row in rows]
+        lines = [
+            (name, counter)
+            for name, counter in (known.items() if account.has_room else ())
+            if name is not None and counter.queued and counter.has_room and (not alone or name == agent_type)
+        ]
+        pages = await asyncio.gather(*(self._store.query("control", _tickets(name), limit=1) for name, _ in lines))
+        firsts = [(row.key.sort, counter, row) for (_, counter), rows in zip(lines, pages, strict=True) for row in rows]
         if not firsts:
             return None
         _, counter, row = min(firsts, key=lambda first: first[0])
@@ -245,7 +268,7 @@ class RowSlots:
 
     async def _set(self, agent_type: str | None, changes: dict[str, Any]) -> None:
         key = _counter_key(agent_type)
-        made = {**_fresh(self._account_limit if agent_type is None else None), **changes}
+        made = {**_fresh(self._account_default({}) if agent_type is None else None), **changes}
         while True:
             there = await self._store.get([key]) != [None]
             if await self._commit("set_limit", [Update(key, set=changes) if there else Put(key, made, ABSENT)]) is None:
@@ -338,8 +361,11 @@ def _fresh(default: int | None) -> dict[str, Any]:
 
 def _counter(row: Row) -> SlotCounter:
     kind, _, agent_type = row.key.sort.partition("#")
-    known = {name: row.value[name] for name in _FIELDS if name in row.value}
-    return SlotCounter(agent_type if kind == "agent" else None, **known)
+    return _counted(agent_type if kind == "agent" else None, row.value)
+
+
+def _counted(agent_type: str | None, value: Value) -> SlotCounter:
+    return SlotCounter(agent_type, **{name: value[name] for name in _FIELDS if name in value})
 
 
 def _candidate(value: dict[str, Any]) -> Candidate:

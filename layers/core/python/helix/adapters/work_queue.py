@@ -186,35 +186,43 @@ class WorkQueue:
 
     # --- for who looks after workers ------------------------------------------------------------------------------
 
-    async def forsake(self, worker: str, *, died: bool) -> list[str]:
+    async def forsake(self, worker: str, *, died: bool, handed_over: bool = False) -> list[str]:
         """That worker has ended: what it held is free at once. `died`: it was not to end, so its executions count one
-        death more; those too that it gave back while it was being ended. Returns the names of those that were freed."""
+        death more, once; those too that it gave back while it was being ended, unless it `handed_over` in order. Returns
+        the names of those that were freed."""
         names = []
         for row in await self.open_work():
             value = row.value
             held = value["owner"] == worker
-            if not held and not (died and value["owner"] is None and value["former"] == worker):
+            gave_back = died and not handed_over and value["owner"] is None and value["former"] == worker
+            told = died and value.get("mourned") == worker  # who told of it died before it was done, and tells again
+            if not held and (not gave_back or told):
                 continue
-            changes = {"owner": None, "expires": 0, "former": worker}
+            changes = {"owner": None, "expires": 0, "former": worker} | ({"mourned": worker} if died else {})
             seen = When(equal={"owner": value["owner"], "former": value["former"], "claims": value["claims"]})
-            counted = {"deaths": 1} if died else {}
+            counted = {"deaths": 1} if died and not told else {}
             if await self._commit("forsake_execution", [Update(row.key, set=changes, add=counted, when=seen)]) and held:
                 names.append(value["name"])
         return names
 
-    async def trim(self) -> int:
-        """Forget executions that ended a while ago, and whose runs are over. Returns how many."""
-        now, forgotten = self.clock.now(), 0
-        for row in await self.store.query("control", ENDED, end=f"{now - KEPT_S:017.6f}", limit=TRIMMED):
-            value = row.value
-            if value["ttl"] > now and not await self._over(value["session_id"], value["run_id"]):
-                continue
-            rows = await self.store.query("control", _partition(value["name"]))
-            gone: list[Operation] = [Delete(key) for key in [row.key, *(r.key for r in rows)]]
-            for first in range(0, len(gone), TRIMMED):
-                await self.store.transact("forget_execution", gone[first : first + TRIMMED])
-            forgotten += 1
+    async def trim(self, page: int = TRIMMED) -> int:
+        """Forget executions that ended a while ago, and whose runs are over, looking at so many at a time. Returns how
+        many."""
+        now, forgotten, start = self.clock.now(), 0, ""
+        while rows := await self.store.query("control", ENDED, start=start, end=f"{now - KEPT_S:017.6f}", limit=page):
+            for row in rows:
+                if row.value["ttl"] <= now or await self._over(row.value["session_id"], row.value["run_id"]):
+                    await self._forget(row)
+                    forgotten += 1
+            start = rows[-1].key.sort + "\x00"
         return forgotten
+
+    async def _forget(self, row: Row) -> None:
+        """Its row of the index goes last: by it the rest is found again."""
+        rows = await self.store.query("control", _partition(row.value["name"]))
+        gone: list[Operation] = [Delete(key) for key in [*(r.key for r in rows), row.key]]
+        for first in range(0, len(gone), TRIMMED):
+            await self.store.transact("forget_execution", gone[first : first + TRIMMED])
 
     # --- inside ---------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from helix.adapters.row_slots import RowSlots
 from helix.adapters.system import SystemClock
 from helix.cli import formats
 from helix.cli.playing import require_store
@@ -21,6 +22,7 @@ from helix.cli.refusal import COMPLETED
 from helix.cli.session_page import Page, print_page
 from helix.cli.views import say
 from helix.core.messages import AnyMessage, UserMessage
+from helix.engine.admission import in_line
 from helix.engine.sessions import MAX_PAGE, SessionState
 from helix.runtime.local import LocalExecutor
 
@@ -96,8 +98,13 @@ async def _page(executor: LocalExecutor, session_id: str) -> Page:
     messages: list[AnyMessage] = []
     while len(messages) < state.message_count:
         messages += (await read.get_messages(session_id, offset=len(messages), limit=MAX_PAGE)).messages
+    queued = None
+    if state.status == "running":
+        history, slots = executor.engine.history, RowSlots(executor.store)  # the line of a fleet on the same store
+        queued = await in_line(slots, history, session_id, state.current_run_id)
     return Page(
         state=state,
+        queued=queued,
         messages=messages,
         runs=(await read.list_runs(session_id, limit=MAX_PAGE)).runs,
         checkpoints=(await read.list_checkpoints(session_id, limit=MAX_PAGE)).items,

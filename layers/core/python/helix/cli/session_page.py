@@ -13,6 +13,7 @@ from helix.cli import formats
 from helix.cli.views import Question
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, UserMessage
 from helix.core.rows import CheckpointRow, RunRow
+from helix.engine.admission import InLine
 from helix.engine.sessions import SessionState, SubSessionRef
 
 TEXT_CHARS, RESULT_CHARS = 2000, 200
@@ -20,9 +21,10 @@ TEXT_CHARS, RESULT_CHARS = 2000, 200
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Messages oldest first; runs and checkpoints newest first."""
+    """Messages oldest first; runs and checkpoints newest first. `queued`: where its run stands in the line for a slot."""
 
     state: SessionState
+    queued: InLine | None
     messages: Sequence[AnyMessage]
     runs: Sequence[RunRow]
     checkpoints: Sequence[CheckpointRow]
@@ -32,6 +34,7 @@ class Page:
     def dump(self) -> dict[str, Any]:
         return {
             "session": self.state.model_dump(mode="json"),
+            "queued": self.queued._asdict() if self.queued is not None else None,
             "state": self.state.custom_state,
             "messages": [message.model_dump(mode="json") for message in self.messages],
             "runs": [run.model_dump(mode="json") for run in self.runs],
@@ -53,6 +56,8 @@ def print_page(console: Console, page: Page, now: float) -> None:
         console.print(f"[dim]copied from {escape(formats.short(state.forked_from))}[/]", soft_wrap=True)
     if state.error is not None:
         console.print(f"[red]{escape(f'{state.error.code}: {state.error.message}')}[/]", soft_wrap=True)
+    if page.queued is not None:
+        console.print(f"[yellow]waits for a slot: number {page.queued.place} in line[/]", soft_wrap=True)
     for question in page.questions:
         called = formats.call(question.tool_name, question.arguments)
         asks = f"waits for {question.kind} of {called}, call {question.call_id}"

@@ -103,8 +103,8 @@ class HelixClient:
 
         message: a text, `{"message": ..., "state": {...}}`, or a function agent's parameters. session_id: one that
         exists, or a new one that begins with the own prefix (`whoami`). key: what makes a repeat, from another process
-        too, find the same run; default a new one. priority: where runs wait for slots, a higher one goes first (-999 to
-        999): this run, and those of the session after it.
+        too, find the same run; default a new one. priority: where runs wait for slots, a lower one lets others go first
+        (-999 to 0; above 0 is the service's to say): this run, and those of the session after it.
         Raises `AgentAlreadyRunningError` if the session is running: exactly one of several callers wins; `QueueFullError`
         if as many runs of the agent wait for a slot as may.
         """

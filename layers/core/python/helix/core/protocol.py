@@ -18,7 +18,7 @@ import re
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
-from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
 from helix.core.errors import ProtocolError
 from helix.core.json import JsonObject, JsonValue, dumps, text_size
@@ -38,6 +38,18 @@ Reason: TypeAlias = Annotated[str, StringConstraints(max_length=2000)]
 Token: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=8192)]
 Key: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 """The client's name of what is to be done once: a repeat with the same key, from any connection, does it no second time."""
+LOWEST_PRIORITY: Final = -999
+
+
+def _modest(priority: int) -> int:
+    if not LOWEST_PRIORITY <= priority <= 0:
+        raise ValueError(
+            f"a client's priority is {LOWEST_PRIORITY} to 0; what goes before others is the service's to say"
+        )
+    return priority
+
+
+Priority: TypeAlias = Annotated[int, AfterValidator(_modest)]
 Limit: TypeAlias = Annotated[int, Field(ge=1, le=PAGE)]
 
 
@@ -61,7 +73,8 @@ class Run(_Request):
 
     `session_id` of a session that does not exist must begin with the principal's prefix (see `Authenticate`).
     `key` makes repeats harmless: a run that was started under it is answered, not started again. Without, that holds for
-    the same request on the same connection. `priority`: where runs wait for slots, a higher one goes first.
+    the same request on the same connection. `priority`: where runs wait for slots, a higher one goes first; a client may
+    let others go first (below 0), and nobody who merely has a socket goes before them.
     Result: `{"session_id", "run_id", "turn", "stream_id", "after", "replay"}`: the run's messages have sequences above
     `after`; where `replay` is true some were there before the subscription: subscribe after `after`.
     """
@@ -74,7 +87,7 @@ class Run(_Request):
     session_id: SessionId | None = None
     tags: list[Annotated[str, StringConstraints(max_length=256)]] = Field(default_factory=list, max_length=50)
     metadata: JsonObject = Field(default_factory=dict)
-    priority: int | None = Field(default=None, ge=-999, le=999)
+    priority: Priority | None = None
     key: Key | None = None
     subscribe: bool = True
 
@@ -166,7 +179,8 @@ class Unsubscribe(_OfStream):
 
 
 class GetSession(_Request):
-    """Result: `{"session", "can_resume"}`; with `run_id` also `"run"`: how that run ended (status `running` if it has
+    """Result: `{"session", "can_resume"}`, and where its run waits for a slot `"queued"`: `{"place", "expires_at"}`, 1
+    being the next of its agent to go; with `run_id` also `"run"`: how that run ended (status `running` if it has
     not), with `messages` the newest that many messages, and with `snapshot` the conversation and where the stream goes
     on from it."""
 

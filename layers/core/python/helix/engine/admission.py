@@ -8,19 +8,28 @@ of the runs above it; it asks for one only where none of these is at work, so no
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from helix.core.agents import AnyAgent
 from helix.core.errors import QueueFullError, StoreError
 from helix.core.rows import RunRow, SessionRow
 from helix.engine.engine import Engine
-from helix.engine.history import session_key
+from helix.engine.history import History, session_key
 from helix.engine.open_runs import PARTITIONS, partition_name
 from helix.engine.writing import TRIES, mine
 from helix.ports.slots import Admission, Candidate, Slots
 from helix.ports.state_store import Check
 
 T = TypeVar("T")
+
+
+class InLine(NamedTuple):
+    """`place` in the line of its agent: 1 goes next. After `expires_at` (Unix seconds) it has waited too long."""
+
+    place: int
+    expires_at: float
+
+
 GOING_ON = frozenset({"continue", "with_confirmation", "takeover"})
 """Claims of what was let in before: they are never refused because a queue is full."""
 FREE = Admission("free")
@@ -76,6 +85,19 @@ async def leave_line(engine: Engine, run: RunRow) -> None:
     """The run needs no ticket any more: its execution was started by the run above it."""
     if engine.slots is not None:
         await engine.slots.leave(candidate_of(run))
+
+
+async def in_line(slots: Slots | None, history: History, session_id: str, run_id: str) -> InLine | None:
+    """Where the run stands, if it waits for a slot with a ticket of its own. The line is read only if it does."""
+    if slots is None:
+        return None
+    mine = candidate_of(await history.run(session_id, run_id))
+    if await slots.waiting(mine) is None:
+        return None
+    for place, ticket in enumerate(await slots.queue(mine.agent_type), 1):
+        if ticket.candidate == mine:
+            return InLine(place, ticket.expires_at)
+    return None  # its turn came meanwhile
 
 
 async def gauges(engine: Engine) -> dict[str | None, dict[str, float]]:

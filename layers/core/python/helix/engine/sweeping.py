@@ -7,7 +7,7 @@ well, before, after or meanwhile.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from helix.core.errors import AgentNotFoundError, RunNotFoundError, StoreError
 from helix.core.row_keys import stop_sort
@@ -35,51 +35,52 @@ async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
     done: Counter[str] = Counter()
     unexpected: list[Exception] = []
     line = await waiting_runs(engine)
-    async for row in _open_rows(engine):
+    async for row, waits in _open_rows(engine, line):
         if not delivery.may_act(engine.clock.now() + 5):
             done["left for the next sweep"] += 1
             break
         try:
-            done[await _look(engine, row, line, delivery)] += 1
+            done[await _look(engine, row, waits, delivery)] += 1
         except (StoreError, AgentNotFoundError) as error:
             done["failed"] += 1
             logger.warning("sweep: run %s: %s", row.key.sort, error)
         except Exception as error:
             logger.exception("sweep: run %s: %s", row.key.sort, type(error).__name__)
             unexpected.append(error)
-    else:
-        try:
-            done += await tidy(engine)
-        except StoreError as error:
-            done["failed"] += 1
-            logger.warning("sweep: slots: %s", error)
+    try:  # also where there was no time for all runs: a line that is too long for one sweep still moves
+        done += await tidy(engine)
+    except StoreError as error:
+        done["failed"] += 1
+        logger.warning("sweep: slots: %s", error)
     await note_sweep(engine)
     if unexpected:
         raise unexpected[0]
     return done
 
 
-async def _open_rows(engine: Engine) -> AsyncIterator[Row]:
-    """Each minute from another partition on: what a sweep has no time for is the first of a later one."""
+async def _open_rows(engine: Engine, line: Mapping[str, Waiting]) -> AsyncIterator[tuple[Row, bool]]:
+    """And whether the run keeps waiting. Each minute from another partition on: what a sweep has no time for is the first
+    of a later one."""
     first = int(engine.clock.now() // 60)
     for partition in range(first, first + PARTITIONS):
         start = ""
         while rows := await engine.store.query(
             "control", partition_name(partition % PARTITIONS), start=start, limit=PAGE
         ):
+            waiting = await _keep_waiting(engine, rows, line)
             for row in rows:
-                yield row
+                yield row, row.key.sort in waiting
             if len(rows) < PAGE:
                 break
             start = rows[-1].key.sort + "\x00"
 
 
-async def _look(engine: Engine, row: Row, line: Mapping[str, Waiting], delivery: Delivery) -> str:
+async def _look(engine: Engine, row: Row, waits: bool, delivery: Delivery) -> str:
     now = engine.clock.now()
     if row.value["started_at"] > now - engine.settings.start_grace_s:
         return "young"
     session_id, run_id = row.value["session_id"], row.key.sort
-    if await _keeps_waiting(engine, session_id, line.get(run_id)):
+    if waits:
         return "queued"
     session = await engine.history.session(session_id)
     if session is not None and session.status == DELETING:
@@ -95,11 +96,14 @@ async def _look(engine: Engine, row: Row, line: Mapping[str, Waiting], delivery:
     return await _reconcile(engine, session, run, row, delivery)
 
 
-async def _keeps_waiting(engine: Engine, session_id: str, ticket: Waiting | None) -> bool:
-    """Long queues are passed over at the price of one read each."""
-    if ticket is None or ticket.expires_at <= engine.clock.now():
-        return False
-    return await engine.store.get([row_key(session_id, stop_sort(ticket.candidate.run_id))]) == [None]
+async def _keep_waiting(engine: Engine, rows: Sequence[Row], line: Mapping[str, Waiting]) -> set[str]:
+    """The runs of a page that wait, not too long, and were not told to stop: long lines are passed over with one request
+    for each page."""
+    now = engine.clock.now()
+    runs = {row.key.sort: row.value["session_id"] for row in rows if row.key.sort in line}
+    runs = {run_id: session_id for run_id, session_id in runs.items() if line[run_id].expires_at > now}
+    stops = await engine.store.get([row_key(session_id, stop_sort(run_id)) for run_id, session_id in runs.items()])
+    return {run_id for run_id, stop in zip(runs, stops, strict=True) if stop is None}
 
 
 async def _reconcile(engine: Engine, session: SessionRow, run: RunRow, row: Row, delivery: Delivery) -> str:

@@ -22,9 +22,10 @@ from helix.engine.history import row_key
 from helix.engine.money import overrun
 from helix.engine.session_calls import session_calls
 from helix.engine.writing import commit
-from helix.ports.state_store import ABSENT, Operation, Put, Update, When
+from helix.ports.state_store import ABSENT, Operation, Put, Scalar, Update, Value, When
 
 Unheard = Literal["cancelled", "dead"]
+Spelled = dict[str, Scalar]
 
 
 def failed_put(session: SessionRow, model: str | None, usage: Usage, error: str | None, now: float) -> Put:
@@ -59,6 +60,7 @@ async def note_lost(engine: Engine, session: SessionRow, model: str | None, usag
     run_key = row_key(session.session_id, run_sort(claim.run_id))
     late = {"late_calls": 1, "late_micros": usage.cost_micros, "late_tokens": usage.total_tokens}
     late |= overrun(engine, claim, usage)
+    spelled: Spelled = {"effects": None}
     while True:
         (value,) = await engine.store.get([key])
         known = None if value is None else AttemptRow.model_validate(value)
@@ -77,15 +79,18 @@ async def note_lost(engine: Engine, session: SessionRow, model: str | None, usag
             at=engine.clock.now(),
         )
         put = _put(session.session_id, row, ABSENT if known is None else When(equal={"outcome": known.outcome}))
-        open_ = Update(run_key, add=late, when=When(equal={"effects": None}))
+        open_ = Update(run_key, add=late, when=When(equal=spelled))
         if await commit(engine, "late_usage", [open_, put], _no):
             return
         closed = Update(run_key, add=late, when=When(equal={"effects": "done"}))
-        run = await _run_or_none(engine, session.session_id, claim.run_id)
-        if run is None:
+        found = await _as_stored(engine, session.session_id, claim.run_id)
+        if found is None:
             logger.info("usage of a call of run %s is not counted: its session was deleted", claim.run_id)
             return
-        if run.effects == "done":
+        run, value = found
+        if run.effects == "open":
+            spelled = _spelled(value, "effects")
+        else:
             share = Share(
                 model or run.model or "-",
                 COMPLETION,
@@ -101,23 +106,29 @@ async def note_lost(engine: Engine, session: SessionRow, model: str | None, usag
 async def close_effects(engine: Engine, session: SessionRow, run: RunRow, more: Sequence[Operation]) -> bool:
     """Mark the ended run's effects as done, with `more` (no conditions), and count its usage. True for the one caller
     that did it: nobody counts twice, and nobody whose transaction was answered late tells of it."""
+    spelled: Spelled = {"effects": None, "late_calls": run.late_calls or None}
     while run.effects == "open":
         attempts = await _attempts(engine, session.session_id, run.run_id) if run.late_calls or run.claim else []
         told = await _told(engine, session.session_id, run.run_id) if run.editions else None
         at = run.ended_at or run.started_at
-        seen = When(equal={"effects": None, "late_calls": run.late_calls or None})
         guard: list[Operation] = [
-            Update(row_key(session.session_id, run_sort(run.run_id)), set={"effects": "done"}, when=seen),
+            Update(
+                row_key(session.session_id, run_sort(run.run_id)), set={"effects": "done"}, when=When(equal=spelled)
+            ),
             *more,
         ]
         if run.claim is not None and not any(_is(row, run.claim) for row in attempts):
             outcome: Unheard = "cancelled" if run.error is not None and run.error.code == "aborted" else "dead"
             guard.append(_put(session.session_id, _unheard(run.claim, outcome, run.model, at)))
-        found = shares(run, attempts, told)
+        used = shares(run, attempts, told)
         whose = {"agent": session.agent_type, "tenant": session.user_id, "at": at}
-        if await engine.counters.count("effects_done", guard, found, **whose) is None:  # type: ignore[arg-type]
+        if await engine.counters.count("effects_done", guard, used, **whose) is None:  # type: ignore[arg-type]
             return True
-        run = await engine.history.run(session.session_id, run.run_id)
+        found = await _as_stored(engine, session.session_id, run.run_id)
+        if found is None:
+            raise RunNotFoundError(f"session {session.session_id!r} has no run {run.run_id!r}")
+        run, value = found
+        spelled = _spelled(value, "effects", "late_calls")
     return False
 
 
@@ -135,11 +146,15 @@ async def _told(engine: Engine, session_id: str, run_id: str) -> dict[str | None
     return told
 
 
-async def _run_or_none(engine: Engine, session_id: str, run_id: str) -> RunRow | None:
-    try:
-        return await engine.history.run(session_id, run_id)
-    except RunNotFoundError:
-        return None
+async def _as_stored(engine: Engine, session_id: str, run_id: str) -> tuple[RunRow, Value] | None:
+    (value,) = await engine.store.get([row_key(session_id, run_sort(run_id))])
+    return None if value is None else (RunRow.model_validate(value), value)
+
+
+def _spelled(value: Value, *names: str) -> Spelled:
+    """The fields as they stand in the row. A default is left out as a rule, and may be written out all the same: who
+    asks for the one spelling of a row that has the other is refused for ever."""
+    return {name: value.get(name) for name in names}
 
 
 def _claim(session: SessionRow) -> StepClaim:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from decimal import Decimal, InvalidOperation
 from typing import Literal, TypedDict
@@ -32,7 +33,7 @@ from helix.core.budget import (
 from helix.core.errors import InvalidInputError
 from helix.core.periods import TokenPeriod
 from helix.engine.engine import Engine
-from helix.fleet.alerts import read_alerts
+from helix.fleet.alerts import mark_told, read_alerts, untold_alerts
 from helix.ports.budgets import BudgetState
 from helix.ports.clock import Clock
 from helix.ports.state_store import StateStore
@@ -48,6 +49,8 @@ __all__ = [
 
 AlertCallback = Callable[[TokenAlert], Awaitable[None] | None]
 _UNITS: dict[str, Unit] = {"tokens": "tokens", "usd": "micros"}
+KEPT_HEARD = 1000
+"""Alerts that are known to have been heard here: there is one per budget, window and level."""
 _log = logging.getLogger("helix")
 
 
@@ -81,6 +84,7 @@ class BudgetManager:
         self.store, self._clock = store, clock or SystemClock()
         self._budgets = RowBudgets(store)
         self._callbacks: list[AlertCallback] = []
+        self._heard: deque[str] = deque(maxlen=KEPT_HEARD)
 
     # --- defining -------------------------------------------------------------------------------------------------
 
@@ -160,8 +164,8 @@ class BudgetManager:
     # --- hearing --------------------------------------------------------------------------------------------------
 
     def register_alert_callback(self, callback: AlertCallback) -> None:
-        """Called with each alert that an attached engine raises; awaited if it returns an awaitable. One that raises is
-        logged, and stops nobody."""
+        """Called with each alert that an attached engine raises, and with those that `tell_alerts` finds; awaited if it
+        returns an awaitable. One that raises is logged, and stops nobody."""
         self._callbacks.append(callback)
 
     def attach(self, engine: Engine) -> None:
@@ -169,7 +173,22 @@ class BudgetManager:
         if self._hear not in engine.on_alert:
             engine.on_alert.append(self._hear)
 
+    async def tell_alerts(self, at_most: int = 100) -> int:
+        """Call the callbacks with the alerts that nobody told yet, whatever process raised them, the oldest first; how many
+        they were. An `AgentRuntime` does so every few seconds: its workers are other processes. Without callbacks they stay
+        untold. At least once: a crash before an alert is marked tells it again, with the same `alert_id`."""
+        if not self._callbacks:
+            return 0
+        alerts = await untold_alerts(self.store, at_most)
+        for alert in alerts:
+            await self._hear(alert)
+            await mark_told(self.store, [alert])
+        return len(alerts)
+
     async def _hear(self, alert: TokenAlert) -> None:
+        if alert.alert_id in self._heard:
+            return  # an attached engine raised it here
+        self._heard.append(alert.alert_id)
         for callback in list(self._callbacks):
             try:
                 told = callback(alert)

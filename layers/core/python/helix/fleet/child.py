@@ -16,6 +16,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from helix.core.json import JsonObject
 from helix.fleet.process_info import ProcessInfo
@@ -49,9 +50,8 @@ class Child:
     @classmethod
     async def start(cls, command: Command, log: Path, info: ProcessInfo) -> Child:
         """Raises `OSError`."""
-        log.parent.mkdir(parents=True, exist_ok=True)
         pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-        with log.open("ab") as file:
+        with _opened(log) as file:
             process = await asyncio.create_subprocess_exec(
                 *command.argv,
                 stdin=pipe if command.reports else none,
@@ -84,6 +84,8 @@ class Child:
                     "it was to end before it was ready" if ending.done() else f"it was not ready within {timeout_s:g} s"
                 )
             said = _parsed(line.result())
+        except ValueError:
+            raise NotReadyError("what it said instead of being ready is too long") from None
         finally:
             line.cancel()
             ending.cancel()
@@ -146,6 +148,12 @@ class Child:
             lines = file.read().decode("utf-8", "replace").strip().splitlines()
             return lines[-1].strip()[:MAX_SAID] if lines else ""
         return ""
+
+
+def _opened(log: Path) -> BinaryIO:
+    """It has what users' code prints, so it is its owner's alone."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    return open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600))
 
 
 def _parsed(line: bytes) -> JsonObject | None:

@@ -9,6 +9,8 @@ records are rows, which the functions go by; `govern` moves the limits by load a
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from helix.adapters.row_budgets import RowBudgets
@@ -27,6 +29,7 @@ from helix.fleet.desk import NOT_FOUND, FleetDesk
 from helix.fleet.stopping import tell_to_stop
 from helix.ports.clock import Clock
 from helix.ports.model import LLMAdapter
+from helix.ports.slots import SlotCounter
 from helix.ports.state_store import StateStore
 
 MOST = 100
@@ -75,11 +78,17 @@ class DeployedRuntime:
             found = await (await self._desk()).status(agent_id)
         except AgentNotFoundError:
             return {"agent_id": agent_id, "status": NOT_FOUND}
-        return found if found["status"] == NOT_FOUND else await self._told(found)
+        if found["status"] == NOT_FOUND:
+            return found
+        return self._told(found, await self._slots.counters(), await self._at_work(agent_id))
 
-    async def list_agents(self) -> list[dict[str, Any]]:
-        """The status of every agent, by id."""
-        return [await self._told(found) for found in await (await self._desk()).list()]
+    async def list_agents(self, *, after: str = "", limit: int | None = None) -> list[dict[str, Any]]:
+        """The status of every agent, by id; in pages: of at most `limit`, those that follow the id `after`."""
+        listed = await (await self._desk()).list(after=after, limit=limit)
+        counters, opened = await self._slots.counters(), await self._open_runs()
+        return [
+            self._told(found, counters, await self._at_work(found["agent_id"], opened, counters)) for found in listed
+        ]
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
@@ -92,21 +101,38 @@ class DeployedRuntime:
         log = DecisionLog(self.store, self._clock, SystemIds())
         return FleetDesk(self.store, self._clock, slots=self._slots, known=known, log=log)
 
-    async def _told(self, found: dict[str, Any]) -> dict[str, Any]:
-        counter = (await self._slots.counters()).get(found["agent_id"])
+    def _told(
+        self, found: dict[str, Any], counters: Mapping[str | None, SlotCounter], runs: list[str]
+    ) -> dict[str, Any]:
+        counter = counters.get(found["agent_id"])
         limit = None if counter is None else counter.bound
-        runs = await self._at_work(found["agent_id"])
         processes = [{"process_id": run_id, "name": found["agent_id"], "status": "running"} for run_id in runs]
         return {**found, "status": "stopped" if limit == 0 else "running", "instances": limit, "processes": processes}
 
-    async def _at_work(self, agent_id: str) -> list[str]:
-        waiting = {ticket.candidate.run_id for ticket in await self._slots.queue(agent_id)}
-        found = []
+    async def _at_work(
+        self,
+        agent_id: str,
+        opened: Mapping[str, list[str]] | None = None,
+        counters: Mapping[str | None, SlotCounter] | None = None,
+    ) -> list[str]:
+        """`opened`, `counters`: as they were read for all agents together."""
+        counter = counters.get(agent_id) if counters is not None else None
+        line = (
+            []
+            if counters is not None and (counter is None or not counter.queued)
+            else await self._slots.queue(agent_id)
+        )
+        waiting = {ticket.candidate.run_id for ticket in line}
+        found = (await self._open_runs() if opened is None else opened).get(agent_id, [])
+        return [run_id for run_id in found if run_id not in waiting]
+
+    async def _open_runs(self) -> Mapping[str, list[str]]:
+        """By agent, oldest first."""
+        found: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
         for number in range(PARTITIONS):
             for row in await self.store.query("control", partition_name(number)):
-                if row.value["agent_type"] == agent_id and row.key.sort not in waiting:
-                    found.append((row.value.get("started_at", 0.0), row.key.sort))
-        return [run_id for _, run_id in sorted(found)]
+                found[row.value["agent_type"]].append((row.value.get("started_at", 0.0), row.key.sort))
+        return {agent: [run_id for _, run_id in sorted(runs)] for agent, runs in found.items()}
 
     def _engine(self) -> Engine:
         """Enough of one to write stop records: it executes nothing, and knows no agent."""

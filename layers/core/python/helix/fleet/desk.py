@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from helix.core.errors import AgentNotFoundError, InvalidScaleError
+from helix.core.errors import AgentNotFoundError, InvalidInputError, InvalidScaleError
 from helix.core.resources import ResourceConfig
 from helix.core.scaling import ScalingDecision
 from helix.fleet.decisions import DecisionLog
@@ -50,12 +50,17 @@ class FleetDesk:
             return {"agent_id": agent_id, "status": NOT_FOUND}
         return await self._status(entry)
 
-    async def list(self) -> list[dict[str, Any]]:
-        """The status of every agent, by id."""
-        entries = {entry.agent_id: entry for entry in await read_entries(self._store)}
+    async def list(self, *, after: str = "", limit: int | None = None) -> list[dict[str, Any]]:
+        """The status of every agent, by id; of at most `limit`, those that follow the id `after`. Raises
+        `InvalidInputError` for a limit below 1."""
+        if limit is not None and limit < 1:
+            raise InvalidInputError(f"limit is {limit}: it must be at least 1")
+        entries = {entry.agent_id: entry for entry in await read_entries(self._store, after, limit)}
         for agent_id in self._known.keys() - entries.keys():
-            entries[agent_id] = self._first(agent_id)
-        return [await self._status(entries[agent_id]) for agent_id in sorted(entries)]
+            if agent_id > after:
+                entries[agent_id] = self._first(agent_id)
+        # Known ones of later pages sort behind a full page of rows, and are cut off with it.
+        return [await self._status(entries[agent_id]) for agent_id in sorted(entries)[:limit]]
 
     async def _status(self, entry: AgentEntry) -> dict[str, Any]:
         processes = await read_processes(self._store, entry.agent_id)
@@ -93,8 +98,7 @@ class FleetDesk:
                 f"agent {agent_id!r} has {limits.min_instances} to {limits.max_instances} instances, not {instances}"
             )
         await change_entry(self._store, agent_id, wanted=instances)
-        if not entry.stopped:
-            await self._limit(agent_id, max(1, instances), f"somebody asked for {instances}")
+        await self._admit(agent_id, f"somebody asked for {instances}")
 
     async def start(self, agent_id: str) -> None:
         """Want at least its minimum; one that was stopped takes runs again. A repeat changes nothing."""
@@ -104,15 +108,16 @@ class FleetDesk:
             seen = {"wanted": entry.wanted, "stopped": entry.stopped, "starts": entry.starts}
             changes = {"wanted": wanted, "stopped": False, "force": False}
             if await change_entry(self._store, agent_id, add=["starts"], seen=seen, **changes):
-                # At least 1: where none is kept ready, the first run is what starts the first instance.
-                await self._limit(agent_id, max(1, wanted), "somebody started it")
+                await self._admit(agent_id, "somebody started it")
                 return
 
     async def stop(self, agent_id: str, *, force: bool = False) -> None:
         """Want none: no new runs, and those at work are interrupted (with `force`: aborted)."""
         await self._existing(agent_id)
-        await self._limit(agent_id, 0, "somebody stopped it" + (" by force" if force else ""))
+        why = "somebody stopped it" + (" by force" if force else "")
+        await self._limit(agent_id, 0, why)
         await change_entry(self._store, agent_id, stopped=True, force=force)
+        await self._admit(agent_id, why)
 
     async def restart(self, agent_id: str) -> None:
         """Want all its processes anew, its code too: each hands over what it is at. One that was stopped starts."""
@@ -141,6 +146,15 @@ class FleetDesk:
             known = ", ".join(sorted({e.agent_id for e in await read_entries(self._store)} | self._known.keys()))
             raise AgentNotFoundError(f"there is no agent {agent_id!r} in this fleet; there are: {known or 'none'}")
         return entry
+
+    async def _admit(self, agent_id: str, why: str) -> None:
+        """What the entry wants is the limit. The entry is read again afterwards: of two who want something else at once,
+        whose wish was written last has the last word here too."""
+        wish: tuple[bool, int] | None = None
+        while (entry := await self._existing(agent_id)) and wish != (entry.stopped, entry.wanted):
+            wish = entry.stopped, entry.wanted
+            # At least 1: where none is kept ready, the first run is what starts the first instance.
+            await self._limit(agent_id, 0 if entry.stopped else max(1, entry.wanted), why)
 
     async def _limit(self, agent_id: str, instances: int, why: str) -> None:
         if self._slots is None:

@@ -29,6 +29,7 @@ from helix.fleet.health_pages import (
     ready_page,
     refused_page,
 )
+from helix.fleet.kept_secret import KeptSecret
 from helix.fleet.prometheus import Figures, Queue, render
 from helix.fleet.stored_figures import queues, stored_usage
 from helix.ports.state_store import Key, StateStore, Value
@@ -178,16 +179,22 @@ async def _figures(app: Application, about: About) -> Figures:
 
 
 def _trusted(app: Application, headers: dict[str, str]) -> bool:
-    return bool(app.settings.metrics_secret) and "authorization" in headers and may_see(_token(app), headers)
+    if not app.settings.metrics_secret or "authorization" not in headers:
+        return False
+    return _secret(app).matches(lambda token: may_see(token, headers))
 
 
 @lru_cache(maxsize=1)
-def _token(app: Application) -> str:
+def _secret(app: Application) -> KeptSecret:
     arn = app.settings.metrics_secret
-    try:
-        return str(app.client("secretsmanager").get_secret_value(SecretId=arn)["SecretString"])
-    except (BotoCoreError, ClientError, KeyError) as error:
-        raise StoreError(f"the secret {arn!r} cannot be read: {error}") from error
+
+    def read() -> str:
+        try:
+            return str(app.client("secretsmanager").get_secret_value(SecretId=arn)["SecretString"])
+        except (BotoCoreError, ClientError, KeyError) as error:
+            raise StoreError(f"the secret {arn!r} cannot be read: {error}") from error
+
+    return KeptSecret(read, app.clock)
 
 
 @lru_cache(maxsize=1)

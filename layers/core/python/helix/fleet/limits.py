@@ -73,10 +73,10 @@ def read(pid: int) -> Reading | None:
 
 def bind(pid: int, cores: float) -> bool:
     """Bind the process to so many cores. True: that alone keeps the limit."""
-    process = psutil.Process(pid)
-    if not hasattr(process, "cpu_affinity"):
-        return False
-    with contextlib.suppress(psutil.Error, OSError):
+    with contextlib.suppress(psutil.Error, OSError):  # it has ended already
+        process = psutil.Process(pid)
+        if not hasattr(process, "cpu_affinity"):
+            return False
         there = sorted(process.cpu_affinity())
         needed = math.ceil(cores)
         if needed >= len(there):

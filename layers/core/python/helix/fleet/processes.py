@@ -188,6 +188,13 @@ class ProcessManager:
             file.seek(max(0, path.stat().st_size - last_bytes))
             return file.read().decode("utf-8", "replace")
 
+    def drop(self, process_id: str) -> None:
+        """Forget one that has stopped, here or under another manager of these logs, and its log."""
+        kept, path = self._kept.get(process_id), self.logs / f"{process_id}.log"
+        if path.parent == self.logs and (kept is None or kept.info.status is ProcessStatus.STOPPED):
+            self._kept.pop(process_id, None)
+            path.unlink(missing_ok=True)
+
     async def shutdown(self, timeout_s: float | None = None) -> None:
         """End all of them in order, side by side."""
         running = [ident for ident, kept in self._kept.items() if kept.info.status not in OVER]
@@ -199,7 +206,11 @@ class ProcessManager:
         """One life after the other."""
         while True:
             began = self._clock.now()
-            reason = await self._life(kept)
+            try:
+                reason = await self._life(kept)
+            except Exception as error:  # else it would stand for an instance for ever, and be looked after by nobody
+                logger.exception("process %s of %s cannot be looked after", kept.info.process_id, kept.info.name)
+                reason = f"{type(error).__name__}: {error}"
             now = self._clock.now()
             crashed = reason is not None
             if self._on_end is not None:

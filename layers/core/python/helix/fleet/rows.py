@@ -78,8 +78,11 @@ async def read_entry(store: StateStore, agent_id: str) -> AgentEntry | None:
     return None if value is None else AgentEntry.model_validate(value)
 
 
-async def read_entries(store: StateStore) -> list[AgentEntry]:
-    return [AgentEntry.model_validate(row.value) for row in await store.query("control", FLEET)]
+async def read_entries(store: StateStore, after: str = "", limit: int | None = None) -> list[AgentEntry]:
+    """By id, from the one that follows `after` on."""
+    start = after + "\x00" if after else ""
+    rows = await store.query("control", FLEET, start=start, limit=limit)
+    return [AgentEntry.model_validate(row.value) for row in rows]
 
 
 async def put_entry(store: StateStore, entry: AgentEntry, when: When) -> bool:
@@ -108,12 +111,13 @@ async def put_process(store: StateStore, agent_id: str, info: ProcessInfo, now: 
     await store.transact("put_process", [Put(process_key(agent_id, info.process_id), value)])
 
 
-async def forget_processes(store: StateStore, agent_id: str, processes: Sequence[ProcessInfo]) -> None:
-    """Delete the rows of those that are over, but for the newest."""
-    over = [info for info in processes if info.status in OVER]
-    gone: list[Operation] = [Delete(process_key(agent_id, info.process_id)) for info in over[:-KEPT_PROCESSES]]
-    if gone:
-        await store.transact("forget_processes", gone[:100])
+async def forget_processes(store: StateStore, agent_id: str, processes: Sequence[ProcessInfo]) -> Sequence[ProcessInfo]:
+    """Delete the rows of those that are over, but for the newest. Returns those that were forgotten."""
+    gone = [info for info in processes if info.status in OVER][:-KEPT_PROCESSES][:100]
+    operations: list[Operation] = [Delete(process_key(agent_id, info.process_id)) for info in gone]
+    if operations:
+        await store.transact("forget_processes", operations)
+    return gone
 
 
 async def _commit(store: StateStore, name: str, operations: Sequence[Operation]) -> bool:

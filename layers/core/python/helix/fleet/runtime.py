@@ -96,7 +96,7 @@ class AgentRuntime:
         self.desk = FleetDesk(self.store, engine.clock, slots=engine.slots, log=log)
         self.budgets = bind_token_budget_manager(self.store, clock=engine.clock)
         self.health = HealthChecker(self.store, clock=engine.clock, on_change=self._on_health)
-        self.scaler: Monitoring | None = FleetMonitor(engine)
+        self.scaler: Monitoring | None = FleetMonitor(engine, health=self.health)
         self._agents = Register(self.store, engine.clock, self.config, engine.slots)
         self._supervisor = Supervisor(self.config, self.executor, queue, self._agents, policy=restarts, jitter=jitter)
         self._agents.is_anothers = self._supervisor.is_anothers
@@ -105,6 +105,7 @@ class AgentRuntime:
         self._tasks: list[asyncio.Task[None]] = []
         self._state = "new"
         self._over = asyncio.Event()
+        self._purge_at = 0.0
 
     async def __aenter__(self) -> AgentRuntime:
         await self.start()
@@ -196,6 +197,7 @@ class AgentRuntime:
         self._tasks = [
             loop.create_task(self._supervisor.run(), name="helix:supervisor"),
             loop.create_task(self._sweep(), name="helix:sweep"),
+            loop.create_task(self._tell_alerts(), name="helix:alerts"),
         ]
         self._metrics.start()
         await self.health.start_monitoring()
@@ -236,21 +238,33 @@ class AgentRuntime:
 
     async def _sweep(self) -> None:
         """What the schedule does where runs are executed by functions, and what DynamoDB and Redis do by themselves."""
-        purge_at = 0.0
+        while True:
+            await self.engine.clock.sleep(self.config.sweep_s)
+            for tidy in (self._sweep_runs, self._supervisor.end_stopped, self.queue.trim, self._purge):
+                try:  # each by itself: a run that nobody can read must not keep the rest for ever
+                    await tidy()
+                except StoreError:
+                    logger.warning("could not sweep; trying again", exc_info=True)
+                except Exception:
+                    logger.exception("the sweep met what nobody expected")
+
+    async def _sweep_runs(self) -> None:
+        await sweep(self.engine, Delivery(self.engine.ids.new("sweep"), self.engine.clock.now() + SWEEP_S))
+
+    async def _purge(self) -> None:
+        now = self.engine.clock.now()
+        if isinstance(self.store, SQLiteStateStore) and now >= self._purge_at:
+            await self.store.purge(now)
+            self._purge_at = now + PURGE_S
+
+    async def _tell_alerts(self) -> None:
+        """To the callbacks of this process; workers raise them. Beside the sweep, because callbacks may be slow."""
         while True:
             await self.engine.clock.sleep(self.config.sweep_s)
             try:
-                now = self.engine.clock.now()
-                await sweep(self.engine, Delivery(self.engine.ids.new("sweep"), now + SWEEP_S))
-                await self._supervisor.end_stopped()
-                await self.queue.trim()
-                if isinstance(self.store, SQLiteStateStore) and now >= purge_at:
-                    await self.store.purge(now)
-                    purge_at = now + PURGE_S
+                await self.budgets.tell_alerts()
             except StoreError:
-                logger.warning("could not sweep; trying again", exc_info=True)
-            except Exception:
-                logger.exception("the sweep met what nobody expected")
+                logger.warning("could not tell budget alerts; trying again", exc_info=True)
 
     # --- agents ---------------------------------------------------------------------------------------------------
 
@@ -287,8 +301,9 @@ class AgentRuntime:
         """See `FleetDesk.status`."""
         return await self.desk.status(agent_id)
 
-    async def list_agents(self) -> list[dict[str, Any]]:
-        return await self.desk.list()
+    async def list_agents(self, *, after: str = "", limit: int | None = None) -> list[dict[str, Any]]:
+        """The status of every agent, by id; in pages: of at most `limit`, those that follow the id `after`."""
+        return await self.desk.list(after=after, limit=limit)
 
     async def execute(self, agent_id: str, input: Input, **options: Any) -> AgentExecutionHandle[Any]:
         """Start a run; `options` as in `Executor.execute`. An agent without instances gets one. Raises

@@ -40,6 +40,8 @@ from helix.runtime.leftover_runs import end_stopped
 
 LEASE_S = 15.0
 LOOK_S = 2.0
+SILENT_S = 600.0
+"""Of a process of another machine that was not looked at for so long nobody knows any more."""
 PAUSE_S = 0.05
 """Between two looks: any write to a SQLite file wakes who watches it."""
 
@@ -295,24 +297,28 @@ class Supervisor:
         await put_process(self.store, info.name, info, self.clock.now())
         self.kick()
 
-    async def _mourn(self, info: ProcessInfo, crashed: bool) -> None:
+    async def _mourn(self, info: ProcessInfo, crashed: bool, handed_over: bool = False) -> None:
         """A life has ended: what it held is free at once."""
-        for name in await self.queue.forsake(info.worker_id, died=crashed):
+        for name in await self.queue.forsake(info.worker_id, died=crashed, handed_over=handed_over):
             logger.warning("worker %s ended and held the execution %s: it is free again", info.worker_id, name)
 
     async def _mourn_others(self, entry: AgentEntry) -> None:
-        """Processes whose supervisor is dead: they end by themselves, and nobody says so."""
-        processes = await read_processes(self.store, entry.agent_id)
+        """Processes whose supervisor is dead: they end by themselves, and nobody says so. On another machine (a container
+        that was replaced) nobody can look: one that was silent for long is taken for dead, and its leases tell its work."""
+        processes, now = await read_processes(self.store, entry.agent_id), self.clock.now()
         for info in processes:
-            if info.supervisor == self.ident or info.status in OVER or info.host != self._host:
+            if info.supervisor == self.ident or info.status in OVER:
                 continue
-            if lives(info.pid, info.born):
+            here = info.host == self._host
+            if lives(info.pid, info.born) if here else info.seen_at > now - SILENT_S:
                 continue
-            await self._mourn(info, True)
+            if here:
+                await self._mourn(info, True, handed_over=True)
             dead = {"status": ProcessStatus.STOPPED, "last_error": info.last_error or "its supervisor died"}
             over = info.model_copy(update={**dead, "pid": None, "stopped_at": self.clock.now()})
             await put_process(self.store, entry.agent_id, over, self.clock.now())
-        await forget_processes(self.store, entry.agent_id, processes)
+        for info in await forget_processes(self.store, entry.agent_id, processes):
+            self.manager.drop(info.process_id)
 
     def _do(self, what: str, begin: Callable[[], Awaitable[object]]) -> None:
         """One thing at a time of each kind, beside the loop."""

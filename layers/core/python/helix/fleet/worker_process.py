@@ -1,8 +1,8 @@
 """A worker process of the fleet: `python -m helix.fleet.worker_process`, started by a supervisor.
 
 Law: lines of JSON come on standard input: first what to serve, then `{"do": "drain" | "leave", "grace_s": ...}`; the end of
-that input says that the supervisor is dead, and the worker leaves. One line goes out on standard output: ready, or why not.
-What the process prints besides is its log. SIGTERM asks it to leave too.
+that input says that the supervisor is dead: the worker leaves, and what its tools left running ends with it. One line goes
+out on standard output: ready, or why not. What the process prints besides is its log. SIGTERM asks it to leave too.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from helix.runtime.served_agents import ServedAgent
 from helix.runtime.worker import Worker
 
 ORPHAN_GRACE_S = 5.0
+LAST_S = 5.0
+"""What an orphan may take beyond its grace, to close what is open."""
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -52,27 +54,31 @@ class Assignment:
 
 
 def main() -> None:
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    answers, orders = os.fdopen(os.dup(1), "w", encoding="utf-8"), os.fdopen(os.dup(0), "r", encoding="utf-8")
     os.dup2(2, 1)
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)  # what tools start must not read the orders
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    line = sys.stdin.readline()
+    line = orders.readline()
     if not line:
         return  # its supervisor died between starting it and saying what for
     given = Assignment.parse(line)
     sys.path.extend(place for place in given.path if place not in sys.path)
     logging.basicConfig(level=given.log_level, format=FORMAT, stream=sys.stderr)
-    code = 1
+    code, orphaned = 1, threading.Event()
     try:
-        code = asyncio.Runner().run(_serve(given, answers))
+        code = asyncio.Runner().run(_serve(given, answers, orders, orphaned))
     except BaseException:
         logger.exception("worker %s ended", given.worker_id)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
+        if orphaned.is_set():
+            _end_group()
         os._exit(code)  # a tool's thread that is still at work must not keep it
 
 
-async def _serve(given: Assignment, answers: TextIO) -> int:
+async def _serve(given: Assignment, answers: TextIO, orders: TextIO, orphaned: threading.Event) -> int:
     try:
         store = open_store(given.store)
         served = ServedAgent.of(given.agent)
@@ -101,7 +107,8 @@ async def _serve(given: Assignment, answers: TextIO) -> int:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, leaving.leave, given.shutdown_timeout)
     orphan_grace_s = min(ORPHAN_GRACE_S, given.shutdown_timeout)
-    listening = threading.Thread(target=_listen, args=(loop, leaving, orphan_grace_s), daemon=True)
+    heard = (orders, loop, leaving, orphan_grace_s, orphaned)
+    listening = threading.Thread(target=_listen, args=heard, daemon=True)
     listening.start()
     _answer(answers, {"status": "ready"})
     logger.info("worker %s serves %s", given.worker_id, agent.name)
@@ -133,14 +140,31 @@ class _Leaving:
             self._loop.call_later(AGAIN_S, self._cut)
 
 
-def _listen(loop: asyncio.AbstractEventLoop, leaving: _Leaving, orphan_grace_s: float) -> None:
-    for line in sys.stdin:
+def _listen(
+    orders: TextIO,
+    loop: asyncio.AbstractEventLoop,
+    leaving: _Leaving,
+    orphan_grace_s: float,
+    orphaned: threading.Event,
+) -> None:
+    for line in orders:
         order = json.loads(line)
         if order["do"] == "drain":
             loop.call_soon_threadsafe(leaving.drain)
         else:
             loop.call_soon_threadsafe(leaving.leave, float(order["grace_s"]))
+    orphaned.set()
     loop.call_soon_threadsafe(leaving.leave, orphan_grace_s)
+    # This thread ends with the process, unless something blocks its event loop: then nobody else would end it.
+    threading.Event().wait(orphan_grace_s + LAST_S)
+    _end_group()
+
+
+def _end_group() -> None:
+    """This process and what it left running, as its supervisor would. Only in a group of its own."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
 
 
 def _answer(answers: TextIO, answer: dict[str, str]) -> None:

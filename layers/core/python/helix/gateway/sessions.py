@@ -18,6 +18,7 @@ from helix.core.protocol import (
     Unsubscribe,
 )
 from helix.core.rows import SessionRow
+from helix.engine.admission import in_line
 from helix.gateway.backend import Backend, check_root, check_wanted
 from helix.gateway.connections import Connection
 from helix.gateway.once import minted, own_suffix
@@ -76,6 +77,10 @@ async def get_session(backend: Backend, caller: Connection, request: GetSession)
     state = await sessions.get(request.session_id)
     can = await backend.executor.can_resume(request.session_id)
     found: JsonObject = {"session": state.model_dump(mode="json"), "can_resume": can.model_dump(mode="json")}
+    if state.status == "running":
+        slots = backend.executor.engine.slots
+        if (queued := await in_line(slots, backend.history, state.session_id, state.current_run_id)) is not None:
+            found["queued"] = queued._asdict()
     if request.run_id is not None:
         found["run"] = await _run(backend, caller, row, request.run_id)
     if request.messages:

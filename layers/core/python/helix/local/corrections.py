@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextvars
 import json
-import re
 import threading
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
@@ -255,30 +254,6 @@ def conditions_are_parsed_once() -> None:
     parse = lru_cache(4096)(dynamodb._tokenize)
     dynamodb._tokenize = lambda text: list(parse(text))
     dynamodb._condition_syntax_error = lru_cache(4096)(dynamodb._condition_syntax_error)
-
-
-_KEY_CONDITION = re.compile(r"pk = (:\w+)(?: AND sk (?:(>=) (:\w+)|BETWEEN (:\w+) AND (:\w+)))?")
-
-
-def key_conditions_are_compared() -> None:
-    """As above: MiniStack interprets the condition for every row of the partition. Those that the store asks with are
-    two comparisons."""
-    evaluate, parse = dynamodb._evaluate_condition, lru_cache(256)(_KEY_CONDITION.fullmatch)
-
-    def compare(text: Any, item: Any, values: Any, *rest: Any, slot: str = "", **more: Any) -> Any:
-        found = parse(text) if slot == "KeyConditionExpression" else None
-        if found is None:
-            return evaluate(text, item, values, *rest, **({"slot": slot} if slot else {}), **more)
-        partition, _, start, low, high = found.groups()
-        if item.get("pk") != values[partition]:
-            return False
-        if not (start or low):
-            return True
-        sort: str = item["sk"]["S"]
-        above: bool = sort >= values[start or low]["S"]
-        return above and (high is None or sort <= values[high]["S"])
-
-    dynamodb._evaluate_condition = compare
 
 
 # --- WebSocket APIs --------------------------------------------------------------------------------------------------

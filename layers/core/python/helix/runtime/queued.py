@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from helix.adapters.row_slots import RowSlots
+from helix.adapters.row_slots import STORED, RowSlots, Stored
 from helix.adapters.work_queue import LEASE_S, WorkQueue
 from helix.core.registry import AgentRegistry
 from helix.engine.engine import Engine, Settings
@@ -25,7 +25,7 @@ from helix.runtime.tracing import open_tracer
 def fleet_executor(store: str | Path | StateStore, *, registry: AgentRegistry | None = None) -> LaunchingExecutor:
     """Starts runs, watches and answers them; the worker processes on that store (`AgentRuntime`, `helix fleet serve`)
     execute them. store: as `LocalExecutor` takes it."""
-    engine, agents, _ = queued_engine(open_store(store), registry=registry)
+    engine, agents, _ = queued_engine(open_store(store), registry=registry, max_runs=STORED)
     return LaunchingExecutor(engine, agents)
 
 
@@ -36,10 +36,11 @@ def queued_engine(
     registry: AgentRegistry | None = None,
     settings: Settings | None = None,
     lease_s: float = LEASE_S,
-    max_runs: int | None = None,
+    max_runs: int | Stored | None = None,
     metrics: Callable[[Clock], Metrics] | None = None,
 ) -> tuple[Engine, Agents, WorkQueue]:
-    """The engine, the agents that it knows, and its launcher. max_runs: of all agents, at once. metrics: makes
+    """The engine, the agents that it knows, and its launcher. max_runs: of all agents, at once, as
+    `RowSlots` takes it. metrics: makes
     where measures go, with the engine's clock."""
     tracer = open_tracer(os.environ, service="helix-worker")
     made = LocalExecutor(store, model=model, registry=registry, settings=settings, tracer=tracer)

@@ -93,6 +93,8 @@ class Worker:
 
     def _begin(self, work: Work) -> None:
         execution = Execution(self.engine, self.queue, work)
+        if self._leaving:  # told so while it claimed
+            execution.leave()
         task = asyncio.get_running_loop().create_task(self._play(execution), name=f"helix:{work.name}")
         self._playing[work.name] = execution, task
         task.add_done_callback(lambda _: self._done(work.name))

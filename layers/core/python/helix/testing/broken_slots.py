@@ -107,8 +107,8 @@ class LetsThemJumpTheLine(_Broken):
         finally:
             self._blind = False
 
-    async def counters(self) -> dict[str | None, SlotCounter]:
-        found = await super().counters()
+    async def _known(self, agent_type: str) -> dict[str | None, SlotCounter]:
+        found = await super()._known(agent_type)
         return {name: replace(c, queued=0) if self._blind and c.has_room else c for name, c in found.items()}
 
 

@@ -1,0 +1,105 @@
+"""What becomes of workers, of what they started and of what is known of them, when nobody looks after them any more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from tests.fleet.conftest import MakeRuntime
+from tests.support import worker_agents
+from tests.support.worker_agents import logged
+from tests.support_fleet import PATIENCE_S, processes_of, seen
+
+from helix.core.row_keys import SESSION
+from helix.engine.open_runs import open_run_key
+from helix.fleet import ProcessInfo, ProcessStatus, ResourceConfig
+from helix.fleet.limits import lives
+from helix.fleet.rows import KEPT_PROCESSES, put_process
+from helix.ports.state_store import Key, Put
+
+ROOT = Path(__file__).parents[2]
+
+
+async def test_a_tools_command_does_not_read_the_workers_orders(runtime_of: MakeRuntime) -> None:
+    """It has an input of its own, which is empty: else it would wait, and take what the supervisor says."""
+    runtime = runtime_of()
+    await runtime.register_agent("steady", worker_agents.steady)
+    await runtime.start()
+    result = await (await runtime.execute("steady", "tool swallow")).result(PATIENCE_S)
+    assert result.status == "completed"
+
+
+async def test_a_worker_that_hears_nothing_ends_with_its_supervisor(runtime_of: MakeRuntime, tmp_path: Path) -> None:
+    """Its event loop is blocked, and it started a command: neither outlives the supervisor."""
+    command = [sys.executable, "-m", "tests.support.fleet_runtime", str(tmp_path)]
+    runtime = runtime_of()
+    old = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+    assert old.stdout is not None
+    await asyncio.wait_for(old.stdout.readline(), PATIENCE_S)
+    await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(shutdown_timeout=5))
+    await runtime.execute("steady", "tool deaf")
+    async with asyncio.timeout(PATIENCE_S):
+        while not logged(tmp_path):
+            await asyncio.sleep(0.05)  # a file tells nobody
+    child = int(logged(tmp_path)[0].removeprefix("child "))
+    (worker,) = await processes_of(runtime, "steady", lambda infos: bool(infos))
+    old.kill()
+    await old.wait()
+    async with asyncio.timeout(PATIENCE_S):
+        while lives(worker.pid, worker.born) or lives(child, None):
+            await asyncio.sleep(0.05)  # nobody is its parent any more who could wait for it
+
+
+def of_another(name: str, number: int, **fields: object) -> ProcessInfo:
+    told = {"status": ProcessStatus.RUNNING, "host": "gone", "supervisor": "runtime_gone", **fields}
+    return ProcessInfo(process_id=f"proc_{number:04d}", name=name, **told)  # type: ignore[arg-type]
+
+
+async def test_processes_of_a_machine_that_is_gone_are_over(runtime_of: MakeRuntime) -> None:
+    """Containers come back under other names: what is known of the old ones must not stay for ever."""
+    runtime = runtime_of()
+    await runtime.register_agent("steady", worker_agents.steady)
+    now = runtime.engine.clock.now()
+    await put_process(runtime.store, "steady", of_another("steady", 1, seen_at=now - 3600), now)
+    await put_process(runtime.store, "steady", of_another("steady", 2, seen_at=now), now)
+    await runtime.start()
+    infos = await processes_of(runtime, "steady", lambda infos: infos[0].status is ProcessStatus.STOPPED)
+    assert infos[1].status is ProcessStatus.RUNNING
+
+
+async def test_logs_go_with_the_processes_that_are_forgotten(runtime_of: MakeRuntime, tmp_path: Path) -> None:
+    runtime = runtime_of()
+    await runtime.register_agent("steady", worker_agents.steady)
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for number in range(KEPT_PROCESSES + 2):
+        (logs / f"proc_{number:04d}.log").write_text("said")
+        over = of_another("steady", number, status=ProcessStatus.STOPPED)
+        await put_process(runtime.store, "steady", over, runtime.engine.clock.now())
+    await runtime.start()
+    await processes_of(runtime, "steady", lambda infos: len(infos) <= KEPT_PROCESSES)
+    async with asyncio.timeout(PATIENCE_S):
+        while len(os.listdir(logs)) > KEPT_PROCESSES:
+            await asyncio.sleep(0.01)  # a folder tells nobody
+    assert not (logs / "proc_0000.log").exists() and (logs / "proc_0002.log").exists()
+
+
+async def test_a_run_that_no_sweep_can_read_keeps_nothing_else_from_being_tidied(runtime_of: MakeRuntime) -> None:
+    """Else what is over would be kept for ever, because of one row."""
+    runtime = runtime_of()
+    unread = {"session_id": "s1", "agent_type": "steady", "started_at": 0.0}
+    ended = {"name": "run_0", "session_id": "s0", "run_id": "run_0", "ttl": 0}
+    rows = [
+        Put(Key("sessions", "s1", SESSION), {"status": []}),
+        Put(open_run_key("run_1"), unread),
+        Put(Key("control", "work-ended", f"{1:017.6f}#run_0"), ended),
+    ]
+    await runtime.store.transact("spoil", rows)
+    await runtime.start()
+
+    async def tidied() -> bool:
+        return not await runtime.store.query("control", "work-ended")
+
+    await seen(runtime.store, ("control", "work-ended"), tidied)

@@ -1,0 +1,93 @@
+"""Admission with many: long lines and many agents cost what they must, and never keep a free slot from who waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.support.delivery_stage import Stage
+from tests.support_run import agent
+
+from helix import MemoryStateStore, ScriptedModel
+from helix.adapters.row_slots import RowSlots
+from helix.core.agents import AnyAgent
+from helix.core.registry import AgentRegistry
+from helix.engine.delivery import Delivery
+from helix.engine.sweeping import sweep
+from helix.ports.slots import Candidate
+from helix.ports.state_store import Key, Row, Value
+from helix.runtime.queued import fleet_executor, queued_engine
+
+
+class Counting(MemoryStateStore):
+    """Counts requests, and rows of the partition of the counters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gets = self.rows = 0
+
+    async def get(self, keys: Sequence[Key]) -> list[Value | None]:
+        self.gets += 1
+        return await super().get(keys)
+
+    async def query(self, table: Any, partition: str, **options: Any) -> list[Row]:
+        rows = await super().query(table, partition, **options)
+        self.rows += len(rows) if partition == "admission" else 0
+        return rows
+
+
+def worker(limit: int = 1) -> AnyAgent:
+    return agent("worker", resources={"max": limit})
+
+
+async def queued(store: MemoryStateStore, who: AnyAgent, times: int) -> Stage:
+    on = Stage(ScriptedModel(["Done."], repeat=True), who, store=store)
+    for n in range(times):
+        await on.executor.execute(who, f"message {n}")
+    on.clock.ahead_s += 120
+    return on
+
+
+async def test_a_sweep_that_comes_to_no_end_fills_free_slots_all_the_same() -> None:
+    """A line that takes longer to look at than a sweep has would otherwise wait for ever: nobody else grants."""
+    on = await queued(MemoryStateStore(), worker(), 4)
+    await on.slots.set_limit("worker", 2)  # and whoever did so died before it granted
+    done = await sweep(on.engine, Delivery("sweep", on.clock.now() + 1))
+    assert done["left for the next sweep"] == 1 and len(await on.slots.holders("worker")) == 2
+
+
+async def test_a_long_line_is_passed_over_page_by_page() -> None:
+    store = Counting()
+    on = await queued(store, worker(), 150)
+    store.gets = 0
+    done = await sweep(on.engine, Delivery("sweep", on.clock.now() + 60))
+    assert done["queued"] == 149
+    assert store.gets < 40, "a read for each run that waits, each minute"
+
+
+async def test_without_an_account_limit_an_admission_reads_no_other_agents_counters() -> None:
+    store = Counting()
+    slots = RowSlots(store)
+    for n in range(200):
+        await slots.set_limit(f"agent {n}", 1)
+    runs = [Candidate("agent 7", f"run_{n}", f"s{n}", float(n)) for n in range(3)]
+    store.rows = 0
+    assert [(await slots.admit(run, default=None)).state for run in runs] == ["held", "waits", "waits"]
+    assert await slots.full("agent 7", default=None) is None
+    assert await slots.release(runs[0]) == [runs[1]]
+    assert store.rows == 0
+
+
+async def test_who_only_starts_runs_does_not_lift_the_limit_of_all(tmp_path: Path) -> None:
+    """`fleet_executor` does not know how many workers there are: what the runtime of the store said holds."""
+    store, who, registry = MemoryStateStore(), agent("worker"), AgentRegistry()
+    registry.register(who)
+    engine, _, queue = queued_engine(store, registry=registry, max_runs=1)
+    assert engine.slots is not None
+    first = Candidate("worker", "run_0", "s0", 0.0)
+    assert (await engine.slots.admit(first, default=None)).state == "held"
+    await fleet_executor(store, registry=registry).execute(who, "go")
+    counters = await engine.slots.counters()
+    assert counters[None].bound == 1 and counters["worker"].queued == 1
+    assert await queue.open_work() == []
