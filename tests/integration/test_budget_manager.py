@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -19,6 +19,7 @@ from helix.fleet.budgets import (
     bind_token_budget_manager,
     get_token_budget_manager,
 )
+from helix.ports.state_store import Key, Value
 from helix.testing.clocks import SetClock
 
 NOW = 1_795_271_707.0  # 2026-11-21T14:35:07Z
@@ -193,3 +194,34 @@ async def test_a_process_has_one_manager_bound_to_its_store() -> None:
     bound = bind_token_budget_manager(store)
     assert get_token_budget_manager() is bound is bind_token_budget_manager(store)
     assert bind_token_budget_manager(MemoryStateStore()) is not bound
+
+
+class Torn(MemoryStateStore):
+    """Rows of one `get` are read one after the other, and something happens between them: no store promises more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.between: Callable[[], Awaitable[Any]] | None = None
+
+    async def get(self, keys: Sequence[Key]) -> list[Value | None]:
+        values = []
+        for key in keys:
+            values += await super().get([key])
+            if key.partition == "budgets" and (then := self.between) is not None:
+                self.between = None
+                await then()
+        return values
+
+
+@pytest.mark.parametrize("remove", [False, True])
+async def test_a_definition_that_comes_between_two_reads_is_not_lost(remove: bool) -> None:
+    store = Torn()
+    budgets = BudgetManager(store)
+    await budgets.set_budget(1, "hour", "a")
+    store.between = lambda: budgets.set_budget(2, "day", "a")
+    if remove:
+        await budgets.remove_budget("hour", "a")
+    else:
+        await budgets.set_budget(3, "week", "a")
+    expected = {"day"} if remove else {"hour", "day", "week"}
+    assert {definition.period.value for definition in await budgets.list_budgets()} == expected

@@ -49,7 +49,9 @@ class RowBudgets:
     async def define(self, definition: BudgetDefinition, now: float) -> int:
         key = budget_key(definition.window(now)[0])
         while True:
-            scope, count, there = await self._store.get([scope_key(definition.scope), VERSION, key])
+            # The count first: several rows are not read at one moment, and a change after this refuses what follows.
+            (count,) = await self._store.get([VERSION])
+            scope, there = await self._store.get([scope_key(definition.scope), key])
             others = [known for known in definitions_in(scope) if known.name != definition.name]
             ops = _changed(definition.scope, scope, count, [*others, definition])
             if there is None:
@@ -67,7 +69,8 @@ class RowBudgets:
     async def undefine(self, name: str) -> bool:
         scope = name.rsplit("/", 2)[0]
         while True:
-            there, count = await self._store.get([scope_key(scope), VERSION])
+            (count,) = await self._store.get([VERSION])
+            (there,) = await self._store.get([scope_key(scope)])
             known = definitions_in(there)
             left = [definition for definition in known if definition.name != name]
             if len(left) == len(known):
