@@ -13,7 +13,7 @@ from tests.e2e.iam_bench import HEAVY, LARGE, Bench, Json, of_call, payload, pro
 from tests.e2e.iam_probes import answered_below
 from tests.e2e.iam_probes_sockets import message
 from tests.support.cloud_agents.cast import DEEP
-from tests.support.cloud_agents.plans import finish, plan, say
+from tests.support.cloud_agents.plans import call, finish, plan, say, use
 from tests.support.cloud_agents.tools import noise
 from tests.support.offline_cloud import until
 
@@ -75,9 +75,17 @@ async def an_end_of_a_run_with_a_slot(bench: Bench) -> Json:
     return payload(await bench.ended(agent="roomy"))
 
 
-@probe("fail_run", control="BatchGetItem Query")
+@probe("fail_run", control="BatchGetItem")
 async def a_failure_of_a_run_with_a_slot(bench: Bench) -> Json:
     return payload(await bench.claimed(say("Never said."), agent="roomy"))
+
+
+@probe("fail_run", control="Query")
+async def a_failure_of_a_run_within_a_budget(bench: Bench) -> Json:
+    place = await bench.claimed(use(call("look", topic="x")), say("Never said."))
+    await BudgetManager(bench.app.store).set_budget(10**9, TokenPeriod.TOTAL, session=place.session_id)
+    await bench.bought(place)
+    return payload(place)
 
 
 @probe("finish_run", control="ConditionCheckItem")
@@ -109,9 +117,15 @@ async def a_run_that_got_no_place_in_the_line(bench: Bench) -> Json:
     return {}
 
 
-@probe("ws_message", control="BatchGetItem Query UpdateItem ConditionCheckItem")
+@probe("ws_message", control="BatchGetItem UpdateItem ConditionCheckItem")
 async def a_new_run_that_waits(bench: Bench) -> Json:
     return await message(bench, "run", agent="chief", message=plan(say("Never said.")))
+
+
+@probe("ws_message", control="Query")
+async def a_look_at_a_run_that_waits(bench: Bench) -> Json:
+    place = await bench.claimed(say("Never said."), agent="chief")
+    return await message(bench, "get_session", session_id=place.session_id)
 
 
 # --- govern --------------------------------------------------------------------------------------------------------------

@@ -21,11 +21,11 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
-def helix(cloud: CloudForTests, tmp_path: Path) -> Callable[..., Done]:
+def helix(fleet: CloudForTests, tmp_path: Path) -> Callable[..., Done]:
     """A command about the stage, as its administrator."""
     credentials = {"AWS_ACCESS_KEY_ID": ADMIN, "AWS_SECRET_ACCESS_KEY": ADMIN, "AWS_DEFAULT_REGION": REGION}
-    line = CommandLine(tmp_path, AWS_ENDPOINT_URL=cloud.cloud.emulator.url, **credentials)
-    return lambda *arguments: line.process(*arguments, "--stage", cloud.cloud.stage)
+    line = CommandLine(tmp_path, AWS_ENDPOINT_URL=fleet.cloud.emulator.url, **credentials)
+    return lambda *arguments: line.process(*arguments, "--stage", fleet.cloud.stage)
 
 
 def status(helix: Callable[..., Done]) -> Json:
@@ -34,10 +34,10 @@ def status(helix: Callable[..., Done]) -> Json:
 
 
 async def test_a_deployed_agent_is_stopped_looked_at_and_started_again(
-    cloud: CloudForTests, helix: Callable[..., Done], tmp_path: Path
+    fleet: CloudForTests, helix: Callable[..., Done], tmp_path: Path
 ) -> None:
     entered = tmp_path / "gate.entered"
-    async with cloud.user("fleet") as client:
+    async with fleet.user("fleet") as client:
         first = await client.run("roomy", plan(use(call("wait", gate=str(tmp_path / "gate"))), say("Never said.")))
         until(entered.exists, "run at work")
         told = status(helix)
@@ -54,7 +54,7 @@ async def test_a_deployed_agent_is_stopped_looked_at_and_started_again(
         until(lambda: status(helix)["queued"] == 1, "run in line")
         assert helix("fleet", "scale", "roomy", "101").code == 2
         assert helix("fleet", "start", "roomy").code == 0
-        cloud.cloud.tick()
+        fleet.cloud.tick()
         assert (await second.result(90)).text == "It goes on."
     history = [json.loads(line) for line in helix("fleet", "history", "roomy", "--json").out.splitlines()]
     assert [(event["decision"]["before"], event["decision"]["after"]) for event in history] == [(100, 0), (0, 100)]
