@@ -15,6 +15,7 @@ from helix.adapters.redis import RedisStateStore
 from helix.adapters.row_cache import RowCache
 from helix.core.errors import InvalidInputError
 from helix.ports.state_store import Delete, StateStore
+from helix.testing.clocks import SetClock
 from helix.testing.contracts import ResponseCacheContract
 from helix.testing.contracts.cache import MakeCache, Steps, T, asked, given, known
 
@@ -125,7 +126,7 @@ async def test_entries_that_the_table_removed_leave_their_places() -> None:
         await cache.put(T, asked(f"q{n}"), known("a"), 10)
     clock.at += 200_000
     rows = await store.query("control", f"cache#{T}", start="e#", end="e$")
-    assert all(row.value["ttl"] < clock.at for row in rows)
+    assert len(rows) == 4 and all(row.value["ttl"] < clock.at for row in rows)
     await store.transact("ttl", [Delete(row.key) for row in rows])
     for n in range(4):
         await cache.put(T, asked(f"q{n}"), known(f"b{n}"), 10_000)
@@ -151,3 +152,15 @@ async def test_a_count_without_rows_is_counted_again() -> None:
 def test_a_cache_holds_at_least_one() -> None:
     with pytest.raises(InvalidInputError, match="max_size is 0"):
         RowCache(MemoryStateStore(), max_size=0)
+
+
+async def test_an_entry_that_lost_its_place_in_the_order_does_not_hold_up_a_put() -> None:
+    """Somebody removed its index row: what is kept instead is refused, and given up."""
+    store, clock = MemoryStateStore(), SetClock(1_000.0)
+    cache = RowCache(store, clock=clock)
+    await cache.put(T, asked("a"), known("old"), None)
+    (index,) = await store.query("control", f"cache#{T}", start="i#", end="i$")
+    await store.transact("by hand", [Delete(index.key)])
+    clock.advance(1)
+    await cache.put(T, asked("a"), known("new"), None)
+    assert await given(cache, "a") == "old"

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.e2e.cloud_executor import AdminApplication
+from tests.support.cloud_agents.cast import talker
 from tests.support.cloud_agents.plans import call, plan, say, use
+from tests.support.cloud_agents.tools import noise
 from tests.support.command_line import CommandLine, Done
 from tests.support.offline_cloud import CloudForTests, until
 
@@ -72,3 +75,15 @@ def test_budgets_of_a_stage(helix: Callable[..., Done]) -> None:
     assert (told["scope"], told["budget_limit"], told["unit"]) == ("tenant:somebody", 25.0, "usd")
     assert helix("fleet", "remove-budget", "month", "--tenant", "somebody").code == 0
     assert helix("fleet", "health").code == 0
+
+
+async def test_a_session_whose_rows_are_partly_in_s3_is_explained(
+    fleet: CloudForTests, helix: Callable[..., Done]
+) -> None:
+    app = AdminApplication(fleet)
+    message = plan(say("Short.", ignored=noise(900_000)))
+    handle = await app.executor.execute(talker, message, user_id="fleet")
+    assert (await handle.result(60)).output == "Short."
+    assert "points to S3" not in helix("cost", handle.session_id).err
+    cost = json.loads(helix("cost", handle.session_id, "--json").out)
+    assert cost["lines"]

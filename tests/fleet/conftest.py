@@ -1,4 +1,4 @@
-"""Runtimes with real worker processes, on one store in the test's folder."""
+"""Runtimes with real worker processes, on one store in the test's folder; and yards, whose workers are in this process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from tests.support import worker_agents
+from tests.support_fleet import Yard
 
 from helix.fleet import AgentRuntime, RestartPolicy, RuntimeConfig
 
 QUICK = RestartPolicy(first_s=0.1, longest_s=0.5)
 MakeRuntime = Callable[..., AgentRuntime]
+MakeYard = Callable[..., Yard]
 
 
 @pytest.fixture
@@ -36,3 +38,17 @@ async def runtime_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
     yield make
     for runtime in made:
         await runtime.shutdown(5)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MakeYard]:
+    """Makes yards, on either store; all are closed after the test."""
+    made: list[Yard] = []
+
+    def build(*agents: Any, **options: Any) -> Yard:
+        made.append(Yard(request.param, tmp_path, *agents, **options))
+        return made[-1]
+
+    yield build
+    for yard in made:
+        await yard.close()

@@ -126,6 +126,7 @@ async def test_workers_do_not_outlive_their_supervisor(runtime_of: MakeRuntime, 
     assert old.stdout is not None
     await asyncio.wait_for(old.stdout.readline(), PATIENCE_S)
     (worker,) = await read_processes(runtime.store, "steady")
+    assert lives(worker.pid, worker.born)
     old.kill()
     await old.wait()
     async with asyncio.timeout(PATIENCE_S):

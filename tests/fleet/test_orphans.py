@@ -45,6 +45,7 @@ async def test_a_worker_that_hears_nothing_ends_with_its_supervisor(runtime_of: 
             await asyncio.sleep(0.05)  # a file tells nobody
     child = int(logged(tmp_path)[0].removeprefix("child "))
     (worker,) = await processes_of(runtime, "steady", lambda infos: bool(infos))
+    assert lives(worker.pid, worker.born) and lives(child, None)
     old.kill()
     await old.wait()
     async with asyncio.timeout(PATIENCE_S):

@@ -96,8 +96,11 @@ async def test_a_process_is_started_listed_and_stopped(watched: Watched) -> None
 async def test_one_that_does_not_listen_is_killed(watched: Watched) -> None:
     info = await watched.manager.start_process("job", STUBBORN)
     await watched.logged(info.process_id, "up")
+    pid = (await watched.manager.get_process(info.process_id)).pid
+    assert pid is not None and Path(f"/proc/{pid}").exists()
     stopped = await watched.manager.stop_process(info.process_id, timeout_s=0.2)
     assert stopped.status is ProcessStatus.STOPPED
+    assert not Path(f"/proc/{pid}").exists(), "it is dead, and not only called stopped"
 
 
 async def test_its_children_end_with_it(watched: Watched, tmp_path: Path) -> None:
@@ -105,6 +108,7 @@ async def test_its_children_end_with_it(watched: Watched, tmp_path: Path) -> Non
     info = await watched.manager.start_process("job", Command((sys.executable, "-c", code)))
     await watched.logged(info.process_id, "\n")
     grandchild = int(watched.manager.read_log(info.process_id))
+    assert Path(f"/proc/{grandchild}/status").exists()
     await watched.manager.kill_process(info.process_id)
     async with asyncio.timeout(PATIENCE_S):
         while (

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.fleet.conftest import MakeYard
 from tests.support_fleet import PATIENCE_S, Yard
 from tests.support_run import Gate, a_tool, agent, call, calls, gated
 
@@ -17,21 +17,6 @@ from helix.fleet.budgets import BudgetManager
 from helix.ports.state_store import Value
 from helix.runtime.handle import AgentExecutionHandle
 from helix.runtime.playing import MAX_DEATHS, Execution
-
-Make = Callable[..., Yard]
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Make]:
-    made: list[Yard] = []
-
-    def build(*agents: Any, **options: Any) -> Yard:
-        made.append(Yard(request.param, tmp_path, *agents, **options))
-        return made[-1]
-
-    yield build
-    for yard in made:
-        await yard.close()
 
 
 async def begun(
@@ -53,7 +38,7 @@ async def died(playing: asyncio.Task[Any]) -> None:
     await asyncio.wait({playing})
 
 
-async def test_a_model_call_of_a_dead_worker_is_asked_again_at_once(make: Make) -> None:
+async def test_a_model_call_of_a_dead_worker_is_asked_again_at_once(make: MakeYard) -> None:
     gate = Gate()
     who = agent()
     yard = make(who, script=[gated(gate, "Never told."), "Done."])
@@ -73,7 +58,7 @@ async def test_a_model_call_of_a_dead_worker_is_asked_again_at_once(make: Make) 
     ("on_unknown", "times", "status"), [("retry", 2, "completed"), ("skip", 1, "completed"), ("ask", 1, "paused")]
 )
 async def test_a_call_of_a_dead_worker_has_an_unknown_outcome(
-    make: Make, on_unknown: Any, times: int, status: str
+    make: MakeYard, on_unknown: Any, times: int, status: str
 ) -> None:
     gate, ran = Gate(), []
 
@@ -94,7 +79,7 @@ async def test_a_call_of_a_dead_worker_has_an_unknown_outcome(
     await yard.check(handle.session_id)
 
 
-async def test_a_silent_worker_is_taken_over_when_its_lease_ends(make: Make) -> None:
+async def test_a_silent_worker_is_taken_over_when_its_lease_ends(make: MakeYard) -> None:
     """Nobody said that it died: its lease does, and its claims go with it."""
     gate = Gate()
     who = agent()
@@ -111,7 +96,7 @@ async def test_a_silent_worker_is_taken_over_when_its_lease_ends(make: Make) -> 
     await yard.check(handle.session_id)
 
 
-async def test_a_worker_that_was_not_dead_is_refused(make: Make) -> None:
+async def test_a_worker_that_was_not_dead_is_refused(make: MakeYard) -> None:
     """It answers when another has gone on: what it says is not history."""
     gate = Gate()
     who = agent()
@@ -128,7 +113,7 @@ async def test_a_worker_that_was_not_dead_is_refused(make: Make) -> None:
     await yard.check(handle.session_id)
 
 
-async def test_only_the_dead_workers_claims_are_let_go(make: Make) -> None:
+async def test_only_the_dead_workers_claims_are_let_go(make: MakeYard) -> None:
     gate = Gate()
     who = agent()
     yard = make(who, script=[gated(gate, "Done.")])
@@ -142,7 +127,7 @@ async def test_only_the_dead_workers_claims_are_let_go(make: Make) -> None:
     await died(playing)
 
 
-async def test_a_run_that_outlived_too_many_workers_fails(make: Make) -> None:
+async def test_a_run_that_outlived_too_many_workers_fails(make: MakeYard) -> None:
     who = agent()
     yard = make(who, script=["Never."])
     handle = await yard.executor.execute(who, "go")
@@ -156,7 +141,7 @@ async def test_a_run_that_outlived_too_many_workers_fails(make: Make) -> None:
     await yard.check(handle.session_id)
 
 
-async def test_a_worker_that_leaves_hands_over_between_steps(make: Make) -> None:
+async def test_a_worker_that_leaves_hands_over_between_steps(make: MakeYard) -> None:
     gate, ran = Gate(), []
 
     async def act(given: Any, ctx: Any) -> str:
@@ -180,7 +165,7 @@ async def test_a_worker_that_leaves_hands_over_between_steps(make: Make) -> None
     await yard.check(handle.session_id)
 
 
-async def test_a_worker_that_is_told_to_leave_while_it_claims_hands_over(make: Make) -> None:
+async def test_a_worker_that_is_told_to_leave_while_it_claims_hands_over(make: MakeYard) -> None:
     """What it claimed in that moment it does not begin."""
     who = agent()
     yard = make(who, script=["Done."])
@@ -199,7 +184,7 @@ async def test_a_worker_that_is_told_to_leave_while_it_claims_hands_over(make: M
     assert (row.value["owner"], row.value["former"], yard.model.requests) == (None, "w1", [])
 
 
-async def test_a_worker_that_drains_finishes_what_it_has(make: Make) -> None:
+async def test_a_worker_that_drains_finishes_what_it_has(make: MakeYard) -> None:
     gate = Gate()
     who = agent()
     yard = make(who, script=[gated(gate, "Done."), "Not by this one."])

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
-import pytest
-from tests.support_fleet import PATIENCE_S, Yard
+from tests.fleet.conftest import MakeYard
+from tests.support_fleet import PATIENCE_S
 from tests.support_run import Gate, Text, a_tool, agent, call, calls, gated
 
 from helix import Confirmation, create_sub_agent_tool
 
-Make = Callable[..., Yard]
 
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Make]:
-    made: list[Yard] = []
-
-    def build(*agents: Any, **options: Any) -> Yard:
-        made.append(Yard(request.param, tmp_path, *agents, **options))
-        return made[-1]
-
-    yield build
-    for yard in made:
-        await yard.close()
-
-
-async def test_text_and_tools_side_by_side(make: Make) -> None:
+async def test_text_and_tools_side_by_side(make: MakeYard) -> None:
     done: list[str] = []
 
     async def note(given: Text, ctx: Any) -> str:
@@ -47,7 +30,7 @@ async def test_text_and_tools_side_by_side(make: Make) -> None:
     await yard.check(handle.session_id)
 
 
-async def test_calls_of_a_step_run_at_the_same_time(make: Make) -> None:
+async def test_calls_of_a_step_run_at_the_same_time(make: MakeYard) -> None:
     both = asyncio.Barrier(2)
 
     async def meet(given: Any, ctx: Any) -> str:
@@ -60,7 +43,7 @@ async def test_calls_of_a_step_run_at_the_same_time(make: Make) -> None:
     assert (await (await yard.executor.execute(who, "go")).result(PATIENCE_S)).status == "completed"
 
 
-async def test_a_tree_does_not_wait_for_itself(make: Make) -> None:
+async def test_a_tree_does_not_wait_for_itself(make: MakeYard) -> None:
     """One worker, an agent with two sub-agents at once, one of which has a sub-agent: all by that worker."""
     leaf = agent("leaf", output_schema=Text)
     branch = agent("branch", output_schema=Text, tools=[create_sub_agent_tool(leaf)])
@@ -78,7 +61,7 @@ async def test_a_tree_does_not_wait_for_itself(make: Make) -> None:
     await yard.check(handle.session_id)
 
 
-async def test_an_approval_pauses_the_run_and_an_answer_goes_on(make: Make) -> None:
+async def test_an_approval_pauses_the_run_and_an_answer_goes_on(make: MakeYard) -> None:
     ran: list[str] = []
 
     async def act(given: Any, ctx: Any) -> str:
@@ -95,7 +78,7 @@ async def test_an_approval_pauses_the_run_and_an_answer_goes_on(make: Make) -> N
     assert ((await again.result(PATIENCE_S)).output, ran) == ("Done.", ["act"])
 
 
-async def test_a_long_run_rolls_over_to_its_next_part(make: Make) -> None:
+async def test_a_long_run_rolls_over_to_its_next_part(make: MakeYard) -> None:
     async def work(given: Any, ctx: Any) -> str:
         return "worked"
 
@@ -109,7 +92,7 @@ async def test_a_long_run_rolls_over_to_its_next_part(make: Make) -> None:
     await yard.check(handle.session_id)
 
 
-async def test_a_worker_has_one_run_at_a_time(make: Make) -> None:
+async def test_a_worker_has_one_run_at_a_time(make: MakeYard) -> None:
     """An instance is one unit of concurrency: the second run waits for the first one's end, or another worker."""
     first, second = Gate(), Gate()
     who = agent()
@@ -127,7 +110,7 @@ async def test_a_worker_has_one_run_at_a_time(make: Make) -> None:
     assert [(await handle.result(PATIENCE_S)).status for handle in (one, two)] == ["completed", "completed"]
 
 
-async def test_interrupt_and_abort_of_a_run_at_work(make: Make) -> None:
+async def test_interrupt_and_abort_of_a_run_at_work(make: MakeYard) -> None:
     gate = Gate()
     who = agent()
     yard = make(who, script=[gated(gate, "Never."), gated(gate, "Never."), "Done."])
@@ -146,7 +129,7 @@ async def test_interrupt_and_abort_of_a_run_at_work(make: Make) -> None:
     assert (await third.result(PATIENCE_S)).output == "Done."
 
 
-async def test_the_rows_of_an_ended_execution_go_with_its_run(make: Make) -> None:
+async def test_the_rows_of_an_ended_execution_go_with_its_run(make: MakeYard) -> None:
     who = agent()
     yard = make(who, script=["Done."])
     worker = yard.worker("w1")

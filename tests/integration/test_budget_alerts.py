@@ -205,7 +205,7 @@ async def test_alerts_of_other_processes_are_told_to_callbacks(world: World) -> 
     assert await hearing.tell_alerts() == 3
     assert await hearing.tell_alerts() == 0
     assert heard == ["exceeded", "warning", "critical"]
-    assert all(alert.told for alert in await hearing.get_alerts())
+    assert [alert.told for alert in await hearing.get_alerts()] == [True] * 3
 
 
 async def test_alerts_are_found_by_level_and_agent(quick_world: World) -> None:

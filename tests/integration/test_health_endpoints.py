@@ -148,6 +148,7 @@ async def test_metrics_are_what_the_official_parser_reads() -> None:
     assert ("helix_concurrency_limit", (("agent", "other"),)) not in found
     for name in ("uptime_seconds", "cpu_percent", "memory_percent", "memory_used_bytes"):
         assert found[(f"helix_{name}", ())] >= 0
+    assert 0 < found[("helix_memory_percent", ())] <= 100 and found[("helix_memory_used_bytes", ())] > 1_000_000
     kinds = {family.name: family.type for family in text_string_to_metric_families(page.text)}
     assert kinds["helix_llm_cost"] == "counter" and kinds["helix_queue_depth"] == "gauge"
     assert not [name for name in kinds if not name.startswith("helix_")], "nothing of a registry that others use"

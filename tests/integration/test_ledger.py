@@ -84,6 +84,8 @@ async def test_sub_agents_and_tools_are_in_it_once(world: World) -> None:
     (run,) = (await executor.sessions.list_runs(handle.session_id)).runs
     assert book.nanos == run.usage.cost_micros * 1000, "the root's own row has its sub-agents in it"
     assert_sound(book)
+    part = await ledger(executor.store, handle.session_id, most=1)
+    assert part.left_out == ("1 sub-agents' sessions or more, beyond the first 1",)
 
 
 async def test_a_price_that_is_not_known_is_said(world: World) -> None:

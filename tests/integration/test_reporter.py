@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import httpx
 import pytest
 from tests.support.report_server import Platform, platform
 from tests.support_run import eventually
 
 from helix.core.errors import InvalidInputError
 from helix.fleet.reporter import AgentReporter, get_agent_reporter, init_agent_reporter, shutdown_agent_reporter
-from helix.fleet.reporter_posting import BREAKER_FAILURES, BREAKER_S, KEPT_BATCHES, encode, split
+from helix.fleet.reporter_posting import BREAKER_FAILURES, BREAKER_S, KEPT_BATCHES, Poster, encode, split
 from helix.fleet.reporter_settings import MAX_BUFFER, ReporterSettings, read_reporter_settings
 from helix.testing.clocks import SetClock
 
@@ -317,3 +318,34 @@ async def test_wrong_reports_are_refused(reporters: Any) -> None:
         await report(reporters(None), input_tokens=-1)
     with pytest.raises(InvalidInputError, match="status"):
         await reporters(None).report_health("splendid")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -1.0])
+async def test_a_number_that_cannot_be_sent_is_refused_at_once(reporters: Any, number: float) -> None:
+    reporter = reporters(None)
+    with pytest.raises(InvalidInputError, match="negative or not finite"):
+        await report(reporter, latency_ms=number)
+    assert reporter.get_local_stats()["buffered"] == 0
+
+
+async def test_a_delivery_that_is_cancelled_is_kept_and_the_breaker_admits_again(clock: SetClock) -> None:
+    asked, sent = asyncio.Event(), []
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if not asked.is_set():
+            asked.set()
+            await asyncio.Event().wait()
+        sent.append(request.content)
+        return httpx.Response(200)
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        poster = Poster("http://there.test", {}, client, clock)
+        poster.breaker.opened_at = clock.now() - BREAKER_S  # half-open: this one is its try
+        task = asyncio.ensure_future(poster.deliver({"requests": [], "n": 1}))
+        await asyncio.wait_for(asked.wait(), 5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert [one["n"] for one in poster.kept] == [1]
+        await poster.deliver({"requests": [], "n": 2})
+    assert (len(sent), len(poster.kept), poster.breaker.state) == (2, 0, "closed")

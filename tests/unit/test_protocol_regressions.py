@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from pydantic import BaseModel
-from tests.properties.protocol_play import SETTINGS
+from tests.support_protocol import BOSS, CONFIG, HELPER, SOLO, Death, World, calls, kid
 
-from helix.adapters.memory import MemoryStateStore
-from helix.adapters.models.scripted import ScriptedModel
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.segments import SegmentStreams
 from helix.core.agents import Agent, AnyAgent
-from helix.core.budget import BudgetDefinition
-from helix.core.config import LLMConfig
 from helix.core.context import ToolContext
 from helix.core.errors import AgentAlreadyRunningError, SessionExistsError, WorkInProgressError
-from helix.core.periods import TokenPeriod
-from helix.core.rows import CallRow, SessionRow, StopRow
-from helix.core.tools import create_sub_agent_tool, tool
+from helix.core.rows import CallRow, StopRow
+from helix.core.tools import tool
 from helix.engine.announcing import announce_claim
 from helix.engine.answers import Confirmation, answer
-from helix.engine.call_model import call_model
 from helix.engine.call_tool import call_tool, view_step
 from helix.engine.children import start_child
 from helix.engine.claiming_calls import claimed, longest, may_start
@@ -33,169 +22,10 @@ from helix.engine.claims import Claimed, ClaimInput, claim
 from helix.engine.copies import clone_session, delete_session
 from helix.engine.delivery import Delivery, Lease
 from helix.engine.ends import abort, fail_lapsed, finish_run
-from helix.engine.engine import Engine, Outcome, Worst
 from helix.engine.history import session_key
-from helix.engine.hooks import HookManager
 from helix.engine.loop import run_loop
-from helix.engine.run_stream import RunStream
 from helix.engine.stops import StopWatch
-from helix.ports.budgets import Demand
-from helix.ports.state_store import Operation, Update
-
-
-class Answer(BaseModel):
-    answer: str
-
-
-@tool(on_unknown="retry", timeout_s=20)
-async def free(ctx: ToolContext) -> str:
-    """Does no harm."""
-    return "free done"
-
-
-@tool(require_approval=True)
-async def gated(ctx: ToolContext) -> str:
-    """Needs a person."""
-    return "gated done"
-
-
-CONFIG = LLMConfig(model="scripted")
-HELPER: AnyAgent = Agent(name="helper", system_prompt="help", tools=[gated], output_schema=Answer, llm_config=CONFIG)
-SOLO: AnyAgent = Agent(name="solo", system_prompt="work", tools=[free, gated], llm_config=CONFIG)
-BOSS: AnyAgent = Agent(
-    name="boss", system_prompt="lead", tools=[free, gated, create_sub_agent_tool(HELPER)], llm_config=CONFIG
-)
-
-
-class Clock:
-    time = 1000.0
-
-    def now(self) -> float:
-        self.time += 0.001
-        return self.time
-
-    async def sleep(self, seconds: float) -> None:
-        self.time += seconds
-
-
-class Ids:
-    n = 0
-
-    def new(self, prefix: str) -> str:
-        self.n += 1
-        return f"{prefix}_{self.n:026d}"
-
-
-class Between(MemoryStateStore):
-    """Something happens between what a verb read and what it writes: right before the transaction of that name."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.before: dict[str, Any] = {}
-
-    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
-        happens = self.before.pop(name, None)
-        if happens is not None:
-            await happens()
-        await super().transact(name, operations)
-
-
-class World:
-    """Lambda-style deliveries of one engine, by hand."""
-
-    def __init__(self, script: Any) -> None:
-        self.store, self.clock = Between(), Clock()
-        model = ScriptedModel(script, by="position")
-        agents = {agent.name: agent for agent in (SOLO, BOSS, HELPER)}
-        self.engine = Engine(
-            store=self.store,
-            streams=SegmentStreams(self.store),
-            clock=self.clock,
-            ids=Ids(),
-            models=lambda agent: model,
-            agents=lambda name: agents[name],
-            hooks=HookManager(None),
-            budgets=RowBudgets(self.store),
-            settings=SETTINGS,
-        )
-        self.owners = 0
-
-    def delivery(self, seconds: float = 30) -> Delivery:
-        self.owners += 1
-        return Delivery(f"lambda{self.owners}", self.clock.time + seconds)
-
-    def worker(self) -> Delivery:
-        self.owners += 1
-        lease = Lease(self.clock.time + SETTINGS.lease_s)
-        return Delivery(f"worker{self.owners}", self.clock.time + 3600, lease)
-
-    async def claim(
-        self, agent: AnyAgent, mode: str = "execute", message: str | None = None, *, delivery: Delivery | None = None
-    ) -> Claimed:
-        return await claim(self.engine, agent, "s", ClaimInput(mode, message), delivery or self.delivery())
-
-    async def stream(self, run_id: str) -> RunStream:
-        session = await self.session()
-        return RunStream(self.engine.streams, self.clock, session, run_id, session.turn)
-
-    async def model(self, agent: AnyAgent, run_id: str, step: int, delivery: Delivery | None = None) -> Outcome:
-        stream = await self.stream(run_id)
-        given = delivery or self.delivery()
-        outcome = await call_model(self.engine, agent, "s", run_id, step, given, stream, StopWatch())
-        await stream.close()
-        return outcome
-
-    async def tool(
-        self, agent: AnyAgent, run_id: str, step: int, call_id: str, delivery: Delivery | None = None
-    ) -> str:
-        stream = await self.stream(run_id)
-        view = await view_step(self.engine, "s", run_id, step)
-        assert view is not None
-        told = await call_tool(self.engine, agent, view, call_id, delivery or self.delivery(), stream, StopWatch())
-        await stream.close()
-        return told
-
-    async def session(self, session_id: str = "s") -> SessionRow:
-        return await self.engine.history.existing(session_id)
-
-    async def call(self, place: int) -> CallRow:
-        session = await self.session()
-        rows = await self.engine.history.entries(
-            "s", await self.engine.history.lineage("s", session.lineage), 0, session.count
-        )
-        row = rows[place]
-        assert isinstance(row, CallRow)
-        return row
-
-    async def tool_ends(self) -> list[str]:
-        messages = await self.engine.streams.read("s")
-        chunks = [m.chunk for m in messages if m.chunk is not None]
-        return [chunk["tool_call_id"] for chunk in chunks if chunk["type"] == "tool_end"]  # type: ignore[misc]
-
-    async def remaining(self) -> int:
-        (state,) = await self.engine.budgets.get([MONEY.window(0)[0]])
-        return MONEY.limit if state is None else state.remaining
-
-
-MONEY = BudgetDefinition(scope="global", period=TokenPeriod.TOTAL, unit="micros", limit=1000)
-
-
-class Death(BaseException):
-    """The process dies here."""
-
-
-def budgeted(script: Any) -> World:
-    world = World(script)
-    world.engine.worst_case = lambda request: Worst(tokens=50, micros=5)
-    return world
-
-
-def kid(call_id: str) -> dict[str, Any]:
-    return {"id": call_id, "name": "subagent__helper", "arguments": {"message": "go"}}
-
-
-def calls(*names: str) -> dict[str, Any]:
-    return {"tool_calls": [{"id": f"call_{i}", "name": name, "arguments": {}} for i, name in enumerate(names)]}
+from helix.ports.state_store import Update
 
 
 async def test_closing_a_step_keeps_a_result_that_came_after_it_was_read() -> None:
@@ -301,69 +131,6 @@ async def test_a_renewed_lease_keeps_its_session_from_being_deleted() -> None:
     world.store.before["begin_delete"] = heartbeat
     with pytest.raises(AgentAlreadyRunningError):
         await delete_session(world.engine, "s")
-
-
-@pytest.mark.parametrize("transaction", ["draw", "claim_step"])
-async def test_a_block_drawn_for_a_refused_claim_returns(transaction: str) -> None:
-    """budget_exact: the run was aborted, its effects included, right before the draw or right after it."""
-    world = budgeted(["hello"])
-    run = (await world.claim(SOLO, message="go")).run.run_id
-    await world.engine.budgets.define(MONEY, world.clock.now())
-
-    async def aborted() -> None:
-        await abort(world.engine, SOLO, "s", None, world.delivery())
-
-    world.store.before[transaction] = aborted
-    await world.model(SOLO, run, 1)
-    assert await world.remaining() == 1000
-
-
-async def test_a_block_whose_worker_died_before_the_claim_returns_with_the_run() -> None:
-    world = budgeted(["hello"])
-    run = (await world.claim(SOLO, message="go")).run.run_id
-    await world.engine.budgets.define(MONEY, world.clock.now())
-
-    async def dies() -> None:
-        raise Death
-
-    world.store.before["claim_step"] = dies
-    with pytest.raises(Death):
-        await world.model(SOLO, run, 1)
-    assert await world.remaining() < 1000
-    await abort(world.engine, SOLO, "s", None, world.delivery())
-    assert await world.remaining() == 1000
-
-
-async def test_deleting_a_session_returns_what_its_dead_worker_drew() -> None:
-    world = budgeted(["hello"])
-    run = (await world.claim(SOLO, message="go", delivery=world.worker())).run.run_id
-    await world.engine.budgets.define(MONEY, world.clock.now())
-
-    async def dies() -> None:
-        raise Death
-
-    world.store.before["commit"] = dies
-    with pytest.raises(Death):
-        await world.model(SOLO, run, 1)
-    world.clock.time += 100
-    assert await delete_session(world.engine, "s")
-    assert await world.remaining() == 1000 - 10  # what was set aside for the dead call is assumed spent: two attempts'
-
-
-async def test_a_draw_that_finds_a_new_budget_is_completed() -> None:
-    """Budget `b` was made between the first try of draw (run, 1) and its repeat."""
-    budgets = RowBudgets(MemoryStateStore())
-    made = [MONEY.model_copy(update={"scope": scope, "limit": 100}) for scope in ("agent:a", "agent:b")]
-    a, b = (definition.window(0)[0] for definition in made)
-    assert await budgets.open(made[0], 0, await budgets.define(made[0], 0))
-    assert await budgets.draw("run", 1, [Demand(a, "micros", 5, 5)]) == {a: 5}
-    assert await budgets.open(made[1], 0, await budgets.define(made[1], 0))
-    both = [Demand(a, "micros", 5, 5), Demand(b, "micros", 7, 7)]
-    assert await budgets.draw("run", 1, both) == {a: 5, b: 7}
-    await budgets.give_back("run", {a: 2})
-    await budgets.give_back("run", {a: 2})
-    states = await budgets.get([a, b])
-    assert [s.remaining for s in states if s is not None] == [98, 100]
 
 
 async def test_a_child_that_was_taken_over_has_not_failed() -> None:

@@ -109,20 +109,24 @@ class RowBudgets:
                 if demand.budget in amounts:  # perhaps not all: a budget was made since the first try
                     continue
                 if state is None or state["remaining"] < demand.estimate:
-                    return None
+                    # A second caller may have drawn it between the two reads: then it is drawn, not refused.
+                    if await self._store.get([draw_key(run_id, n, demand.budget)]) == [None]:
+                        return None
+                    break
                 amount = _amount(demand, state["remaining"])
                 amounts[demand.budget] = amount
                 enough = When(at_least={"remaining": amount})
                 ops.append(Update(budget_key(demand.budget), add={"remaining": -amount}, when=enough))
                 value = {"budget": demand.budget, "amount": amount, "state": "open"}
                 ops.append(Put(draw_key(run_id, n, demand.budget), value, ABSENT))
-            if not ops:
-                return amounts
-            try:
-                await self._store.transact("draw", ops)
-                return amounts
-            except ConditionFailedError:
-                continue
+            else:
+                if not ops:
+                    return amounts
+                try:
+                    await self._store.transact("draw", ops)
+                    return amounts
+                except ConditionFailedError:
+                    continue
 
     async def give_back(self, run_id: str, used: Mapping[str, int], *, expires: int | None = None) -> None:
         while True:

@@ -24,6 +24,8 @@ from helix.ports.clock import Clock
 from helix.ports.state_store import ABSENT, Delete, Key, Operation, Put, Row, StateStore, Update, Value, When
 
 DEFAULT_SIZE = 10_000
+PUT_TRIES = 200
+"""After so many refusals an answer is not kept, which is no more than a miss."""
 TRIES = 4
 """How often a hit tries to note that it was one: where several note it at once, one less does no harm."""
 PAGE = 24
@@ -90,7 +92,7 @@ class RowCache:
         if vector is not None:
             row = {"vector": packed(vector), "expires": expires}
             ops.append(Put(_vector_key(tenant, question.context, question.exact), _lasting(row, expires)))
-        while True:
+        for _ in range(PUT_TRIES):
             old, count = await self._store.get([key, _count(tenant)])
             if old is None and count is not None and count["entries"] >= self._max_size:
                 await self._evict(tenant, count["entries"])

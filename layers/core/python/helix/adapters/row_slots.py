@@ -72,7 +72,9 @@ class RowSlots:
                 if refused is None:
                     return Admission("held")
             elif bounded and mine.queued >= self._longest(mine):
-                return Admission("full", queued=mine.queued)
+                if await self._place(run) == (None, None):
+                    return Admission("full", queued=mine.queued)
+                continue
             else:
                 refused = await self._commit("take_ticket", [*guard, *self._queueing(run, mine, account, bounded)])
                 if refused is None:
@@ -84,7 +86,7 @@ class RowSlots:
         if await self._store.get([_counter_key(run.agent_type)]) == [None]:
             return []  # never limited: there is nothing to hold
         while True:
-            slot, ticket = await self._store.get([_slot_key(run), _ticket_key(run)])
+            slot, ticket = await self._place(run)
             if slot is not None:
                 ops = [_gone(_slot_key(run), run), *_less("running", run, slot)]
                 if await self._commit("release_slot", ops) is None:
@@ -202,13 +204,21 @@ class RowSlots:
         """Where the run stands, once those who can go have gone."""
         granted = await self._grant(run.agent_type)
         others = tuple(other for other in granted if other != run)
-        slot, ticket = await self._store.get([_slot_key(run), _ticket_key(run)])
+        slot, ticket = await self._place(run)
         if slot is not None:
             return Admission("held", granted=others)
         if ticket is None:
             return Admission("over", granted=others)  # it ended meanwhile
         queued = (await self._known(run.agent_type))[run.agent_type].queued
         return Admission("waits", _waiting(ticket), others, queued)
+
+    async def _place(self, run: Candidate) -> tuple[Value | None, Value | None]:
+        """The run's slot and ticket. Both are not read at one moment: a ticket that was not there may have become the slot
+        just before."""
+        slot, ticket = await self._store.get([_slot_key(run), _ticket_key(run)])
+        if slot is None and ticket is None:
+            (slot,) = await self._store.get([_slot_key(run)])
+        return slot, ticket
 
     async def _grant(self, agent_type: str | None) -> list[Candidate]:
         """Free slots of the agent, or of all, to the first in line. Where the account has a limit, its line is one."""

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from rich.markup import escape
 from rich.table import Table
 
 from helix.cli.looking import console
-from helix.cli.places import TABLES, Place, opened
+from helix.cli.places import Place, opened
 from helix.cli.refusal import COMPLETED, RefusedError
 from helix.core.errors import SessionNotFoundError
 from helix.core.ledger import NANOS, PRICED, Ledger, Line
 from helix.fleet.ledger import ledger
-from helix.ports.state_store import StateStore
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 BASIS = {"measured": "", "counted": "counted", "estimated": "estimated"}
@@ -48,43 +47,23 @@ def cost(place: Place, session_id: str, url: str | None, as_json: bool) -> int:
 
 
 async def _read(place: Place, session_id: str, url: str | None) -> Ledger:
-    async with opened(place) if url is None else _offline(url, place.stage or "dev") as store:
+    where = place if url is None else replace(place, stage=place.stage or "dev", endpoint=_offline(url))
+    async with opened(where) as store:
         try:
-            return await ledger(store, session_id, deployed=url is not None or place.stage is not None)
+            return await ledger(store, session_id, deployed=where.stage is not None)
         except SessionNotFoundError:
-            where = f"stage {place.stage!r}" if place.stage else url or f"the store {place.db!r}"
-            raise RefusedError(f"there is no session {session_id!r} in {where}") from None
+            named = f"stage {place.stage!r}" if place.stage else url or f"the store {place.db!r}"
+            raise RefusedError(f"there is no session {session_id!r} in {named}") from None
 
 
-@asynccontextmanager
-async def _offline(url: str, stage: str) -> AsyncIterator[StateStore]:
-    """The tables of the offline cloud that serves `url`. A deployed service shows its tables to its account alone."""
+def _offline(url: str) -> str:
+    """Where the offline cloud behind `url` answers for AWS. A deployed service shows its tables to its account alone."""
     host = urlsplit(url)
     if host.hostname not in LOOPBACK or host.port is None:
         raise RefusedError(
             f"--url is for `helix dev` on this machine, not {url!r}: --stage reads a deployed stage's tables"
         )
-    import boto3
-    from botocore.config import Config
-
-    from helix.adapters.aws.dynamodb import DynamoDBStateStore
-    from helix.adapters.system import SystemClock
-    from helix.local.cloud import REGION
-    from helix.local.emulator import ADMIN
-
-    session = boto3.Session(aws_access_key_id=ADMIN, aws_secret_access_key=ADMIN, region_name=REGION)
-    config = Config(connect_timeout=2, retries={"mode": "standard", "total_max_attempts": 2})
-    client = session.client("dynamodb", endpoint_url=f"http://{host.hostname}:{host.port}", config=config)
-    try:
-        client.describe_table(TableName=f"helix-{stage}-sessions")
-    except Exception as error:  # nobody listens, or there is no such stage
-        raise RefusedError(f"there is no stage {stage!r} at {host.hostname}:{host.port}: {error}") from error
-    store = DynamoDBStateStore(client, {table: f"helix-{stage}-{table}" for table in TABLES}, clock=SystemClock())
-    try:
-        yield store
-    finally:
-        await store.close()
-        client.close()
+    return f"http://{host.hostname}:{host.port}"
 
 
 def _table(lines: Sequence[Line], known: list[str]) -> Table:

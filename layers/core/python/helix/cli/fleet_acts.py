@@ -15,24 +15,23 @@ from helix.cli.views import say
 from helix.fleet.decisions import DecisionLog
 from helix.fleet.deployed import DeployedRuntime
 from helix.fleet.desk import FleetDesk
-from helix.ports.state_store import StateStore
 
 
 @asynccontextmanager
-async def desk_of(place: Place) -> AsyncIterator[tuple[FleetDesk, StateStore]]:
-    """What is wanted of worker processes, and their store."""
+async def _at(place: Place) -> AsyncIterator[tuple[FleetDesk, DeployedRuntime]]:
+    """What is wanted of the agents there, and their runs."""
     async with opened(place) as store:
-        clock = SystemClock()
-        yield FleetDesk(store, clock, slots=RowSlots(store), log=DecisionLog(store, clock, SystemIds())), store
+        clock, deployed = SystemClock(), DeployedRuntime(store)
+        if place.stage is not None:
+            yield await deployed.desk(), deployed
+        else:
+            log = DecisionLog(store, clock, SystemIds())
+            yield FleetDesk(store, clock, slots=RowSlots(store), log=log), deployed
 
 
 def scale(place: Place, agent: str, instances: int) -> int:
     async def act() -> None:
-        if place.stage is not None:
-            async with opened(place) as store:
-                await DeployedRuntime(store).scale_agent(agent, instances)
-            return
-        async with desk_of(place) as (desk, _):
+        async with _at(place) as (desk, _):
             await desk.scale(agent, instances)
 
     asyncio.run(act())
@@ -43,14 +42,10 @@ def scale(place: Place, agent: str, instances: int) -> int:
 def stop(place: Place, agent: str, force: bool) -> int:
     async def act() -> int | None:
         """How many runs were told; None: their runtime tells them."""
-        if place.stage is not None:
-            async with opened(place) as store:
-                return await DeployedRuntime(store).stop_agent(agent, force)
-        async with desk_of(place) as (desk, store):
+        async with _at(place) as (desk, deployed):
             await desk.stop(agent, force=force)
-            if (await desk.status(agent))["supervisor"] is not None:
-                return None
-            return await DeployedRuntime(store).tell_to_stop(agent, force)
+            supervised = (await desk.status(agent))["supervisor"] is not None
+            return None if supervised else await deployed.tell_to_stop(agent, force)
 
     told = asyncio.run(act())
     done = "aborted" if force else "interrupted"
@@ -63,11 +58,7 @@ def stop(place: Place, agent: str, force: bool) -> int:
 
 def start(place: Place, agent: str) -> int:
     async def act() -> None:
-        if place.stage is not None:
-            async with opened(place) as store:
-                await DeployedRuntime(store).start_agent(agent)
-            return
-        async with desk_of(place) as (desk, _):
+        async with _at(place) as (desk, _):
             await desk.start(agent)
 
     asyncio.run(act())
@@ -76,18 +67,15 @@ def start(place: Place, agent: str) -> int:
 
 
 def restart(place: Place, agent: str) -> int:
-    async def act() -> bool:
-        if place.stage is not None:
-            async with opened(place) as store:
-                await DeployedRuntime(store).restart_agent(agent)
-            return True
-        async with desk_of(place) as (desk, _):
+    async def act() -> str:
+        async with _at(place) as (desk, deployed):
+            if place.stage is not None:
+                await deployed.restart_agent(agent)
+                return f"{agent}: runs at work are being interrupted, and new ones are taken in"
             await desk.restart(agent)
-            return (await desk.status(agent))["supervisor"] is not None
+            supervised = (await desk.status(agent))["supervisor"] is not None
+            later = "" if supervised else " once a runtime looks after it (helix fleet serve)"
+            return f"{agent} is started anew{later}"
 
-    supervised = asyncio.run(act())
-    if place.stage is not None:
-        say(f"{agent}: runs at work are being interrupted, and new ones are taken in")
-    else:
-        say(f"{agent} is started anew" + ("" if supervised else " once a runtime looks after it (helix fleet serve)"))
+    say(asyncio.run(act()))
     return COMPLETED

@@ -21,22 +21,31 @@ TABLES: tuple[Table, ...] = ("sessions", "streams", "control")
 @dataclass(frozen=True, slots=True)
 class Place:
     """`db`: a SQLite file or a Redis URL; not looked at where `stage` names a deployed stage, which is found with the AWS
-    configuration's `profile` and `region` (offline: the variables in .helix/env)."""
+    configuration's `profile` and `region` (offline: the variables in .helix/env), or at `endpoint`: an offline cloud's."""
 
     db: str
     stage: str | None = None
     profile: str | None = None
     region: str | None = None
+    endpoint: str | None = None
 
     def client(self, service: str) -> Any:
         """boto3's. Raises `RefusedError` where nothing says which region, or whose account."""
         try:
             import boto3
+            from botocore.config import Config
             from botocore.exceptions import BotoCoreError
         except ImportError:
             raise RefusedError("a deployed stage needs boto3: pip install 'helix-agents[aws]'") from None
+        given: dict[str, Any] = {"profile_name": self.profile, "region_name": self.region}
+        if self.endpoint is not None:
+            from helix.local.cloud import REGION
+            from helix.local.emulator import ADMIN
+
+            given = {"aws_access_key_id": ADMIN, "aws_secret_access_key": ADMIN, "region_name": REGION}
+        config = Config(connect_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
         try:
-            return boto3.Session(profile_name=self.profile, region_name=self.region).client(service)
+            return boto3.Session(**given).client(service, endpoint_url=self.endpoint, config=config)
         except BotoCoreError as error:
             raise RefusedError(f"{error} (--profile and --region choose)") from error
 
@@ -61,15 +70,20 @@ def _here(db: str) -> StateStore:
 
 def _deployed(place: Place) -> StateStore:
     from helix.adapters.aws.dynamodb import DynamoDBStateStore
+    from helix.adapters.aws.overflow import Overflow
     from helix.adapters.system import SystemClock
 
-    client = place.client("dynamodb")
-    name = f"helix-{place.stage}-control"
+    stack = f"helix-{place.stage}"
     try:
-        client.describe_table(TableName=name)
-    except client.exceptions.ResourceNotFoundException:
-        raise RefusedError(f"there is no table {name!r} in {client.meta.region_name}: deploy the stage first") from None
+        found = place.client("cloudformation").describe_stacks(StackName=stack)["Stacks"][0]
+    except RefusedError:
+        raise
     except Exception as error:  # boto3 has a class for each of many reasons; its text names the reason
-        raise RefusedError(f"the table {name!r} cannot be read: {error}") from error
-    tables = {table: f"helix-{place.stage}-{table}" for table in TABLES}
-    return DynamoDBStateStore(client, tables, clock=SystemClock())
+        if place.endpoint is not None:
+            at = place.endpoint.partition("//")[2]
+            raise RefusedError(f"there is no stage {place.stage!r} at {at}: {error}") from error
+        raise RefusedError(f"stage {place.stage!r}, stack {stack!r}, cannot be read: {error}") from error
+    outputs = {output["OutputKey"]: output["OutputValue"] for output in found.get("Outputs", [])}
+    tables: dict[Table, str] = {table: f"{stack}-{table}" for table in TABLES}
+    objects = Overflow(place.client("s3"), outputs["BucketName"])
+    return DynamoDBStateStore(place.client("dynamodb"), tables, clock=SystemClock(), overflow=objects)

@@ -47,13 +47,13 @@ class DeployedRuntime:
 
     async def start_agent(self, agent_id: str) -> list[str]:
         """Let a stopped agent take runs again: those that wait go on in their order. The ids of the runs at work."""
-        await (await self._desk()).start(agent_id)
+        await (await self.desk()).start(agent_id)
         return await self._at_work(agent_id)
 
     async def stop_agent(self, agent_id: str, force: bool = False) -> int:
         """Take no more runs (they wait), and interrupt those at work; with `force`, abort them, and those that wait.
         Returns how many were told."""
-        await (await self._desk()).stop(agent_id, force=force)
+        await (await self.desk()).stop(agent_id, force=force)
         return await self.tell_to_stop(agent_id, force)
 
     async def tell_to_stop(self, agent_id: str, force: bool = False) -> int:
@@ -68,14 +68,14 @@ class DeployedRuntime:
     async def scale_agent(self, agent_id: str, instances: int) -> list[str]:
         """Allow so many runs at once. Fewer ends nothing: it drains. Raises `InvalidScaleError` outside of the agent's
         bounds. The ids of the runs at work."""
-        await (await self._desk()).scale(agent_id, instances)
+        await (await self.desk()).scale(agent_id, instances)
         return await self._at_work(agent_id)
 
     async def get_agent_status(self, agent_id: str) -> dict[str, Any]:
         """As `AgentRuntime.get_agent_status`: status is `running`, `stopped` (limit 0) or `not_found`; instances is the
         limit, None without one; processes are the runs at work."""
         try:
-            found = await (await self._desk()).status(agent_id)
+            found = await (await self.desk()).status(agent_id)
         except AgentNotFoundError:
             return {"agent_id": agent_id, "status": NOT_FOUND}
         if found["status"] == NOT_FOUND:
@@ -84,15 +84,14 @@ class DeployedRuntime:
 
     async def list_agents(self, *, after: str = "", limit: int | None = None) -> list[dict[str, Any]]:
         """The status of every agent, by id; in pages: of at most `limit`, those that follow the id `after`."""
-        listed = await (await self._desk()).list(after=after, limit=limit)
+        listed = await (await self.desk()).list(after=after, limit=limit)
         counters, opened = await self._slots.counters(), await self._open_runs()
         return [
             self._told(found, counters, await self._at_work(found["agent_id"], opened, counters)) for found in listed
         ]
 
-    # --- inside ---------------------------------------------------------------------------------------------------
-
-    async def _desk(self) -> FleetDesk:
+    async def desk(self) -> FleetDesk:
+        """What is wanted of the agents that are known now."""
         most = {total.agent: MOST for total in await read_totals(self.store) if total.agent}
         for name, counter in (await self._slots.counters()).items():
             if name is not None:
@@ -100,6 +99,8 @@ class DeployedRuntime:
         known = {name: ResourceConfig(min_instances=0, max_instances=max(1, limit)) for name, limit in most.items()}
         log = DecisionLog(self.store, self._clock, SystemIds())
         return FleetDesk(self.store, self._clock, slots=self._slots, known=known, log=log)
+
+    # --- inside ---------------------------------------------------------------------------------------------------
 
     def _told(
         self, found: dict[str, Any], counters: Mapping[str | None, SlotCounter], runs: list[str]

@@ -79,7 +79,7 @@ def lost_page() -> Page:
 
 def may_see(token: str | None, headers: Mapping[str, str]) -> bool:
     """Whether the request carries the token. Names of `headers` are in lower case."""
-    given = headers.get("authorization", "")
+    given, token = headers.get("authorization", ""), (token or "").strip()
     if not token or not given.lower().startswith(BEARER):
         return False
     return hmac.compare_digest(given[len(BEARER) :].strip().encode(), token.encode())

@@ -59,13 +59,20 @@ async def targets(store: StateStore) -> list[str]:
 
 async def forget(store: StateStore, target: str, check: str | None) -> None:
     """Remove a check's result, or all of a target's. A target without results is listed no more."""
-    found = [result.check for result in await results(store, target)]
-    gone = [name for name in found if check is None or name == check]
-    operations: list[Operation] = [Delete(result_key(target, name)) for name in gone]
-    if len(gone) == len(found):
-        operations.append(Delete(target_key(target)))
-    if operations:
-        await store.transact("health_forget", operations)
+    while True:
+        (listed,) = await store.get([target_key(target)])  # first: a result that is new since then refuses what follows
+        found = [result.check for result in await results(store, target)]
+        gone = [name for name in found if check is None or name == check]
+        operations: list[Operation] = [Delete(result_key(target, name)) for name in gone]
+        if len(gone) == len(found) and listed is not None:
+            operations.append(Delete(target_key(target), When(equal={"since": listed["since"]})))
+        if not operations:
+            return
+        try:
+            await store.transact("health_forget", operations)
+            return
+        except ConditionFailedError:
+            continue
 
 
 async def set_ready(store: StateStore, clock: Clock, ready: bool, reason: str = "") -> None:

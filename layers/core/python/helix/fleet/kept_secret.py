@@ -23,11 +23,14 @@ class KeptSecret:
         self._read, self._clock = read, clock
         self._text = ""
         self._read_at = self._tried_at = float("-inf")
+        self._failure: StoreError | None = None
 
     def matches(self, fits: Callable[[str], bool]) -> bool:
         """Whether the secret's text fits. Raises `StoreError` where none is known that is still good."""
         now = self._clock.now()
         if now - self._read_at >= KEPT_S:
+            if self._failure is not None and now - self._tried_at < AGAIN_S:
+                raise self._failure
             self._renew(now)
         if fits(self._text):
             return True
@@ -42,4 +45,8 @@ class KeptSecret:
 
     def _renew(self, now: float) -> None:
         self._tried_at = now
-        self._text, self._read_at = self._read(), now
+        try:
+            self._text, self._read_at, self._failure = self._read(), now, None
+        except StoreError as error:
+            self._failure = error
+            raise

@@ -13,9 +13,9 @@ from helix.ports.state_store import StateStore
 MAX_SESSIONS = 10_000
 
 
-async def ledger(store: StateStore, session_id: str, *, deployed: bool = False) -> Ledger:
-    """Of a session and all its sub-agents'. deployed: it ran on AWS, and what that costs is in it. Raises
-    `SessionNotFoundError`."""
+async def ledger(store: StateStore, session_id: str, *, deployed: bool = False, most: int = MAX_SESSIONS) -> Ledger:
+    """Of a session and all its sub-agents'. deployed: it ran on AWS, and what that costs is in it. most: sessions that are
+    read; `left_out` says if there are more. Raises `SessionNotFoundError`."""
     first = await read_rows(store, session_id)
     if first is None:
         raise SessionNotFoundError(session_id)
@@ -23,7 +23,9 @@ async def ledger(store: StateStore, session_id: str, *, deployed: bool = False) 
     platform: list[Line] = []
     left: list[SessionRows | str] = [first]
     seen = {session_id}
-    while left and len(seen) <= MAX_SESSIONS:
+    for _ in range(most):
+        if not left:
+            break
         here = left.pop(0)
         rows = await read_rows(store, here) if isinstance(here, str) else here
         if rows is None:  # a sub-agent that was never begun
@@ -36,4 +38,5 @@ async def ledger(store: StateStore, session_id: str, *, deployed: bool = False) 
         left += children
     lines = (*models, *platform)
     agrees = not any(line.service == BOOKS for line in lines)
-    return Ledger(session_id, lines, agrees, LEFT_OUT if deployed else ())
+    beyond = (f"{len(left)} sub-agents' sessions or more, beyond the first {most}",) if left else ()
+    return Ledger(session_id, lines, agrees, (*(LEFT_OUT if deployed else ()), *beyond))

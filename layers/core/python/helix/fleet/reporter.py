@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 from collections import deque
 from collections.abc import Mapping
@@ -101,8 +102,8 @@ class AgentReporter:
         error_type: str | None = None,
     ) -> None:
         """One model call, as it ended. `cost` in US dollars."""
-        if min(input_tokens, output_tokens, latency_ms, cost or 0) < 0:
-            raise InvalidInputError("a report has a negative number")
+        if not all(0 <= number < math.inf for number in (input_tokens, output_tokens, latency_ms, cost or 0)):
+            raise InvalidInputError("a report has a number that is negative or not finite")
         if len(self._buffer) >= MAX_BUFFER:
             self._buffer.popleft()
             self._dropped += 1

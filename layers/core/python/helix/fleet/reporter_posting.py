@@ -6,6 +6,7 @@ are tried again; what the platform refuses for good is dropped, and counted.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections import deque
@@ -101,7 +102,12 @@ class Poster:
             if not self.breaker.admits():
                 self._keep(waiting[place:])
                 return
-            told = await self._send(one)
+            try:
+                told = await self._send(one)
+            except asyncio.CancelledError:  # perhaps it was not sent
+                self.breaker.trying = False
+                self._keep(waiting[place:])
+                raise
             if told == "failed":
                 self.counts.failed += 1
                 self.breaker.failed()

@@ -1,0 +1,174 @@
+"""Answers to the questions of a paused run: approvals, refusals, results of clients; the first one wins."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.support_resume import Log, writer
+from tests.support_run import (
+    Text,
+    World,
+    a_tool,
+    agent,
+    assert_stream,
+    call,
+    calls,
+    chunks_of,
+    eventually,
+    history,
+    of_type,
+    play,
+    result_of,
+    results,
+)
+
+from helix import Agent, Confirmation, ToolContext
+from helix.core.errors import CallNotPendingError, InvalidInputError, SessionNotFoundError
+
+
+def approving(ran: list[Any]) -> Agent[Any, Any]:
+    def pay(given: Text, ctx: ToolContext[Any]) -> str:
+        ran.append((given.text, ctx.confirmation))
+        return f"paid {given.text}"
+
+    def big(given: Text) -> bool:
+        return given.text != "small"
+
+    return agent(tools=[a_tool("pay", pay, input_schema=Text, require_approval=big), writer()], state_schema=Log)
+
+
+async def test_approve(world: World) -> None:
+    ran: list[Any] = []
+    who = approving(ran)
+    script = [calls(call("pay", text="rent"), call("pay", text="small"), call("write", text="w")), "done"]
+    executor = world.executor(script)
+    handle, result, chunks = await play(executor, who)
+    assert result.status == "paused" and ran == [("small", None)]
+    assert [(p.call_id, p.kind) for p in result.pending] == [("call_0", "approval")]
+    assert [(c.tool_call_id, c.kind, c.input) for c in of_type(chunks, "tool_approval_request")] == [
+        ("call_0", "approval", {"text": "rent"})
+    ]
+    paused = chunks[-1]
+    assert paused.type == "run_paused" and paused.pending[0]["call_id"] == "call_0"  # type: ignore[union-attr]
+    state = await handle.get_state()
+    assert state.message_count == 1 and state.custom_state == {"lines": []}  # whole steps only
+
+    again = await executor.resume(
+        who, handle.session_id, mode="with_confirmation", confirmation=Confirmation("call_0", data={"by": "Ada"})
+    )
+    result, chunks = await result_of(again), await chunks_of(again)
+    assert result.output == "done" and ran[1:] == [("rent", {"by": "Ada"})]
+    assert results(await history(executor, handle.session_id)) == ["paid rent", "paid small", "wrote w"]
+    assert (await handle.get_state()).custom_state == {"lines": ["w"]}
+    assert chunks[0].mode == "with_confirmation"  # type: ignore[union-attr]
+    assert len(of_type(chunks, "tool_start")) == 1 and len(of_type(chunks, "tool_end")) == 1
+    assert_stream(chunks)
+
+
+async def test_deny(world: World) -> None:
+    ran: list[Any] = []
+    executor = world.executor([calls(call("pay", text="rent")), "as you wish"])
+    who = approving(ran)
+    handle, _, _ = await play(executor, who)
+    again = await executor.resume(
+        who, handle.session_id, confirmation=Confirmation("call_0", approved=False, reason="too dear")
+    )
+    chunks = await chunks_of(again)
+    assert (await result_of(again)).output == "as you wish" and ran == []
+    assert results(await history(executor, handle.session_id)) == ['{"error":"denied: too dear"}']
+    (end,) = of_type(chunks, "tool_end")
+    assert not end.success and end.error == "denied: too dear"
+
+
+async def test_first_answer_wins(world: World) -> None:
+    ran: list[Any] = []
+    executor = world.executor([calls(call("pay", text="a")), "done"])
+    who = approving(ran)
+    handle, _, _ = await play(executor, who)
+    asked = [executor.answer(who, handle.session_id, Confirmation("call_0", approved=i % 2 == 0)) for i in range(4)]
+    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert sum(isinstance(o, CallNotPendingError) for o in outcomes) == 3, outcomes
+    current = await executor.get_handle(who, handle.session_id)
+    assert (await result_of(current)).output == "done"
+    with pytest.raises(CallNotPendingError):
+        await executor.answer(who, handle.session_id, Confirmation("call_0"))
+    assert len(ran) <= 1 and len(results(await history(executor, handle.session_id))) == 1
+
+
+async def test_two_questions_one_answer_at_a_time(world: World) -> None:
+    ran: list[Any] = []
+    executor = world.executor([calls(call("pay", text="a"), call("pay", text="b")), "done"])
+    who = approving(ran)
+    handle, result, _ = await play(executor, who)
+    assert len(result.pending) == 2
+    second = await executor.resume(who, handle.session_id, confirmation=Confirmation("call_1"))
+    result = await result_of(second)
+    assert (result.status, [p.call_id for p in result.pending]) == ("paused", ["call_0"])
+    assert [item[0] for item in ran] == ["b"]
+    third = await executor.resume(who, handle.session_id, confirmation=Confirmation("call_0"))
+    assert (await result_of(third)).output == "done"
+    assert results(await history(executor, handle.session_id)) == ["paid a", "paid b"]
+
+
+async def test_both_answers_at_once(world: World) -> None:
+    ran: list[Any] = []
+    executor = world.executor([calls(call("pay", text="a"), call("pay", text="b")), "done"])
+    who = approving(ran)
+    handle, _, _ = await play(executor, who)
+    await asyncio.gather(*(executor.answer(who, handle.session_id, Confirmation(f"call_{i}")) for i in range(2)))
+
+    async def completed() -> bool:
+        return (await handle.get_state()).status == "completed"
+
+    await eventually(completed)
+    assert sorted(item[0] for item in ran) == ["a", "b"]
+
+
+async def test_answered_from_another_process(file_world: World) -> None:
+    ran: list[Any] = []
+    first, second = file_world.executor([calls(call("pay", text="rent"))]), file_world.executor(["done"])
+    handle, _, _ = await play(first, approving(ran))
+    await first.close()
+    who = approving(ran)  # the same definition, loaded again
+    again = await second.resume(who, handle.session_id, confirmation=Confirmation("call_0"))
+    assert (await result_of(again)).output == "done" and ran == [("rent", None)]
+
+
+async def test_an_answer_is_checked(quick_world: World) -> None:
+    executor = quick_world.executor([calls(call("pay", text="rent")), "done"])
+    who = approving([])
+    handle, _, _ = await play(executor, who)
+    with pytest.raises(InvalidInputError, match="JSON object"):
+        await executor.answer(who, handle.session_id, Confirmation("call_0", data="yes"))
+    with pytest.raises(InvalidInputError, match="which call"):
+        await executor.resume(who, handle.session_id, mode="with_confirmation")
+    with pytest.raises(CallNotPendingError):
+        await executor.answer(who, handle.session_id, Confirmation("call_9"))
+    with pytest.raises(SessionNotFoundError):
+        await executor.answer(who, "ses_nowhere", Confirmation("call_0"))
+    assert (await handle.get_state()).status == "paused"
+
+
+async def test_a_client_result_that_is_a_text_or_a_refusal(world: World) -> None:
+    executor = world.executor([calls(call("ask"), call("ask")), "done"])
+    who = agent(tools=[a_tool("ask", "client")])
+    handle, _, _ = await play(executor, who)
+    await executor.answer(who, handle.session_id, Confirmation("call_0", data="7"))
+    current = await executor.get_handle(who, handle.session_id)
+    assert (await result_of(current)).status == "paused"
+    again = await executor.resume(who, handle.session_id, confirmation=Confirmation("call_1", approved=False))
+    assert (await result_of(again)).output == "done"
+    assert results(await history(executor, handle.session_id)) == ["7", '{"error":"denied: no reason given"}']
+    ends = of_type([*await chunks_of(current), *await chunks_of(again)], "tool_end")
+    assert [end.result for end in ends if end.success] == ["7"]
+
+
+async def test_an_approval_rule_that_breaks_asks(quick_world: World) -> None:
+    def rule(given: Any) -> bool:
+        raise RuntimeError("no idea")
+
+    pay = a_tool("pay", lambda given, ctx: "paid", require_approval=rule)
+    _, result, _ = await play(quick_world.executor([calls(call("pay"))]), agent(tools=[pay]))
+    assert result.status == "paused"

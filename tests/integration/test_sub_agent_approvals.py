@@ -1,0 +1,129 @@
+"""Questions of sub-agents: they pause their parents, and one answer resumes all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support_run import (
+    Text,
+    World,
+    a_tool,
+    agent,
+    assert_stream,
+    call,
+    calls,
+    chunks_of,
+    eventually,
+    history,
+    of_type,
+    play,
+    result_of,
+    results,
+    types,
+)
+from tests.support_sub_agents import ask, child, finish, only_child, parent
+
+from helix import Agent, Confirmation, ToolContext, create_sub_agent_tool
+from helix.core.errors import CannotResumeError
+
+
+def asking(ran: list[str]) -> Agent[Any, Any]:
+    def pay(given: Text, ctx: ToolContext[Any]) -> str:
+        ran.append(given.text)
+        return f"paid {given.text}"
+
+    return child(tools=[a_tool("pay", pay, input_schema=Text, require_approval=True)])
+
+
+async def test_a_childs_question_pauses_the_parent_and_the_answer_resumes_both(world: World) -> None:
+    ran: list[str] = []
+    script = {"boss": [calls(ask()), "done"], "finder": [calls(call("pay", text="rent")), finish("paid")]}
+    executor = world.executor(script)
+    boss = parent(asking(ran))
+    handle, result, chunks = await play(executor, boss)
+    ref = await only_child(executor, handle.session_id)
+    assert (result.status, ref.status) == ("paused", "paused")
+    assert [(p.kind, p.child_session_id) for p in result.pending] == [("child", ref.session_id)]
+    (request,) = of_type(chunks, "tool_approval_request")
+    assert request.agent_id == ref.session_id
+    assert (await handle.can_resume()).reason == "pending_confirmation"
+    with pytest.raises(CannotResumeError):
+        await handle.resume()
+
+    again = await executor.resume(boss, handle.session_id, confirmation=Confirmation(request.tool_call_id))
+    assert again.run_id != handle.run_id
+    result, more = await result_of(again), await chunks_of(again)
+    assert result.output == "done" and ran == ["rent"]
+    assert (await executor.sessions.get(ref.session_id)).status == "completed"
+    assert_stream([*chunks, *more])
+    mine = types([c for c in [*chunks, *more] if c.agent_id == handle.session_id])
+    assert mine.index("subagent_end") + 1 == mine.index("tool_end")
+    assert mine.count("subagent_end") == 1 and mine.count("tool_end") == 1
+    child_ends = [c for c in more if c.agent_id == ref.session_id]
+    assert types(child_ends)[-1] == "output"  # the child is seen live on the parent's new run
+
+
+async def test_the_answer_reaches_two_levels_down(world: World) -> None:
+    ran: list[str] = []
+    finder = asking(ran)
+    mid = child("mid", tools=[create_sub_agent_tool(finder)])
+    script = {
+        "boss": [calls(ask(name="mid")), "done"],
+        "mid": [calls(ask()), calls(call("__finish__", fact="from below"))],
+        "finder": [calls(call("pay", text="rent")), finish("paid")],
+    }
+    executor = world.executor(script)
+    boss = parent(mid)
+    handle, result, _ = await play(executor, boss)
+    assert result.status == "paused"
+    again = await executor.resume(boss, handle.session_id, confirmation=Confirmation("call_0"))
+    assert (await result_of(again)).output == "done" and ran == ["rent"]
+    assert results(await history(executor, handle.session_id)) == ['{"fact":"from below"}']
+
+
+async def test_answered_from_another_process(file_world: World) -> None:
+    ran: list[str] = []
+    first = file_world.executor({"boss": [calls(ask())], "finder": [calls(call("pay", text="rent"))]})
+    handle, result, _ = await play(first, parent(asking(ran)))
+    assert result.status == "paused"
+    await first.close()
+    second = file_world.executor({"boss": ["done"], "finder": [finish("paid")]})
+    again = await second.resume(parent(asking(ran)), handle.session_id, confirmation=Confirmation("call_0"))
+    assert (await result_of(again)).output == "done" and ran == ["rent"]
+
+
+async def test_a_parent_with_a_question_of_its_own_waits_for_both(world: World) -> None:
+    ran: list[str] = []
+    boss = agent("boss", tools=[create_sub_agent_tool(asking(ran)), a_tool("ask_me", "client")])
+    script = {
+        "boss": [calls(ask(), call("ask_me")), "done"],
+        "finder": [calls(call("pay", text="rent")), finish("paid")],
+    }
+    executor = world.executor(script)
+    handle, result, _ = await play(executor, boss)
+    assert sorted(p.kind for p in result.pending) == ["child", "client"]
+    child_call = (await executor.sessions.get((await only_child(executor, handle.session_id)).session_id)).pending[0]
+    await executor.answer(boss, handle.session_id, Confirmation(child_call.call_id))
+
+    async def child_told() -> bool:
+        state = await handle.get_state()
+        return state.status == "paused" and [p.kind for p in state.pending] == ["client"]
+
+    await eventually(child_told)
+    again = await executor.resume(boss, handle.session_id, confirmation=Confirmation("call_1", data="yes"))
+    assert (await result_of(again)).output == "done"
+    assert results(await history(executor, handle.session_id)) == ['{"fact":"paid"}', "yes"]
+
+
+async def test_a_new_message_leaves_the_child_behind(world: World) -> None:
+    ran: list[str] = []
+    script = {"boss": [calls(ask()), "fine"], "finder": [calls(call("pay", text="rent"))]}
+    executor = world.executor(script)
+    boss = parent(asking(ran))
+    handle, result, chunks = await play(executor, boss)
+    assert result.status == "paused"
+    _, result, more = await play(executor, boss, "never mind", session_id=handle.session_id)
+    assert result.output == "fine" and ran == []
+    assert len(results(await history(executor, handle.session_id))) == 1
+    assert_stream([*chunks, *more])

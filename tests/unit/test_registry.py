@@ -1,0 +1,53 @@
+"""The registry: agents by their names, each given once."""
+
+import pytest
+from tests.support_definitions import agent, lookup
+
+from helix.core.errors import AgentNotFoundError, DefinitionError
+from helix.core.registry import AgentFactoryContext, AgentRegistry, default_registry
+
+
+def test_registry_resolves_by_name() -> None:
+    registry = AgentRegistry()
+    made = agent()
+    registry.register(made)
+    registry.register_factory("custom", lambda context: agent(name="custom", description=context.user_id or "nobody"))
+    assert registry.resolve("researcher") is made and registry.get("researcher") is made
+    assert registry.resolve("custom").description == "nobody"
+    assert registry.resolve("custom", AgentFactoryContext(user_id="u1")).description == "u1"
+    assert registry.get("custom") is None and registry.has("custom")
+    assert registry.registered_types() == ["custom", "researcher"]
+    with pytest.raises(
+        AgentNotFoundError, match="no agent 'x' is registered in this process; registered: custom, rese"
+    ):
+        registry.resolve("x")
+
+
+def test_registry_names_are_given_once() -> None:
+    registry = AgentRegistry()
+    registry.register(agent())
+    with pytest.raises(DefinitionError, match="name: is registered already"):
+        registry.register(agent())
+    with pytest.raises(DefinitionError, match="name: is registered already"):
+        registry.register_factory("researcher", lambda _: agent())
+    other = agent(description="other")
+    registry.replace(other)
+    assert registry.resolve("researcher") is other
+    assert registry.unregister("researcher") and not registry.unregister("researcher")
+    registry.register(other)
+    registry.clear()
+    assert registry.registered_types() == []
+    with pytest.raises(AgentNotFoundError, match="registered: none"):
+        registry.resolve("researcher")
+
+
+def test_registry_refuses_what_is_no_agent() -> None:
+    registry = AgentRegistry()
+    with pytest.raises(DefinitionError, match=r"agent: .* is not an Agent"):
+        registry.register(lookup)  # type: ignore[arg-type]
+    with pytest.raises(DefinitionError, match="factory: must be a function"):
+        registry.register_factory("f", 3)  # type: ignore[arg-type]
+    registry.register_factory("f", lambda _: agent(name="other"))
+    with pytest.raises(DefinitionError, match="factory: must return an agent of that name"):
+        registry.resolve("f")
+    assert isinstance(default_registry, AgentRegistry)
