@@ -22,6 +22,7 @@ from helix.gateway.keys import ApiKeys
 from helix.gateway.principals import Principal
 from helix.local.cloud import OfflineCloud
 from helix.ports.launcher import ExecutionState, Part
+from helix.ports.state_store import StateStore
 from helix.runtime.agents import Agents
 from helix.runtime.step_functions import StepFunctionsExecutor
 
@@ -77,13 +78,19 @@ async def write_samples(cloud: OfflineCloud, events: Path, agent: AnyAgent) -> N
     session_id, run_id = ORPHAN
     earlier = _executor(cloud, Earlier(LONG_AGO_S))
     await earlier.execute(agent, QUESTION, session_id=session_id, run_id=run_id, user_id=USER)
+    await write_key(now.store, events)
+    _, token = _read(events, "health_metrics")["headers"]["authorization"].split()
+    kept = cloud.client("secretsmanager")
+    kept.put_secret_value(SecretId=cloud.outputs["MetricsSecretArn"], SecretString=token)
+
+
+async def write_key(store: StateStore, events: Path) -> None:
+    """The API key in the events of the authoriser, as `USER`'s."""
     _, key_id, secret = _read(events, "ws_authorize")["headers"]["Authorization"].split("_")
     half = len(secret) // 2
-    _, token = _read(events, "health_metrics")["headers"]["authorization"].split()
-    secret = cloud.outputs["MetricsSecretArn"]
-    cloud.client("secretsmanager").put_secret_value(SecretId=secret, SecretString=token)
-    keys = ApiKeys(now.store, SystemClock())
-    await keys.create(Given(key_id, secret[:half], secret[half:]), Principal(USER), name="sample")
+    await ApiKeys(store, SystemClock()).create(
+        Given(key_id, secret[:half], secret[half:]), Principal(USER), name="sample"
+    )
 
 
 def _runs(events: Path) -> list[tuple[str, str]]:
