@@ -86,6 +86,8 @@ BUDGETS = {
     "DrawsLessThanTheEstimate": "test_a_draw_over_the_line_takes_nothing",
     "GivesBackAgain": "test_giving_back_twice_changes_nothing",
     "GivesBackEverything": "test_what_was_not_used_comes_back",
+    "GivesBackTheWhole": "test_part_of_the_budgets_is_given_back",
+    "ForgetsSilently": "test_a_scope_that_is_gone_leaves_nothing",
     "GivesBackBlindly": "test_what_was_used_beyond_the_draws_is_taken",
     "LimitsStartAnew": "test_a_limit_moves_what_remains",
     "OpensWhatItRead": "test_a_window_is_opened_by_what_is_defined_now",

@@ -126,10 +126,18 @@ class TestCapacity:
             await capacity.set_instances("roomy", 0)
             assert self.kept(function) is None
 
-    async def test_an_agent_without_functions_of_its_own_is_left_alone(self, function: Any) -> None:
+    async def test_without_functions_of_its_own_an_agent_has_cold_starts_and_the_log_says_so(
+        self, function: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
         capacity = ProvisionedConcurrency(function, "s1")
-        await capacity.set_instances("nobody", 3)
-        await capacity.set_instances("nobody", 0)
+        await capacity.set_instances("roomy", 2)
+        for instances in (3, 0):
+            await capacity.set_instances("nobody", instances)
+        told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert [line.split(":")[0] for line in told] == [
+            f"{verb}_provisioned_concurrency_config of helix-s1-nobody-call_model" for verb in ("put", "delete")
+        ]
+        assert self.kept(function) == 2
 
     async def test_where_nobody_answers_that_is_said(self, server: MiniStack) -> None:
         gone = server.client("lambda", endpoint_url="http://127.0.0.1:9")

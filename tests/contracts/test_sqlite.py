@@ -1,5 +1,7 @@
 """The SQLite store: alone, and as two stores on one file, which is what two processes have."""
 
+import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,25 @@ async def test_rows_whose_time_is_over_are_deleted(store: SQLiteStateStore) -> N
     await store.transact("rows", [Put(key, value) for key, value in zip(keys, values, strict=True)])
     assert await store.purge(100.0) == 1
     assert await store.get(keys) == [{"n": 1}, None, {"ttl": 101}]
+
+
+async def test_very_many_expired_rows_are_deleted(store: SQLiteStateStore) -> None:
+    for first in range(0, 1300, 100):
+        puts = [Put(Key("control", "p", f"{n:05d}"), {"ttl": 5 + n % 2}) for n in range(first, first + 100)]
+        await store.transact("rows", puts)
+    assert [await store.purge(now) for now in (5.5, 5.5, 6.5)] == [650, 0, 650]
+    assert await store.query("control", "p") == []
+
+
+async def test_who_looks_for_expired_rows_holds_up_no_writer(store: SQLiteStateStore) -> None:
+    """The search takes a tenth of a second for 100,000 rows; it must not keep other processes from writing."""
+    await store.transact("row", [Put(Key("control", "p", "young"), {"ttl": 101})])
+    with sqlite3.connect(store.path, isolation_level=None) as writer:
+        writer.execute("BEGIN IMMEDIATE")  # whoever writes now
+        async with asyncio.timeout(5):
+            assert await store.purge(100.0) == 0
+        writer.execute("ROLLBACK")
+    writer.close()
 
 
 class TestStreamsOfTwoProcesses(StreamManagerContract):

@@ -151,6 +151,7 @@ async def test_a_dead_workers_executions_are_free_at_once(queues: Queues) -> Non
     again = await other.claim("w3", anything)
     assert again is not None and (again.name, again.former, again.deaths) == (held.name, "w1", 1)
     assert await queue.renew(kept)
+    assert await other.forsake("w2", died=True) == [kept.name], "behind one that another holds"
 
 
 async def test_what_a_dying_worker_gave_back_counts_too(queues: Queues) -> None:

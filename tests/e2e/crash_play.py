@@ -18,6 +18,7 @@ from tests.e2e.parity_story import read_story
 from tests.support.offline_cloud import CloudForTests
 
 from helix.client import ClientSettings, HelixClient
+from helix.core.row_keys import SESSION
 from helix.engine.open_runs import PARTITIONS, partition_name
 from helix.ports.launcher import ExecutionState, Part
 from helix.runtime.executor import Executor
@@ -203,26 +204,28 @@ async def _now(value: bool) -> bool:
 
 
 def grow_old(cloud: CloudForTests, sessions: Collection[str]) -> None:
-    """The open runs of these sessions were claimed two minutes earlier than they were."""
-    dynamodb, table = cloud.aws("dynamodb"), cloud.cloud.table("control")
+    """The open runs of these sessions were claimed two minutes earlier than they were, and wrote as long ago."""
+    for session_id in sessions:
+        _earlier(cloud, "sessions", {"pk": {"S": session_id}, "sk": {"S": SESSION}}, "updated_at")
     for number in range(PARTITIONS):
         for item in cloud.rows("control", partition_name(number)):
-            if item["session_id"]["S"] not in sessions:
-                continue
-            key = {"pk": item["pk"], "sk": item["sk"]}
-            earlier = {":at": {"N": str(float(item[STARTED_AT]["N"]) - OLD_S)}}
-            expression, names = "SET #at = :at", {"#at": STARTED_AT}
-            try:
-                dynamodb.update_item(
-                    TableName=table,
-                    Key=key,
-                    UpdateExpression=expression,
-                    ConditionExpression="attribute_exists(pk)",
-                    ExpressionAttributeNames=names,
-                    ExpressionAttributeValues=earlier,
-                )
-            except dynamodb.exceptions.ConditionalCheckFailedException:
-                continue  # it has ended meanwhile
+            if item["session_id"]["S"] in sessions:
+                _earlier(cloud, "control", {"pk": item["pk"], "sk": item["sk"]}, STARTED_AT)
+
+
+def _earlier(cloud: CloudForTests, table: str, key: dict[str, Any], field: str) -> None:
+    dynamodb = cloud.aws("dynamodb")
+    try:
+        dynamodb.update_item(
+            TableName=cloud.cloud.table(table),
+            Key=key,
+            UpdateExpression="SET #at = #at - :s",
+            ConditionExpression="attribute_exists(#at)",
+            ExpressionAttributeNames={"#at": field},
+            ExpressionAttributeValues={":s": {"N": str(OLD_S)}},
+        )
+    except dynamodb.exceptions.ConditionalCheckFailedException:
+        return  # it has ended meanwhile
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from helix.adapters.segments import segment_sort
 from helix.core.sequencer import StreamRecord
 from helix.engine.deliveries import Place, deliver_call, deliver_child, deliver_end, deliver_model
 from helix.engine.delivery import Delivery
-from helix.engine.history import DELETING
+from helix.engine.history import DELETING, session_key
 from helix.engine.open_runs import PARTITIONS, open_deletion_put, open_run_key, partition_name
 from helix.engine.writing import session_put
 from helix.gateway.connections import Connections
@@ -166,8 +166,12 @@ class Bench:
         return name
 
     async def old(self, place: Place) -> None:
-        """The open run's row is older than a sweep's grace."""
-        await self.app.store.transact("age", [Update(open_run_key(place.run_id), set={"started_at": 0.0})])
+        """The open run's claim, and its last write, are older than a sweep's grace."""
+        ages = [
+            Update(open_run_key(place.run_id), set={"started_at": 0.0}),
+            Update(session_key(place.session_id), set={"updated_at": 0.0}),
+        ]
+        await self.app.store.transact("age", ages)
 
 
 def payload(place: Place, **more: Any) -> Json:

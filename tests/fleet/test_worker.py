@@ -61,6 +61,23 @@ async def test_a_tree_does_not_wait_for_itself(make: MakeYard) -> None:
     await yard.check(handle.session_id)
 
 
+async def test_a_long_run_keeps_no_tokens_of_what_it_waited_for(make: MakeYard) -> None:
+    """Each wake-up reads what was told so far: of a run with many sub-agents ever more, if nobody forgot it."""
+    gate, leaf = Gate(), agent("leaf", output_schema=Text)
+    root = agent("root", tools=[create_sub_agent_tool(leaf)])
+    both = calls(call("subagent__leaf", message="x"), call("subagent__leaf", message="y"))
+    script = {"root": [both, both, gated(gate, "Root.")], "leaf": [calls(call("__finish__", text="leaf"))] * 4}
+    yard = make(root, script=script)
+    yard.serve(yard.worker("w1"))
+    handle = await yard.executor.execute(root, "go")
+    await gate.reached()
+    rows = await yard.queue.store.query("control", f"execution#{handle.run_id}")
+    assert [row.key.sort for row in rows] == ["execution"]
+    gate.open()
+    assert (await handle.result(PATIENCE_S)).output == "Root."
+    await yard.check(handle.session_id)
+
+
 async def test_an_approval_pauses_the_run_and_an_answer_goes_on(make: MakeYard) -> None:
     ran: list[str] = []
 

@@ -14,9 +14,10 @@ from helix import Confirmation, MemoryStateStore, ScriptedModel
 from helix.core.agents import AnyAgent
 from helix.core.errors import AgentAlreadyRunningError, InvalidInputError, QueueFullError
 from helix.engine.admission import gauges
+from helix.engine.history import session_key
 from helix.engine.intake import set_limit
 from helix.ports.launcher import execution_name
-from helix.ports.state_store import Operation
+from helix.ports.state_store import Delete, Operation
 from helix.runtime.handle import AgentExecutionHandle
 from helix.testing.contracts.slots_races import at_rest
 
@@ -381,3 +382,12 @@ async def test_a_deleted_session_gives_its_slot_back() -> None:
     assert (await on.deliver("sweep"))["released"] == 1
     assert started(on) == [first.run_id, second.run_id]
     assert [execution_name(part) for part in on.held.starts] == started(on)
+
+
+async def test_one_that_is_gone_holds_up_no_other_that_has_a_slot_now() -> None:
+    who = worker(1)
+    on = stage(who)
+    handles = await come(on, who, 3)
+    await on.store.transact("gone", [Delete(session_key(handles[1].session_id))])
+    await set_limit(on.engine, "worker", 3)
+    assert started(on) == [handles[0].run_id, handles[2].run_id]

@@ -11,10 +11,11 @@ from tests.support_run import agent
 
 from helix import MemoryStateStore, ScriptedModel
 from helix.core.errors import QueueFullError
-from helix.core.row_keys import make_run_id
+from helix.core.row_keys import make_run_id, run_sort
+from helix.engine.history import row_key, session_key
 from helix.engine.intake import set_limit
 from helix.ports.launcher import ExecutionState, Part
-from helix.ports.state_store import StateStore
+from helix.ports.state_store import Delete, StateStore
 from helix.ports.streams import StreamManager
 from helix.testing.contracts.slots_races import at_rest, runs
 from helix.testing.crash import CrashPoints, Point, crash_everywhere
@@ -170,3 +171,15 @@ async def test_one_sweep_puts_right_what_a_crash_left(script: Any, queue: dict[s
     names = {name for name, _ in covered}
     wanted = [f"transact:{write}" for write in writes] + ([] if script is waited_too_long else ["start"])
     assert {f"{call}:{when}" for call in wanted for when in ("before", "after")} <= names
+
+
+async def test_a_ticket_of_a_session_that_is_gone_is_taken_out_of_the_line() -> None:
+    who = agent("agent", resources={"max": 1})
+    stage = Stage(ScriptedModel([]), who)
+    handles = [await stage.executor.execute(who, "go") for _ in range(2)]
+    places = [session_key(handles[1].session_id), row_key(handles[1].session_id, run_sort(handles[1].run_id))]
+    await stage.store.transact("gone", [Delete(place) for place in places])
+    stage.clock.ahead_s = LATER_S
+    assert (await stage.deliver("sweep"))["released"] == 1
+    assert await stage.slots.queue("agent") == []
+    assert [run.run_id for run in await stage.slots.holders("agent")] == [handles[0].run_id]

@@ -5,24 +5,30 @@ Whatever worker goes on: the books are exact, what was billed is counted, and ea
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.support.delivery_stage import Stage
 from tests.support_budgets import asks, found, says
 from tests.support_crash import LONG, quiet, settle
-from tests.support_run import Text, a_tool, agent, call
+from tests.support_run import Gate, Text, a_tool, agent, call, gated
 
 from helix import LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel
+from helix.adapters.row_budgets import RowBudgets
 from helix.core.rows import RunRow
 from helix.core.tools import create_sub_agent_tool
+from helix.engine.delivery import Delivery
+from helix.engine.ends import abort
 from helix.engine.engine import Settings, Worst
 from helix.fleet.alerts import mark_told, untold_alerts
 from helix.fleet.budgets import BudgetManager, TokenPeriod
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
 from helix.testing.clocks import ShiftedClock
-from helix.testing.crash import CrashPoints, Point, crash_everywhere, writes
+from helix.testing.crash import Crash, CrashPoints, Point, crash_everywhere, writes
 from helix.testing.invariants import check_session
 
 S = "ses"
@@ -192,3 +198,46 @@ async def test_telling_alerts() -> None:
 
     covered = await crash_everywhere(MemoryStateStore, act, recover, choose=writes)
     assert any("alert_told" in name for name, _ in covered)
+
+
+async def test_what_a_late_answer_used_beyond_what_was_set_aside_is_spent_too() -> None:
+    """Its run was aborted, and its effects wait for a sweep: what had been set aside for the call is assumed spent, and
+    the answer says that it was more."""
+    gate, who = Gate(), agent("helper", llm_config=CONFIG)
+    stage = Stage([gated(gate, says("late", 3 * WORST))], who)
+    stage.engine.worst_case = lambda request: Worst(WORST, WORST)
+    stage.engine.settings = replace(stage.engine.settings, stop_poll_s=1e6)  # this delivery does not see the stop
+    budgets = BudgetManager(stage.store)
+    await budgets.set_budget(10 * WORST, TOTAL)
+    event = await stage.begin(who)
+    thinking = asyncio.create_task(stage.deliver("call_model", event))
+    await gate.reached()
+    points = CrashPoints(at=("transact:return_draw:before", 0))
+    with pytest.raises(Crash):
+        dying = replace(stage.engine, store=points.store(stage.store), budgets=RowBudgets(points.store(stage.store)))
+        await abort(dying, who, event["session_id"], "no", Delivery("a", 1e12))
+    gate.open()
+    await thinking
+    await stage.deliver("finish_run", event)
+    assert (await budgets.check_budget())["global_total"]["current_tokens"] == 3 * WORST
+
+
+async def test_a_repeat_sets_aside_what_the_draws_of_the_dead_lack() -> None:
+    """The worker died between its draw and its claim, and a deploy has made the call dearer since."""
+    gate, who = Gate(), agent("helper", llm_config=CONFIG)
+    stage = Stage([gated(gate, says("done", WORST))], who)
+    stage.engine.worst_case = lambda request: Worst(WORST, WORST)
+    budgets = BudgetManager(stage.store)
+    await budgets.set_budget(10 * WORST, TOTAL)
+    event = await stage.begin(who)
+    whole, points = stage.engine, CrashPoints(at=("transact:claim_step:before", 0))
+    stage.engine = replace(whole, store=points.store(stage.store))
+    with pytest.raises(Crash):
+        await stage.deliver("call_model", event)
+    stage.engine = replace(whole, worst_case=lambda request: Worst(3 * WORST, 3 * WORST))
+    thinking = asyncio.create_task(stage.deliver("call_model", event))
+    await gate.reached()
+    assert (await budgets.check_budget())["global_total"]["current_tokens"] == 3 * WORST
+    gate.open()
+    await stage.deliver("finish_run", await thinking)
+    assert (await budgets.check_budget())["global_total"]["current_tokens"] == WORST

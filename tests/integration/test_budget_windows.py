@@ -56,7 +56,27 @@ async def test_a_run_that_crosses_an_hour_is_in_both(world: World, clock: Late) 
     assert [await left(executor, hourly, -h * HOUR) for h in (2, 1, 0)] == [(1000, 970), (1000, 950), (1000, 930)]
     assert await left(executor, daily) == (1000, 850)
     blocks = (await run_row(executor, handle)).blocks
-    assert [(b.spent, b.closed) for b in blocks if "/hour/" in b.budget] == [(30, True), (50, True), (70, False)]
+    assert [(b.spent, b.closed) for b in blocks if "/hour/" in b.budget] == [(50, True), (70, False)]
+
+
+async def test_a_run_that_goes_on_for_days_stays_small(quick_world: World, clock: Late) -> None:
+    """Its session's row is written twice a step, and holds two windows of a budget at most; what was in the others is
+    settled, and stays so at the run's end."""
+    hours, sizes = 60, list[int]()
+
+    async def wait(given: Any, ctx: Any) -> str:
+        sizes.append(len((await executor.engine.history.existing("days")).blocks))
+        clock.advance(HOUR)
+        return "an hour later"
+
+    executor, budgets = executor_at(quick_world, clock, [*[asks(10, call("wait"))] * hours, says("done", 10)])
+    hourly = await budgets.set_budget(1000, TokenPeriod.HOURLY)
+    daily = await budgets.set_budget(10_000, TokenPeriod.DAILY)
+    await play(executor, worker(tools=[a_tool("wait", wait)], max_steps=None), session_id="days")
+    assert max(sizes) == 4 and sizes[-1] <= 4
+    assert {await left(executor, hourly, -h * HOUR) for h in range(hours + 1)} == {(1000, 990)}
+    used = [10_000 - remaining for _, remaining in [await left(executor, daily, -d * 24 * HOUR) for d in range(3)]]
+    assert sum(used) == 10 * (hours + 1)
 
 
 async def test_a_new_window_begins_full_with_the_limit_of_its_day(quick_world: World, clock: Late) -> None:

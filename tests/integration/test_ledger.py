@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support.delivery_stage import Stage
-from tests.support_run import Text, World, a_tool, agent, call, calls, play, result_of
+from tests.support_run import Gate, Text, World, a_tool, agent, call, calls, gated, play, result_of
 
 from helix import MemoryStateStore, create_sub_agent_tool
 from helix.core import aws_prices
@@ -17,11 +17,13 @@ from helix.core.ledger import NANOS, Ledger, Line
 from helix.core.row_keys import run_sort
 from helix.core.steps import ErrorStepResult
 from helix.core.usage import Usage
-from helix.engine.history import row_key
+from helix.engine.delivery import Delivery
+from helix.engine.ends import abort
+from helix.engine.history import row_key, session_key
 from helix.fleet.budgets import BudgetManager
 from helix.fleet.ledger import ledger
 from helix.fleet.ledger_aws import MEMORY_GB, OTHER_MEMORY_GB
-from helix.ports.state_store import Update
+from helix.ports.state_store import Delete, Update
 from infra.function import SIZES
 
 ECHO = a_tool("echo", lambda given, context: given.text, input_schema=Text)
@@ -88,6 +90,20 @@ async def test_sub_agents_and_tools_are_in_it_once(world: World) -> None:
     assert part.left_out == ("1 sub-agents' sessions or more, beyond the first 1",)
 
 
+async def test_a_sub_agents_session_that_is_not_there_ends_no_ledger(quick_world: World) -> None:
+    inner = agent("inner", output_schema=Text)
+    outer = agent("outer", tools=[create_sub_agent_tool(inner)])
+    asked = [call("subagent__inner", message=text) for text in "ab"]
+    answer = paid(calls(call("__finish__", text="x")), 20)
+    executor = quick_world.executor({"outer": [paid(calls(*asked), 100), paid("done", 200)], "inner": [answer] * 2})
+    handle, _, _ = await play(executor, outer)
+    whole = await ledger(executor.store, handle.session_id)
+    first, second = list(dict.fromkeys(x.session_id for x in whole.lines if x.session_id != handle.session_id))
+    await executor.store.transact("gone", [Delete(session_key(first))])
+    book = await ledger(executor.store, handle.session_id)
+    assert {line.session_id for line in book.lines} == {handle.session_id, second}
+
+
 async def test_a_price_that_is_not_known_is_said(world: World) -> None:
     executor = world.executor([paid("done", 0, priced=False)])
     handle, _, _ = await play(executor, agent())
@@ -114,6 +130,21 @@ async def test_an_attempt_of_which_nobody_heard_again_is_its_reservation(reserve
     assert (dead.what, dead.attempt, dead.basis) == ("scripted, dead", 1, "estimated")
     assert (dead.nanos > 0) is reserved and ("worst case" in dead.how) is reserved
     assert (answered.attempt, answered.nanos, answered.basis) == (2, 500_000, "measured")
+    assert book.agrees
+
+
+async def test_a_call_that_its_run_did_not_outlive_is_a_line() -> None:
+    """Its worker died, and nobody took it over: the run was aborted."""
+    gate, who = Gate(), agent("helper")
+    stage = Stage([gated(gate, "never")], who)
+    event = await stage.begin(who)
+    thinking = asyncio.create_task(stage.deliver("call_model", event))
+    await gate.reached()
+    thinking.cancel()
+    await asyncio.wait({thinking})
+    await abort(stage.engine, who, event["session_id"], "no", Delivery("a", 1e12))
+    book = await ledger(stage.store, event["session_id"])
+    assert [(line.step, line.attempt, line.what) for line in book.lines] == [(1, 1, "scripted, cancelled")]
     assert book.agrees
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
-
 import pytest
+from tests.support.torn_store import Torn
 
-from helix import MemoryStateStore
 from helix.adapters.row_budgets import RowBudgets
 from helix.adapters.row_slots import RowSlots
 from helix.core.budget import BudgetDefinition
@@ -16,32 +13,6 @@ from helix.core.periods import TokenPeriod
 from helix.fleet import health_rows
 from helix.ports.budgets import Demand
 from helix.ports.slots import Candidate
-from helix.ports.state_store import Key, Row, Value
-
-
-class Torn(MemoryStateStore):
-    """After a row of the partition `at` was read, or queried, something happens."""
-
-    at = ""
-    then: Callable[[], Awaitable[Any]] | None = None
-
-    async def get(self, keys: Sequence[Key]) -> list[Value | None]:
-        values = []
-        for key in keys:
-            values += await super().get([key])
-            await self._happens(key.partition)
-        return values
-
-    async def query(self, table: Any, partition: str, **options: Any) -> list[Row]:
-        rows = await super().query(table, partition, **options)
-        await self._happens(partition)
-        return list(rows)
-
-    async def _happens(self, partition: str) -> None:
-        if self.at and self.at in partition and (then := self.then) is not None:
-            self.then = None
-            await then()
-
 
 NOW = 1_795_271_707.0
 FIRST, SECOND = (Candidate("a", f"run-{n}", f"session-{n}", NOW + n) for n in range(2))

@@ -105,7 +105,8 @@ class Gated:
 
 
 class Play:
-    """`runs` of `calls` model calls each, bounded by `definitions`. `paid`: what providers really billed, in tokens."""
+    """`runs` of `calls` model calls each, bounded by `definitions`. `paid`: what providers really billed, in tokens, by
+    window. By name: who `called` a model, was `done` with all its calls, was `refused` one, had a worker that `died`."""
 
     def __init__(
         self,
@@ -124,9 +125,10 @@ class Play:
         self.outside = RowBudgets(store)
         self.tasks: set[asyncio.Task[None]] = set()
         self.paid: dict[str, int] = {}
-        self.done: list[str] = []
-        self.refused: list[str] = []
-        self.dead = 0
+        self.called: set[str] = set()
+        self.done: set[str] = set()
+        self.refused: set[str] = set()
+        self.died: set[str] = set()
 
     def _engine(self, store: Any) -> Engine:
         return Engine(
@@ -155,7 +157,7 @@ class Play:
             try:
                 await work
             except Death:
-                self.dead += 1
+                self.died.add(name)
                 self._spawn(self._end_for(name), name)
 
         self.tasks.add(asyncio.ensure_future(worker()))
@@ -190,7 +192,7 @@ class Play:
             if not await self._step(name, step):
                 return
         await self._finish(name, "completed")
-        self.done.append(name)
+        self.done.add(name)
 
     async def _step(self, name: str, step: int) -> bool:
         delivery = Delivery(name, self.clock.now() + 60)
@@ -203,7 +205,7 @@ class Play:
                 continue
             got = await reserve(self.engine, WORKER, new, ASKED)
             if isinstance(got, Refused):
-                self.refused.append(name)
+                self.refused.add(name)
                 await self._finish(name, "failed")
                 return False
             if isinstance(got, Reserved):
@@ -219,6 +221,7 @@ class Play:
         )
         if not await self._write("claim_step", [session_put(new, at(seen.session))]):
             return False
+        self.called.add(name)
         used = self.worst if self.full else self.rng.randint(0, self.worst)
         for window in [
             block.budget for block in new.blocks if not block.closed

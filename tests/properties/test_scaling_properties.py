@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from helix.core.cost_status import Spending
 from helix.core.llm_metrics import LLMMetrics
 from helix.core.llm_scaling import CostAwareScalingPolicy, TokenAwareScalingPolicy
-from helix.core.scaling import ScalingDecision, ScalingMetrics, ScalingPolicy, ScalingState
+from helix.core.scaling import Pace, ScalingDecision, ScalingMetrics, ScalingPolicy, ScalingState
 
-PAUSES = st.floats(1, 400)
-POLICY = TokenAwareScalingPolicy(min_instances=1, max_instances=8)
-CPU = ScalingPolicy(min_instances=1, max_instances=8)
-COST = CostAwareScalingPolicy(min_instances=1, max_instances=8, max_cost_per_hour=10, base_scaling_policy=POLICY)
+PAUSES = st.integers(4, 1600).map(lambda quarters: quarters / 4)
+"""In seconds; quarters add up exactly, so a pause of a cooldown is not a hair less than it."""
+FLOOR, TOP = 2, 8
+POLICY = TokenAwareScalingPolicy(min_instances=FLOOR, max_instances=TOP)
+CPU = ScalingPolicy(min_instances=FLOOR, max_instances=TOP)
+COST = CostAwareScalingPolicy(min_instances=FLOOR, max_instances=TOP, max_cost_per_hour=10, base_scaling_policy=POLICY)
 
 cpu_metrics = st.builds(
     ScalingMetrics, cpu_percent=st.sampled_from([0, 50, 95]), memory_percent=st.sampled_from([0, 90])
@@ -45,6 +47,14 @@ def alternates_within(moves: list[Applied], seconds: float) -> bool:
     return any(second[1].at - first[0].at < seconds for first, second in pairwise(turns))
 
 
+def keep_cooldowns(moves: list[Applied], pace: Pace) -> None:
+    """An up from the up before it, a down from whatever was before it."""
+    ups = [move.at for move in moves if move.decision.action == "up"]
+    assert all(after - before >= pace.scale_up_cooldown for before, after in pairwise(ups))
+    downs = [b.at - a.at for a, b in pairwise(moves) if b.decision.action == "down"]
+    assert all(pause >= pace.scale_down_cooldown for pause in downs)
+
+
 @given(st.lists(st.tuples(PAUSES, cpu_metrics), max_size=60))
 def test_the_processor_policy_keeps_its_pace(course: list[tuple[float, ScalingMetrics]]) -> None:
     state, instances, now, moves = ScalingState(), 3, 0.0, list[Applied]()
@@ -52,10 +62,11 @@ def test_the_processor_policy_keeps_its_pace(course: list[tuple[float, ScalingMe
         now += pause
         decision = CPU.evaluate_scaling(metrics, instances, state, now=now)
         assert decision == CPU.evaluate_scaling(metrics, instances, state, now=now), "pure"
-        assert 1 <= decision.after <= 8 and abs(decision.after - instances) <= 1
+        assert FLOOR <= decision.after <= TOP and abs(decision.after - instances) <= 1
         state, instances = state.applied(decision, now), decision.after
         if decision.action != "hold":
             moves.append(Applied(now, decision))
+    keep_cooldowns(moves, CPU)
     assert not alternates_within(moves, CPU.oscillation_lock)
     turns = [b.at for a, b in pairwise(moves) if a.decision.action != b.decision.action]
     assert all(after - before >= CPU.oscillation_lock for before, after in pairwise(turns))
@@ -67,7 +78,7 @@ def test_the_token_policy_keeps_its_pace(course: list[tuple[float, LLMMetrics]])
     for pause, metrics in course:
         now += pause
         decision = POLICY.evaluate_scaling(metrics, instances, state, now=now)
-        assert 1 <= decision.after <= 8 and abs(decision.after - instances) <= 2
+        assert FLOOR <= decision.after <= TOP and abs(decision.after - instances) <= 2
         if decision.action == "up":
             assert metrics.throttles == 0
         if decision.action == "down":
@@ -78,8 +89,9 @@ def test_the_token_policy_keeps_its_pace(course: list[tuple[float, LLMMetrics]])
         if decision.action != "hold":
             moves.append(Applied(now, decision))
     assert not alternates_within(moves, POLICY.oscillation_lock)
-    ups = [move.at for move in moves if move.decision.action == "up"]
-    assert all(after - before >= POLICY.scale_up_cooldown for before, after in pairwise(ups))
+    keep_cooldowns(moves, POLICY)
+    turns_down = [b.at - a.at for a, b in pairwise(moves) if (a.decision.action, b.decision.action) == ("up", "down")]
+    assert all(pause >= POLICY.oscillation_lock for pause in turns_down)
 
 
 @given(st.lists(st.tuples(PAUSES, llm_metrics, spending), max_size=60))
@@ -91,12 +103,14 @@ def test_the_cost_policy_puts_money_first(course: list[tuple[float, LLMMetrics, 
         assert spent.hour is not None
         if spent.hour >= 10:
             assert decision.after == 0
-        elif decision.after == 0:
-            assert state.stopped, "only spent money closes an agent"
+        elif state.stopped:
+            assert decision.after == (0 if spent.hour >= 9.5 or metrics.throttles else FLOOR)
+        else:
+            assert FLOOR <= decision.after <= TOP, "only spent money closes an agent"
         if decision.action == "up":
             assert metrics.throttles == 0
             assert decision.rule == "budget reset" or spent.hour < 8
         if 9.5 <= spent.hour < 10 and instances > 0:
-            assert decision.after == max(instances - 1, 1)
+            assert decision.after == max(instances - 1, FLOOR)
         state, instances = state.applied(decision, now), decision.after
         assert state.stopped == (instances == 0)

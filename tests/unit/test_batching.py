@@ -201,7 +201,24 @@ async def test_who_stops_waiting_harms_no_other() -> None:
     assert processor.get_statistics()["cancelled_requests"] == 2
 
 
+async def test_when_the_oldest_leaves_the_next_ones_time_counts() -> None:
+    caller = Caller()
+    async with BatchProcessor(config(max_wait_time_ms=50), caller) as processor:
+        leaves, stays = (asyncio.create_task(processor.process_request(name, "m")) for name in ("leaves", "stays"))
+        await waiting(processor, 2)
+        leaves.cancel()
+        assert await asyncio.wait_for(stays, 5) == "STAYS"
+    assert caller.told == ["stays"]
+
+
 # --- its life ---
+
+
+async def test_leaving_it_sends_what_waits_and_waits_for_the_answers() -> None:
+    async with BatchProcessor(config(), Caller()) as processor:
+        task = asyncio.create_task(processor.process_request("a", "m"))
+        await waiting(processor, 1)
+    assert task.result() == "A"
 
 
 async def test_stopping_sends_what_waits() -> None:

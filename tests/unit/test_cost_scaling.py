@@ -172,6 +172,11 @@ def test_a_step_that_affords_nothing_holds() -> None:
     assert decision.reason.endswith("$10.00 for 58 minutes affords 2 at $3.95 an hour each")
 
 
+def test_only_an_hours_budget_cuts_a_step() -> None:
+    policy = CostAwareScalingPolicy(max_cost_per_day=100, base_scaling_policy=BASE)
+    assert decide(rate=3, queue=20, policy=policy).after == 7
+
+
 def test_at_nought_there_is_no_cost_per_instance() -> None:
     """T*: the projection divided by the current count."""
     base = TokenAwareScalingPolicy(min_instances=0)

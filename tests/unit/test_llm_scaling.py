@@ -60,6 +60,10 @@ def test_one_signal_scales_up_and_all_must_be_low_to_scale_down(signals: dict[st
     assert decide(**signals).after == after
 
 
+def test_one_instance_has_the_same_target_as_each_of_many() -> None:
+    assert [decide(1, tokens_per_second=rate).after for rate in (800, 801)] == [1, 2]
+
+
 @pytest.mark.parametrize("depth", [1, 3, 4])
 def test_nobody_who_waits_is_scaled_down_on(depth: int) -> None:
     """T*: a queue of 3, below the threshold, scaled down."""

@@ -171,6 +171,14 @@ def test_an_unknown_price_is_the_dearest() -> None:
     assert [i.instance_id for i in found] == ["known", "unknown"]
 
 
+@pytest.mark.parametrize("fields", [{"available": False}, {"healthy": False}])
+def test_an_error_names_the_largest_that_could_be_had(fields: dict[str, bool]) -> None:
+    out_of_reach = instance("large", 200_000, max_output_tokens=9_000, **fields)
+    with pytest.raises(ContextTooLargeError) as error:
+        ranked([out_of_reach, instance("small", 4_000, max_output_tokens=500)], Need(5_000))
+    assert (error.value.largest, error.value.longest) == (4_000, 500)
+
+
 def test_something_free_beside_something_paid() -> None:
     need = Need(1_000)
     both = [instance("paid", input_usd=1e-6, output_usd=0.0), instance("free", input_usd=0.0, output_usd=0.0)]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from helix.adapters.budget_rows import (
     ALERTS,
@@ -28,7 +27,22 @@ from helix.adapters.budget_rows import (
 from helix.core.budget import BudgetDefinition, TokenAlert, block_size
 from helix.core.errors import ConditionFailedError
 from helix.ports.budgets import VERSION, BudgetState, Demand
-from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, Row, StateStore, Update, Value, When
+from helix.ports.state_store import (
+    ABSENT,
+    MAX_OPERATIONS,
+    Check,
+    Delete,
+    Key,
+    Operation,
+    Put,
+    Row,
+    StateStore,
+    Update,
+    Value,
+    When,
+)
+
+CLOSED_AT_ONCE = MAX_OPERATIONS - 1
 
 
 class RowBudgets:
@@ -37,10 +51,13 @@ class RowBudgets:
 
     # --- what is bounded ---
 
-    async def definitions(self, scopes: Sequence[str] | None = None) -> list[BudgetDefinition]:
+    async def definitions(
+        self, scopes: Sequence[str] | None = None, *, kind: str | None = None
+    ) -> list[BudgetDefinition]:
         values: Sequence[Value | None]
         if scopes is None:
-            rows = await self._store.query("control", DEFINITIONS)
+            start, end = ("", None) if kind is None else (f"{kind}:", f"{kind};")
+            rows = await self._store.query("control", DEFINITIONS, start=start, end=end)
             values = [row.value for row in rows if row.key != VERSION]
         else:
             values = await self._store.get([scope_key(scope) for scope in scopes])
@@ -78,6 +95,21 @@ class RowBudgets:
             try:
                 await self._store.transact("remove_budget", _changed(scope, there, count, left))
                 return True
+            except ConditionFailedError:
+                continue
+
+    async def forget(self, scope: str) -> None:
+        while True:
+            (count,) = await self._store.get([VERSION])
+            (there,) = await self._store.get([scope_key(scope)])
+            if there is None:
+                return
+            windows = [definition.window(0) for definition in definitions_in(there)]
+            endless = [Delete(budget_key(name)) for name, window in windows if window.end is None]  # others have a ttl
+            ops: list[Operation] = [Delete(scope_key(scope)), _counted(count), *endless]
+            try:
+                await self._store.transact("forget_budgets", ops)
+                return
             except ConditionFailedError:
                 continue
 
@@ -128,26 +160,30 @@ class RowBudgets:
                 except ConditionFailedError:
                     continue
 
-    async def give_back(self, run_id: str, used: Mapping[str, int], *, expires: int | None = None) -> None:
+    async def give_back(
+        self, run_id: str, used: Mapping[str, int], *, part: bool = False, expires: int | None = None
+    ) -> None:
         while True:
             rows = await self._store.query("control", run_draws(run_id), start="draw#", end="draw$")
-            for close in _closings(rows, used, expires):
+            wanted = [row for row in rows if not part or row.value["budget"] in used]
+            for close in _closings(wanted, used, expires):
                 if not await self._close(close):
-                    break  # another finisher closed it: count again
+                    break  # another finisher closed some of it: count again
             else:
                 return
 
     async def _close(self, close: _Closing) -> bool:
+        draws = close.draws_closed()
         try:
-            await self._store.transact("return_draw", close.operations())
+            await self._store.transact("return_draw", [*draws, close.returns()])
         except ConditionFailedError as refused:
-            if refused.index == 0:
+            if refused.index < len(draws):
                 return False
             (there,) = await self._store.get([budget_key(close.budget)])
             if there is not None:
                 return False
             try:  # the window is long over, and its row gone: there is nothing to return to
-                await self._store.transact("return_draw", close.operations()[:1])
+                await self._store.transact("return_draw", draws)
             except ConditionFailedError:
                 return False
         return True
@@ -171,35 +207,45 @@ class RowBudgets:
 
 @dataclass(frozen=True, slots=True)
 class _Closing:
-    key: Key
+    """Some draws of one budget, and what comes back of each: as many as a transaction takes."""
+
     budget: str
-    returned: int
+    returned: dict[Key, int]
     expires: int | None
 
-    def operations(self) -> list[Operation]:
+    def draws_closed(self) -> list[Operation]:
         gone = {"ttl": self.expires} if self.expires is not None else {}
-        closed: dict[str, Any] = {"state": "returned", "returned": self.returned, **gone}
-        update = Update(self.key, set=closed, when=When(equal={"state": "open"}))
-        return [update, Update(budget_key(self.budget), add={"remaining": self.returned})]
+        still = When(equal={"state": "open"})
+        return [
+            Update(key, set={"state": "returned", "returned": amount, **gone}, when=still)
+            for key, amount in self.returned.items()
+        ]
+
+    def returns(self) -> Operation:
+        return Update(budget_key(self.budget), add={"remaining": sum(self.returned.values())})
 
 
 def _closings(rows: Sequence[Row], used: Mapping[str, int], expires: int | None) -> list[_Closing]:
     """What closes the open draws. Each keeps what it can of what its budget's others do not; the last of a budget keeps
     the rest, even beyond what it drew: more was used than was set aside."""
     keep = {budget: max(0, amount) for budget, amount in used.items()}
+    opened: dict[str, list[Row]] = {}
     for row in rows:
+        budget = row.value["budget"]
         if row.value["state"] == "returned":
-            budget = row.value["budget"]
             keep[budget] = keep.get(budget, 0) - (row.value["amount"] - row.value["returned"])
-    opened = [row for row in rows if row.value["state"] == "open"]
+        else:
+            opened.setdefault(budget, []).append(row)
     found = []
-    for place, row in enumerate(opened):
-        budget, amount = row.value["budget"], row.value["amount"]
-        rest = max(0, keep.get(budget, 0))
-        last = all(other.value["budget"] != budget for other in opened[place + 1 :])
-        kept = rest if last else min(amount, rest)
-        keep[budget] = rest - kept
-        found.append(_Closing(row.key, budget, amount - kept, expires))
+    for budget, draws in opened.items():
+        rest, returned = max(0, keep.get(budget, 0)), dict[Key, int]()
+        for row in draws:
+            kept = rest if row is draws[-1] else min(row.value["amount"], rest)
+            rest -= kept
+            returned[row.key] = row.value["amount"] - kept
+        places = list(returned.items())
+        for first in range(0, len(places), CLOSED_AT_ONCE):
+            found.append(_Closing(budget, dict(places[first : first + CLOSED_AT_ONCE]), expires))
     return found
 
 
@@ -208,8 +254,13 @@ def _changed(
 ) -> list[Operation]:
     """The scope's row and the count, if nobody changed either since they were read."""
     value = {"budgets": [definition.model_dump(mode="json", exclude_defaults=True) for definition in definitions]}
+    return [Put(scope_key(scope), value), _counted(count)]
+
+
+def _counted(count: Value | None) -> Operation:
+    """One change more, if nobody made one since the count was read."""
     seen = When(equal={"n": count["n"]}) if count is not None else ABSENT
-    return [Put(scope_key(scope), value), Put(VERSION, {"n": _count(count) + 1}, seen)]
+    return Put(VERSION, {"n": _count(count) + 1}, seen)
 
 
 def _count(value: Value | None) -> int:

@@ -40,6 +40,7 @@ from helix.ports.state_store import (
 T = TypeVar("T")
 SCHEMA_VERSION = 1
 TABLES: tuple[Table, ...] = ("sessions", "streams", "control")
+PURGED_AT_ONCE = 500
 
 
 class SQLiteStateStore:
@@ -95,9 +96,17 @@ class SQLiteStateStore:
 
     async def purge(self, now: float) -> int:
         """Delete rows of the control table whose `ttl` (Unix seconds) has passed, as DynamoDB does by itself. Returns how
-        many."""
-        sql = "DELETE FROM control WHERE json_extract(value, '$.ttl') < ?"
-        return await self._run(lambda db: db.execute(sql, (now,)).rowcount)
+        many. Other processes write meanwhile: they wait for a page of deletions, not for the search."""
+        expired = "json_extract(value, '$.ttl') < ?"
+        found = await self._run(
+            lambda db: db.execute(f"SELECT partition, sort FROM control WHERE {expired}", (now,)).fetchall()
+        )
+        sql = f"DELETE FROM control WHERE partition = ? AND sort = ? AND {expired}"
+        gone = 0
+        for first in range(0, len(found), PURGED_AT_ONCE):
+            rows = [(partition, sort, now) for partition, sort in found[first : first + PURGED_AT_ONCE]]
+            gone += await self._run(lambda db, rows=rows: _together(db, sql, rows))  # type: ignore[misc]
+        return gone
 
     def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
         return self._watchers.watch((table, partition))
@@ -219,6 +228,13 @@ def _transact(db: sqlite3.Connection, name: str, operations: Sequence[Operation]
         db.execute("ROLLBACK")
         raise
     db.execute("COMMIT")
+
+
+def _together(db: sqlite3.Connection, sql: str, rows: Sequence[tuple[str, str, float]]) -> int:
+    db.execute("BEGIN IMMEDIATE")
+    changed = db.executemany(sql, rows).rowcount
+    db.execute("COMMIT")
+    return changed
 
 
 def _apply(db: sqlite3.Connection, name: str, index: int, operation: Operation) -> None:

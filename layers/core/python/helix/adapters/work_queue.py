@@ -11,7 +11,7 @@ Who takes it next is told who held it before (`Work.former`), since that one may
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -184,6 +184,12 @@ class WorkQueue:
         tokens = frozenset(sort.removeprefix("token#") for sort in values if sort.startswith("token#"))
         return Signals(values.get(EXECUTION, {}).get("state") == "open", tokens)
 
+    async def forget_tokens(self, work: Work, tokens: Sequence[str]) -> None:
+        """Nobody waits for these any more: who looks for signals need not read them again."""
+        gone = [Delete(Key("control", _partition(work.name), f"token#{token}")) for token in tokens]
+        for first in range(0, len(gone), TRIMMED):
+            await self._commit("forget_tokens", [*gone[first : first + TRIMMED]])
+
     # --- for who looks after workers ------------------------------------------------------------------------------
 
     async def forsake(self, worker: str, *, died: bool, handed_over: bool = False) -> list[str]:
@@ -199,7 +205,7 @@ class WorkQueue:
             if not held and (not gave_back or told):
                 continue
             changes = {"owner": None, "expires": 0, "former": worker} | ({"mourned": worker} if died else {})
-            seen = When(equal={"owner": value["owner"], "former": value["former"], "claims": value["claims"]})
+            seen = When(equal={name: value.get(name) for name in ("owner", "claims", "mourned")})
             counted = {"deaths": 1} if died and not told else {}
             if await self._commit("forsake_execution", [Update(row.key, set=changes, add=counted, when=seen)]) and held:
                 names.append(value["name"])
@@ -231,7 +237,7 @@ class WorkQueue:
         lapsed = value["owner"] is not None  # its holder is silent: dead, or as good as
         former = value["owner"] if lapsed else value["former"]
         deaths = value["deaths"] + (1 if lapsed else 0)
-        seen = When(equal={"owner": value["owner"], "claims": value["claims"], "expires": value["expires"]})
+        seen = When(equal={"claims": value["claims"], "expires": value["expires"], "deaths": value["deaths"]})
         changes = {"owner": worker, "expires": now + self.lease_s, "former": former, "deaths": deaths}
         if not await self._commit("claim_execution", [Update(row.key, set=changes, add={"claims": 1}, when=seen)]):
             return None

@@ -25,6 +25,8 @@ OnExceeded = Literal["fail", "pause"]
 GLOBAL = "global"
 WARNING, CRITICAL = 0.8, 0.95
 MICROS = 1_000_000
+MOST = 10**15
+"""Of tokens and of micro-dollars: what every store adds up exactly."""
 KEPT_S = 31 * 24 * 3600
 """How long a window's row is kept after its end."""
 

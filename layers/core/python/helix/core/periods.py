@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from helix.core.errors import InvalidInputError
+
 
 class TokenPeriod(StrEnum):
     """How often something counted per period begins anew. `TOTAL` never does."""
@@ -29,6 +31,15 @@ class TokenPeriod(StrEnum):
     def _missing_(cls, value: object) -> TokenPeriod | None:
         """`hourly` and the like are understood wherever a period is given as a text."""
         return next((period for period in cls if period.adverb == value), None)
+
+
+def period_of(value: TokenPeriod | str) -> TokenPeriod:
+    """Raises `InvalidInputError` for what is none."""
+    try:
+        return TokenPeriod(value)
+    except ValueError:
+        known = ", ".join(period.adverb for period in TokenPeriod)
+        raise InvalidInputError(f"period {value!r} is none of {known}") from None
 
 
 @dataclass(frozen=True, slots=True)

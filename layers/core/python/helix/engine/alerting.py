@@ -49,10 +49,10 @@ async def _tell(engine: Engine, alert: TokenAlert) -> None:
 def _alert(
     definition: BudgetDefinition, state: BudgetState, level: AlertLevel, now: float, more: str = ""
 ) -> TokenAlert:
-    _, window = definition.window(now)
+    window = state.budget.rpartition("/")[2]  # perhaps not the one of now: a run's windows never go back
     current = state.limit - state.remaining
     used = f"{amount(definition.unit, current)} of {amount(definition.unit, state.limit)} are used or set aside"
-    said = f"budget {definition.name!r}, window {window.key}: {level}: {used}{more}"
+    said = f"budget {definition.name!r}, window {window}: {level}: {used}{more}"
     moment = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
     return TokenAlert(
         alert_id=f"{moment}#{state.budget}#{LEVELS.index(level)}{level}",
@@ -60,7 +60,7 @@ def _alert(
         message=said,
         scope=definition.scope,
         period=definition.period,
-        window=window.key,
+        window=window,
         unit=definition.unit,
         current=current,
         limit=state.limit,

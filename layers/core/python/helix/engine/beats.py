@@ -16,5 +16,5 @@ BEAT = Key("control", "health#app", SWEEP)
 async def note_sweep(engine: Engine) -> None:
     try:
         await engine.store.transact("note_sweep", [Put(BEAT, {"at": engine.clock.now()})])
-    except StoreError:
-        logger.warning("the sweep's heartbeat could not be written", exc_info=True)
+    except StoreError as error:
+        logger.warning("the sweep's heartbeat could not be written: %s", error)

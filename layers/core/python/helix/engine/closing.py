@@ -97,7 +97,7 @@ async def close_run(
         output=next_.output if next_ else None,
         error=error or (next_.error if next_ else None),
         reason=reason,
-        completion_reason=next_.reason if next_ else None,
+        completion_reason=next_.reason if next_ else reason if status == "paused" else None,
     )
     ops = [session_put(new, at(session)), ended, *ops, *unheard, *(checks or [])]
     if not await commit(engine, f"end_{status}", ops, lambda: _ended_by(engine, session, status)):

@@ -178,6 +178,7 @@ async def delete_session(engine: Engine, session_id: str) -> bool:
     await _delete_rows(engine, session_id)
     if session.parent is None:
         await engine.streams.delete(session.stream_id)
+        await engine.budgets.forget(f"session:{session_id}")
     last: list[Operation] = [Delete(session_key(session_id)), Delete(index_key(session))]
     if engine.launcher is not None:
         last.append(Delete(open_deletion_key(session_id)))

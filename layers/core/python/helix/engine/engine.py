@@ -34,10 +34,11 @@ AlertListener = Callable[[TokenAlert], Awaitable[None] | None]
 class Settings:
     """Times in seconds. `lease_s`: how long a silent worker keeps its run. `stop_poll_s`: how late an interrupt is seen
     during a model call. `margin_s`: added to a tool's timeout for its claim's deadline. `roll_over_events`: how long the
-    history of an execution may get before the run goes on in the next one. `start_grace_s`: how old a claim is before a
-    sweep looks whether its execution was started. Where budgets bound a call: `worst_case_micros_per_token` is taken where
-    no price is known (millionths of a US dollar), `default_output_tokens` is how long its answer may be where its agent
-    does not say, and `least_output_tokens` to how many it is cut near the line before it is refused."""
+    history of an execution may get before the run goes on in the next one. `start_grace_s`: how old a claim, and how long
+    ago its run's last write, is before a sweep asks whether that is executed. Where budgets bound a call:
+    `worst_case_micros_per_token` is taken where no price is known (millionths of a US dollar), `default_output_tokens` is
+    how long its answer may be where its agent does not say, and `least_output_tokens` to how many it is cut near the line
+    before it is refused."""
 
     lease_s: float = 15
     stop_poll_s: float = 0.5

@@ -2,7 +2,8 @@
 
 Law: all of it happens on the session row that the step's transactions write anyway; only a new block touches a budget.
 `spent + assumed` of a run is never less than what was really spent. A block belongs to the window it was drawn in: a call
-is settled into the blocks that it was reserved from, which are those that are not closed.
+is settled into the blocks that it was reserved from, which are those that are not closed. A run's windows never go back,
+so that a block behind a later one of its budget is final once the row says that it is closed: it is given back and dropped.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ class _Held:
 
     definition: BudgetDefinition
     block: Block
+    at: float
+    """A moment of the window."""
 
     @property
     def free(self) -> int:
@@ -68,6 +71,7 @@ async def reserve(
 ) -> Reserved | Refused | None:
     """Make room for the call in `new.blocks`, drawing where the run's own blocks do not hold it. None: what bounds the
     session has changed, read it again."""
+    await _drop_passed(engine, new)
     for block in new.blocks:
         block.closed = True
     definitions = definitions_of(new)
@@ -96,7 +100,7 @@ async def reserve(
         if missing:
             assert new.bounds is not None
             for h in missing:
-                if not await engine.budgets.open(h.definition, now, new.bounds.version):
+                if not await engine.budgets.open(h.definition, h.at, new.bounds.version):
                     return None
             continue
         known = [state for state in states if state is not None]
@@ -120,14 +124,35 @@ async def reserve(
     return Reserved(replace(request, allowance=allowance), micros, tokens, cut)
 
 
+async def _drop_passed(engine: Engine, new: SessionRow) -> None:
+    """Give back what closed blocks of passed windows have left, and drop them: a run may go on for weeks. As read, they
+    are final; so a repeat, or a worker that is not the run's any more, gives back the same."""
+    latest = {_name(block): block.budget for block in sorted(new.blocks, key=lambda block: block.budget)}
+    passed = {b.budget: b.spent + b.assumed for b in new.blocks if b.closed and b.budget < latest[_name(b)]}
+    if passed:
+        expires = int(engine.clock.now() + KEPT_S)
+        await engine.budgets.give_back(new.run_id, passed, part=True, expires=expires)
+        new.blocks = [block for block in new.blocks if block.budget not in passed]
+
+
+def _name(block: Block) -> str:
+    """Of its budget, whatever the window: the keys of a period's windows sort by time."""
+    return block.budget.rpartition("/")[0]
+
+
 def _hold(new: SessionRow, definition: BudgetDefinition, now: float) -> _Held:
-    budget, _ = definition.window(now)
+    budget, window = definition.window(now)
+    latest = max((block.budget for block in new.blocks if _name(block) == definition.name), default=budget)
+    while budget < latest:  # whoever bought the step before has a clock that is ahead
+        assert window.end is not None
+        now = window.end
+        budget, window = definition.window(now)
     block = next((b for b in new.blocks if b.budget == budget), None)
     if block is None:
         block = Block(budget=budget, unit=definition.unit)
         new.blocks.append(block)
     block.closed = False
-    return _Held(definition, block)
+    return _Held(definition, block, now)
 
 
 def _worst(engine: Engine, request: LLMGenerateInput) -> tuple[LLMGenerateInput, Estimate | None, Worst]:
@@ -155,7 +180,7 @@ async def _refuse(
         await raise_alerts(engine, h.definition, state, refused=True)
     _note(new, "exceeded")
     h, state = tight[0]
-    _, window = h.definition.window(engine.clock.now())
+    _, window = h.definition.window(h.at)
     wants = amount(h.block.unit, h.need(worst))
     left = amount(h.block.unit, max(0, state.remaining) + max(0, h.free))
     message = (

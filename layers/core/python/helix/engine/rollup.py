@@ -157,8 +157,8 @@ async def read_totals(store: StateStore, scope: str | None = None) -> list[Usage
 
 async def read_scopes(store: StateStore, prefix: str = "") -> list[str]:
     """Scopes that have counted something, e.g. all with the prefix `agent:`."""
-    rows = await store.query("control", SCOPES, start=prefix)
-    return [row.key.sort for row in rows if row.key.sort.startswith(prefix)]
+    end = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else None  # there are as many tenants as people
+    return [row.key.sort for row in await store.query("control", SCOPES, start=prefix, end=end)]
 
 
 def _read(value: Value) -> UsageCount:

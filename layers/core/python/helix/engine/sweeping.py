@@ -1,7 +1,8 @@
 """sweep: what crashes and lost events left between a claim and its effects (PROTOCOL 8).
 
 Law: it looks at open runs only, which their index lists from claim to effects; whatever it does, the verbs may do as
-well, before, after or meanwhile.
+well, before, after or meanwhile. A run that waits in line, or whose session was written a moment ago, needs no look of its
+own: pages of them are passed over with one request each, and nobody is asked whether they are executed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from helix.engine.deliveries import end_late_child
 from helix.engine.delivery import Delivery
 from helix.engine.ends import fail_run, finish_run
 from helix.engine.engine import Engine, logger
-from helix.engine.history import DELETING, row_key
+from helix.engine.history import DELETING, row_key, session_key
 from helix.engine.intake import begin_all, go_on, tidy, waiting_runs
 from helix.engine.open_runs import PARTITIONS, partition_name
 from helix.engine.parts import launcher_of, part_of
@@ -35,12 +36,12 @@ async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
     done: Counter[str] = Counter()
     unexpected: list[Exception] = []
     line = await waiting_runs(engine)
-    async for row, waits in _open_rows(engine, line):
+    async for row, known in _open_rows(engine, line):
         if not delivery.may_act(engine.clock.now() + 5):
             done["left for the next sweep"] += 1
             break
         try:
-            done[await _look(engine, row, waits, delivery)] += 1
+            done[known or await _look(engine, row, delivery)] += 1
         except (StoreError, AgentNotFoundError) as error:
             done["failed"] += 1
             logger.warning("sweep: run %s: %s", row.key.sort, error)
@@ -58,30 +59,28 @@ async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
     return done
 
 
-async def _open_rows(engine: Engine, line: Mapping[str, Waiting]) -> AsyncIterator[tuple[Row, bool]]:
-    """And whether the run keeps waiting. Each minute from another partition on: what a sweep has no time for is the first
-    of a later one."""
+async def _open_rows(engine: Engine, line: Mapping[str, Waiting]) -> AsyncIterator[tuple[Row, str | None]]:
+    """And how it is with the run, if that is known already. Each minute from another partition on: what a sweep has no
+    time for is the first of a later one."""
     first = int(engine.clock.now() // 60)
     for partition in range(first, first + PARTITIONS):
         start = ""
         while rows := await engine.store.query(
             "control", partition_name(partition % PARTITIONS), start=start, limit=PAGE
         ):
-            waiting = await _keep_waiting(engine, rows, line)
+            before = engine.clock.now() - engine.settings.start_grace_s
+            known = {row.key.sort: "young" for row in rows if row.value["started_at"] > before}
+            known |= dict.fromkeys(await _keep_waiting(engine, rows, line) - known.keys(), "queued")
+            known |= dict.fromkeys(await _move(engine, [row for row in rows if row.key.sort not in known]), "moves")
             for row in rows:
-                yield row, row.key.sort in waiting
+                yield row, known.get(row.key.sort)
             if len(rows) < PAGE:
                 break
             start = rows[-1].key.sort + "\x00"
 
 
-async def _look(engine: Engine, row: Row, waits: bool, delivery: Delivery) -> str:
-    now = engine.clock.now()
-    if row.value["started_at"] > now - engine.settings.start_grace_s:
-        return "young"
+async def _look(engine: Engine, row: Row, delivery: Delivery) -> str:
     session_id, run_id = row.value["session_id"], row.key.sort
-    if waits:
-        return "queued"
     session = await engine.history.session(session_id)
     if session is not None and session.status == DELETING:
         await delete_session(engine, session_id)
@@ -97,13 +96,29 @@ async def _look(engine: Engine, row: Row, waits: bool, delivery: Delivery) -> st
 
 
 async def _keep_waiting(engine: Engine, rows: Sequence[Row], line: Mapping[str, Waiting]) -> set[str]:
-    """The runs of a page that wait, not too long, and were not told to stop: long lines are passed over with one request
-    for each page."""
+    """The runs of a page that wait, not too long, and were not told to stop."""
     now = engine.clock.now()
     runs = {row.key.sort: row.value["session_id"] for row in rows if row.key.sort in line}
     runs = {run_id: session_id for run_id, session_id in runs.items() if line[run_id].expires_at > now}
     stops = await engine.store.get([row_key(session_id, stop_sort(run_id)) for run_id, session_id in runs.items()])
     return {run_id for run_id, stop in zip(runs, stops, strict=True) if stop is None}
+
+
+async def _move(engine: Engine, rows: Sequence[Row]) -> set[str]:
+    """The runs of a page that wrote their session a moment ago, and after their claim: something executes them."""
+    before = engine.clock.now() - engine.settings.start_grace_s
+    try:
+        sessions = await engine.store.get([session_key(row.value["session_id"]) for row in rows])
+    except StoreError as error:
+        logger.warning("sweep: a page of %d runs is looked at one by one: %s", len(rows), error)
+        return set()
+    return {
+        row.key.sort
+        for row, session in zip(rows, sessions, strict=True)
+        if session is not None
+        and (session["status"], session["run_id"]) == ("running", row.key.sort)
+        and session.get("updated_at", 0) > max(before, row.value["started_at"])
+    }
 
 
 async def _reconcile(engine: Engine, session: SessionRow, run: RunRow, row: Row, delivery: Delivery) -> str:

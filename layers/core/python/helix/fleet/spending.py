@@ -55,8 +55,8 @@ class BudgetMoney:
 
     async def agents(self) -> set[str]:
         """Those that have budgets of their own."""
-        scopes = {definition.scope for definition in await self._budgets.definitions()}
-        return {scope.removeprefix(AGENT) for scope in scopes if scope.startswith(AGENT)}
+        own = await self._budgets.definitions(kind="agent")
+        return {definition.scope.removeprefix(AGENT) for definition in own}
 
     async def read(self, agents: Collection[str]) -> dict[str | None, AgentMoney]:
         """By agent; under None the worst of all that were read. Two reads, however many agents."""

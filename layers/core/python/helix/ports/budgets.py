@@ -47,8 +47,10 @@ class Budgets(Protocol):
 
     # --- what is bounded ---
 
-    async def definitions(self, scopes: Sequence[str] | None = None) -> list[BudgetDefinition]:
-        """Those of these scopes, in their order; None: all there are."""
+    async def definitions(
+        self, scopes: Sequence[str] | None = None, *, kind: str | None = None
+    ) -> list[BudgetDefinition]:
+        """Those of these scopes, in their order; None: all there are, or all of a kind of scope (`agent`, `session`)."""
         ...
 
     async def define(self, definition: BudgetDefinition, now: float) -> int:
@@ -58,6 +60,11 @@ class Budgets(Protocol):
 
     async def undefine(self, name: str) -> bool:
         """Nothing is bounded by it any more; False where there is none. What was drawn from it can be returned."""
+        ...
+
+    async def forget(self, scope: str) -> None:
+        """The scope is gone for good, and nothing draws on it any more: neither its definitions nor what they have used
+        are kept. Harmless where there are none."""
         ...
 
     # --- a window ---
@@ -76,10 +83,13 @@ class Budgets(Protocol):
         estimate left (nothing is taken). Draw (run, n) happens once: a repeat answers what was drawn then."""
         ...
 
-    async def give_back(self, run_id: str, used: Mapping[str, int], *, expires: int | None = None) -> None:
+    async def give_back(
+        self, run_id: str, used: Mapping[str, int], *, part: bool = False, expires: int | None = None
+    ) -> None:
         """Close the open draws of an ended run: all but `used` (spent and assumed, by budget) returns, also of draws that
         the run never learned of. What was used beyond the draws is taken from what remains. Each draw is closed once, and
-        a repeat changes nothing. `expires` (Unix seconds): when nobody asks for the closed draws any more."""
+        a repeat changes nothing. part: the run goes on, and only the budgets in `used` are meant, which it draws from no
+        more. `expires` (Unix seconds): when nobody asks for the closed draws any more."""
         ...
 
     # --- alerts ---

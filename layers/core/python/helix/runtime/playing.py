@@ -10,7 +10,7 @@ and be begun again by another worker.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, TypeVar
 
 from helix.adapters.work_queue import Signals, Work, WorkQueue
@@ -112,13 +112,15 @@ class Execution:
             failed = [error for error in found if isinstance(error, BaseException)]
             if failed:
                 raise next((error for error in failed if not isinstance(error, LeftError)), failed[0])
+            await self._forget([token for token in found if isinstance(token, str)])
         return Place(place.session_id, place.run_id, place.part, move.step, move.events)
 
-    async def _call(self, place: Place, call_id: str, kind: CallKind) -> None:
+    async def _call(self, place: Place, call_id: str, kind: CallKind) -> str | None:
+        """The token that was waited for, if it was a sub-agent's call."""
         engine = self._engine
         if kind == "call_tool":
             await self._deliver(lambda delivery: deliver_call(engine, place, call_id, delivery))
-            return
+            return None
         token = f"{self.work.name}#{engine.ids.new('token')}"
         woken = self._tokens[token] = asyncio.get_running_loop().create_future()
         try:
@@ -126,6 +128,14 @@ class Execution:
             await self._unless_leaving(woken)
         finally:
             del self._tokens[token]
+        return token
+
+    async def _forget(self, tokens: Sequence[str]) -> None:
+        """Else each wake-up of a long run would read those of all its sub-agents so far."""
+        try:
+            await self._queue.forget_tokens(self.work, tokens)
+        except StoreError:
+            logger.warning("run %s: its tokens stay until it is over", self.work.part.run_id, exc_info=True)
 
     async def _fail(self, cause: str) -> Played:
         part = self.work.part

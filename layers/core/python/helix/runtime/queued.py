@@ -18,15 +18,30 @@ from helix.ports.metrics import Metrics
 from helix.ports.state_store import StateStore
 from helix.runtime.agents import Agents, Models
 from helix.runtime.launching import LaunchingExecutor
+from helix.runtime.leftover_runs import end_stopped
 from helix.runtime.local import LocalExecutor, open_store
 from helix.runtime.tracing import open_tracer
 
 
-def fleet_executor(store: str | Path | StateStore, *, registry: AgentRegistry | None = None) -> LaunchingExecutor:
+class QueuedExecutor(LaunchingExecutor):
+    """A `LaunchingExecutor` whose runs wait for workers: one that no worker has is stopped here, because none may come."""
+
+    def __init__(self, engine: Engine, agents: Agents, queue: WorkQueue) -> None:
+        super().__init__(engine, agents)
+        self._queue = queue
+
+    async def interrupt(self, session_id: str, reason: str | None = None, *, run_id: str | None = None) -> bool:
+        asked = await super().interrupt(session_id, reason, run_id=run_id)
+        if asked:
+            await end_stopped(self.engine, self._queue, self._owner)
+        return asked
+
+
+def fleet_executor(store: str | Path | StateStore, *, registry: AgentRegistry | None = None) -> QueuedExecutor:
     """Starts runs, watches and answers them; the worker processes on that store (`AgentRuntime`, `helix fleet serve`)
     execute them. store: as `LocalExecutor` takes it."""
-    engine, agents, _ = queued_engine(open_store(store), registry=registry, max_runs=STORED)
-    return LaunchingExecutor(engine, agents)
+    engine, agents, queue = queued_engine(open_store(store), registry=registry, max_runs=STORED)
+    return QueuedExecutor(engine, agents, queue)
 
 
 def queued_engine(

@@ -248,7 +248,9 @@ class GivesBackAgain(RowBudgets):
     def __init__(self) -> None:
         super().__init__(MemoryStateStore())
 
-    async def give_back(self, run_id: str, used: Mapping[str, int], *, expires: int | None = None) -> None:
+    async def give_back(
+        self, run_id: str, used: Mapping[str, int], *, part: bool = False, expires: int | None = None
+    ) -> None:
         rows = await self._store.query("control", f"run#{run_id}")
         for row in rows:
             await self._store.transact("reopen", [Update(row.key, set={"state": "open"})])
@@ -259,8 +261,32 @@ class GivesBackEverything(RowBudgets):
     def __init__(self) -> None:
         super().__init__(MemoryStateStore())
 
-    async def give_back(self, run_id: str, used: Mapping[str, int], *, expires: int | None = None) -> None:
+    async def give_back(
+        self, run_id: str, used: Mapping[str, int], *, part: bool = False, expires: int | None = None
+    ) -> None:
         await super().give_back(run_id, {})
+
+
+class GivesBackTheWhole(RowBudgets):
+    """Where a part was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStateStore())
+
+    async def give_back(
+        self, run_id: str, used: Mapping[str, int], *, part: bool = False, expires: int | None = None
+    ) -> None:
+        await super().give_back(run_id, used)
+
+
+class ForgetsSilently(RowBudgets):
+    """A scope is removed, and nobody who knew its budgets hears of it."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStateStore())
+
+    async def forget(self, scope: str) -> None:
+        await self._store.transact("forget", [Delete(Key("control", "budgets", scope))])
 
 
 class GivesBackBlindly(RowBudgets):
@@ -269,7 +295,9 @@ class GivesBackBlindly(RowBudgets):
     def __init__(self) -> None:
         super().__init__(MemoryStateStore())
 
-    async def give_back(self, run_id: str, used: Mapping[str, int], *, expires: int | None = None) -> None:
+    async def give_back(
+        self, run_id: str, used: Mapping[str, int], *, part: bool = False, expires: int | None = None
+    ) -> None:
         rows = await self._store.query("control", f"run#{run_id}")
         drawn: Counter[str] = Counter()
         for row in rows:

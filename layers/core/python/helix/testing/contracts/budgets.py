@@ -101,6 +101,30 @@ class BudgetsContract:
         assert sorted(counts) == list(range(1, 16))
         assert sorted(d.name for d in await budgets.definitions()) == sorted(d.name for d in defined)
 
+    async def test_definitions_of_a_kind_are_read_alone(self, budgets: Budgets) -> None:
+        for scope in ("session:b", "global", "agent:x", "session:a", "agents:no"):
+            await budgets.define(definition(100, scope=scope), NOW)
+        assert [d.scope for d in await budgets.definitions(kind="session")] == ["session:a", "session:b"]
+        assert [d.scope for d in await budgets.definitions(kind="agent")] == ["agent:x"]
+        assert await budgets.definitions(kind="tenant") == []
+
+    async def test_a_scope_that_is_gone_leaves_nothing(self, budgets: Budgets, other: Budgets) -> None:
+        """Whoever defines it again begins anew; whoever asks by the old count is told that it has moved."""
+        daily = definition(100, scope="session:s", period=TokenPeriod.DAILY)
+        total = definition(100, scope="session:s")
+        kept = definition(100, scope="session:other")
+        count = [await budgets.define(d, NOW) for d in (daily, total, kept)][-1]
+        assert await budgets.open(total, NOW, count)
+        assert await budgets.draw("run", 1, [demand(60, budget=total.window(NOW)[0])]) is not None
+        await asyncio.gather(*((budgets, other)[n % 2].forget("session:s") for n in range(6)))
+        assert await budgets.definitions() == [kept]
+        assert not await budgets.open(kept, NOW, count)
+        count = await budgets.define(total, NOW)
+        assert await budgets.open(total, NOW, count)
+        assert (await state(budgets, total.window(NOW)[0])).remaining == 100
+        await budgets.forget("session:unknown")
+        assert await budgets.define(kept, NOW) == count + 1, "nothing changed, and nothing was counted"
+
     async def test_a_limit_moves_what_remains(self, budgets: Budgets, other: Budgets) -> None:
         """Raising adds, lowering takes, below zero where more is drawn; limit = remaining + drawn stays true."""
         await made(budgets, 100)
@@ -218,6 +242,26 @@ class BudgetsContract:
         await asyncio.gather(*((budgets, other)[n % 2].give_back("run", {B: 25}) for n in range(8)))
         await budgets.give_back("run", {B: 25})
         assert (await state(budgets)).remaining == 75
+
+    async def test_part_of_the_budgets_is_given_back(self, budgets: Budgets, other: Budgets) -> None:
+        """A run that goes on keeps its draws on the others; its end closes what is left, and none of the part again."""
+        await made(budgets, 100)
+        await made(budgets, 50, scope="agent:small")
+        await budgets.draw("run", 1, [demand(40), demand(20, budget=SMALL)])
+        await budgets.draw("run", 2, [demand(10), demand(10, budget=SMALL)])
+        await asyncio.gather(*((budgets, other)[n % 2].give_back("run", {B: 35}, part=True) for n in range(6)))
+        assert ((await state(budgets)).remaining, (await state(budgets, SMALL)).remaining) == (65, 20)
+        await budgets.draw("run", 3, [demand(7)])  # by a worker that does not know yet: nobody uses it
+        await budgets.give_back("run", {SMALL: 25})
+        assert ((await state(budgets)).remaining, (await state(budgets, SMALL)).remaining) == (65, 25)
+
+    async def test_very_many_draws_are_given_back(self, budgets: Budgets) -> None:
+        """More than a transaction takes."""
+        await made(budgets, 1000)
+        for n in range(250):
+            await budgets.draw("run", n, [demand(2, 2)])
+        await budgets.give_back("run", {B: 333})
+        assert (await state(budgets)).remaining == 667
 
     async def test_nobody_gives_more_than_he_drew(self, budgets: Budgets) -> None:
         """Who drew nothing gives nothing, and takes nothing."""
