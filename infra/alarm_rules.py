@@ -68,6 +68,7 @@ def fleet_rules(names: Names, thresholds: Thresholds, agent: str = "") -> Iterat
     refused, failed = of("ModelThrottles", "Sum"), of("ModelErrors", "Sum")
     yield rule("throttles", "The provider refuses calls for their rate", refused, t.alarm_throttles, reached=True)
     yield rule("model-errors", "Model calls fail for good", failed, t.alarm_model_errors, reached=True)
+    yield rule("health", "A health check says no", of("UnhealthyChecks", "Maximum"), 0)
 
 
 def execution_rules(scope: Construct, names: Names, profile: str = DEFAULT_PROFILE) -> Iterator[Rule]:

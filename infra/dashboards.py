@@ -66,6 +66,7 @@ def agent_rows(lines: Lines) -> list[list[cloudwatch.IWidget]]:
             by_agent("Runs at work", "RunsActive", "Maximum"),
             total("How long runs take", ("RunDuration", "p50"), ("RunDuration", "p95")),
         ],
+        [by_agent("Health checks that say no", "UnhealthyChecks", "Maximum")],
         [heading("Queues and limits")],
         [
             by_agent("Runs that wait", "QueueDepth", "Maximum"),

@@ -3,11 +3,16 @@ stay together, since some of them change what is deployed and put it back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from tests.support.cloud_agents.cast import DEEP
+from tests.support.command_line import CommandLine, Done
 from tests.support.offline_cloud import CloudForTests, deployed
+
+from helix.local.cloud import REGION
+from helix.local.emulator import ADMIN
 
 QUICK = {"test_offline_smoke", "test_parity", "test_lost_events"}
 """Modules that are part of `make test`; the others take minutes."""
@@ -33,3 +38,11 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudForTests]:
     """Another one, for tests that change limits and budgets."""
     with deployed(tmp_path_factory.mktemp("fleet"), context={"alarm_queue_depth": str(DEEP)}) as made:
         yield made
+
+
+@pytest.fixture
+def helix(fleet: CloudForTests, tmp_path: Path) -> Callable[..., Done]:
+    """A command about the stage of `fleet`, as its administrator."""
+    credentials = {"AWS_ACCESS_KEY_ID": ADMIN, "AWS_SECRET_ACCESS_KEY": ADMIN, "AWS_DEFAULT_REGION": REGION}
+    line = CommandLine(tmp_path, AWS_ENDPOINT_URL=fleet.cloud.emulator.url, **credentials)
+    return lambda *arguments: line.process(*arguments, "--stage", fleet.cloud.stage)

@@ -20,11 +20,14 @@ from tests.support.cloud_agents.plans import call, plan, say, use
 from tests.support.offline_cloud import CloudForTests, until
 
 from helix.adapters.row_slots import RowSlots
+from helix.core.health import CheckType, HealthCheck
 from helix.core.periods import TokenPeriod
 from helix.fleet.budgets import BudgetManager
 from helix.fleet.decisions import DecisionLog, DecisionRow
+from helix.fleet.health import HealthChecker
 
 ALARM = "helix-test-queue-depth-crew"
+HEALTH_ALARM = "helix-test-health-crew"
 PATIENCE_S = 150.0
 LOOK_S = 0.25
 Json = dict[str, Any]
@@ -47,8 +50,8 @@ def app(fleet: CloudForTests) -> AdminApplication:
     return AdminApplication(fleet)
 
 
-def alarm(fleet: CloudForTests) -> str:
-    (found,) = fleet.aws("cloudwatch").describe_alarms(AlarmNames=[ALARM])["MetricAlarms"]
+def alarm(fleet: CloudForTests, name: str = ALARM) -> str:
+    (found,) = fleet.aws("cloudwatch").describe_alarms(AlarmNames=[name])["MetricAlarms"]
     return str(found["StateValue"])
 
 
@@ -152,6 +155,27 @@ async def test_a_queue_raises_the_limit_and_drains_in_order_and_quiet_lowers_it(
     last = (await crew.decisions())[-1]
     assert (last.before, last.after, last.action, last.trigger) == (2, 1, "down", "schedule")
     assert warm(**place)["RequestedProvisionedConcurrentExecutions"] == 1
+
+
+async def test_a_check_that_says_no_raises_an_alarm_until_it_is_well(
+    fleet: CloudForTests, app: AdminApplication
+) -> None:
+    """Somebody's process asks the check and keeps the answer in the stage's tables; the minute counts it."""
+    alive, health = [False], HealthChecker(app.store)
+    kind = CheckType.LIVENESS
+    await health.register_check(
+        "crew", HealthCheck(name="tools", check_type=kind, failure_threshold=1, check_fn=lambda: alive[0])
+    )
+    for answer, state in ((False, "ALARM"), (True, "OK")):
+        alive[0] = answer
+        await health.check_health("crew", run=True)
+
+        async def told(state: str = state) -> bool:
+            await asyncio.to_thread(govern, fleet)
+            return alarm(fleet, HEALTH_ALARM) == state == alarm(fleet, "helix-test-health")
+
+        await soon(told, f"alarm in the state {state}")
+    await health.unregister_check("crew")
 
 
 async def test_people_are_told_of_a_budget_once(fleet: CloudForTests, app: AdminApplication) -> None:

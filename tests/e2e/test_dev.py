@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -14,7 +15,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import boto3
 import psutil
@@ -23,7 +23,9 @@ from tests.support.cloud_agents.plans import call, plan, say, use
 from tests.support.offline_cloud import PRIVATE, ROOT, until
 
 from helix.client import HelixClient
+from helix.core.spans import run_ref
 from helix.local.process import free_port
+from helix.local.traces import TraceReceiver
 
 PATIENCE_S = 120.0
 NOT_PYTHON = shutil.ignore_patterns("__pycache__")
@@ -39,6 +41,7 @@ def edition() -> str:
 agent = Agent(name="edited", system_prompt="Tell.", tools=[edition], llm_config=LLMConfig(model="planned"))
 default_registry.register(agent)
 """
+FOREVER = "threading.Event().wait()\n"
 ASK = plan(use(call("edition")), say("Told."))
 
 pytestmark = pytest.mark.timeout(400)
@@ -47,9 +50,9 @@ pytestmark = pytest.mark.timeout(400)
 class Dev:
     """A `helix dev` in a session of its own, as in a terminal of its own."""
 
-    def __init__(self, project: Path, *words: str, path: str | None = None) -> None:
+    def __init__(self, project: Path, *words: str, **variables: str) -> None:
         kept = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)}
-        own = {"PYTHONUNBUFFERED": "1", **({"PATH": path} if path is not None else {})}
+        own = {"PYTHONUNBUFFERED": "1", **variables}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "helix.cli", "dev", *words],
             cwd=project,
@@ -115,8 +118,8 @@ class Dev:
 
 
 @contextlib.contextmanager
-def dev(project: Path, *words: str, **options: Any) -> Iterator[Dev]:
-    started = Dev(project, *words, **options)
+def dev(project: Path, *words: str, **variables: str) -> Iterator[Dev]:
+    started = Dev(project, *words, **variables)
     try:
         yield started
     finally:
@@ -152,6 +155,11 @@ async def editions(client: HelixClient, session_id: str) -> list[str]:
     return [message["content"] for message in messages if message["role"] == "tool"]
 
 
+def ended(receiver: TraceReceiver, run_id: str) -> bool:
+    """Whether the run's trace has come, to its root."""
+    return any(not span.parent_id for span in receiver.trace(run_ref(run_id, None).trace_id))
+
+
 async def test_start_talk_edit_end_and_start_again(project: Path, tmp_path: Path) -> None:
     file, words = project / "layers/agents/python/edited.py", ["--port", "0", "--state", str(tmp_path), *MODEL]
     with dev(project, *words) as first:
@@ -175,7 +183,10 @@ async def test_start_talk_edit_end_and_start_again(project: Path, tmp_path: Path
             first.until(r"^\d\d:\d\d:\d\d\.\d{3} INFO    ws_message     run: ok$")
             first.until(rf"INFO    call_tool      step 1 in [\d,]+ ms session={session}$")
             first.until(r"^    run edited +[\d.]+ s .* completed \(execute\)$")
+            first.until(r"^    └─ invoke_agent edited +[\d.]+ s$")
             first.until(r"^       ├─ chat \w+ +[\d.]+ s ")
+            first.until(r"^       ├─ execute_tool edition +[\d.]+ s$")
+            assert first.told("traces").startswith("http://127.0.0.1:")
             watch = boto3.client(
                 "cloudwatch",
                 endpoint_url=re.sub(r"^ws:(//[^/]+).*", r"http:\1", first.told("url")),
@@ -199,17 +210,24 @@ async def test_start_talk_edit_end_and_start_again(project: Path, tmp_path: Path
         assert first.end() == 0
         assert "Traceback" not in first.text and first.lines[-1] == "helix: ending; sessions are kept\n"
 
-    with dev(project, *words) as again:
-        assert again.told("key") == first.told("key")
+    with TraceReceiver() as elsewhere, dev(project, *words, OTEL_EXPORTER_OTLP_ENDPOINT=elsewhere.url) as again:
+        assert again.told("key") == first.told("key") and again.told("traces") == elsewhere.url
         async with again.client() as client:
             assert len(await editions(client, session)) == 3
             await ask(client, session)
+            run_id = (await client.get_session(session))["current_run_id"]
+        until(lambda: ended(elsewhere, run_id), "trace at the endpoint of one's own")
+        assert "run edited" not in again.text
         again.end(signal.SIGKILL)  # the emulator is left alone, and saves what it has
 
     with dev(project, *words, "--no-watch", "--logs", "json") as last:
         async with last.client() as client:
             assert len(await editions(client, session)) == 4
-        last.until(r'^\{"time": [\d.]+, "function": "helix-dev-ws_message"')
+            last.until(r'^\{"time": [\d.]+, "function": "helix-dev-ws_message"')
+            await ask(client, session)
+            run_id = (await client.get_session(session))["current_run_id"]
+        shown = json.loads(last.until(rf'^\{{"trace": "{run_ref(run_id, None).trace_id}", .*$')[0])
+        assert {"run edited", "execute_tool edition"} <= {span["name"] for span in shown["spans"]}
         assert last.end(signal.SIGTERM) == 0
 
 
@@ -222,6 +240,15 @@ def test_it_can_be_ended_at_any_moment(project: Path, tmp_path: Path) -> None:
         started.told("state")  # its functions are still being started
         assert started.end() == 0
         assert started.lines[-1] == "helix: ending; sessions are kept\n" and "Traceback" not in started.text
+    file, loading = project / "layers/agents/python/edited.py", tmp_path / "loading"
+    before = file.read_text()
+    with dev(project, "--port", "0", "--state", str(tmp_path), *MODEL) as started:
+        started.told("state")
+        file.write_text(f"{before}\nimport pathlib, threading\npathlib.Path({str(loading)!r}).touch()\n{FOREVER}")
+        until(loading.exists, "reload")
+        assert started.end() == 0
+        assert started.lines[-1] == "helix: ending; sessions are kept\n" and "NOT reloaded" not in started.text
+    file.write_text(before)
 
 
 def test_what_stands_in_the_way_is_said_in_one_line(project: Path, tmp_path: Path) -> None:
@@ -235,7 +262,7 @@ def test_what_stands_in_the_way_is_said_in_one_line(project: Path, tmp_path: Pat
 
     only_python = tmp_path / "bin"
     only_python.mkdir()
-    with dev(project, "--port", str(free_port()), *state, path=str(only_python)) as refused:
+    with dev(project, "--port", str(free_port()), *state, PATH=str(only_python)) as refused:
         assert "Node is missing" in refused.refusal()
 
     broken = project / "layers/agents/python/broken.py"

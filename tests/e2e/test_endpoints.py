@@ -40,7 +40,9 @@ def test_probes_are_answered_without_credentials(cloud: CloudForTests, http: htt
     cloud.cloud.tick()
     until(lambda: http.get("/ready").status_code == 200, "readiness")
     page = http.get("/health")
-    assert (page.status_code, page.json()["status"]) == (200, "healthy")
+    own = {name: told for name, told in page.json()["checks"].items() if not name.startswith("agent ")}
+    assert page.status_code == 200 and len(own) >= 4
+    assert {told["status"] for told in own.values()} == {"healthy"}, "how agents do is up to other tests"
     assert http.get("/nothing").status_code == 404
 
 

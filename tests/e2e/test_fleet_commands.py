@@ -15,20 +15,15 @@ from tests.support.cloud_agents.tools import noise
 from tests.support.command_line import CommandLine, Done
 from tests.support.offline_cloud import CloudForTests, until
 
+from helix.adapters.row_slots import RowSlots
+from helix.adapters.system import SystemClock
+from helix.core.errors import ProtocolError, QueueFullError
 from helix.local.cloud import REGION
 from helix.local.emulator import ADMIN
 
 Json = dict[str, Any]
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture
-def helix(fleet: CloudForTests, tmp_path: Path) -> Callable[..., Done]:
-    """A command about the stage, as its administrator."""
-    credentials = {"AWS_ACCESS_KEY_ID": ADMIN, "AWS_SECRET_ACCESS_KEY": ADMIN, "AWS_DEFAULT_REGION": REGION}
-    line = CommandLine(tmp_path, AWS_ENDPOINT_URL=fleet.cloud.emulator.url, **credentials)
-    return lambda *arguments: line.process(*arguments, "--stage", fleet.cloud.stage)
 
 
 def status(helix: Callable[..., Done]) -> Json:
@@ -67,6 +62,78 @@ async def test_a_deployed_agent_is_stopped_looked_at_and_started_again(
     assert "ransition" in lines and "model" in lines, "what Step Functions and the model cost"
 
 
+async def test_each_minute_says_how_an_agents_model_calls_do(fleet: CloudForTests, helix: Callable[..., Done]) -> None:
+    """Of an agent that no limit binds, by a run that has ended before the minute."""
+    begun = SystemClock().now()
+    async with fleet.user("patient") as client:
+        assert (await (await client.run("thrifty", plan(say("Well.")))).result(60)).status == "completed"
+
+    def judged() -> Json | None:
+        fleet.cloud.tick()
+        told = [json.loads(line) for line in helix("fleet", "health", "--json").out.splitlines()]
+        found = [one for one in told if (one["target"], one["check"]) == ("thrifty", "llm")]
+        return found[0] if found and found[0]["checked_at"] > begun else None
+
+    result = until(judged, "judgement")
+    assert result is not None and (result["status"], result["message"]) == ("healthy", "")
+
+
+async def test_a_line_goes_by_priority_and_a_full_one_refuses(fleet: CloudForTests, tmp_path: Path) -> None:
+    """Over the socket, where a client may let others go first."""
+    slots, gate = RowSlots(AdminApplication(fleet).store), str(tmp_path / "gate")
+    await slots.set_limit("changing", 1)
+    await slots.set_queue("changing", max_queue=3)
+    async with fleet.user("polite") as client:
+        first = await client.run("changing", plan(use(call("wait", gate=gate)), say("Done.")))
+        waiting = {
+            priority: await client.run("changing", plan(say("Done.")), priority=priority) for priority in (-5, 0, -1)
+        }
+        with pytest.raises(QueueFullError, match="3 runs wait"):
+            await client.run("changing", plan(say("Never said.")))
+        with pytest.raises(ProtocolError, match="a client's priority is -999 to 0"):
+            await client.run("changing", plan(say("Never said.")), priority=1)
+        (tmp_path / "gate").touch()
+        for handle in (first, *waiting.values()):
+            assert (await handle.result(60)).status == "completed"
+        ended = {p: (await client.get_session(handle.session_id))["updated_at"] for p, handle in waiting.items()}
+    await slots.set_queue("changing")
+    await slots.set_limit("changing", None)
+    assert sorted(ended, key=lambda priority: ended[priority]) == [0, -1, -5]
+
+
+async def test_a_run_that_a_budget_pauses_goes_on_after_a_raise(
+    fleet: CloudForTests, helix: Callable[..., Done]
+) -> None:
+    """Its result says what it waits for; nobody has to ask the stream."""
+    scope = ("total", "--tenant", "frugal", "--unit", "tokens")
+    assert helix("fleet", "set-budget", "5", *scope, "--on-exceeded", "pause").code == 0
+    async with fleet.user("frugal") as client:
+        handle = await client.run("thrifty", plan(say("Paid later.")))
+        paused = await handle.result(60)
+        assert (paused.status, paused.completion_reason, paused.pending) == ("paused", "budget_exceeded", [])
+        assert (await (await handle.resume()).result(60)).status == "paused", "there is no more money yet"
+        assert helix("fleet", "set-budget", "100000", *scope, "--on-exceeded", "pause").code == 0
+        assert (await (await handle.resume()).result(60)).text == "Paid later."
+    assert helix("fleet", "remove-budget", *scope).code == 0
+
+
+def test_who_is_not_known_and_what_cannot_be_read_is_said_in_one_line(
+    fleet: CloudForTests, helix: Callable[..., Done], tmp_path: Path
+) -> None:
+    for words in (("status", "nobody"), ("scale", "nobody", "1"), ("stop", "nobody")):
+        assert "known once it has run" in helix("fleet", *words).refusal
+    assert "nothing was checked of 'nobody'" in helix("fleet", "health", "nobody").refusal
+    assert "no session 'none' in stage 'test'" in helix("cost", "none").refusal
+    at = {"AWS_ENDPOINT_URL": fleet.cloud.emulator.url, "AWS_DEFAULT_REGION": REGION}
+    nobody = CommandLine(tmp_path, HOME=str(tmp_path), AWS_EC2_METADATA_DISABLED="true", **at)
+    stranger = CommandLine(tmp_path, AWS_ACCESS_KEY_ID="stranger", AWS_SECRET_ACCESS_KEY="stranger", **at)
+    admin = CommandLine(tmp_path, AWS_ACCESS_KEY_ID=ADMIN, AWS_SECRET_ACCESS_KEY=ADMIN, **at)
+    look = ("fleet", "budgets", "--stage")
+    assert "Unable to locate credentials" in nobody.process(*look, "test").refusal
+    assert "security token" in stranger.process(*look, "test").refusal
+    assert "helix-other does not exist" in admin.process(*look, "other").refusal
+
+
 def test_budgets_of_a_stage(helix: Callable[..., Done]) -> None:
     assert helix("fleet", "set-budget", "25", "month", "--tenant", "somebody").code == 0
     (told,) = [
@@ -74,7 +141,7 @@ def test_budgets_of_a_stage(helix: Callable[..., Done]) -> None:
     ]
     assert (told["scope"], told["budget_limit"], told["unit"]) == ("tenant:somebody", 25.0, "usd")
     assert helix("fleet", "remove-budget", "month", "--tenant", "somebody").code == 0
-    assert helix("fleet", "health").code == 0
+    assert helix("fleet", "budgets", "--tenant", "somebody", "--json").out == ""
 
 
 async def test_a_session_whose_rows_are_partly_in_s3_is_explained(

@@ -17,9 +17,11 @@ from tests.support.cloud_agents.plans import call, fail, plan, say, use
 from tests.support.offline_cloud import CloudForTests, until
 
 from helix.adapters.row_slots import RowSlots
+from helix.core.health import HealthCheck
 from helix.core.measures import AGENT, NAMESPACE, STAGE, UNITS
 from helix.core.periods import TokenPeriod
 from helix.fleet.budgets import BudgetManager
+from helix.fleet.health import HealthChecker
 
 Series = tuple[str, frozenset[str]]
 """A metric's name, and the names of its dimensions."""
@@ -85,6 +87,10 @@ async def play(cloud: CloudForTests, folder: Path) -> None:
 
         await BudgetManager(app.store).set_budget(1, TokenPeriod.HOURLY, "brief")
         assert await run("brief", say("Too dear.")) == "budget_exceeded"
+
+        health = HealthChecker(app.store)
+        await health.register_check("crew", HealthCheck(name="tools", check_fn=lambda: True))
+        await health.check_health("crew", run=True)
 
         await BudgetManager(app.store).set_budget(1_000_000, TokenPeriod.HOURLY, "crew")
         await RowSlots(app.store).set_limit("crew", 1)

@@ -87,15 +87,22 @@ def test_the_configuration_has_the_documented_defaults() -> None:
         {"store": ":memory:"},
         {"logs": ""},
         {"sweep_s": 0},
+        {"sweep_s": float("inf")},
+        {"sweep_s": "soon"},
+        {"sweep_s": True},
+        {"watch_paths": None},
+        {"model": ""},
+        {"model": 5},
         {"default_resources": {"min": 1}},
         {"default_resources": ResourceConfig(min_instances=3, max_instances=2)},
     ],
     ids=str,
 )
 def test_what_the_configuration_refuses(wrong: dict[str, Any]) -> None:
-    field = {"default_resources": "resources"}.get(next(reversed(wrong)), next(reversed(wrong)))
-    with pytest.raises(DefinitionError, match=field):
+    field = next(reversed(wrong))
+    with pytest.raises(DefinitionError) as raised:
         RuntimeConfig(**wrong)
+    assert raised.value.field.split(".")[0] == field
 
 
 def test_a_minimum_alone_raises_the_maximum() -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import boto3
 import pytest
 from tests.functions.conftest import ACCOUNT, MACHINE, REGION, Functions
+from tests.support.alerts import raise_alert
 from tests.support_run import agent
 
 from helix.adapters.row_budgets import RowBudgets
-from helix.core.budget import BudgetDefinition, TokenAlert
+from helix.core.budget import BudgetDefinition
 from helix.core.errors import StoreError
 from helix.core.periods import TokenPeriod
 from helix.fleet.alerts import untold_alerts
@@ -144,7 +145,7 @@ def test_the_schedule_tells_alerts_of_budgets_once(fleet: Functions) -> None:
     queue = boto3.client("sqs").create_queue(QueueName="people")["QueueUrl"]
     arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:people"
     boto3.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
-    raise_alert(fleet)
+    app.run(raise_alert(app.store, "roomy", "alert-1", app.clock.now()))
     fleet.invoke("govern", fleet.sample("govern"))
     assert len(app.run(untold_alerts(app.store))) == 1, "nobody is there to be told"
     app.settings = dataclasses.replace(app.settings, notices=topic)
@@ -156,29 +157,6 @@ def test_the_schedule_tells_alerts_of_budgets_once(fleet: Functions) -> None:
     assert notice["Subject"] == "Helix dev: warning: budget agent:roomy/day"
     told = json.loads(notice["Message"])
     assert (told["stage"], told["alert_id"], told["level"], told["utilization"]) == ("dev", "alert-1", "warning", 0.8)
-
-
-def raise_alert(fleet: Functions) -> None:
-    app = fleet.app
-    budget = BudgetDefinition(scope="agent:roomy", period=TokenPeriod.DAILY, unit="micros", limit=1_000_000)
-    budgets, now = RowBudgets(app.store), app.clock.now()
-    app.run(budgets.define(budget, now))
-    window, at = budget.window(now)
-    app.run(budgets.open(budget, now, 1))
-    alert = TokenAlert(
-        alert_id="alert-1",
-        level="warning",
-        message="used up soon",
-        scope=budget.scope,
-        period=budget.period,
-        window=at.key,
-        unit="micros",
-        current=800_000,
-        limit=1_000_000,
-        utilization=0.8,
-        timestamp=now,
-    )
-    assert app.run(budgets.alert(window, alert, int(now) + 1000))
 
 
 def test_the_numbers_are_those_of_cloudwatch(fleet: Functions) -> None:

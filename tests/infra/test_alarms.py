@@ -23,6 +23,7 @@ FLEET = {
     "latency-p99": ("ModelLatency", "p99", 60, "GreaterThanThreshold", 30_000, 3),
     "throttles": ("ModelThrottles", "Sum", 60, "GreaterThanOrEqualToThreshold", 5, 1),
     "model-errors": ("ModelErrors", "Sum", 60, "GreaterThanOrEqualToThreshold", 5, 1),
+    "health": ("UnhealthyChecks", "Maximum", 60, "GreaterThanThreshold", 0, 1),
 }
 EXECUTIONS = {"executions-failed": "ExecutionsFailed", "executions-timed-out": "ExecutionsTimedOut"}
 PLUMBING = {
@@ -150,6 +151,7 @@ def test_everything_that_is_measured_is_shown_of_the_stage_and_of_each_agent(dep
         of_one = {o.name for o in shown if o.dimensions == {(STAGE, "dev"), (AGENT, agent)}}
         assert {"CostUsd", "TotalTokens", "ModelLatency", "QueueDepth", "ConcurrencyLimit", "RunsActive"} <= of_one
         assert {"ModelThrottles", "ModelErrors", "BudgetUtilization", "CacheSavedUsd", "QueueWait"} <= of_one
+        assert "UnhealthyChecks" in of_one
 
 
 def test_a_metric_of_helix_is_one_that_code_records(deployed: Assembly, production: Assembly) -> None:

@@ -66,6 +66,10 @@ async def test_amounts_become_whole_units(budgets: BudgetManager, amount: Any, u
         {"amount": float("inf")},
         {"amount": True},
         {"amount": "many"},
+        {"amount": "5"},
+        {"amount": 10**15 + 1},
+        {"amount": 1e300},
+        {"amount": 1_000_000_001, "unit": "usd"},
         {"period": "yearly"},
         {"unit": "euro"},
         {"on_exceeded": "warn"},
@@ -82,6 +86,13 @@ async def test_what_is_no_budget_is_refused(budgets: BudgetManager, given: dict[
     with pytest.raises(InvalidInputError):
         await budgets.set_budget(**{"amount": 10, "period": HOURLY, **given})
     assert await budgets.list_budgets() == []
+
+
+async def test_what_is_no_level_and_no_callback_is_refused(budgets: BudgetManager) -> None:
+    with pytest.raises(InvalidInputError, match="level 'loud' is none of warning, critical, exceeded"):
+        await budgets.get_alerts(level="loud")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="callable"):
+        budgets.register_alert_callback("print")  # type: ignore[arg-type]
 
 
 async def test_budgets_are_kept_by_scope_period_and_unit(budgets: BudgetManager) -> None:

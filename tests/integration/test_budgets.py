@@ -135,7 +135,7 @@ async def test_a_budget_says_what_happens_else_the_agent_does(
     budgets = manager(executor)
     await budgets.set_budget(50, TOTAL, on_exceeded=of_budget)
     handle, result, _ = await play(executor, worker(on_budget=of_agent))
-    assert result.status == status
+    assert result.status == status and "budget_exceeded" in (result.completion_reason, result.error_code)
     await budgets.set_budget(50, TOTAL)
     handle, result, _ = await play(executor, worker(on_budget=of_agent))
     assert result.status == ("paused" if of_agent == "pause" else "failed")

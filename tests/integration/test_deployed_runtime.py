@@ -12,9 +12,11 @@ from tests.support_run import agent
 from helix import MemoryStateStore, ScriptedModel
 from helix.core.agents import AnyAgent
 from helix.core.errors import AgentNotFoundError, InvalidScaleError
+from helix.core.health import HealthCheck
 from helix.engine.open_runs import PARTITIONS
 from helix.fleet.decisions import DecisionLog
 from helix.fleet.deployed import DeployedRuntime
+from helix.fleet.health import HealthChecker
 from helix.ports.state_store import Operation, Row
 
 
@@ -62,6 +64,55 @@ async def test_stop_interrupts_what_works_and_keeps_what_waits_for_start() -> No
     assert on.held.starts[-1].run_id == second.run_id
     await on.end(event(on, second))
     assert await status_of(on, second) == "completed"
+
+
+async def test_lost_readiness_stops_admission_until_every_check_is_well_again() -> None:
+    worker = agent("worker", resources={"max": 2})
+    on, runtime = fleet(worker)
+    (first,) = await begin(on, worker, 1)
+    await on.end(event(on, first))
+    well = {"database": False, "search": False}
+    health = HealthChecker(on.store, clock=on.clock, on_change=runtime.heed)
+    for name in well:
+        check = HealthCheck(name=name, check_fn=lambda name=name: (well[name], "down"), failure_threshold=1)
+        await health.register_check("worker", check)
+    await health.check_health("worker", run=True)
+    (waits,) = await begin(on, worker, 1)
+    assert (await runtime.get_agent_status("worker"))["instances"] == 0
+    assert [part.run_id for part in on.held.starts] == [first.run_id]
+
+    well["search"] = True
+    await health.check_health("worker", run=True)
+    assert (await runtime.get_agent_status("worker"))["instances"] == 0, "the database is still down"
+    well["database"] = True
+    await health.check_health("worker", run=True)
+    assert (await runtime.get_agent_status("worker"))["instances"] == 2
+    on.clock.ahead_s += 60
+    await on.deliver("sweep")
+    assert on.held.starts[-1].run_id == waits.run_id
+    told = await DecisionLog(on.store, on.clock, on.engine.ids).history("worker")
+    assert [(row.rule, row.before, row.after) for row in told] == [("health", 2, 0), ("health", 0, 2)]
+    assert told[0].reason.endswith("is unhealthy: down") and "is healthy" in told[1].reason
+
+
+async def test_readiness_opens_nothing_that_a_person_closed_or_opened() -> None:
+    worker = agent("worker", resources={"max": 3})
+    on, runtime = fleet(worker)
+    await begin(on, worker, 1)
+    well = [False]
+    health = HealthChecker(on.store, clock=on.clock, on_change=runtime.heed)
+    await health.register_check("worker", HealthCheck(name="door", check_fn=lambda: well[0], failure_threshold=1))
+    await health.check_health("worker", run=True)
+    await runtime.scale_agent("worker", 1)
+    well[0] = True
+    await health.check_health("worker", run=True)
+    assert (await runtime.get_agent_status("worker"))["instances"] == 1
+
+    await runtime.stop_agent("worker")
+    for answer in (False, True):
+        well[0] = answer
+        await health.check_health("worker", run=True)
+    assert (await runtime.get_agent_status("worker"))["status"] == "stopped"
 
 
 async def test_force_aborts_what_works_and_what_waits() -> None:

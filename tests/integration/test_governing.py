@@ -220,11 +220,12 @@ async def test_strangers_and_agents_without_limits_are_left_alone(world: World) 
     assert await world.govern(Trigger("alarm", frozenset())) == {}
 
 
+@pytest.mark.parametrize("error", [StoreError("no metrics now"), ZeroDivisionError()])
 async def test_one_that_cannot_be_looked_at_keeps_no_other_waiting(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     async def fail(agent: str, window_s: float) -> LLMMetrics:
-        raise StoreError("no metrics now")
+        raise error
 
     monkeypatch.setattr(world, "read", fail)
     await world.limit(2)

@@ -272,3 +272,16 @@ async def test_a_listener_that_raises_stops_nothing(caplog: pytest.LogCaptureFix
     await checker.register_check("a", HealthCheck(name="it"))
     assert (await checker.check_health("a", run=True)).status is HealthStatus.HEALTHY
     assert "a listener failed" in caplog.text
+
+
+async def test_a_store_that_fails_is_told_in_one_line(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    """Each interval anew, and in somebody's terminal: what is known needs no traceback."""
+    clock, store = HandClock(), SQLiteStateStore(tmp_path / "helix.db")
+    checker = HealthChecker(store, clock=clock)
+    await checker.register_check("desk", HealthCheck(name="it", interval=5))
+    await store.close()
+    await checker.start_monitoring()
+    await clock.asleep()
+    await checker.stop_monitoring()
+    (record,) = [record for record in caplog.records if "could not be kept" in record.message]
+    assert "closed" in record.message and record.exc_info is None

@@ -6,19 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from tests.support.alerts import raise_alert
 
 from helix.adapters.memory import MemoryStateStore
-from helix.adapters.row_budgets import RowBudgets
-from helix.core.budget import AlertLevel, BudgetDefinition, TokenAlert
+from helix.core.budget import LEVELS
 from helix.core.errors import StoreError
-from helix.core.periods import TokenPeriod
 from helix.fleet.alerts import untold_alerts
 from helix.fleet.telling import tell_alerts
 from helix.ports.notifier import NoNotifier
 from helix.testing.crash import Crash, CrashPoints
 
 NOW = 1_795_219_200.0
-LEVELS: tuple[AlertLevel, ...] = ("warning", "critical", "exceeded")
 
 
 class People:
@@ -40,26 +38,8 @@ class People:
 async def store() -> MemoryStateStore:
     """Three alerts of one budget, told to nobody."""
     made = MemoryStateStore()
-    budgets = RowBudgets(made)
-    budget = BudgetDefinition(scope="agent:a", period=TokenPeriod.DAILY, unit="tokens", limit=100)
-    await budgets.define(budget, NOW)
-    window, at = budget.window(NOW)
-    await budgets.open(budget, NOW, 1)
     for number, level in enumerate(LEVELS):
-        alert = TokenAlert(
-            alert_id=f"{number}",
-            level=level,
-            message="",
-            scope=budget.scope,
-            period=budget.period,
-            window=at.key,
-            unit="tokens",
-            current=90,
-            limit=100,
-            utilization=0.9,
-            timestamp=NOW,
-        )
-        assert await budgets.alert(window, alert, int(NOW) + 100)
+        await raise_alert(made, "a", f"{number}", NOW, level)
     return made
 
 

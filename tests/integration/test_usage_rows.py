@@ -22,7 +22,8 @@ from helix.engine.ends import abort, finish_run
 from helix.engine.history import row_key
 from helix.engine.rollup import UsageCount, agent_scope, read_counts, read_scopes, read_totals, tenant_scope
 from helix.engine.session_calls import ModelCall, session_calls
-from helix.ports.state_store import Delete, Operation, Put, StateStore, Update
+from helix.fleet.budgets import BudgetManager
+from helix.ports.state_store import Delete, Key, Operation, Put, StateStore, Update
 from helix.testing.crash import Crash, CrashPoints
 
 
@@ -284,6 +285,7 @@ async def test_an_answer_that_comes_too_late_is_counted_all_the_same(finished: s
     who = agent("helper")
     gate = Gate()
     store = Patience()
+    await BudgetManager(store).set_budget(10, "total", "helper", unit="usd")  # so that the call has something set aside
     stage = Stage([gated(gate, says("late", used(60, 6, 300)))], who, store=store)
     event = await stage.begin(who)
     stage.engine.settings = replace(stage.engine.settings, stop_poll_s=1e6)  # this delivery does not see the stop
@@ -320,8 +322,9 @@ async def test_a_deploy_in_mid_run_parts_its_usage_by_model() -> None:
     event = await stage.begin(old)
     told = await stage.deliver("call_model", event)
     await stage.deliver("call_tool", told)
-    stage.agents.registry.replace(new)
+    stage.agents.know(new)
     last = await stage.follow({**told, "step": 2})
+    assert [step for step, _ in (await stage.run(last)).editions] == [2]
     await stage.deliver("finish_run", last)
     found = await counted(stage.store, agent_scope("helper"))
     assert numbers(found["old", "completion"]) == (200, 20, 900, 1, 1)
@@ -371,3 +374,20 @@ async def test_unpriced_calls_are_told(quick_world: World) -> None:
     await play(executor, agent("helper"))
     (row,) = (await counted(executor.store, agent_scope("helper"))).values()
     assert (row.unpriced, row.micros, row.tokens) == (1, 0, 10)
+
+
+async def test_whoever_asks_for_the_agents_reads_no_tenant() -> None:
+    """There are as many tenants as people, and the deployed `govern` asks each minute."""
+    read: list[str] = []
+
+    class Listening(MemoryStateStore):
+        async def query(self, *where: Any, **options: Any) -> list[Any]:
+            rows = await super().query(*where, **options)
+            read.extend(row.key.sort for row in rows)
+            return rows
+
+    store = Listening()
+    scopes = [agent_scope("a"), agent_scope("~"), tenant_scope("ada"), tenant_scope("bob")]
+    await store.transact("count", [Put(Key("control", "usage", scope), {"scope": scope}) for scope in scopes])
+    assert await read_scopes(store, "agent:") == read == scopes[:2]
+    assert await read_scopes(store) == scopes

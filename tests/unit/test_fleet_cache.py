@@ -229,3 +229,15 @@ def test_numbers_that_cannot_be() -> None:
     for bad in ({"max_size": 0}, {"threshold": 0.0}, {"threshold": 1.1}):
         with pytest.raises(InvalidInputError):
             create_cache(**bad)
+
+
+def test_strategies_and_policies_have_names() -> None:
+    assert create_cache(strategy="exact", eviction_policy="lfu")
+    with pytest.raises(InvalidInputError, match="'prefix' is refused"):
+        create_cache(strategy="prefix")
+    with pytest.raises(InvalidInputError, match="needs an embedding function"):
+        create_cache(strategy="semantic")
+    with pytest.raises(InvalidInputError, match="'fuzzy' is no CacheStrategy: there are exact"):
+        create_cache(strategy="fuzzy")
+    with pytest.raises(InvalidInputError, match="'oldest' is no CacheEvictionPolicy: there are lru"):
+        create_cache(eviction_policy="oldest")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from helix import MemoryStateStore
-from helix.core.errors import InvalidInputError
+from helix.core.errors import InvalidInputError, InvalidScaleError
 from helix.fleet import FleetDesk, ResourceConfig
 from helix.testing.clocks import SetClock
 
@@ -35,3 +35,13 @@ async def test_agents_are_listed_in_pages(desk: FleetDesk, size: int) -> None:
 async def test_a_page_has_room_for_one(desk: FleetDesk) -> None:
     with pytest.raises(InvalidInputError, match="limit"):
         await desk.list(limit=0)
+
+
+@pytest.mark.parametrize("instances", [1.5, 2.0, True, "2", float("nan"), None, 5, -1])
+async def test_what_is_no_number_of_instances_is_refused_and_changes_nothing(
+    desk: FleetDesk, instances: object
+) -> None:
+    """Written, it would make the rows of all agents unreadable."""
+    with pytest.raises(InvalidScaleError, match="1 to 4 instances"):
+        await desk.scale(SIX[1], instances)  # type: ignore[arg-type]
+    assert [found["wanted"] for found in await desk.list()] == [4, 3, 4, 3, 4, 3]

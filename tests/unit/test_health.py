@@ -78,6 +78,8 @@ def test_a_failure_during_recovery_does_not_make_it_look_better() -> None:
         (False, (False, "")),
         ((True, "fine"), (True, "fine")),
         ((False, "down"), (False, "down")),  # a pair is no truth
+        ((False, "down", {"since": 9}), (False, "down")),
+        ((False,), (False, "")),
         ((False, None), (False, "")),
         (None, (False, "")),
         (1, (True, "")),

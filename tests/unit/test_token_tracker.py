@@ -81,6 +81,8 @@ async def test_all_filters_combine(tracker: TokenTracker, filters: dict[str, Any
 async def test_a_key_that_is_not_the_periods_is_refused(tracker: TokenTracker, period: str, key: str) -> None:
     with pytest.raises(InvalidInputError, match="period_key"):
         await tracker.get_tokens(period=period, period_key=key)
+    with pytest.raises(InvalidInputError, match="period 'fortnight' is none of hourly"):
+        await tracker.get_tokens(period="fortnight")
     with pytest.raises(InvalidInputError, match="needs its period"):
         await tracker.get_tokens(period_key=key)
 
@@ -123,7 +125,18 @@ async def test_records_at_once_all_count(store: StateStore, clock: SetClock) -> 
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"agent_id": ""}, {"model": "x" * 300}, {"operation": ""}, {"input_tokens": -1}, {"cost": -0.1}]
+    "wrong",
+    [
+        {"agent_id": ""},
+        {"model": "x" * 300},
+        {"operation": ""},
+        {"input_tokens": -1},
+        {"input_tokens": 1.5},
+        {"output_tokens": True},
+        {"output_tokens": 10**30},
+        {"cost": -0.1},
+        {"cost": float("nan")},
+    ],
 )
 async def test_what_cannot_be_counted_is_refused(store: StateStore, wrong: dict[str, Any]) -> None:
     good = {"agent_id": "a", "model": "m", "input_tokens": 1, "output_tokens": 1, "operation": "completion"}

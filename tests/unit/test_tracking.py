@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -80,12 +81,14 @@ async def test_queue_and_concurrency_do_not_fall_below_nothing() -> None:
     assert (metrics.queue_depth, metrics.concurrent_llm_calls, metrics.get_utilization()) == (1, 2, 0.2)
 
 
-@pytest.mark.parametrize("numbers", [(-1, 0, 0), (0, -1, 0), (0, 0, -1)])
-async def test_a_negative_number_is_refused(numbers: tuple[int, int, float]) -> None:
+@pytest.mark.parametrize("numbers", [(-1, 0, 0), (0, -1, 0), (0, 0, -1), (0, 0, nan), (0, 0, inf)])
+async def test_a_number_that_cannot_be_is_refused(numbers: tuple[int, int, float]) -> None:
     with pytest.raises(InvalidInputError, match="negative"):
         await LLMResourceTracker("a", "m").record_request(*numbers)
     with pytest.raises(InvalidInputError, match="window_size"):
         LLMResourceTracker("a", "m", 0)
+    with pytest.raises(InvalidInputError, match="window_size"):
+        LLMResourceTracker("a", "m", nan)
 
 
 async def test_all_agents_together() -> None:

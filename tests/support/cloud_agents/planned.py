@@ -30,7 +30,6 @@ from helix.ports.model import LLMGenerateInput
 from .crashes import started
 from .plans import Step, call, steps_of
 
-NAME = "planned"
 LOOK_S = 0.01
 END = "the end"
 
@@ -48,11 +47,12 @@ class PlannedModel:
         step = _next(request)
         text = str(step.get("say", ""))
         usage = Usage(prompt_tokens=shown(request), completion_tokens=1 + len(text), cost_micros=7, calls=1)
+        model = request.config.model
         if step.get("fail") and not (step["unless"] and Path(step["unless"]).exists()):
             await _show(request, text)
-            return ErrorStepResult(error=f"as planned: {step['fail']}", code=step["fail"], usage=usage, model=NAME)
+            return ErrorStepResult(error=f"as planned: {step['fail']}", code=step["fail"], usage=usage, model=model)
         if step.get("fail"):
-            return await _play(TextStepResult(content="well again", usage=usage, model=NAME), request)
+            return await _play(TextStepResult(content="well again", usage=usage, model=model), request)
         if step.get("stumble"):
             await _show(request, text[: len(text) // 2])
             await notify(request.callbacks.on_error, ModelError("stumbled", retryable=True))
@@ -61,11 +61,11 @@ class PlannedModel:
             await _show(request, text[:half])
             await pass_gate(step["gate"])
             await _show(request, text[half:])
-            return TextStepResult(content=text, usage=usage, model=NAME)
+            return TextStepResult(content=text, usage=usage, model=model)
         thinking = [ThinkingContent(text=step["think"])] if step.get("think") else []
         if not step.get("calls"):
-            return await _play(TextStepResult(content=text, thinking=thinking, usage=usage, model=NAME), request)
-        return await _play(_calls(step, text, thinking, usage), request)
+            return await _play(TextStepResult(content=text, thinking=thinking, usage=usage, model=model), request)
+        return await _play(_calls(step, text, thinking, usage, model), request)
 
 
 def shown(request: LLMGenerateInput) -> int:
@@ -88,7 +88,7 @@ def _next(request: LLMGenerateInput) -> Step:
     return {"say": END}
 
 
-def _calls(step: Step, text: str, thinking: list[ThinkingContent], usage: Usage) -> ToolCallsStepResult:
+def _calls(step: Step, text: str, thinking: list[ThinkingContent], usage: Usage, model: str) -> ToolCallsStepResult:
     tools: list[ParsedToolCall] = []
     children: list[ParsedSubAgentCall] = []
     order = []
@@ -107,7 +107,7 @@ def _calls(step: Step, text: str, thinking: list[ThinkingContent], usage: Usage)
         order=order,
         thinking=thinking,
         usage=usage,
-        model=NAME,
+        model=model,
     )
 
 

@@ -76,9 +76,10 @@ class OverallHealth(Record):
 
 
 def verdict_of(answer: Any) -> tuple[bool, str]:
-    """What a check function answered: a bool, or (bool, message). Anything else is taken by its truth."""
-    if isinstance(answer, tuple) and len(answer) == 2:
-        return bool(answer[0]), str(answer[1] or "")
+    """What a check function answered: a bool, or (bool, message); of a longer or shorter tuple the same places count.
+    Anything else is taken by its truth."""
+    if isinstance(answer, tuple) and answer:
+        return bool(answer[0]), str(answer[1] or "") if len(answer) > 1 else ""
     return bool(answer), ""
 
 

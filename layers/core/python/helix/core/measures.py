@@ -48,6 +48,7 @@ UNITS: Mapping[str, Unit] = {
     "RunsActive": "Count",
     "ConcurrencyLimit": "Count",
     "BudgetUtilization": "Percent",
+    "UnhealthyChecks": "Count",
     # decisions of govern
     "ScalingDecisions": "Count",
 }

@@ -32,6 +32,7 @@ Rule = Literal[
     "budget stop",
     "budget reset",
     "operator",
+    "health",  # a readiness check
 ]
 
 
@@ -64,7 +65,7 @@ class ScalingDecision(Record, frozen=True):
 
 class ScalingState(Record, frozen=True):
     """What was applied to one agent so far: its last up and down, its last direction, when that turned, and how many
-    `instances` that left (None: nothing was, or a person did it). `stopped`: its intake is closed because its money is
+    `instances` that left (None: nothing was, or not the rules did it). `stopped`: its intake is closed because its money is
     spent."""
 
     up_at: float | None = None
@@ -89,7 +90,7 @@ class ScalingState(Record, frozen=True):
             case "down":
                 moved = {"down_at": now, "direction": "down", "stopped": decision.rule == "budget stop"}
         turned = self.direction is not None and self.direction != moved["direction"]
-        left = None if decision.rule == "operator" else decision.after
+        left = None if decision.rule in ("operator", "health") else decision.after
         changed = {**moved, "instances": left, "turned_at": now if turned else self.turned_at}
         return self.model_copy(update=changed)
 

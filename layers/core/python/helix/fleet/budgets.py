@@ -22,7 +22,9 @@ from helix.adapters.system import SystemClock
 from helix.core.budget import (
     CRITICAL,
     GLOBAL,
+    LEVELS,
     MICROS,
+    MOST,
     WARNING,
     AlertLevel,
     BudgetDefinition,
@@ -31,7 +33,7 @@ from helix.core.budget import (
     Unit,
 )
 from helix.core.errors import InvalidInputError
-from helix.core.periods import TokenPeriod
+from helix.core.periods import TokenPeriod, period_of
 from helix.engine.engine import Engine
 from helix.fleet.alerts import mark_told, read_alerts, untold_alerts
 from helix.ports.budgets import BudgetState
@@ -107,7 +109,7 @@ class BudgetManager:
         critical: at which part of it an alert is raised. Raises `InvalidInputError`."""
         definition = BudgetDefinition(
             scope=_scope(agent_id, tenant, session) or GLOBAL,
-            period=_period(period),
+            period=period_of(period),
             unit=_unit(unit),
             limit=_whole(amount, unit),
             on_exceeded=_on_exceeded(on_exceeded),
@@ -128,7 +130,7 @@ class BudgetManager:
     ) -> bool:
         """No longer bound by it; False where there is no such budget."""
         scope = _scope(agent_id, tenant, session) or GLOBAL
-        return await self._budgets.undefine(f"{scope}/{_period(period)}/{_unit(unit)}")
+        return await self._budgets.undefine(f"{scope}/{period_of(period)}/{_unit(unit)}")
 
     async def list_budgets(self) -> list[BudgetDefinition]:
         """All there are, by scope."""
@@ -150,7 +152,7 @@ class BudgetManager:
         scope = _scope(agent_id, tenant, session)
         found = await self._budgets.definitions(None if scope is None else [scope, GLOBAL])
         if period is not None:
-            found = [definition for definition in found if definition.period is _period(period)]
+            found = [definition for definition in found if definition.period is period_of(period)]
         now = self._clock.now()
         states = await self._budgets.get([definition.window(now)[0] for definition in found])
         return {_key(d): _status(d, state, now) for d, state in zip(found, states, strict=True)}
@@ -159,6 +161,8 @@ class BudgetManager:
         self, level: AlertLevel | None = None, agent_id: str | None = None, limit: int = 100
     ) -> list[TokenAlert]:
         """The newest alerts first, at most `limit`: of this level, of this agent's budgets, if given."""
+        if level is not None and level not in LEVELS:
+            raise InvalidInputError(f"level {level!r} is none of {', '.join(LEVELS)}")
         return await read_alerts(self.store, level=level, agent_id=agent_id, limit=limit)
 
     # --- hearing --------------------------------------------------------------------------------------------------
@@ -166,6 +170,8 @@ class BudgetManager:
     def register_alert_callback(self, callback: AlertCallback) -> None:
         """Called with each alert that an attached engine raises, and with those that `tell_alerts` finds; awaited if it
         returns an awaitable. One that raises is logged, and stops nobody."""
+        if not callable(callback):
+            raise InvalidInputError(f"callback must be callable, not {callback!r}")
         self._callbacks.append(callback)
 
     def attach(self, engine: Engine) -> None:
@@ -228,14 +234,6 @@ def _scope(agent_id: str | None, tenant: str | None, session: str | None) -> str
     return named[0] if named else None
 
 
-def _period(period: TokenPeriod | str) -> TokenPeriod:
-    try:
-        return TokenPeriod(period)
-    except ValueError:
-        known = ", ".join(p.adverb for p in TokenPeriod)
-        raise InvalidInputError(f"period {period!r} is none of {known}") from None
-
-
 def _unit(unit: str) -> Unit:
     if unit not in _UNITS:
         raise InvalidInputError(f"unit {unit!r} must be 'tokens' or 'usd'")
@@ -243,14 +241,19 @@ def _unit(unit: str) -> Unit:
 
 
 def _whole(amount: float | Decimal, unit: str) -> int:
+    if isinstance(amount, bool) or not isinstance(amount, int | float | Decimal):
+        raise InvalidInputError(f"amount {amount!r} is not a number")
     try:
         exact = Decimal(str(amount)) * (MICROS if unit == "usd" else 1)
         whole = int(exact)
     except (InvalidOperation, ValueError, OverflowError):
         raise InvalidInputError(f"amount {amount!r} is not a number") from None
-    if isinstance(amount, bool) or whole < 1 or (unit == "tokens" and whole != exact):
+    if whole < 1 or (unit == "tokens" and whole != exact):
         least = "0.000001 USD" if unit == "usd" else "1 token, and a whole number of them"
         raise InvalidInputError(f"amount {amount!r} must be at least {least}")
+    if whole > MOST:
+        most = f"{MOST // MICROS:,} USD" if unit == "usd" else f"{MOST:,} tokens"
+        raise InvalidInputError(f"a budget is at most {most}: more is not added up exactly in every store")
     return whole
 
 

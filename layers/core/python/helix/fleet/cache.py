@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from helix.adapters.memory import MemoryStateStore
 from helix.adapters.models.catalog import LitellmCatalog
@@ -39,6 +40,7 @@ __all__ = [
 Chat = Sequence[Mapping[str, Any]]
 Parameters = Mapping[str, Any]
 DEFAULT_SIZE = 1000
+KindT = TypeVar("KindT", bound=StrEnum)
 
 
 class AnswerCache:
@@ -189,8 +191,8 @@ class CacheWarmer:
 
 def create_cache(
     max_size: int = DEFAULT_SIZE,
-    strategy: CacheStrategy = CacheStrategy.EXACT,
-    eviction_policy: CacheEvictionPolicy = CacheEvictionPolicy.LRU,
+    strategy: CacheStrategy | str = CacheStrategy.EXACT,
+    eviction_policy: CacheEvictionPolicy | str = CacheEvictionPolicy.LRU,
     default_ttl: float | None = None,
     *,
     store: StateStore | None = None,
@@ -209,6 +211,7 @@ def create_cache(
     tool_calls: also keep such answers. catalog: prices, for what a hit saves. Raises `InvalidInputError` for a strategy
     that answers wrongly, for `SEMANTIC` without an embedding function, and for numbers that cannot be.
     """
+    strategy, eviction_policy = _named(CacheStrategy, strategy), _named(CacheEvictionPolicy, eviction_policy)
     check_strategy(strategy)
     semantic = strategy is CacheStrategy.SEMANTIC
     if semantic and embedding is None:
@@ -246,6 +249,14 @@ def create_cache(
 def get_response_cache() -> AnswerCache:
     """This process's cache, in its memory."""
     return create_cache()
+
+
+def _named(kind: type[KindT], value: KindT | str) -> KindT:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(kind)
+        raise InvalidInputError(f"{value!r} is no {kind.__name__}: there are {known}") from None
 
 
 def _calls_tools(response: JsonValue) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from helix.core.checks import is_int, require
+from helix.core.checks import is_int, is_number, require
 from helix.core.errors import DefinitionError
 from helix.core.resources import ResourceConfig
 
@@ -53,26 +54,30 @@ class RuntimeConfig:
         require(not reload or development, OWNER, "hot_reload", problem)
         object.__setattr__(self, "hot_reload", development if reload is None else reload)
         paths = self.watch_paths
-        valid = not isinstance(paths, str) and all(isinstance(path, str) and path for path in paths)
+        valid = isinstance(paths, list | tuple) and all(isinstance(path, str) and path for path in paths)
         require(valid, OWNER, "watch_paths", "must be a list of paths")
         object.__setattr__(self, "watch_paths", list(paths))
         valid = is_int(self.max_workers) and 1 <= self.max_workers <= 100
         require(valid, OWNER, "max_workers", f"must be between 1 and 100, not {self.max_workers!r}")
         valid = isinstance(self.log_level, str) and self.log_level.upper() in logging.getLevelNamesMapping()
         require(valid, OWNER, "log_level", f"must be DEBUG, INFO, WARNING or ERROR, not {self.log_level!r}")
-        object.__setattr__(self, "default_resources", checked_resources(self.default_resources, OWNER))
+        resources = checked_resources(self.default_resources, OWNER, "default_resources")
+        object.__setattr__(self, "default_resources", resources)
         valid = isinstance(self.store, str) and bool(self.store) and self.store != ":memory:"
         require(valid, OWNER, "store", "must be the path of a file or a URL: other processes open it too")
         require(isinstance(self.logs, str) and bool(self.logs), OWNER, "logs", "must be the path of a folder")
-        require(self.sweep_s > 0, OWNER, "sweep_s", "must be a number of seconds, more than 0")
+        valid = self.model is None or (isinstance(self.model, str) and bool(self.model))
+        require(valid, OWNER, "model", "must be a text that is not empty, or None")
+        valid = is_number(self.sweep_s) and 0 < self.sweep_s < math.inf
+        require(valid, OWNER, "sweep_s", "must be a number of seconds, more than 0")
 
 
-def checked_resources(resources: ResourceConfig, owner: str) -> ResourceConfig:
+def checked_resources(resources: ResourceConfig, owner: str, field: str = "resources") -> ResourceConfig:
     """The same, its bounds compared. Who asks for a minimum alone has at least that as maximum: the sources' own samples
     do; both given and contradicting each other are an error."""
     if not isinstance(resources, ResourceConfig):
-        raise DefinitionError(owner, "resources", f"must be a ResourceConfig, not {resources!r}")
+        raise DefinitionError(owner, field, f"must be a ResourceConfig, not {resources!r}")
     given = resources.model_dump(exclude_unset=True)
     if "max_instances" not in given and resources.min_instances > resources.max_instances:
         given["max_instances"] = resources.min_instances
-    return ResourceConfig.of(given, owner, "resources")
+    return ResourceConfig.of(given, owner, field)

@@ -47,7 +47,7 @@ def leave(runtime: AgentRuntime) -> None:
 
 
 def _signalled(number: signal.Signals) -> None:
-    logger.info("%s: shutting down", number.name)
+    logger.warning("%s: shutting down; workers hand over what they are at", number.name)
     for runtime in _running:
         task = asyncio.get_running_loop().create_task(runtime.shutdown())
         _closing.add(task)

@@ -26,6 +26,7 @@ from helix.engine.open_runs import PARTITIONS, partition_name
 from helix.engine.rollup import read_totals
 from helix.fleet.decisions import DecisionLog
 from helix.fleet.desk import NOT_FOUND, FleetDesk
+from helix.fleet.health import HealthChange
 from helix.fleet.stopping import tell_to_stop
 from helix.ports.clock import Clock
 from helix.ports.model import LLMAdapter
@@ -99,6 +100,12 @@ class DeployedRuntime:
         known = {name: ResourceConfig(min_instances=0, max_instances=max(1, limit)) for name, limit in most.items()}
         log = DecisionLog(self.store, self._clock, SystemIds())
         return FleetDesk(self.store, self._clock, slots=self._slots, known=known, log=log)
+
+    async def heed(self, change: HealthChange) -> None:
+        """For `HealthChecker(store, on_change=runtime.heed)`: readiness lost stops admission of its agent until all of its
+        readiness checks are well again. Of liveness an alarm tells: there is no process to restart."""
+        if change.stops_admission is not None:
+            await (await self.desk()).heed(change)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 

@@ -6,21 +6,28 @@ admission itself) makes it so. Instances are units of allowed concurrency, so a 
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from helix.core.checks import is_int
 from helix.core.errors import AgentNotFoundError, InvalidInputError, InvalidScaleError
+from helix.core.health import CheckType, HealthStatus
 from helix.core.resources import ResourceConfig
-from helix.core.scaling import ScalingDecision
+from helix.core.scaling import Rule, ScalingDecision
 from helix.fleet.decisions import DecisionLog
-from helix.fleet.process_info import ProcessInfo
+from helix.fleet.health_rows import results
+from helix.fleet.process_info import ProcessInfo, ProcessStatus
 from helix.fleet.rows import AgentEntry, change_entry, put_entry, read_entries, read_entry, read_processes
 from helix.ports.clock import Clock
 from helix.ports.slots import Slots
 from helix.ports.state_store import ABSENT, StateStore
 
+if TYPE_CHECKING:
+    from helix.fleet.health import HealthChange
+
 SILENT_S = 30.0
-"""A process that its supervisor has not looked at for so long is no instance: nobody knows of it."""
+"""A process of another machine that its supervisor has not looked at for so long is no instance."""
 NOT_FOUND = "not_found"
 
 
@@ -39,6 +46,7 @@ class FleetDesk:
     ) -> None:
         self._store, self._clock, self._slots, self._log = store, clock, slots, log
         self._known = dict(known or {})
+        self._when = "" if known is None else " (one that is deployed is known once it has run)"
 
     # --- looking --------------------------------------------------------------------------------------------------
 
@@ -63,8 +71,8 @@ class FleetDesk:
         return [await self._status(entries[agent_id]) for agent_id in sorted(entries)[:limit]]
 
     async def _status(self, entry: AgentEntry) -> dict[str, Any]:
-        processes = await read_processes(self._store, entry.agent_id)
-        live = [info for info in processes if self.is_live(info)]
+        processes = [self._seen(info) for info in await read_processes(self._store, entry.agent_id)]
+        live = [info for info in processes if info.alive]
         now = self._clock.now()
         return {
             "agent_id": entry.agent_id,
@@ -78,7 +86,17 @@ class FleetDesk:
             "supervisor": entry.supervisor if entry.supervised(now) else None,
         }
 
+    def _seen(self, info: ProcessInfo) -> ProcessInfo:
+        """As it is: whoever wrote its row may have died with it."""
+        gone = info.alive and not self.is_live(info)
+        return info.model_copy(update={"status": ProcessStatus.STOPPED, "pid": None}) if gone else info
+
     def is_live(self, info: ProcessInfo) -> bool:
+        """Whether there is such a process: on this machine by the system's word, else by who looked at it last."""
+        if info.alive and info.pid is not None and info.host == socket.gethostname():
+            from helix.fleet.limits import lives  # functions have no processes, and not what looks at them
+
+            return lives(info.pid, info.born)
         return info.alive and info.seen_at >= self._clock.now() - SILENT_S
 
     async def _health(self, agent_id: str) -> dict[str, Any]:
@@ -93,9 +111,9 @@ class FleetDesk:
         """Want so many. Raises `InvalidScaleError` outside of the agent's bounds. Fewer never ends running work."""
         entry = await self._existing(agent_id)
         limits = entry.limits
-        if not limits.min_instances <= instances <= limits.max_instances:
+        if not is_int(instances) or not limits.min_instances <= instances <= limits.max_instances:
             raise InvalidScaleError(
-                f"agent {agent_id!r} has {limits.min_instances} to {limits.max_instances} instances, not {instances}"
+                f"agent {agent_id!r} has {limits.min_instances} to {limits.max_instances} instances, not {instances!r}"
             )
         await change_entry(self._store, agent_id, wanted=instances)
         await self._admit(agent_id, f"somebody asked for {instances}")
@@ -125,7 +143,27 @@ class FleetDesk:
         await change_entry(self._store, agent_id, add=["restarts"])
         await self.start(agent_id)
 
+    async def heed(self, change: HealthChange) -> None:
+        """Readiness lost: no more runs of the agent come in, until all of its readiness checks are well again. An agent
+        that was stopped stays so, and one that somebody has let in again meanwhile keeps its limit."""
+        entry = await self._entry(change.target)
+        if change.stops_admission is None or entry is None or entry.stopped:
+            return
+        why = f"readiness check {change.check!r} is {change.after.value}: {change.result.message or 'no message'}"
+        if await self._unready(change.target):
+            await self._limit(change.target, 0, why, "health")
+        elif self._slots is not None:
+            counter = (await self._slots.counters()).get(change.target)
+            if counter is not None and counter.bound == 0:
+                await self._limit(change.target, max(1, entry.wanted), why, "health")
+
     # --- inside ---------------------------------------------------------------------------------------------------
+
+    async def _unready(self, agent_id: str) -> bool:
+        return any(
+            result.check_type is CheckType.READINESS and result.status is HealthStatus.UNHEALTHY
+            for result in await results(self._store, agent_id)
+        )
 
     async def _entry(self, agent_id: str) -> AgentEntry | None:
         entry = await read_entry(self._store, agent_id)
@@ -144,7 +182,8 @@ class FleetDesk:
             await put_entry(self._store, entry, ABSENT)
         if entry is None:
             known = ", ".join(sorted({e.agent_id for e in await read_entries(self._store)} | self._known.keys()))
-            raise AgentNotFoundError(f"there is no agent {agent_id!r} in this fleet; there are: {known or 'none'}")
+            there = f"there are: {known or 'none'}{self._when}"
+            raise AgentNotFoundError(f"there is no agent {agent_id!r} in this fleet; {there}")
         return entry
 
     async def _admit(self, agent_id: str, why: str) -> None:
@@ -156,12 +195,12 @@ class FleetDesk:
             # At least 1: where none is kept ready, the first run is what starts the first instance.
             await self._limit(agent_id, 0 if entry.stopped else max(1, entry.wanted), why)
 
-    async def _limit(self, agent_id: str, instances: int, why: str) -> None:
+    async def _limit(self, agent_id: str, instances: int, why: str, rule: Rule = "operator") -> None:
         if self._slots is None:
             return
         counter = (await self._slots.counters()).get(agent_id)
         before = 0 if counter is None else counter.bound or 0
         await self._slots.set_limit(agent_id, instances)
         if self._log is not None and before != instances:
-            decision = ScalingDecision(before=before, after=instances, rule="operator", reason=why)
+            decision = ScalingDecision(before=before, after=instances, rule=rule, reason=why)
             await self._log.record(agent_id, decision)

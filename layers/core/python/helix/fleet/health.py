@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from helix.adapters.system import SystemClock
-from helix.core.errors import InvalidInputError
+from helix.core.errors import InvalidInputError, StoreError
 from helix.core.health import (
     CheckType,
     HealthCheck,
@@ -176,6 +176,8 @@ class HealthChecker:
         while self._tasks.get((target, check.name)) is asyncio.current_task():
             try:
                 await self._ask(target, check)
+            except StoreError as error:
+                logger.warning("health of %r: %r could not be kept: %s", target, check.name, error)
             except Exception:
                 logger.warning("health of %r: %r could not be kept", target, check.name, exc_info=True)
             await self._clock.sleep(check.interval)

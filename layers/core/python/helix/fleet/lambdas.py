@@ -22,14 +22,19 @@ from helix.engine.admission import gauges
 from helix.engine.delivery import Delivery
 from helix.engine.engine import logger
 from helix.engine.launching import begin_granted
+from helix.engine.rollup import agent_scope, read_scopes
 from helix.fleet.decisions import DecisionLog
 from helix.fleet.gauges import tell_gauges
 from helix.fleet.governing import FAILED, Governor, Registered, Trigger
+from helix.fleet.health import HealthChecker
+from helix.fleet.judging import AskedOnce, judge_calls, tell_checks, worked_lately
 from helix.fleet.rows import read_entry
 from helix.fleet.spending import BudgetMoney
 from helix.fleet.telling import tell_alerts
 from helix.ports.capacity import Capacity, NoCapacity
 from helix.runtime.cloud import Application
+
+OF_AGENT = agent_scope("")
 
 
 class _Part(BaseModel):
@@ -103,7 +108,7 @@ async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> di
     for trigger in triggers(event, app.settings.stage):
         done += await governor.govern(trigger, delivery)
     if not event.records:
-        done["alerts told"] += await _each_minute(app, governor)
+        done += await _each_minute(app, governor, delivery)
     done = +done
     logger.info("governed: %s", dict(done) or "nothing to do")
     if done[FAILED]:
@@ -128,7 +133,7 @@ def governor_of(app: Application) -> Governor:
         grant=grant,
         registered=lambda agent: _registered(app, agent),
         money=BudgetMoney(engine.budgets, app.clock),
-        source=CloudWatchMetrics(app.lazy_client("cloudwatch"), stage, app.clock),
+        source=AskedOnce(CloudWatchMetrics(app.lazy_client("cloudwatch"), stage, app.clock)),
         log=DecisionLog(app.store, app.clock, app.ids),
         clock=app.clock,
         capacity=warm,
@@ -147,9 +152,25 @@ async def _registered(app: Application, agent: str) -> Registered | None:
     return Registered(resources, stopped=entry is not None and entry.stopped)
 
 
-async def _each_minute(app: Application, governor: Governor) -> int:
-    counts, money = await gauges(app.engine), governor.money
-    agents = {agent for agent in counts if agent is not None} | await money.agents()
-    tell_gauges(app.engine.metrics, counts, await money.read(agents))
+async def _each_minute(app: Application, governor: Governor, delivery: Delivery) -> Counter[str]:
+    """What does not depend on any alarm: gauges, untold alerts, how each agent's model calls do."""
+    counts, money, now = await gauges(app.engine), governor.money, app.clock.now()
+    governed = {agent for agent in counts if agent is not None} | await money.agents()
+    agents = governed | {scope.removeprefix(OF_AGENT) for scope in await read_scopes(app.store, OF_AGENT)}
+    read = await money.read(agents)
+    shown = {agent: used for agent, used in read.items() if agent is None or agent in governed}
+    tell_gauges(app.engine.metrics, counts, shown)
+    await tell_checks(app.store, app.engine.metrics, now, lambda target: _is_agent(app, target))
     notifier = SnsNotifier(app.lazy_client("sns"), app.settings.notices)
-    return await tell_alerts(app.store, notifier, app.settings.stage)
+    told = await tell_alerts(app.store, notifier, app.settings.stage)
+    health, ask = HealthChecker(app.store, clock=app.clock), await worked_lately(app.store, agents, counts, now)
+    failed = await judge_calls(health, governor.source, counts, read, delivery, app.clock, ask=ask)
+    return Counter({"alerts told": told, FAILED: failed})
+
+
+def _is_agent(app: Application, name: str) -> bool:
+    try:
+        app.agents.named(name)
+    except AgentNotFoundError:
+        return False
+    return True

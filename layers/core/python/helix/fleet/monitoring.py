@@ -17,13 +17,14 @@ from helix.engine.engine import Engine
 from helix.engine.launching import begin_granted
 from helix.fleet.decisions import DecisionLog
 from helix.fleet.gauges import tell_gauges
-from helix.fleet.governing import WINDOW_S, Governor, Registered, Trigger
+from helix.fleet.governing import Governor, Registered, Trigger
 from helix.fleet.health import HealthChecker
+from helix.fleet.judging import judge_calls
 from helix.fleet.metric_rows import read_metrics
 from helix.fleet.rows import change_entry, read_entry
-from helix.fleet.spending import AgentMoney, BudgetMoney
+from helix.fleet.spending import BudgetMoney
 from helix.ports.clock import Clock
-from helix.ports.slots import SlotCounter, Slots
+from helix.ports.slots import Slots
 from helix.ports.state_store import StateStore
 
 EVERY_S = 30.0
@@ -79,23 +80,10 @@ class FleetMonitor:
         agents = {agent for agent in counts if agent is not None} | await money.agents()
         read = await money.read(agents)
         tell_gauges(engine.metrics, counts, read)
-        if self._health is not None:
-            for name, counter in (await self.governor.slots.counters()).items():
-                if name is not None and name in agents:
-                    await self._judge(self._health, name, counter, read[name])
         delivery = Delivery(self._owner, engine.clock.now() + self._every_s)
+        if self._health is not None:
+            await judge_calls(self._health, self.governor.source, counts, read, delivery, engine.clock)
         return dict(await self.governor.govern(Trigger("monitor"), delivery))
-
-    async def _judge(self, health: HealthChecker, agent: str, counter: SlotCounter, money: AgentMoney) -> None:
-        metrics = (await self.governor.source.read(agent, WINDOW_S)).model_copy(
-            update={
-                "queue_depth": counter.queued,
-                "concurrent_llm_calls": counter.running,
-                "max_concurrent_calls": counter.bound or counter.running,
-            }
-        )
-        if metrics.requests or metrics.queue_depth:
-            await health.check_llm_health(agent, metrics, money.costs.get("max_cost_per_hour"))
 
     async def _run(self) -> None:
         while True:

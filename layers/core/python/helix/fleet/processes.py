@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from helix.adapters.system import SystemClock, SystemIds
-from helix.core.errors import ProcessFailedError, ProcessNotFoundError
+from helix.core.errors import ProcessFailedError, ProcessNotFoundError, StoreError
 from helix.core.resources import ResourceConfig
 from helix.engine.engine import logger
 from helix.fleet.child import Child, Command, NotReadyError
@@ -353,6 +353,8 @@ class ProcessManager:
         """Processes are looked after whatever becomes of the telling."""
         try:
             await telling
+        except StoreError as error:
+            logger.warning("what became of a process could not be told: %s", error)
         except Exception:
             logger.exception("what became of a process could not be told")
 

@@ -2,6 +2,7 @@
 
     fleet              <agent id>        AgentEntry
     fleet#<agent id>   p#<process id>    ProcessInfo
+                       l#<worker id>     ProcessInfo, of a life that ended with a crash: kept for a day
 
 Law: what is wanted is written by anybody, each field by a write of its own; who supervises an agent holds a lease in its
 entry, and alone writes its processes.
@@ -17,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from helix.core.errors import ConditionFailedError
 from helix.core.json import JsonObject
 from helix.core.resources import ResourceConfig
-from helix.fleet.process_info import OVER, ProcessInfo
+from helix.fleet.process_info import OVER, ProcessInfo, ProcessStatus
 from helix.ports.state_store import Delete, Key, Operation, Put, StateStore, Update, When
 
 FLEET = "fleet"
@@ -104,11 +105,21 @@ async def read_processes(store: StateStore, agent_id: str) -> list[ProcessInfo]:
     return [ProcessInfo.model_validate(row.value) for row in rows]
 
 
+async def read_crashes(store: StateStore, agent_id: str, limit: int) -> list[ProcessInfo]:
+    """The lives of its processes that ended with a crash, each as it was then; those of the newest processes."""
+    partition = processes_partition(agent_id)
+    rows = await store.query("control", partition, start="l#", end="l$", limit=limit, reverse=True)
+    return [ProcessInfo.model_validate(row.value) for row in rows]
+
+
 async def put_process(store: StateStore, agent_id: str, info: ProcessInfo, now: float) -> None:
-    value = info.model_dump(mode="json")
-    if info.status in OVER:
-        value["ttl"] = int(now + KEPT_S)
-    await store.transact("put_process", [Put(process_key(agent_id, info.process_id), value)])
+    value, expires = info.model_dump(mode="json"), {"ttl": int(now + KEPT_S)}
+    kept = {**value, **expires} if info.status in OVER else value
+    operations: list[Operation] = [Put(process_key(agent_id, info.process_id), kept)]
+    if info.status in (ProcessStatus.CRASHED, ProcessStatus.FAILED):  # its next life takes the row above
+        life = Key("control", processes_partition(agent_id), f"l#{info.worker_id}")
+        operations.append(Put(life, {**value, **expires}))
+    await store.transact("put_process", operations)
 
 
 async def forget_processes(store: StateStore, agent_id: str, processes: Sequence[ProcessInfo]) -> Sequence[ProcessInfo]:

@@ -34,7 +34,7 @@ from helix.core.periods import TokenPeriod
 from helix.core.resources import ResourceConfig
 from helix.engine.delivery import Delivery
 from helix.engine.engine import logger
-from helix.engine.intake import set_limit
+from helix.engine.launching import begin_granted
 from helix.engine.sweeping import sweep
 from helix.fleet import current
 from helix.fleet.budgets import bind_token_budget_manager
@@ -53,10 +53,9 @@ from helix.ports.clock import Clock
 from helix.ports.metrics import Metrics
 from helix.runtime.ending import end_tasks
 from helix.runtime.handle import AgentExecutionHandle
-from helix.runtime.launching import LaunchingExecutor
 from helix.runtime.local import open_store
 from helix.runtime.model_names import named_models
-from helix.runtime.queued import queued_engine
+from helix.runtime.queued import QueuedExecutor, queued_engine
 
 MORE_S = 5.0
 """What a stop may take beyond the agent's own timeout, until it is told."""
@@ -91,7 +90,7 @@ class AgentRuntime:
             self.store, model=model, max_runs=self.config.max_workers, metrics=self._measured
         )
         self.engine, self.queue = engine, queue
-        self.executor = LaunchingExecutor(engine, agents)
+        self.executor = QueuedExecutor(engine, agents, queue)
         log = DecisionLog(self.store, engine.clock, engine.ids)
         self.desk = FleetDesk(self.store, engine.clock, slots=engine.slots, log=log)
         self.budgets = bind_token_budget_manager(self.store, clock=engine.clock)
@@ -243,8 +242,8 @@ class AgentRuntime:
             for tidy in (self._sweep_runs, self._supervisor.end_stopped, self.queue.trim, self._purge):
                 try:  # each by itself: a run that nobody can read must not keep the rest for ever
                     await tidy()
-                except StoreError:
-                    logger.warning("could not sweep; trying again", exc_info=True)
+                except StoreError as error:
+                    logger.warning("could not sweep; trying again: %s", error)
                 except Exception:
                     logger.exception("the sweep met what nobody expected")
 
@@ -263,8 +262,8 @@ class AgentRuntime:
             await self.engine.clock.sleep(self.config.sweep_s)
             try:
                 await self.budgets.tell_alerts()
-            except StoreError:
-                logger.warning("could not tell budget alerts; trying again", exc_info=True)
+            except StoreError as error:
+                logger.warning("could not tell budget alerts; trying again: %s", error)
 
     # --- agents ---------------------------------------------------------------------------------------------------
 
@@ -382,6 +381,5 @@ class AgentRuntime:
         if change.check_type is CheckType.LIVENESS and change.asks_restart:
             await self.desk.restart(change.target)
         if change.stops_admission is not None and self.engine.slots is not None:
-            entry = await read_entry(self.store, change.target)
-            if entry is not None and not entry.stopped:
-                await set_limit(self.engine, change.target, 0 if change.stops_admission else max(1, entry.wanted))
+            await self.desk.heed(change)
+            await begin_granted(self.engine, await self.engine.slots.grant())

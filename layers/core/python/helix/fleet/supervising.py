@@ -110,8 +110,8 @@ class Supervisor:
                 known = self._registered.get(entry.agent_id)
                 if known is not None:
                     await self._look_at(entry, known)
-        except StoreError:
-            logger.warning("the fleet cannot be looked at; trying again", exc_info=True)
+        except StoreError as error:
+            logger.warning("the fleet cannot be looked at; trying again: %s", error)
         except Exception:  # whatever it is, the others are to be looked after
             logger.exception("looking at the fleet met what nobody expected")
         async with self._looked:
@@ -137,8 +137,8 @@ class Supervisor:
             for agent_id in self._registered:
                 mine = {"supervisor": self.ident}
                 await change_entry(self.store, agent_id, seen=mine, supervisor=None, supervisor_expires=0)
-        except StoreError:
-            logger.warning("the agents were not let go: their leases end", exc_info=True)
+        except StoreError as error:
+            logger.warning("the agents were not let go: their leases end: %s", error)
 
     async def counted(self, entry: AgentEntry) -> list[ProcessInfo]:
         """The processes that stand for what is wanted: not those that are draining."""

@@ -17,10 +17,12 @@ from pydantic import Field
 
 from helix.adapters.models.token_count import TokenCount, TokenCounter
 from helix.adapters.system import SystemClock
+from helix.core.budget import MOST
+from helix.core.checks import is_int, is_number
 from helix.core.errors import InvalidInputError
 from helix.core.json import size
 from helix.core.messages import Record
-from helix.core.periods import TokenPeriod, Window, window_at, window_key
+from helix.core.periods import TokenPeriod, Window, period_of, window_at, window_key
 from helix.core.usage import Usage
 from helix.core.usage_parts import COMPLETION, Share
 from helix.engine.rollup import (
@@ -114,7 +116,7 @@ class TokenTracker:
         kept for 400 days, totals for ever."""
         if period is None and period_key is not None:
             raise InvalidInputError(f"period_key {period_key!r} needs its period")
-        window = None if period is None else _window(TokenPeriod(period), period_key, self._clock.now())
+        window = None if period is None else _window(period_of(period), period_key, self._clock.now())
         if window is None or window.end is None:
             counts = await self._totals(agent_id, tenant)
         else:
@@ -242,8 +244,11 @@ def _check(
     for name, text in named.items():
         if not isinstance(text, str) or not 1 <= len(text.encode("utf-8", "replace")) <= MAX_NAME_BYTES:
             raise InvalidInputError(f"{name} {text!r} must be a text of 1 to {MAX_NAME_BYTES} bytes")
-    if min(input_tokens, output_tokens, cost) < 0:
-        raise InvalidInputError(f"tokens and cost cannot be negative: {input_tokens}, {output_tokens}, {cost}")
+    figures = (input_tokens, output_tokens, cost)
+    if not is_int(input_tokens) or not is_int(output_tokens) or not is_number(cost):
+        raise InvalidInputError(f"tokens must be whole numbers, and cost a number: {figures}")
+    if not all(0 <= figure <= MOST for figure in figures):
+        raise InvalidInputError(f"tokens and cost cannot be negative, or above {MOST:,}: {figures}")
 
 
 @lru_cache(maxsize=16)

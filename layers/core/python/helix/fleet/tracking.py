@@ -6,6 +6,7 @@ Several processes count together by rows (`fleet.metric_rows`), never by these o
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Hashable
 from functools import lru_cache
@@ -35,7 +36,7 @@ class LLMResourceTracker:
         max_concurrent_calls: int = 10,
         clock: Clock | None = None,
     ) -> None:
-        if window_size <= 0:
+        if not 0 < window_size < math.inf:
             raise InvalidInputError(f"window_size is {window_size}: it must be more than 0 seconds")
         self.agent_id, self.model, self.window_size = agent_id, model, window_size
         self.max_concurrent_calls = max_concurrent_calls
@@ -62,8 +63,8 @@ class LLMResourceTracker:
         """Count one call; `cost` in US dollars. `key`: what names the call, such as (run, step, attempt). False: it was
         counted before."""
         numbers = (input_tokens, output_tokens, latency_ms, ttft_ms or 0, cost or 0, wait_time_ms)
-        if min(numbers) < 0:
-            raise InvalidInputError(f"a request has a negative number: {numbers}")
+        if not all(0 <= number < math.inf for number in numbers):
+            raise InvalidInputError(f"a request has a number that is negative or not finite: {numbers}")
         sample = CallSample(
             at=self._clock.now(),
             input_tokens=input_tokens,

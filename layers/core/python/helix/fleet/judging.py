@@ -1,0 +1,116 @@
+"""How the model calls of agents do, as their health check `llm`; and how many checks that somebody registered say no.
+
+Law: an agent that made no call and keeps nobody waiting is not judged, unless it was not well: then it is well again. What
+`llm` says has alarms on its figures, so it is not counted among the checks; neither is a result older than `FRESH_S`:
+nobody asks that check any more, and silence is no fault.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from helix.core.errors import HelixError
+from helix.core.health import HealthResult, HealthStatus
+from helix.core.llm_metrics import LLMMetrics
+from helix.core.measures import Measures
+from helix.engine.delivery import Delivery
+from helix.engine.engine import logger
+from helix.engine.rollup import agent_scope, hour_key, read_counts
+from helix.fleet import health_rows
+from helix.fleet.governing import MARGIN_S, WINDOW_S
+from helix.fleet.health import LLM, HealthChecker
+from helix.fleet.spending import AgentMoney
+from helix.ports.clock import Clock
+from helix.ports.metrics import Metrics
+from helix.ports.metrics_source import MetricsSource
+from helix.ports.state_store import StateStore
+
+FRESH_S = 3_600.0
+UNHEALTHY = "UnhealthyChecks"
+
+Counts = Mapping[str | None, Mapping[str, float]]
+"""Gauges, by agent."""
+
+
+class AskedOnce:
+    """A `MetricsSource` for one look: whoever wants an agent's numbers again gets the same ones."""
+
+    def __init__(self, source: MetricsSource) -> None:
+        self._source, self._told = source, dict[tuple[str, float], LLMMetrics]()
+
+    async def read(self, agent: str, window_s: float) -> LLMMetrics:
+        if (agent, window_s) not in self._told:
+            self._told[agent, window_s] = await self._source.read(agent, window_s)
+        return self._told[agent, window_s]
+
+
+async def worked_lately(store: StateStore, agents: Iterable[str], counts: Counts, now: float) -> set[str]:
+    """Those with a run at work or in line, or with one that has ended this hour: nobody else can have made a call."""
+    found = {agent for agent in agents if any(_load(counts, agent))}
+    for agent in set(agents) - found:
+        if await read_counts(store, agent_scope(agent), start=hour_key(now - WINDOW_S)):
+            found.add(agent)
+    return found
+
+
+async def judge_calls(
+    health: HealthChecker,
+    source: MetricsSource,
+    counts: Counts,
+    money: Mapping[str | None, AgentMoney],
+    delivery: Delivery,
+    clock: Clock,
+    *,
+    ask: Collection[str] | None = None,
+) -> int:
+    """Judge each agent of `money`, or as many as there is time for. `ask`: whose numbers are worth asking for; None: all.
+    Returns how many could not be judged; they are logged."""
+    failed = 0
+    for agent in sorted(name for name in money if name is not None):
+        if not delivery.may_act(clock.now() + MARGIN_S):
+            break
+        try:
+            calls = await source.read(agent, WINDOW_S) if ask is None or agent in ask else LLMMetrics()
+            await _judge(health, agent, calls, counts, money[agent])
+        except HelixError as error:
+            failed += 1
+            logger.warning("the model calls of agent %s could not be judged: %s", agent, error)
+    return failed
+
+
+async def _judge(health: HealthChecker, agent: str, calls: LLMMetrics, counts: Counts, money: AgentMoney) -> None:
+    waiting, running = _load(counts, agent)
+    limit = counts.get(agent, {}).get("ConcurrencyLimit", 0)  # without one nothing is used up
+    load = {"queue_depth": waiting, "concurrent_llm_calls": running, "max_concurrent_calls": int(limit)}
+    metrics = calls.model_copy(update=load)
+    if metrics.requests or metrics.queue_depth or await _was_not_well(health, agent):
+        await health.check_llm_health(agent, metrics, money.costs.get("max_cost_per_hour"))
+
+
+def _load(counts: Counts, agent: str) -> tuple[int, int]:
+    """How many wait, and how many work."""
+    values = counts.get(agent, {})
+    return int(values.get("QueueDepth", 0)), int(values.get("RunsActive", 0))
+
+
+async def _was_not_well(health: HealthChecker, agent: str) -> bool:
+    results = await health.results(agent)
+    return any(result.check == LLM and result.status is not HealthStatus.HEALTHY for result in results)
+
+
+async def tell_checks(store: StateStore, metrics: Metrics, now: float, is_agent: Callable[[str], bool]) -> None:
+    """Of each agent that has checks, and of all targets together; nothing where nobody has registered one."""
+    unhealthy = Counter[str]()
+    for target in await health_rows.targets(store):
+        checks = [result for result in await health_rows.results(store, target) if result.check != LLM]
+        if checks:
+            unhealthy[target] = sum(_sounds(result, now) for result in checks)
+    for target in sorted(filter(is_agent, unhealthy)):
+        metrics.record(Measures({UNHEALTHY: unhealthy[target]}, agent=target))
+    if unhealthy:
+        metrics.record(Measures({UNHEALTHY: unhealthy.total()}))
+
+
+def _sounds(result: HealthResult, now: float) -> bool:
+    return result.status is HealthStatus.UNHEALTHY and now - (result.checked_at or 0) <= FRESH_S

@@ -1,0 +1,32 @@
+"""Budget alerts that were raised, and that nobody was told yet."""
+
+from __future__ import annotations
+
+from helix.adapters.row_budgets import RowBudgets
+from helix.core.budget import AlertLevel, BudgetDefinition, TokenAlert
+from helix.core.periods import TokenPeriod
+from helix.ports.state_store import StateStore
+
+LIMIT = 1000
+
+
+async def raise_alert(store: StateStore, agent: str, alert_id: str, now: float, level: AlertLevel = "warning") -> None:
+    """Of the agent's daily budget, of which 80 % is used."""
+    budgets = RowBudgets(store)
+    budget = BudgetDefinition(scope=f"agent:{agent}", period=TokenPeriod.DAILY, unit="micros", limit=LIMIT)
+    window, at = budget.window(now)
+    await budgets.open(budget, now, await budgets.define(budget, now))
+    alert = TokenAlert(
+        alert_id=alert_id,
+        level=level,
+        message="used up soon",
+        scope=budget.scope,
+        period=budget.period,
+        window=at.key,
+        unit=budget.unit,
+        current=LIMIT * 8 // 10,
+        limit=LIMIT,
+        utilization=0.8,
+        timestamp=now,
+    )
+    assert await budgets.alert(window, alert, int(now) + 1000)
