@@ -102,6 +102,18 @@ def test_budgets_are_set_shown_enforced_alerted_and_removed(helix: CommandLine) 
     assert "no such budget" in helix("fleet", "remove-budget", "hour", "--agent", "desk", "--unit", "tokens").refusal
 
 
+def test_a_run_that_a_budget_pauses_says_so_and_goes_on_after_a_raise(helix: CommandLine) -> None:
+    assert helix("run", DESK, "What is open?", "--model", "demo").code == 0
+    scope = ("--agent", "desk", "--unit", "tokens")
+    done = helix("fleet", "set-budget", "5", "total", *scope, "--on-exceeded", "pause")
+    assert "at most 5 tokens in all" in done.err
+    paused = helix("run", DESK, "What is open?", "--model", "demo", "--session", "short")
+    assert paused.code == 4 and "budget_exceeded: a budget has no room" in paused.out and "resume" in paused.out
+    helix("fleet", "set-budget", "500000", "total", *scope)
+    assert helix("resume", DESK, "short", "--model", "demo").code == 0
+    assert "no longer bounded in all in tokens" in helix("fleet", "remove-budget", "total", *scope).err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

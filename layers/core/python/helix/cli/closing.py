@@ -14,6 +14,9 @@ from helix.cli.views import Heading, Question
 from helix.cli.writer import Writer
 from helix.runtime.handle import AgentResult
 
+BUDGET = "budget_exceeded"
+"""Why a run paused that waits for nobody."""
+
 
 class Closing:
     """`hints` None: the agent runs elsewhere, and whoever shows it says how to go on."""
@@ -77,6 +80,9 @@ class Closing:
         self._out.line(Text.assemble((result.status, f"bold {style}"), (f" · {' · '.join(parts)}", "dim")))
         if result.error is not None:
             self._out.line(f"{result.error_code}: {result.error}", style, margin="  ", hang=2)
+        elif result.completion_reason == BUDGET:
+            told = "a budget has no room for the next model call: it goes on after `helix fleet set-budget` with more"
+            self._out.line(f"{BUDGET}: {told}, or in the next period", style, margin="  ", hang=2)
 
     def _questions(self, session_id: str, questions: Sequence[Question], hints: Hints) -> None:
         for question in questions:

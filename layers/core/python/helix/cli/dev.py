@@ -221,6 +221,8 @@ def _watch(cloud: OfflineCloud, profiles: Any, ended: threading.Event) -> thread
     from helix.local.reload import Reloader, watch
 
     def tell(done: Reloaded) -> None:
+        if ended.is_set():
+            return  # a reload that the same Ctrl-C has broken off
         say(done.what if done.error is None else f"NOT reloaded, the code before goes on: {done.error}")
 
     watching = threading.Event()

@@ -35,7 +35,10 @@ def scale(place: Place, agent: str, instances: int) -> int:
             await desk.scale(agent, instances)
 
     asyncio.run(act())
-    say(f"{agent} has {count(instances, 'instance')} now; what is at work goes on")
+    kept = f"has {count(instances, 'instance')} now"
+    if instances == 0:
+        kept = "keeps none ready, and the first run begins one (`helix fleet stop` lets none begin)"
+    say(f"{agent} {kept}; what is at work goes on")
     return COMPLETED
 
 

@@ -52,7 +52,7 @@ def show(place: Place, scope: Scope, as_json: bool) -> int:
 def define(place: Place, scope: Scope, amount: float, period: str, unit: str, on_exceeded: str | None) -> int:
     options: dict[str, Any] = {"unit": unit, "on_exceeded": on_exceeded, **asdict(scope)}
     _on(place, lambda budgets: budgets.set_budget(amount, period, **options))
-    say(f"{scope}: at most {_amount(amount, unit == 'usd')} each {period}" + (" in all" if period == "total" else ""))
+    say(f"{scope}: at most {_amount(amount, unit == 'usd')} {'in all' if period == 'total' else f'each {period}'}")
     return COMPLETED
 
 
@@ -60,7 +60,7 @@ def undefine(place: Place, scope: Scope, period: str, unit: str) -> int:
     options: dict[str, Any] = {"unit": unit, **asdict(scope)}
     if not _on(place, lambda budgets: budgets.remove_budget(period, **options)):
         raise RefusedError(f"there is no such budget: {scope}, {period}, {unit} (see helix fleet budgets)")
-    say(f"{scope}: no longer bounded per {period} in {unit}")
+    say(f"{scope}: no longer bounded {'in all' if period == 'total' else f'per {period}'} in {unit}")
     return COMPLETED
 
 

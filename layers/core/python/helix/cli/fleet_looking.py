@@ -23,9 +23,12 @@ from helix.fleet.decisions import DecisionLog
 from helix.fleet.deployed import DeployedRuntime
 from helix.fleet.desk import NOT_FOUND, FleetDesk
 from helix.fleet.health_rows import results, targets
-from helix.fleet.rows import read_processes
+from helix.fleet.rows import read_crashes, read_processes
 
 STYLES = {"running": "green", "healthy": "green", "stopped": "yellow", "degraded": "yellow", "unhealthy": "red"}
+
+MOST = 1000
+"""Events that a history is made of."""
 
 
 def status(place: Place, agent: str | None, as_json: bool) -> int:
@@ -35,7 +38,7 @@ def status(place: Place, agent: str | None, as_json: bool) -> int:
             print(json.dumps(entry, ensure_ascii=False))
         return COMPLETED
     if not found:
-        say("this fleet has no agents yet")
+        say("this fleet has no agents yet" + (": they are known once they have run" if place.stage is not None else ""))
         return COMPLETED
     rows = [
         [
@@ -64,7 +67,8 @@ async def _status(place: Place, agent: str | None) -> list[dict[str, Any]]:
             looking = FleetDesk(store, SystemClock(), slots=slots)
             found = await looking.list() if agent is None else [await looking.status(agent)]
         if agent is not None and found[0]["status"] == NOT_FOUND:
-            raise RefusedError(f"there is no agent {agent!r} in this fleet")
+            when = "" if place.stage is None else ": one that is deployed is known once it has run"
+            raise RefusedError(f"there is no agent {agent!r} in this fleet{when}")
         counters = await slots.counters()
     for entry in found:
         counter = counters.get(entry["agent_id"])
@@ -87,8 +91,9 @@ def _processes(processes: Sequence[dict[str, Any]]) -> str:
             continue
         again = f", {formats.count(info['restart_count'], 'restart')}" if info["restart_count"] else ""
         why = f": {formats.cut(info['last_error'], 60)}" if info["last_error"] else ""
-        figures = f"{info['cpu_percent']:.0f} % cpu, {info['memory_mb']:.0f} MB"
-        told.append(f"{info['process_id']} {info['status']} (pid {info['pid']}, {figures}{again}){why}")
+        figures = f"pid {info['pid']}, {info['cpu_percent']:.0f} % cpu, {info['memory_mb']:.0f} MB{again}"
+        now = figures if info["pid"] is not None else again.removeprefix(", ") or "no process"
+        told.append(f"{info['process_id']} {info['status']} ({now}){why}")
     return "\n".join(told)
 
 
@@ -134,18 +139,20 @@ async def _history(place: Place, agent: str) -> list[dict[str, Any]]:
     async with opened(place) as store:
         log = DecisionLog(store, SystemClock(), SystemIds())
         events: list[dict[str, Any]] = []
-        for row in await log.history(agent, limit=1000):
+        for row in await log.history(agent, limit=MOST):
             change = f"{row.before} -> {row.after}" if row.after != row.before else f"stays at {row.before}"
             applied = "" if row.applied or row.blocked_by else " (not applied)"
             by = f" [{row.trigger}]" if row.trigger else ""
             told = {"at": row.at, "what": f"{row.action} {change}{applied}", "why": f"{row.reason}{by}"}
             events.append({**told, "decision": row.model_dump(mode="json")})
-        for info in await read_processes(store, agent):
+        known = [*await read_crashes(store, agent, MOST), *await read_processes(store, agent)]
+        lives = {info.worker_id: info for info in known}
+        for info in lives.values():
             process = info.model_dump(mode="json")
             if info.started_at is not None:
                 again = f", start {info.restart_count + 1}" if info.restart_count else ""
                 what = f"process {info.process_id} started{again}"
-                events.append({"at": info.started_at, "what": what, "why": info.last_error or "", "process": process})
+                events.append({"at": info.started_at, "what": what, "why": "", "process": process})
             if info.stopped_at is not None:
                 what = f"process {info.process_id} {info.status.value}"
                 events.append({"at": info.stopped_at, "what": what, "why": info.last_error or "", "process": process})

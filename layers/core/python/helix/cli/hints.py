@@ -16,6 +16,7 @@ class Hints:
     agent: str
     db: str | None = None
     model: str | None = None
+    fleet: bool = False
 
     def run(self, session_id: str) -> str:
         return self._command("run", self.agent, "...", "--session", session_id)
@@ -35,6 +36,7 @@ class Hints:
 
     def _command(self, *words: str) -> str:
         more = [*(["--model", self.model] if self.model else []), *(["--db", self.db] if self.db else [])]
+        more += ["--fleet"] if self.fleet else []
         return " ".join([program(), *(f'"{w}"' if w == "..." else shlex.quote(w) for w in [*words, *more])])
 
 

@@ -17,7 +17,7 @@ def interrupt(db: str, session_id: str, reason: str | None) -> int:
         state = await executor.sessions.get(session_id)
         if state.status != "running":
             raise RefusedError(f"session {session_id!r} does not run: it is {state.status}")
-        if state.lease_expires < SystemClock().now():
+        if state.lease_expires and state.lease_expires < SystemClock().now():  # 0: a fleet executes it
             raise RefusedError(f"session {session_id!r} does not run: its process is gone; resume it")
         if not await executor.interrupt(session_id, reason, run_id=state.current_run_id):
             raise RefusedError(f"session {session_id!r} does not run any more")

@@ -55,6 +55,7 @@ Context = Annotated[
 ]
 ProjectFolder = Annotated[str, typer.Option("--project", help="A folder in the project: at or below its cdk.json")]
 State = Annotated[str | None, typer.Option("--state", help="Where sessions are kept [default: .helix in the project]")]
+Fleet = Annotated[bool, typer.Option("--fleet", help="Workers on the same store execute it (see helix fleet serve)")]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines on standard output")]
 
 
@@ -82,9 +83,7 @@ def run(
     model: Model = None,
     db: Db = None,
     json: Json = False,
-    fleet: Annotated[
-        bool, typer.Option("--fleet", help="Workers on the same store execute it (see helix fleet serve)")
-    ] = False,
+    fleet: Fleet = False,
     url: Url = None,
     key: ApiKey = None,
 ) -> int:
@@ -136,13 +135,14 @@ def resume(
     model: Model = None,
     db: Db = None,
     json: Json = False,
+    fleet: Fleet = False,
 ) -> int:
     """Go on with an interrupted, paused or crashed session."""
     from helix.cli import acts, answering, playing
 
     answers = answering.confirmations(approve, deny, data, reason, other=message is not None or checkpoint is not None)
     act = acts.answer(session, answers) if answers else acts.resume(session, message, checkpoint)
-    return playing.play(_options(agent, db, model, json), act, session_id=session, message=message)
+    return playing.play(_options(agent, db, model, json, fleet), act, session_id=session, message=message)
 
 
 @app.command()
@@ -156,12 +156,13 @@ def retry(
     model: Model = None,
     db: Db = None,
     json: Json = False,
+    fleet: Fleet = False,
 ) -> int:
     """Try a failed session again, from its last checkpoint."""
     from helix.cli import acts, playing
 
     act = acts.retry(session, message, from_start)
-    return playing.play(_options(agent, db, model, json), act, session_id=session, message=message)
+    return playing.play(_options(agent, db, model, json, fleet), act, session_id=session, message=message)
 
 
 # --- commands about sessions --------------------------------------------------------------------------------------

@@ -25,6 +25,9 @@ from helix.runtime.local import LocalExecutor
 from helix.runtime.models import ModelChoice, choose_model
 from helix.runtime.settings import DEFAULT_DB, ProcessSettings
 
+FLEETS_OWN = ModelChoice(None, "the fleet's model")
+"""What plays is chosen where the fleet is served; this process has other variables, and may have no keys."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -43,7 +46,7 @@ class Options:
 
     @property
     def hints(self) -> Hints:
-        return Hints(self.agent, None if self.db == DEFAULT_DB else self.db, self.model)
+        return Hints(self.agent, None if self.db == DEFAULT_DB else self.db, self.model, self.fleet)
 
 
 def play(options: Options, act: Act, *, session_id: str | None = None, message: str | None = None) -> int:
@@ -65,7 +68,9 @@ def prepare(
     options: Options, out: TextIO, message: str | None = None, *, brief: bool = False
 ) -> tuple[AnyAgent, ModelChoice, View]:
     agent = load_agent(options.agent, options.settings.agents)
-    choice = choose_model(agent, options.model, os.environ)
+    if options.fleet and options.model is not None:
+        raise RefusedError("--model is for runs of this process; of a fleet's, `helix fleet serve --model` says it")
+    choice = FLEETS_OWN if options.fleet else choose_model(agent, options.model, os.environ)
     heading = Heading(agent, choice, options.path, message, brief)
     return agent, choice, JsonView(out, heading) if options.json else TerminalView(out, options.hints, heading)
 

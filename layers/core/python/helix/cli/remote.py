@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from helix.cli.chat import Chat, greet
+from helix.cli.closing import BUDGET
 from helix.cli.hints import program
 from helix.cli.refusal import COMPLETED, STOPPED, RefusedError
 from helix.cli.render import TerminalView
@@ -62,7 +63,8 @@ def run(options: RemoteOptions, message: str, session_id: str | None, *, hint: b
         finally:
             runner.run(partner.close())
     if hint and not options.json and partner.session_id is not None:
-        what = "answer" if result is not None and result.status == "paused" else "go on"
+        asks = result is not None and result.status == "paused" and result.completion_reason != BUDGET
+        what = "answer" if asks else "go on"
         print(f"  {what:<12}{options.chat_hint(partner.session_id)}")
     return code_of(result)
 

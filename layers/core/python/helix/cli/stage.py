@@ -18,7 +18,7 @@ from helix.adapters.system import SystemClock
 from helix.cli.questions import open_questions
 from helix.cli.refusal import STOPPED, exit_code
 from helix.cli.views import View, say
-from helix.cli.waiting import until_free
+from helix.cli.waiting import unserved, until_free
 from helix.core.agents import AnyAgent
 from helix.core.chunks import StreamChunk
 from helix.runtime.executor import Executor
@@ -39,6 +39,7 @@ class Stage:
         self._watched: Handle | None = None
         self._signals = 0
         self._asking: asyncio.Task[bool] | None = None
+        self._standing: str | None = None
 
     async def play(self, act: Callable[[Stage], Awaitable[Handle]]) -> AgentResult[Any] | None:
         """Do `act`, show how its last run ended and return that; None if the user did not wait for the end."""
@@ -91,6 +92,11 @@ class Stage:
         mine = state.status == "running" and state.current_run_id == handle.run_id
         if mine and state.lease_expires and state.lease_expires + slack_s < self._clock.now():
             raise RunLostError("the process that executed the run is gone")
+        if mine and not state.lease_expires:  # of a fleet, which may come back
+            why = await unserved(self.executor, self.agent.name, self._clock)
+            if why is not None and why != self._standing:
+                say(why)
+            self._standing = why
 
     # --- stopping -----------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from helix.core.errors import AgentAlreadyRunningError
 from helix.engine.sessions import SessionState
+from helix.fleet.rows import read_entry
 from helix.ports.clock import Clock
 from helix.runtime.executor import Executor
 
@@ -40,6 +41,14 @@ async def until_free(executor: Executor, session_id: str, clock: Clock, say: Cal
             raise AgentAlreadyRunningError(session_id, state.current_run_id if state is not None else None)
     waited = f" (waited {clock.now() - began:.0f} s for its lease)" if clock.now() - began >= POLL_S else ""
     say(f"the process that ran session {session_id!r} is gone{waited}: going on in its place")
+
+
+async def unserved(executor: Executor, agent_id: str, clock: Clock) -> str | None:
+    """Why a run that a fleet is to execute stands still, if nobody serves its agent."""
+    entry = await read_entry(executor.store, agent_id)
+    if entry is not None and entry.supervised(clock.now()):
+        return None
+    return f"nobody serves {agent_id!r} from this store now; its runs wait for `helix fleet serve`, on this store"
 
 
 async def _signs(executor: Executor, state: SessionState) -> tuple[float, int, int]:
