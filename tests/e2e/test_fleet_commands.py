@@ -39,7 +39,8 @@ async def test_a_deployed_agent_is_stopped_looked_at_and_started_again(
         first = await client.run("roomy", plan(use(call("wait", gate=str(tmp_path / "gate"))), say("Never said.")))
         until(entered.exists, "run at work")
         told = status(helix)
-        assert (told["status"], told["runs"], told["limit"]) == ("running", 1, 100)
+        assert (told["status"], told["runs"]) == ("running", 1)
+        assert 95 <= told["limit"] <= 100, "each quiet minute lowers it by one"
         assert [process["process_id"] for process in told["processes"]] == [first.run_id]
 
         stopped = helix("fleet", "stop", "roomy")
@@ -55,7 +56,8 @@ async def test_a_deployed_agent_is_stopped_looked_at_and_started_again(
         fleet.cloud.tick()
         assert (await second.result(90)).text == "It goes on."
     history = [json.loads(line) for line in helix("fleet", "history", "roomy", "--json").out.splitlines()]
-    assert [(event["decision"]["before"], event["decision"]["after"]) for event in history] == [(100, 0), (0, 100)]
+    mine = [event["decision"] for event in history if event["decision"]["rule"] == "operator"]
+    assert [decision["after"] for decision in mine] == [0, 100] and mine[1]["before"] == 0
 
     cost = json.loads(helix("cost", second.session_id, "--json").out)
     lines = json.dumps(cost)
