@@ -192,7 +192,7 @@ def counts(run: Run, steps: Sequence[int]) -> list[str]:
 
 
 def targets(plain: Run, inline: Run, cold: int) -> list[str]:
-    """What issue 3 asks for."""
+    """What a step may cost, and what it does."""
 
     def most(run: Run, name: str, steps: Sequence[int] = STEPS) -> float:
         return max(around(run, step, lambda k: MEASURES[name](run, k)) for step in steps)
