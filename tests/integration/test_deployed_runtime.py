@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support.delivery_stage import Json, Stage, event_of
+from tests.support.torn_store import Torn
 from tests.support_run import agent
 
 from helix import MemoryStateStore, ScriptedModel
@@ -17,6 +18,7 @@ from helix.engine.open_runs import PARTITIONS
 from helix.fleet.decisions import DecisionLog
 from helix.fleet.deployed import DeployedRuntime
 from helix.fleet.health import HealthChecker
+from helix.fleet.rows import FLEET
 from helix.ports.state_store import Operation, Row
 
 
@@ -112,6 +114,23 @@ async def test_readiness_opens_nothing_that_a_person_closed_or_opened() -> None:
     for answer in (False, True):
         well[0] = answer
         await health.check_health("worker", run=True)
+    assert (await runtime.get_agent_status("worker"))["status"] == "stopped"
+
+
+async def test_who_stops_an_agent_while_its_readiness_comes_back_has_the_last_word() -> None:
+    worker = agent("worker", resources={"max": 3})
+    store = Torn()
+    on = Stage(ScriptedModel(["Done."], repeat=True), worker, store=store)
+    runtime = DeployedRuntime(store, clock=on.clock)
+    await begin(on, worker, 1)
+    well = [False]
+    health = HealthChecker(store, clock=on.clock, on_change=runtime.heed)
+    await health.register_check("worker", HealthCheck(name="door", check_fn=lambda: well[0], failure_threshold=1))
+    await health.check_health("worker", run=True)
+    well[0] = True
+    store.at, store.then = FLEET, lambda: runtime.stop_agent("worker")
+    await health.check_health("worker", run=True)
+    assert store.then is None, "it was stopped once its entry had been read"
     assert (await runtime.get_agent_status("worker"))["status"] == "stopped"
 
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -105,7 +106,7 @@ class SQLiteStateStore:
         gone = 0
         for first in range(0, len(found), PURGED_AT_ONCE):
             rows = [(partition, sort, now) for partition, sort in found[first : first + PURGED_AT_ONCE]]
-            gone += await self._run(lambda db, rows=rows: _together(db, sql, rows))  # type: ignore[misc]
+            gone += await self._run(partial(_together, sql=sql, rows=rows))
         return gone
 
     def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:

@@ -156,6 +156,9 @@ class FleetDesk:
             counter = (await self._slots.counters()).get(change.target)
             if counter is not None and counter.bound == 0:
                 await self._limit(change.target, max(1, entry.wanted), why, "health")
+                entry = await self._entry(change.target)
+                if entry is not None and entry.stopped:  # between the two reads: who stopped it has the last word
+                    await self._limit(change.target, 0, "somebody stopped it")
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
