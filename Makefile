@@ -29,7 +29,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml requirements.lock
 	@test -n "$(PYTHON)" || { echo "Helix needs Python 3.11 or newer: install it, or name it with PYTHON=..." >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "making .venv with $(PYTHON)"; $(PYTHON) -m venv .venv; }
-	@echo "installing the locked requirements into .venv (about a minute the first time)"
+	@echo "installing the locked requirements into .venv (1.4 GB, some minutes the first time)"
 	@$(BIN)/python -m pip install --quiet --quiet --constraint requirements.lock --editable '.[dev]'
 	@touch $(STAMP)
 

@@ -5,7 +5,8 @@
 
 A step is one model answer with one tool call whose result has 1 KB. The deployed handlers run on moto, each with a
 process of its own in mind, moved by the deployed state machine's definition. Calls are counted where they leave botocore;
-`bench/aws/wire.py` says how bytes and units are counted, `bench/aws/prices.py` what they cost.
+`bench/aws/wire.py` says how bytes and units are counted, `bench/aws/prices.py` what they cost. Steps with an inline tool
+share an invocation, so these are averages of a run of ten steps, the answer among them.
 """
 
 from __future__ import annotations
@@ -37,10 +38,13 @@ AROUND = 2
 COLD = (20, 105) if QUICK else (20, 105, 1005)
 RESULT_BYTES = 1024
 WORDS, WORD_S = 60, 0.02
+SHORT, THINKS_S = 10, 0.35
+"""The run with an inline tool: its steps, and how long its model takes, which is longer than chunks wait to be put."""
 MODEL_S, TOOL_S, OWN_S = 2.0, 0.2, 0.05
 """Assumed for what is charged by time: how long the model and the tool take, and an invocation beside them."""
 ENGINE = ("call_model", "call_tool")
 VERBS = (*ENGINE, "project_stream")
+MACHINE = (*ENGINE, "finish_run")
 
 
 class Nothing(BaseModel):
@@ -48,11 +52,13 @@ class Nothing(BaseModel):
 
 
 class Model:
-    """Asks for one call at a time, `steps` times. With `words` it talks before, about as fast as models do."""
+    """Asks for one call at a time, `steps` times. With `words` it talks before, about as fast as models do. `thinks_s`:
+    how long each answer takes."""
 
-    steps, words = 0, 0
+    steps, words, thinks_s = 0, 0, 0.0
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
+        await asyncio.sleep(self.thinks_s)
         done = sum(1 for message in request.messages if message.role == "tool")
         usage = Usage(prompt_tokens=1200, completion_tokens=80, cost_micros=400, calls=1)
         if self.words and request.callbacks is not None and request.callbacks.on_text_delta is not None:
@@ -86,14 +92,21 @@ for made in (PLAIN, INLINE):
 
 
 class Run:
-    """A run to its end, and what each of its steps did. At `cold` steps both functions are new processes. `bound`:
-    two budgets bind it."""
+    """A run to its end, after `steps` tool steps, and what each of its steps did. At `cold` steps both functions are new
+    processes. `bound`: two budgets bind it. With `words`, or a model that thinks, time passes as it does here."""
 
     def __init__(
-        self, who: Agent[Any, Any], steps: int, *, words: int = 0, cold: Sequence[int] = (), bound: bool = False
+        self,
+        who: Agent[Any, Any],
+        steps: int,
+        *,
+        words: int = 0,
+        thinks_s: float = 0.0,
+        cold: Sequence[int] = (),
+        bound: bool = False,
     ) -> None:
-        MODEL.steps, MODEL.words = steps, words
-        with cloud(__name__, stretch=1 if words else 20) as self.cloud:
+        MODEL.steps, MODEL.words, MODEL.thinks_s = steps, words, thinks_s
+        with cloud(__name__, stretch=1 if words or thinks_s else 20) as self.cloud:
             if bound:
                 self.cloud.caller(_bind, "budgets", 0)
             handle = self.cloud.caller(lambda executor: executor.execute(who, "go"), "claim", 0)
@@ -111,6 +124,15 @@ class Run:
 
     def calls(self, step: int, verbs: Iterable[str] = VERBS) -> list[Call]:
         return [call for call in self.cloud.wire.calls if call.where in [(verb, step) for verb in verbs]]
+
+    def averages(self, steps: int) -> dict[str, float]:
+        """Of all steps of the run. The transitions and invocations that end it are counted too."""
+        first = {name: MEASURES[name](self, 1) for name in MEASURES if name not in ("transitions", "invocations")}
+        starts = self.execution.states.count("CallModel")
+        assert starts == 1, f"{starts} invocations took the steps"
+        every = sum(1 for where, _ in self.cloud.invocations if where and where[0] in MACHINE)
+        whole = {**first, "transitions": len(self.execution.states), "invocations": every}
+        return {name: whole[name] / steps for name in MEASURES}
 
     def transitions(self, step: int) -> int:
         """From the step's CallModel to the next."""
@@ -138,7 +160,7 @@ async def _bind(executor: Any) -> None:
 def resumed(steps: int) -> tuple[list[Call], list[Call]]:
     """A session that was interrupted after so many steps, and every process ended: what the resume's caller reads, and
     the first `call_model`."""
-    MODEL.steps, MODEL.words = steps + 3, 0
+    MODEL.steps, MODEL.words, MODEL.thinks_s = steps + 3, 0, 0.0
     with cloud(__name__) as made:
         handle = made.caller(lambda executor: executor.execute(PLAIN, "go"), "claim", 0)
         session = handle.session_id
@@ -187,31 +209,38 @@ def counts(run: Run, steps: Sequence[int]) -> list[str]:
     lines = ["| step | " + " | ".join(MEASURES) + " |", "|---:" * (len(MEASURES) + 1) + "|"]
     for step in steps:
         found = [around(run, step, lambda k, m=measure: m(run, k)) for measure in MEASURES.values()]
-        lines.append(f"| {step} | " + " | ".join(f"{value:.2f}".removesuffix(".00") for value in found) + " |")
+        lines.append(line(str(step), found))
     return lines
 
 
-def targets(plain: Run, inline: Run, cold: int) -> list[str]:
-    """What a step may cost, and what it does."""
+def line(name: str, values: Iterable[float]) -> str:
+    return f"| {name} | " + " | ".join(f"{value:.2f}".removesuffix(".00") for value in values) + " |"
+
+
+def targets(plain: Run, inline: dict[str, float], price: float, cold: int) -> list[str]:
+    """What a step may cost, and what it does. `inline`, `price`: of a step with an inline tool."""
 
     def most(run: Run, name: str, steps: Sequence[int] = STEPS) -> float:
         return max(around(run, step, lambda k: MEASURES[name](run, k)) for step in steps)
 
     written = [around(plain, step, lambda k: MEASURES["KB written"](plain, k)) for step in STEPS]
-    few = [step for step in STEPS if step <= 100]
     rows = [
         ("DynamoDB write calls a tool step", most(plain, "write calls"), 4.0),
         ("KB written to the sessions table", max(written), 3.0),
         (f"the same, step {STEPS[-1]} over step 10", written[-1] / written[1], 1.05),
         ("transitions", most(plain, "transitions"), 3.0),
         ("Lambda invocations", most(plain, "invocations"), 2.0),
-        ("transitions, inline tool", most(inline, "transitions", few), 2.0),
-        ("Lambda invocations, inline tool", most(inline, "invocations", few), 1.0),
+        ("DynamoDB write calls a step, inline tool", inline["write calls"], 3.0),
+        ("KB written, inline tool", inline["KB written"], 3.0),
+        ("transitions, inline tool", inline["transitions"], 0.3),
+        ("Lambda invocations, inline tool", inline["invocations"], 0.3),
+        ("$ for 1,000 steps, inline tool, streaming included", price, 0.05),
         ("DynamoDB reads of a resumed 100-step session's first call_model", cold, 3.0),
     ]
     lines = ["| | measured | at most | |", "|---|---:|---:|---|"]
     for name, value, bound in rows:
-        lines.append(f"| {name} | {value:.2f} | {bound:g} | {'met' if value <= bound else 'MISSED'} |")
+        text = f"{value:.3f}" if bound < 1 else f"{value:.2f}"
+        lines.append(f"| {name} | {text} | {bound:g} | {'met' if value <= bound else 'MISSED'} |")
     return lines
 
 
@@ -232,22 +261,27 @@ def short(text: str) -> str:
     return " ".join(word[:11] + "..." if word.startswith(("r#run_", "x#run_")) else word for word in text.split(" "))
 
 
-def dollars(run: Run, steps: Sequence[int]) -> dict[str, float]:
-    """Per 1,000 steps, by what is charged."""
-    calls = [call for step in steps for call in run.calls(step) if not call.looks_for_a_stop]
+def dollars(run: Run, steps: Sequence[int], inline: int = 0) -> dict[str, float]:
+    """Per 1,000 steps, by what is charged. `inline`: so many steps that one invocation took, all but the last with an
+    inline tool; the transitions and invocations that end the run are charged too."""
+    taken = [1] if inline else steps
+    calls = [call for step in taken for call in run.calls(step) if not call.looks_for_a_stop]
     own = [call for call in calls if call.where[0] in ENGINE]
     log = [call for call in calls if call.where[0] == "project_stream"]
-    models, tools, projections = (sum(run.invocations(step, verb) for step in steps) for verb in VERBS)
-    posted = [size for step in steps for size in run.posts(step)]
+    models, tools, projections = (sum(run.invocations(step, verb) for step in taken) for verb in VERBS)
+    posted = [size for step in taken for size in run.posts(step)]
+    asked, ends = inline or models, 1 if inline else 0
+    in_model_s = asked * (MODEL_S + OWN_S) + max(0, inline - 1) * TOOL_S
     # 1 GB for call_model, half of that for the others.
-    waiting_gb_s = models * (MODEL_S + OWN_S) + tools * (TOOL_S + OWN_S) / 2
-    looks = 2 * (models * MODEL_S + tools * TOOL_S)
+    waiting_gb_s = in_model_s + tools * (TOOL_S + OWN_S) / 2 + ends * OWN_S / 2
+    looks = 2 * (in_model_s + tools * TOOL_S)
+    transitions = len(run.execution.states) if inline else sum(run.transitions(step) for step in steps)
     told = {
         "DynamoDB": units(own) + looks * prices.DYNAMODB_READ_UNIT,
-        "Step Functions": sum(run.transitions(step) for step in steps) * prices.TRANSITION,
-        "Lambda, requests": (models + tools) * prices.LAMBDA_REQUEST,
+        "Step Functions": transitions * prices.TRANSITION,
+        "Lambda, requests": (models + tools + ends) * prices.LAMBDA_REQUEST,
         f"Lambda, time (model {MODEL_S:g} s, tool {TOOL_S:g} s)": waiting_gb_s * prices.LAMBDA_GB_S,
-        "CloudWatch Logs": sum(run.logged(step) for step in steps) * prices.LOG_BYTE,
+        "CloudWatch Logs": sum(run.logged(step) for step in taken) * prices.LOG_BYTE,
         "Streaming: Kinesis puts": sum(math.ceil(c.data / prices.PUT_UNIT_BYTES) for c in own)
         * prices.KINESIS_PUT_UNIT,
         "Streaming: project_stream": projections * (prices.LAMBDA_REQUEST + OWN_S / 2 * prices.LAMBDA_GB_S),
@@ -255,7 +289,7 @@ def dollars(run: Run, steps: Sequence[int]) -> dict[str, float]:
         "Streaming: messages to one client": sum(math.ceil(size / prices.MESSAGE_BYTES) for size in posted)
         * prices.SOCKET_MESSAGE,
     }
-    return {name: 1000 * value / len(steps) for name, value in told.items()}
+    return {name: 1000 * value / (inline or len(steps)) for name, value in told.items()}
 
 
 def units(calls: Iterable[Call]) -> float:
@@ -270,34 +304,42 @@ def price_table(columns: dict[str, dict[str, float]]) -> list[str]:
     return [*lines, "| **all of it** | " + " | ".join(f"**${total:.3f}**" for total in totals) + " |"]
 
 
+THREE = 2 + 3 + 3 * 3
+"""Lines: the heading, the reads of a new process, three steps."""
+
 NOTES = """\
 Written: items as DynamoDB counts them; what a transaction only looks at is not written. The result is random text, which
 packing hardly shortens. `log`: what `project_stream` does when every Kinesis record is an invocation of its own, which is
 the most that streaming costs: under load one invocation takes many records. Looks for a stop (one small read each half
-second of waiting) are in the prices, not in the reads."""
+second of waiting) are in the prices, not in the reads. The run with an inline tool has nine steps with the tool and one
+answer, all in one invocation; its averages have the transitions and invocations that end it in them."""
 
 PRICED = f"""\
 {prices.REGION}, on demand, first tier, as published in {prices.DATE} (`bench/aws/prices.py`). Not in it: the model itself,
-storage, KMS, connection minutes, a Kinesis shard (${prices.KINESIS_SHARD_HOUR:g} an hour), a run's claim and end."""
+storage, KMS, connection minutes, a Kinesis shard (${prices.KINESIS_SHARD_HOUR:g} an hour), a run's claim and the rows of
+its end. The inline tool's time is charged at the memory of `call_model`."""
 
 
 def main() -> None:
     plain = Run(PLAIN, STEPS[-1] + 8, cold=COLD)
-    inline = Run(INLINE, 108)
+    inline = Run(INLINE, SHORT - 1, thinks_s=THINKS_S)
     talking = Run(PLAIN, 8, words=WORDS)
     claim, resume = resumed(100)
     middle = range(30, 61)
     columns = {
         "a tool": dollars(plain, middle),
-        "an inline tool": dollars(inline, middle),
+        "an inline tool": dollars(inline, [], inline=SHORT),
         f"a tool, and {WORDS} words before": dollars(talking, range(3, 8)),
     }
     lines = ["# What a tool step with a 1 KB result costs on AWS", ""]
     lines += [f"Python {platform.python_version()}, moto; `python bench/aws_calls.py`.", ""]
-    lines += [*targets(plain, inline, len(resume)), "", NOTES]
+    averages = inline.averages(SHORT)
+    lines += [*targets(plain, averages, sum(columns["an inline tool"].values()), len(resume)), "", NOTES]
     lines += ["", "## By step", "", *counts(plain, STEPS)]
-    lines += ["", "## By step, inline tool", "", *counts(inline, [step for step in STEPS if step <= 100])]
+    lines += ["", f"## A run of {SHORT} steps with an inline tool, by step on average", "", *counts(inline, [])]
+    lines += [line("all", averages.values())]
     lines += ["", "## One step, call by call", "", *listing(plain.calls(50, ENGINE))]
+    lines += ["", "## Three steps with an inline tool, call by call", "", *listing(inline.calls(1, ENGINE))[:THREE]]
     lines += [
         "",
         "## Reads of `call_model`, in a new process, for a resumed session of 100 steps",

@@ -22,24 +22,24 @@ from typing import Any
 from pydantic import BaseModel
 
 from helix import Agent, LLMConfig, LocalExecutor, ScriptedModel, SQLiteStateStore, create_sub_agent_tool, define_tool
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.row_slots import RowSlots
+from helix.core.delivery import Delivery, Position
 from helix.core.json import dumps
 from helix.core.registry import AgentRegistry
-from helix.engine.deliveries import Place, deliver_model
-from helix.engine.delivery import Delivery
 from helix.engine.engine import Settings
-from helix.engine.sweeping import sweep
+from helix.engine.verbs import deliver_model
 from helix.fleet import BudgetManager
 from helix.fleet.spending import BudgetMoney
-from helix.ports.budgets import Demand
 from helix.ports.launcher import ExecutionState, Part
-from helix.ports.slots import Candidate
 from helix.ports.state_store import Key, Operation, Put, Row, StateStore, Table, Value
 from helix.runtime.launching import LaunchingExecutor
-from helix.runtime.queued import queued_engine
-from helix.runtime.worker import Worker
+from helix.services.budget_rows import Demand
+from helix.services.row_budgets import RowBudgets
+from helix.services.row_slots import RowSlots
+from helix.services.slot_rows import Candidate
+from helix.sessions.sweep import sweep
 from helix.testing.clocks import SetClock, ShiftedClock
+from helix.workers.queued import queued_engine
+from helix.workers.worker import Worker
 
 QUICK = "--quick" in sys.argv
 MANY = (10, 100) if QUICK else (10, 100, 1000)
@@ -171,7 +171,7 @@ async def swept(runs: int, *, silent: bool) -> Cost:
         handles = [await executor.execute(waiter(lambda given, context: "done"), "go") for _ in range(runs)]
         clock.ahead_s += engine.settings.start_grace_s + 1
         for handle in handles:
-            place = Place(handle.session_id, handle.run_id, 1, 1)
+            place = Position(handle.session_id, handle.run_id, 1, 1)
             await deliver_model(engine, place, Delivery("bench", clock.now() + 600))
         clock.ahead_s += 600 if silent else 0
         found = await cost(store, lambda: sweep(engine, Delivery("bench", clock.now() + 3600)))
@@ -244,7 +244,7 @@ async def row_after(hours: int) -> Cost:
 
     async with stored() as store:
         model = ScriptedModel([says], repeat=True, record=False)
-        executor = LocalExecutor(store, model=model, settings=Settings(lease_s=1e9), clock=clock)
+        executor = LocalExecutor(store, model=model, settings=Settings(claim_s=1e9), clock=clock)
         await BudgetManager(store, clock=clock).set_budget(1_000_000, "hour")
 
         async def play() -> None:

@@ -51,15 +51,15 @@ def fleet_rules(names: Names, thresholds: Thresholds, agent: str = "") -> Iterat
     def of(measure: str, statistic: str, period: Duration = MINUTE) -> cloudwatch.Metric:
         return helix_metric(names, measure, statistic, agent=agent or None, period=period)
 
-    def rule(name: str, told: str, metric: cloudwatch.Metric, threshold: float, **more: Any) -> Rule:
-        return Rule(name, f"{told} ({who})", metric, threshold, agent=agent, **more)
+    def rule(name: str, known: str, metric: cloudwatch.Metric, threshold: float, **more: Any) -> Rule:
+        return Rule(name, f"{known} ({who})", metric, threshold, agent=agent, **more)
 
     hour = of("CostUsd", "Sum", HOUR)
     yield rule("cost-warning", "The last hour's model calls cost more than planned", hour, t.alarm_cost_warning)
     yield rule("cost-critical", "The last hour's model calls cost too much", hour, t.alarm_cost_critical)
     tokens, seconds = of("TotalTokens", "Sum"), MINUTE.to_seconds()
-    told = "More tokens a second than one instance is meant for"
-    yield rule("tokens-per-second", told, tokens, seconds * t.alarm_tokens_per_second)
+    known = "More tokens a second than one instance is meant for"
+    yield rule("tokens-per-second", known, tokens, seconds * t.alarm_tokens_per_second)
     waiting = of("QueueDepth", "Maximum")
     yield rule("queue-depth", "Runs wait for a slot", waiting, t.alarm_queue_depth, reached=True)
     for percentile, limit in (("p95", t.alarm_latency_p95_ms), ("p99", t.alarm_latency_p99_ms)):
@@ -74,18 +74,18 @@ def fleet_rules(names: Names, thresholds: Thresholds, agent: str = "") -> Iterat
 def execution_rules(scope: Construct, names: Names, profile: str = DEFAULT_PROFILE) -> Iterator[Rule]:
     """Of one state machine. A run that fails ends its execution in order; what fails here is the machinery."""
     arn, machine = names.machine_arn(Stack.of(scope), profile), names.machine(profile)
-    told = {
+    known = {
         "executions-failed": ("ExecutionsFailed", "Executions failed: nothing could be done for their runs in time"),
         "executions-timed-out": ("ExecutionsTimedOut", "Executions have lasted longer than any run may"),
     }
-    for name, (metric, description) in told.items():
+    for name, (metric, description) in known.items():
         counted = aws_metric("States", metric, "Sum", StateMachineArn=arn)
         agent = "" if profile == DEFAULT_PROFILE else profile
         yield Rule(name, f"{description} (state machine {machine})", counted, agent=agent)
 
 
 def plumbing_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
-    """What does not mend itself."""
+    """What does not recover by itself."""
 
     def of_function(verb: str, metric: str, statistic: str) -> cloudwatch.Metric:
         return aws_metric("Lambda", metric, statistic, FunctionName=names.function(verb))

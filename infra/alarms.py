@@ -1,4 +1,4 @@
-"""Alarms, made of their rules: each tells the alarm topic when it begins to sound.
+"""Alarms, made of their rules: each notifies the alarm topic when it goes off.
 
 Law: periods are as short as CloudWatch's metrics are fine, and no data is no fault: a fleet that rests is silent.
 """
@@ -24,7 +24,7 @@ class Alarms(Construct):
         self, scope: Construct, construct_id: str, *, names: Names, topics: Topics, rules: Iterable[Rule]
     ) -> None:
         super().__init__(scope, construct_id)
-        tell = actions.SnsAction(topics.alarms)
+        report = actions.SnsAction(topics.alarms)
         for rule in rules:
             alarm = cloudwatch.Alarm(
                 self,
@@ -38,4 +38,4 @@ class Alarms(Construct):
                 datapoints_to_alarm=rule.minutes,
                 treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
             )
-            alarm.add_alarm_action(tell)
+            alarm.add_alarm_action(report)

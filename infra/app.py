@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _synthesizer(settings: Settings) -> CliCredentialsStackSynthesizer | DefaultStackSynthesizer:
-    """The emulator's roles of the bootstrap stack have no rights: whoever deploys into it uses their own."""
+    """The emulator's roles of the bootstrap stack have no rights: a deployment into it uses its own."""
     return CliCredentialsStackSynthesizer() if settings.offline else DefaultStackSynthesizer()
 
 

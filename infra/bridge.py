@@ -11,10 +11,11 @@ import errno
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from ipaddress import ip_network
 
 LOOPBACK = "127.0.0.1"
 PIECE = 64 * 1024
-_ADDRESS = "{{(index .IPAM.Config 0).Gateway}}"
+_ADDRESS = "{{with index .IPAM.Config 0}}{{.Gateway}} {{.Subnet}}{{end}}"
 
 
 class BridgeError(RuntimeError):
@@ -30,7 +31,9 @@ def bridge_address() -> str:
         raise BridgeError("docker is not installed, and `sam local` needs it") from None
     if done.returncode or not done.stdout.strip():
         raise BridgeError(f"the Docker engine does not answer: {done.stderr.strip() or 'it has no bridge'}")
-    return done.stdout.strip()
+    *gateway, subnet = done.stdout.split()
+    # An engine that was restarted may name the subnet only: its gateway is the first address there.
+    return gateway[0] if gateway else str(ip_network(subnet)[1])
 
 
 @asynccontextmanager

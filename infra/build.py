@@ -22,9 +22,11 @@ from infra.config import HOST_PYTHON, Architecture
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "layers"
 REQUIREMENTS = ROOT / "layers" / "deps" / "requirements.txt"
-NOT_SOURCES = ("__pycache__", "*.pyc", "*.egg-info", ".DS_Store")
-KEPT = 3
-"""So many builds of a layer stay, for whoever is reading the last ones."""
+NOT_SOURCES = ("__pycache__", "*.pyc", "*.egg-info", ".DS_Store", "ruff.toml")
+NOT_IN_FUNCTIONS = ("helix/cli", "helix/client", "helix/local", "helix/testing")
+"""Folders of the core layer's sources that no function imports. They are not deployed."""
+MOST_BUILDS = 3
+"""How many builds of a layer stay: the last ones may still be in use."""
 
 UNUSED = (
     "bin",  # command line tools
@@ -45,16 +47,20 @@ class BuildError(RuntimeError):
 
 
 def source_layer(name: str, python: str) -> Path:
-    """layers/<name>/python, compiled for `python` if an interpreter of that version is at hand."""
+    """layers/<name>/python without `NOT_IN_FUNCTIONS`, compiled if an interpreter of that version is on this machine."""
     source = ROOT / "layers" / name / "python"
     interpreter = interpreter_of(python)
     digest = hashlib.sha256(f"{python} {interpreter is not None}".encode())
-    for file in _sources(source):
-        digest.update(f"\0{file.relative_to(source).as_posix()}\0".encode())
+    files = {file.relative_to(source).as_posix(): file for file in _sources(source)}
+    for path, file in files.items():
+        digest.update(f"\0{path}\0".encode())
         digest.update(file.read_bytes())
 
     def make(folder: Path) -> None:
-        shutil.copytree(source, folder / "python", ignore=shutil.ignore_patterns(*NOT_SOURCES))
+        for path, file in files.items():
+            target = folder / "python" / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, target)
         _compile(folder, interpreter)
 
     return _built(f"{name}-{_tag(python)}", digest.hexdigest(), make)
@@ -124,7 +130,7 @@ def _built(name: str, digest: str, make: Callable[[Path], None]) -> Path:
 
 def _forget_old(name: str) -> None:
     alike = [folder for folder in BUILD.iterdir() if re.fullmatch(rf"{re.escape(name)}-[0-9a-f]{{16}}", folder.name)]
-    for folder in sorted(alike, key=lambda folder: folder.stat().st_ctime, reverse=True)[KEPT:]:
+    for folder in sorted(alike, key=lambda folder: folder.stat().st_ctime, reverse=True)[MOST_BUILDS:]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -136,8 +142,9 @@ def _tag(python: str) -> str:
 def _sources(folder: Path) -> Iterator[Path]:
     ignored = shutil.ignore_patterns(*NOT_SOURCES)
     for path in sorted(folder.rglob("*")):
-        parts = path.relative_to(folder).parts
-        if path.is_file() and not ignored("", list(parts)):
+        inside = path.relative_to(folder)
+        left_out = any(inside.is_relative_to(name) for name in NOT_IN_FUNCTIONS)
+        if path.is_file() and not left_out and not ignored("", list(inside.parts)):
             yield path
 
 

@@ -41,7 +41,7 @@ class Settings(Thresholds):
     stage: part of every resource's name, so stages live side by side in an account; no dash, which ends it there.
     offline: for the emulator on this machine: its interpreter and packages, no deps layer, no bootstrap roles.
     endpoint: where an emulator answers for AWS. Offline, the default of a template parameter; otherwise the template is for
-        `sam local` and not for deploying: functions are told (AWS_ENDPOINT_URL).
+        `sam local` and not for deploying: passed to the functions (AWS_ENDPOINT_URL).
     architecture, python: of the functions; `host` is this machine's processor.
     agents: modules in layers/agents that register agents, separated by commas.
     model: "" lets each agent use its own; otherwise `demo` or a litellm name for all.
@@ -52,7 +52,12 @@ class Settings(Thresholds):
     snap_start: for call_model. provisioned_concurrency: of the default profile's call_model.
     provision_agents: give each agent with resources of its own as much provisioned concurrency as its min_instances, and as
         its limit from then on.
+    roll_over_events: how long the history of an execution may get before the run goes on in the next one.
+    steps_per_invocation: how many steps of a run one invocation of call_model takes at most; 0 is as many as fit.
     stream_days: how long streams can be replayed; 0 is for ever.
+    session_days: how long after its last use a session that neither runs nor waits for people is deleted, with its
+        sub-agents' sessions and its stream; 0 is never. keep_checkpoints: how many of a session's newest checkpoints stay,
+        beside those with a name; 0 is all.
     run_days, child_hours: bounds of one execution, and of waiting for a sub-agent.
     api_log_role: set the account's role for API Gateway's logs; false where the account has one already.
     retain: keep tables, bucket, key and stream when the stack is deleted; by default in production only.
@@ -85,7 +90,10 @@ class Settings(Thresholds):
     log_retention_days: Literal[1, 3, 5, 7, 14, 30, 60, 90, 180, 365, 731, 1827] = 30
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     roll_over_events: int = Field(default=20_000, ge=50, le=24_000)
+    steps_per_invocation: int = Field(default=0, ge=0, le=1000)
     stream_days: int = Field(default=30, ge=0, le=3650)
+    session_days: int = Field(default=0, ge=0, le=36_500)
+    keep_checkpoints: int = Field(default=0, ge=0, le=1_000_000)
     run_days: int = Field(default=30, ge=1, le=365)
     child_hours: int = Field(default=168, ge=1, le=8760)
     max_runs: int = Field(default=0, ge=0, le=1_000_000)
@@ -195,5 +203,5 @@ def pairs(words: Sequence[str]) -> dict[str, str]:
 
 def context_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """`given` over what cdk.json has. The CLI passes the latter as context; without the CLI it is read here."""
-    kept: dict[str, Any] = json.loads(CDK_JSON.read_text(encoding="utf-8")).get("context", {})
-    return {**kept, **given}
+    retained: dict[str, Any] = json.loads(CDK_JSON.read_text(encoding="utf-8")).get("context", {})
+    return {**retained, **given}

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from helix.adapters.aws.overflow import ObjectGoneError
-from helix.core.errors import StoreError, WorkInProgressError
+from helix.core.errors import ObjectGoneError, StoreError, WorkInProgressError
+from helix.engine.history import StateMissingError
 
 State = dict[str, Any]
 
@@ -38,11 +38,13 @@ TASK_S = {"call_model": 930, "call_tool": 930, "start_run": 90, "finish_run": 90
 """One delivery: a little more than the function's own timeout, which then is the one that strikes."""
 
 WORK_IN_PROGRESS = [WorkInProgressError.__name__]
-"""Another delivery of the same work is alive, or died and its time is not over: 15 minutes at most."""
+"""Another delivery of the same work is alive (its answer was lost, or the platform delivered twice): for 15 minutes at
+most. Or it is dead, and its claim has not lapsed yet: for 30 seconds at most."""
 OVERLOAD = ["Lambda.TooManyRequestsException", "Lambda.ServiceException", "Lambda.SdkClientException"]
 INFRASTRUCTURE = [
     StoreError.__name__,
     ObjectGoneError.__name__,  # a state machine knows names, not their tree
+    StateMissingError.__name__,
     "Lambda.AWSLambdaException",
     "Lambda.Unknown",
     "Runtime.ExitError",
@@ -147,8 +149,10 @@ def _choice(variable: str, routes: Mapping[str, str]) -> State:
 
 def _retry() -> list[State]:
     return [
-        # With full jitter a delay is half of its limit on average: 250 of them are 20 minutes, and hardly ever below 16.
-        _rule(WORK_IN_PROGRESS, interval=1, rate=1.5, longest=10, attempts=250),
+        # Nobody tells the living holder from the dead one. Short pauses let the run go on soon after a death: with the
+        # claim, 35 seconds later at most. Many attempts outlast a living holder: with full jitter a pause is half of its
+        # limit on average, so 420 of them are 17 minutes, and hardly ever below 16.
+        _rule(WORK_IN_PROGRESS, interval=1, rate=1.5, longest=5, attempts=420),
         _rule(OVERLOAD, interval=1, rate=2, longest=60, attempts=20),
         _rule(INFRASTRUCTURE, interval=1, rate=2, longest=30, attempts=6),
     ]

@@ -1,6 +1,6 @@
 """The HTTP API of the fleet's health: GET /health, /ready, /live and /metrics, all of one function.
 
-Law: whoever has the address learns whether the stage is well, in a word, and nothing else. What it costs, and what is
+Law: a caller with the address learns in one word whether the stage is healthy, and nothing else. What it costs, and what is
 wrong, is for those who hold the token in the stage's secret; the function asks for it. Probes and scrapers ask seldom, so
 few requests a second are let through.
 """
@@ -67,7 +67,7 @@ class Endpoints(Construct):
                 password_length=TOKEN_LENGTH, exclude_punctuation=True
             ),
         )
-        why = "Whoever scrapes has the token as well: a new one by the clock would shut them out. Both change it together."
+        why = "The scraper has the token as well: scheduled rotation would shut it out. Both change it together."
         explain(self.token, "SMG4", why)
         self.api = apigatewayv2.CfnApi(
             self,
@@ -131,7 +131,7 @@ class Endpoints(Construct):
                 authorization_type="NONE",
                 target=f"integrations/{integration.ref}",
             )
-            why = "Probes hold no credentials and learn a word; the function asks for the token before it tells more."
+            why = "Probes hold no credentials and learn a word; the function asks for the token before it says more."
             explain(route, "APIG4", why)
             self.stage.add_resource_dependency(route)
             lambda_.CfnPermission(

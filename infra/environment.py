@@ -1,4 +1,4 @@
-"""What functions are told by their environment.
+"""The environment of the functions.
 
 Law: the names are those of `helix.runtime.cloud_settings`, which reads them. A variable that would be empty is left out.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from helix.core.measures import NAMESPACE
-from helix.runtime import cloud_settings as variables
+from helix.runtime.cloud_settings import variable
 from infra.config import ENDPOINT, Settings
 from infra.endpoints import Endpoints
 from infra.executions import Executions
@@ -17,6 +17,7 @@ from infra.storage import Storage
 from infra.streaming import Streaming
 from infra.topics import Topics
 
+LOG, TRACE_CONTENT = "HELIX_LOG", "HELIX_TRACE_CONTENT"
 METRICS_NAMESPACE = "POWERTOOLS_METRICS_NAMESPACE"
 TRACES, TRACE_HEADERS = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADERS"
 """OpenTelemetry's own."""
@@ -25,48 +26,51 @@ TRACES, TRACE_HEADERS = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_HEADE
 def environment(
     settings: Settings, storage: Storage, streaming: Streaming, executions: Executions, sockets: Sockets
 ) -> dict[str, str]:
-    """What every function is told."""
-    told = {
-        variables.STAGE: settings.stage,
-        variables.SESSIONS_TABLE: storage.tables["sessions"].table_name,
-        variables.STREAMS_TABLE: storage.tables["streams"].table_name,
-        variables.CONTROL_TABLE: storage.tables["control"].table_name,
-        variables.BUCKET: storage.bucket.bucket_name,
-        variables.CHUNKS: streaming.stream.stream_name,
-        variables.MACHINE: executions.pattern,
-        variables.SOCKETS: sockets.management_url,
-        variables.AGENTS: settings.agents,
-        variables.MODEL: settings.model,
-        variables.AUTH: settings.auth,
-        variables.JWT_ISSUER: settings.jwt_issuer,
-        variables.JWT_AUDIENCE: settings.jwt_audience,
-        variables.JWKS_URL: settings.jwks_url,
-        variables.ROLL_OVER_EVENTS: str(settings.roll_over_events),
-        variables.STREAM_DAYS: str(settings.stream_days),
-        variables.MAX_RUNS: str(settings.max_runs) if settings.max_runs else "",
-        variables.LOG: settings.log_level,
-        variables.TRACE_CONTENT: "true" if settings.trace_content else "",
+    """The variables of every function."""
+    known = {
+        variable("stage"): settings.stage,
+        variable("sessions_table"): storage.tables["sessions"].table_name,
+        variable("streams_table"): storage.tables["streams"].table_name,
+        variable("control_table"): storage.tables["control"].table_name,
+        variable("bucket"): storage.bucket.bucket_name,
+        variable("chunks"): streaming.stream.stream_name,
+        variable("machine"): executions.pattern,
+        variable("sockets"): sockets.management_url,
+        variable("agents"): settings.agents,
+        variable("model"): settings.model,
+        variable("auth"): settings.auth,
+        variable("jwt_issuer"): settings.jwt_issuer,
+        variable("jwt_audience"): settings.jwt_audience,
+        variable("jwks_url"): settings.jwks_url,
+        variable("roll_over_events"): str(settings.roll_over_events),
+        variable("steps_per_invocation"): str(settings.steps_per_invocation),
+        variable("stream_days"): str(settings.stream_days),
+        variable("session_days"): str(settings.session_days) if settings.session_days else "",
+        variable("keep_checkpoints"): str(settings.keep_checkpoints) if settings.keep_checkpoints else "",
+        variable("max_runs"): str(settings.max_runs) if settings.max_runs else "",
+        LOG: settings.log_level,
+        TRACE_CONTENT: "true" if settings.trace_content else "",
         TRACES: settings.otlp_endpoint,
         TRACE_HEADERS: settings.otlp_headers,
         METRICS_NAMESPACE: NAMESPACE,
-        ENDPOINT: settings.endpoint if settings.for_sam else "",  # the offline cloud tells its workers itself
+        ENDPOINT: settings.endpoint if settings.for_sam else "",  # the offline cloud sets it for its workers
     }
-    return _filled(told)
+    return _filled(known)
 
 
 def own_environment(settings: Settings, topics: Topics, endpoints: Endpoints) -> Mapping[str, Mapping[str, str]]:
-    """What only these verbs are told: none other has the right to it."""
+    """Variables of these verbs only: no other has the right to what they name."""
     return {
-        "call_model": _filled({variables.MODEL_SECRETS: ",".join(settings.model_secrets)}),
+        "call_model": _filled({variable("model_secrets"): ",".join(settings.model_secrets)}),
         "govern": _filled(
             {
-                variables.NOTICES: topics.notices.topic_arn,
-                variables.PROVISION_AGENTS: "true" if settings.provision_agents else "",
+                variable("notices"): topics.notices.topic_arn,
+                variable("provision_agents"): "true" if settings.provision_agents else "",
             }
         ),
-        "health": {variables.METRICS_SECRET: endpoints.token_arn},
+        "health": {variable("metrics_secret"): endpoints.token_arn},
     }
 
 
-def _filled(told: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in told.items() if value}
+def _filled(known: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in known.items() if value}

@@ -53,7 +53,7 @@ SIZES: Mapping[str, Size] = {
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """What every function of a stage is made with. `own`: what only that verb is told."""
+    """What every function of a stage is made with. `own`: variables of that verb only."""
 
     settings: Settings
     names: Names

@@ -40,5 +40,5 @@ class Provisioning:
 
 def grant_read_metrics(grantee: iam.IGrantable) -> None:
     iam.Grant.add_to_principal(grantee=grantee, actions=["cloudwatch:GetMetricData"], resource_arns=["*"])
-    why = "GetMetricData knows no resources: whoever may read one metric of the account may read all of them."
+    why = "GetMetricData knows no resources: a right to read one metric of the account is a right to read all of them."
     explain(grantee.grant_principal, "IAM5[Resource::*]", why)

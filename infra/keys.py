@@ -1,6 +1,6 @@
 """One customer-managed key for a stage: tables, bucket, chunk stream, logs, alarm topic.
 
-Law: services use the key on behalf of whoever may use the resource; a role holds the key through those services only.
+Law: services use the key on behalf of roles that may use the resource; a role holds the key through those services only.
 """
 
 from __future__ import annotations

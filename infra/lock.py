@@ -37,8 +37,8 @@ def main() -> None:
     wanted = [entry["metadata"] for entry in json.loads(done.stdout)["install"]]
     left_out = OF_THE_RUNTIME | NEVER_USED
     pins = sorted(f"{package['name'].lower()}=={package['version']}" for package in wanted)
-    kept = [pin for pin in pins if pin.partition("==")[0].replace("_", "-") not in left_out]
-    REQUIREMENTS.write_text(HEADER + "\n".join(kept) + "\n", encoding="utf-8")
+    retained = [pin for pin in pins if pin.partition("==")[0].replace("_", "-") not in left_out]
+    REQUIREMENTS.write_text(HEADER + "\n".join(retained) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -113,8 +113,8 @@ def _chunks(names: Names, streaming: Streaming) -> list[cloudwatch.IWidget]:
 
 def _tables(names: Names) -> list[cloudwatch.IWidget]:
     def lines(metric: str, what: str = "") -> list[cloudwatch.IMetric]:
-        told = {table: f"{table} {what}".strip() for table in TABLES}
-        return [aws_metric("DynamoDB", metric, "Sum", label=told[t], TableName=names.of(t)) for t in TABLES]
+        known = {table: f"{table} {what}".strip() for table in TABLES}
+        return [aws_metric("DynamoDB", metric, "Sum", label=known[t], TableName=names.of(t)) for t in TABLES]
 
     throttled = [*lines("ReadThrottleEvents", "reads"), *lines("WriteThrottleEvents", "writes")]
     return [
@@ -128,7 +128,7 @@ def _edges(names: Names, sockets: Sockets, endpoints: Endpoints) -> list[cloudwa
     connected = ("ConnectCount", "MessageCount", "ClientError", "ExecutionError", "IntegrationError")
     asked = ("Count", "4xx", "5xx")
     queue, notices, alarms = names.of(UNDELIVERED), names.of("notices"), names.of("alarms")
-    untold = "NumberOfNotificationsFailed"
+    missed_commits = "NumberOfNotificationsFailed"
     return [
         graph("Sockets", [aws_metric("ApiGateway", m, "Sum", label=m, ApiId=sockets.api.ref) for m in connected]),
         graph("Endpoints", [aws_metric("ApiGateway", m, "Sum", label=m, ApiId=endpoints.api.ref) for m in asked]),
@@ -138,8 +138,8 @@ def _edges(names: Names, sockets: Sockets, endpoints: Endpoints) -> list[cloudwa
                 aws_metric(
                     "SQS", "ApproximateNumberOfMessagesVisible", "Maximum", label="dead letters", QueueName=queue
                 ),
-                aws_metric("SNS", untold, "Sum", label="alarms", TopicName=alarms),
-                aws_metric("SNS", untold, "Sum", label="notices", TopicName=notices),
+                aws_metric("SNS", missed_commits, "Sum", label="alarms", TopicName=alarms),
+                aws_metric("SNS", missed_commits, "Sum", label="notices", TopicName=notices),
             ],
         ),
     ]

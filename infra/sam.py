@@ -3,7 +3,7 @@
     python -m infra.sam [-c KEY=VALUE ...] [--port 4577]
 
 Law: it listens on loopback and on the container bridge, and nowhere else. Nothing of it outlives it but the file that
-tells sam the functions' variables. Its schedule is off: what the sample events speak of waits until it is invoked.
+gives sam the functions' variables. Its schedule is off: what the sample events speak of waits until it is invoked.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ HOST = "host.docker.internal"
 """What containers call this machine."""
 VARIABLES = ROOT / "build" / "sam" / "env.json"
 SCHEDULED = ("sweep", "govern")
-TOLD = ("call_model", "govern", "health")
-"""Functions that are told what others are not; together they know all there is."""
+KNOWN = ("call_model", "govern", "health")
+"""Functions with variables that others lack; together they have all of them."""
 OWN = "POWERTOOLS_"
 """Variables that differ from function to function, and say the same here."""
 
@@ -50,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         address = bridge_address()
         agent = _first_agent(read_settings(context))
         with tempfile.TemporaryDirectory(prefix="helix-sam-") as folder:
-            kept = ROOT / ".helix" / "assemblies"
-            cloud = OfflineCloud(ROOT, folder=Path(folder), assemblies=kept, port=given.port, context=context)
+            retained = ROOT / ".helix" / "assemblies"
+            cloud = OfflineCloud(ROOT, folder=Path(folder), assemblies=retained, port=given.port, context=context)
             with cloud:
                 asyncio.run(_serve(cloud, address, agent, begun))
     except (BridgeError, OfflineError, SettingsError) as error:
@@ -90,14 +90,14 @@ async def _serve(cloud: OfflineCloud, address: str, agent: AnyAgent, begun: floa
 
 
 def variables(cloud: OfflineCloud) -> Mapping[str, str]:
-    """What the functions of the deployed stage are told, as a container must hear it."""
-    told: dict[str, str] = {}
-    for verb in TOLD:
+    """The variables of the deployed stage's functions, as a container needs them."""
+    known: dict[str, str] = {}
+    for verb in KNOWN:
         deployed = cloud.client("lambda").get_function_configuration(FunctionName=cloud.function(verb))
-        told |= deployed["Environment"]["Variables"]
+        known |= deployed["Environment"]["Variables"]
     endpoint = f"http://{HOST}:{cloud.emulator.port}"
     _, _, path = cloud.url.removeprefix("ws://").partition("/")
-    shared = {name: value for name, value in told.items() if not name.startswith(OWN)}
+    shared = {name: value for name, value in known.items() if not name.startswith(OWN)}
     return {**shared, "HELIX_SOCKETS": f"{endpoint}/{path}", ENDPOINT: endpoint}
 
 

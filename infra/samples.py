@@ -12,19 +12,18 @@ from typing import Any
 
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.aws.kinesis import KinesisStreams
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.segments import SegmentStreams
 from helix.adapters.system import SystemClock, SystemIds
 from helix.core.agents import AnyAgent
 from helix.engine.engine import Engine
-from helix.engine.hooks import HookManager
-from helix.gateway.keys import ApiKeys
-from helix.gateway.principals import Principal
+from helix.gateway.authoriser import ApiKeys, Principal
 from helix.local.cloud import OfflineCloud
 from helix.ports.launcher import ExecutionState, Part
 from helix.ports.state_store import StateStore
 from helix.runtime.agents import Agents
-from helix.runtime.step_functions import StepFunctionsExecutor
+from helix.runtime.launching import StepFunctionsExecutor
+from helix.services.hook_manager import HookManager
+from helix.services.row_budgets import RowBudgets
+from helix.services.segments import SegmentStreams
 
 USER = "ada"
 """As in the events of the WebSocket API."""
@@ -80,8 +79,8 @@ async def write_samples(cloud: OfflineCloud, events: Path, agent: AnyAgent) -> N
     await earlier.execute(agent, QUESTION, session_id=session_id, run_id=run_id, user_id=USER)
     await write_key(now.store, events)
     _, token = _read(events, "health_metrics")["headers"]["authorization"].split()
-    kept = cloud.client("secretsmanager")
-    kept.put_secret_value(SecretId=cloud.outputs["MetricsSecretArn"], SecretString=token)
+    retained = cloud.client("secretsmanager")
+    retained.put_secret_value(SecretId=cloud.outputs["MetricsSecretArn"], SecretString=token)
 
 
 async def write_key(store: StateStore, events: Path) -> None:
@@ -95,9 +94,9 @@ async def write_key(store: StateStore, events: Path) -> None:
 
 def _runs(events: Path) -> list[tuple[str, str]]:
     """(session, run) of every event that a state machine, or its end, sends; each once."""
-    told = [_read(events, name) for name in ("call_model", "fail_run")]
-    told.append(json.loads(_read(events, "fail_run_status")["detail"]["input"]))
-    return [(event["session_id"], event["run_id"]) for event in told]
+    known = [_read(events, name) for name in ("call_model", "fail_run")]
+    known.append(json.loads(_read(events, "fail_run_status")["detail"]["input"]))
+    return [(event["session_id"], event["run_id"]) for event in known]
 
 
 def _read(events: Path, name: str) -> dict[str, Any]:

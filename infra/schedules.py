@@ -20,7 +20,7 @@ from infra.names import Names
 
 ENDED_BADLY = ["FAILED", "TIMED_OUT", "ABORTED"]
 EVERY = Duration.minutes(1)
-KEPT = Duration.days(14)
+RETAINED = Duration.days(14)
 UNDELIVERED = "undelivered"
 
 
@@ -44,12 +44,12 @@ class Schedules(Construct):
             # Not the stage's key: EventBridge would need a right on it that any rule of the account could then use.
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
-            retention_period=KEPT,
+            retention_period=RETAINED,
         )
         explain(self.undelivered, "SQS3", "It is where dead letters go; an alarm watches it.")
         minutely = {
             "Sweep": "Find what crashes and lost events left",
-            "Govern": "Tell gauges, look at limits and budgets",
+            "Govern": "Record gauges, check limits and budgets",
         }
         for function, (name, description) in zip((sweep, govern), minutely.items(), strict=True):
             events.Rule(

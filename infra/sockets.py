@@ -171,7 +171,7 @@ class Sockets(Construct):
         return arn
 
     def _account_log_role(self) -> apigateway.CfnAccount:
-        """API Gateway writes logs by a role that the account has once; it outlives the stack, for whoever else uses it."""
+        """API Gateway writes logs by a role that the account has once; it outlives the stack, because others may use it."""
         role = iam.Role(
             self,
             "LogRole",

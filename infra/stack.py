@@ -120,8 +120,8 @@ class HelixStack(Stack):
                 "ChunkStream": (streaming.stream.stream_name, "Chunks on their way to the replay log"),
                 "MachinePattern": (executions.pattern, "State machines, by profile"),
                 "MachineArns": (",".join(executions.machines), "All of them"),
-                "AlarmTopicArn": (topics.alarms.topic_arn, "Subscribe to be told what is wrong"),
-                "NoticeTopicArn": (topics.notices.topic_arn, "Subscribe to be told of budgets and limits"),
+                "AlarmTopicArn": (topics.alarms.topic_arn, "Subscribe to be notified of alarms"),
+                "NoticeTopicArn": (topics.notices.topic_arn, "Subscribe to be notified of budgets and limits"),
                 "HealthUrl": (
                     f"{endpoints.url}/health",
                     "Whether the stage is well; /ready, /live and /metrics beside it",

@@ -29,8 +29,8 @@ FAILED = "failed/"
 """Where project_stream puts records that nobody can read."""
 GIVEN_UP = "aws/lambda/"
 """Where Lambda puts records that project_stream could not get done; the prefix is Lambda's own."""
-KEPT_DAYS = 14
-"""How long both lie there for whoever wants to know why."""
+RETAINED_DAYS = 14
+"""How long both stay for inspection."""
 
 
 class Storage(Construct):
@@ -113,10 +113,10 @@ class Storage(Construct):
             lifecycle_rules=[
                 s3.LifecycleRule(id="unfinished", abort_incomplete_multipart_upload_after=Duration.days(1)),
                 *(
-                    s3.LifecycleRule(id=prefix.strip("/"), prefix=prefix, expiration=Duration.days(KEPT_DAYS))
+                    s3.LifecycleRule(id=prefix.strip("/"), prefix=prefix, expiration=Duration.days(RETAINED_DAYS))
                     for prefix in (FAILED, GIVEN_UP)
                 ),
             ],
         )
-        explain(bucket, "S1", "Reached by this stage's functions only, each by its own role: CloudTrail can tell who.")
+        explain(bucket, "S1", "Reached by this stage's functions only, each by its own role: CloudTrail records them.")
         return bucket

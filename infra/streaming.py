@@ -58,7 +58,7 @@ class Streaming(Construct):
             retention_period=Duration.hours(24),
             removal_policy=removal,
         )
-        explain(self.stream, "KDS3", "The stage's own key: whoever may decrypt chunks is decided with everything else.")
+        explain(self.stream, "KDS3", "The stage's own key: who may decrypt chunks is decided with everything else.")
         self.consumer: kinesis.CfnStreamConsumer | None = None
         if settings.enhanced_fan_out:
             self.consumer = kinesis.CfnStreamConsumer(

@@ -16,7 +16,7 @@ class Thresholds(BaseModel):
     alarm_latency_p95_ms, alarm_latency_p99_ms: of model calls, three minutes in a row.
     alarm_throttles, alarm_model_errors: so many in a minute, or more: calls that the provider refused for their rate, and
         calls that failed for good.
-    alarm_email: somebody who is told of alarms and notices; they confirm the subscription in a mail from AWS.
+    alarm_email: the address that receives alarms and notices; they confirm the subscription in a mail from AWS.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,4 +1,5 @@
-"""Two topics: `alarms`, which CloudWatch tells and `govern` hears; `notices`, which `govern` tells. People may hear both.
+"""Two topics: CloudWatch publishes to `alarms`, to which `govern` subscribes; `govern` publishes to `notices`.
+People may subscribe to both.
 
 Law: encrypted with the stage's key, reached over TLS alone. `govern` does not hear what it says itself, so nothing that
 it does can wake it.

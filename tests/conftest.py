@@ -9,6 +9,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Before they are imported: a failing law then shows the values it compared.
+pytest.register_assert_rewrite(
+    *(f"tests.contracts.{module}" for module in ("budgets", "cache", "segments", "slots", "slots_races"))
+)
 settings.register_profile(
     "helix", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
 )

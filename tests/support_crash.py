@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pydantic import BaseModel
 
 from helix import Agent, Confirmation, LLMConfig, LocalExecutor, ScriptedModel, ToolContext, create_sub_agent_tool, tool
-from helix.core.rows import AssistantRow, CallRow
+from helix.core.entries import AssistantRow, CallRow
 from helix.engine.engine import Settings
 from helix.ports.model import LLMAdapter, LLMGenerateInput
 from helix.ports.state_store import StateStore

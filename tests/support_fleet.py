@@ -10,22 +10,22 @@ from typing import Any
 from tests.support.worker_agents import logged
 
 from helix import MemoryStateStore, ScriptedModel, SQLiteStateStore
-from helix.adapters.work_queue import WorkQueue
 from helix.core.agents import AnyAgent
+from helix.core.delivery import Delivery
+from helix.core.handles import AgentExecutionHandle
 from helix.core.registry import AgentRegistry
 from helix.core.rows import SessionRow
-from helix.engine.delivery import Delivery
 from helix.engine.engine import Engine, Settings
-from helix.engine.sweeping import sweep
 from helix.fleet import AgentRuntime, ProcessInfo
 from helix.fleet.rows import read_processes
 from helix.ports.state_store import StateStore
 from helix.runtime.agents import Agents
-from helix.runtime.handle import AgentExecutionHandle
 from helix.runtime.launching import LaunchingExecutor
-from helix.runtime.queued import queued_engine
-from helix.runtime.worker import Worker
+from helix.services.work_queue import WorkQueue
+from helix.sessions.sweep import sweep
 from helix.testing.invariants import check_session
+from helix.workers.queued import queued_engine
+from helix.workers.worker import Worker
 
 PATIENCE_S = 20.0
 

@@ -17,13 +17,10 @@ from helix.core.agents import AnyAgent
 from helix.core.frames import MAX_FRAME_BYTES, Joiner
 from helix.core.json import dumps
 from helix.core.registry import AgentRegistry
-from helix.gateway.authoriser import Authoriser
+from helix.gateway.authoriser import ApiKeys, Authoriser, Principal
 from helix.gateway.backend import Backend
-from helix.gateway.connections import Connections
 from helix.gateway.gateway import Gateway
-from helix.gateway.keys import ApiKeys
 from helix.gateway.loopback import LoopbackGateway, LoopbackSockets
-from helix.gateway.principals import Principal
 from helix.ports.sockets import Posted
 from helix.testing.clocks import ShiftedClock
 
@@ -35,13 +32,14 @@ BRISK = ClientSettings(
 
 
 def executor_of(script: Any, *agents: AnyAgent, **options: Any) -> LocalExecutor:
-    """On memory; `agents` are what clients may name, default one called `helper`."""
+    """On memory, unless `store` is given; `agents` are what clients may name, default one called `helper`."""
     registry = AgentRegistry()
     for one in agents or (agent("helper"),):
         registry.register(one)
     model = script if hasattr(script, "generate_step") else ScriptedModel(script)
     options.setdefault("settings", QUICK)
-    return LocalExecutor(MemoryStateStore(), model=model, registry=registry, **options)
+    store = options.pop("store", None) or MemoryStateStore()
+    return LocalExecutor(store, model=model, registry=registry, **options)
 
 
 class Mailbox:
@@ -53,7 +51,7 @@ class Mailbox:
 
     async def post(self, connection_id: str, data: bytes) -> Posted:
         assert len(data) <= MAX_FRAME_BYTES
-        fate = next(self.fates.get(connection_id, iter(())), "sent")
+        fate: Posted = next(self.fates.get(connection_id, iter(())), "sent")
         if fate == "sent":
             self.frames.setdefault(connection_id, []).append(data)
         return fate
@@ -83,15 +81,8 @@ class Desk:
         self.clock = ShiftedClock()
         self.executor, self.mailbox = executor, Mailbox()
         self.keys = ApiKeys(executor.store, self.clock)
-        backend = Backend(
-            executor=executor,
-            connections=Connections(executor.store, self.clock),
-            sockets=self.mailbox,
-            authoriser=authoriser or Authoriser(self.clock, keys=None if anonymous else self.keys, anonymous=anonymous),
-            registry=executor.registry,
-            clock=self.clock,
-            ids=executor.engine.ids,
-        )
+        authoriser = authoriser or Authoriser(self.clock, keys=None if anonymous else self.keys, anonymous=anonymous)
+        backend = Backend(executor, self.mailbox, authoriser, clock=self.clock)
         self.connections = backend.connections
         self.counted: list[tuple[str, str]] = []
         self.gateway = Gateway(backend, count=lambda action, code: self.counted.append((action, code)))

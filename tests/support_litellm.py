@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from helix.adapters.models.litellm import load_litellm
 from helix.core.config import LLMConfig
 from helix.core.errors import ModelError
 from helix.core.json import JsonObject
@@ -84,7 +85,9 @@ Serve = Callable[..., OpenAIServer]
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
-    """Start a server that plays the given script, and point litellm's OpenAI provider at it."""
+    """Start a server that plays the given script, and point litellm's OpenAI provider at it. litellm is loaded, which takes
+    seconds: no test waits for that."""
+    load_litellm()
     servers: list[OpenAIServer] = []
 
     def start(*script: ScriptedResponse | Callable[[dict[str, Any]], Any]) -> OpenAIServer:

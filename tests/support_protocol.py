@@ -10,24 +10,25 @@ from tests.properties.protocol_play import SETTINGS
 
 from helix.adapters.memory import MemoryStateStore
 from helix.adapters.models.scripted import ScriptedModel
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.segments import SegmentStreams
 from helix.core.agents import Agent, AnyAgent
 from helix.core.budget import BudgetDefinition
 from helix.core.config import LLMConfig
 from helix.core.context import ToolContext
+from helix.core.delivery import Delivery
+from helix.core.entries import CallRow
 from helix.core.periods import TokenPeriod
-from helix.core.rows import CallRow, SessionRow
+from helix.core.rows import SessionRow
 from helix.core.tools import create_sub_agent_tool, tool
-from helix.engine.call_model import call_model
-from helix.engine.call_tool import call_tool, view_step
-from helix.engine.claims import Claimed, ClaimInput, claim
-from helix.engine.delivery import Delivery, Lease
+from helix.engine.calls.tool import call_tool, view_step
+from helix.engine.claims.claim import Claimed, claim
+from helix.engine.context import RunContext, make_context
 from helix.engine.engine import Engine, Outcome
-from helix.engine.hooks import HookManager
-from helix.engine.run_stream import RunStream
-from helix.engine.stops import StopWatch
+from helix.engine.steps.buy import buy_step
 from helix.ports.state_store import Operation
+from helix.services.claim_input import ClaimInput
+from helix.services.hook_manager import HookManager
+from helix.services.row_budgets import RowBudgets
+from helix.services.segments import SegmentStreams
 
 
 class Answer(BaseModel):
@@ -104,6 +105,7 @@ class World:
             hooks=HookManager(None),
             budgets=RowBudgets(self.store),
             settings=SETTINGS,
+            executes="inline",
         )
         self.owners = 0
 
@@ -113,37 +115,43 @@ class World:
 
     def worker(self) -> Delivery:
         self.owners += 1
-        lease = Lease(self.clock.time + SETTINGS.lease_s)
-        return Delivery(f"worker{self.owners}", self.clock.time + 3600, lease)
+        self.engine.executes = "everything"
+        return Delivery(f"worker{self.owners}", self.clock.time + 3600)
 
     async def claim(
         self, agent: AnyAgent, mode: str = "execute", message: str | None = None, *, delivery: Delivery | None = None
     ) -> Claimed:
         return await claim(self.engine, agent, "s", ClaimInput(mode, message), delivery or self.delivery())
 
-    async def stream(self, run_id: str) -> RunStream:
-        session = await self.session()
-        return RunStream(self.engine.streams, self.clock, session, run_id, session.turn)
+    async def context(self, agent: AnyAgent, run_id: str, delivery: Delivery | None = None) -> RunContext:
+        run = make_context(self.engine, agent, await self.session(), None, delivery or self.delivery())
+        run.run_id = run_id
+        return run
 
     async def model(self, agent: AnyAgent, run_id: str, step: int, delivery: Delivery | None = None) -> Outcome:
-        stream = await self.stream(run_id)
-        given = delivery or self.delivery()
-        outcome = await call_model(self.engine, agent, "s", run_id, step, given, stream, StopWatch())
-        await stream.close()
+        run = await self.context(agent, run_id, delivery)
+        outcome = await buy_step(run, step)
+        await run.stream.close()
         return outcome
 
     async def tool(
         self, agent: AnyAgent, run_id: str, step: int, call_id: str, delivery: Delivery | None = None
     ) -> str:
-        stream = await self.stream(run_id)
+        run = await self.context(agent, run_id, delivery)
         view = await view_step(self.engine, "s", run_id, step)
         assert view is not None
-        told = await call_tool(self.engine, agent, view, call_id, delivery or self.delivery(), stream, StopWatch())
-        await stream.close()
-        return told
+        progress = await call_tool(run, view, call_id)
+        await run.stream.close()
+        return progress
 
     async def session(self, session_id: str = "s") -> SessionRow:
         return await self.engine.history.existing(session_id)
+
+    async def row(self, call_id: str) -> CallRow:
+        """Of the open step."""
+        rows = await self.engine.history.open_rows(await self.session())
+        assert rows is not None
+        return next(row for row in rows.calls if row is not None and row.call_id == call_id)
 
     async def call(self, place: int) -> CallRow:
         session = await self.session()

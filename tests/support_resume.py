@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from tests.support_run import Gate, Text, a_tool
 
 from helix import Agent, LocalExecutor, ToolContext
-from helix.runtime.handle import AgentExecutionHandle
+from helix.core.handles import AgentExecutionHandle
 
 
 class Log(BaseModel):

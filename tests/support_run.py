@@ -12,11 +12,11 @@ from pydantic import BaseModel
 from helix import Agent, LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel, SQLiteStateStore, define_tool
 from helix.core.chunks import ChunkBase, StreamChunk
 from helix.core.context import ToolContext
+from helix.core.handles import AgentExecutionHandle, AgentResult
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage
 from helix.core.registry import AgentRegistry
 from helix.engine.engine import Settings
 from helix.ports.model import LLMGenerateInput
-from helix.runtime.handle import AgentExecutionHandle, AgentResult
 
 QUICK = Settings(stop_poll_s=0.01)
 PATIENCE_S = 10.0

@@ -1,5 +1,5 @@
 """A small world for the sequencer: sessions with workers that stream, stage, crash and come back, over a log that keeps
-every record at least once; and the invariants of PROTOCOL 12 that its stream must hold.
+every record at least once; and the invariants of docs/protocol.md#invariants that its stream must hold.
 
 The world is the protocol's store in miniature: one staged answer per (lineage, step), claims that only grow, turns that
 only grow. Chance comes from the `Random` it is given, so a seed is a history.
@@ -357,7 +357,7 @@ def mutant(old: str, new: str) -> Admit:
 _ATTEMPT = "if mine < current or (mine == current and not session.open):"
 _TURN = "if record.turn < session.turn:"
 _OVER = "if session.over:\n            return\n        "
-_SETTLE = "self._settle(session, record)\n        "
+_SETTLE = "self._close_attempt(session, record)\n        "
 _LAST = "committed = record.last == (session.step, session.attempt)"
 
 # One rule each. Every one of them must break an invariant in some history.
@@ -374,11 +374,14 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "older turns": (_TURN, "if False:"),
     "older turns of ends": (_TURN, 'if record.turn < session.turn and record.mark != "end":'),
     "nothing after the end": (f"{_OVER}if record.kind", "if record.kind"),
-    "one end": (f"{_OVER}self._settle", "self._settle"),
-    "a start settles": (f"{_SETTLE}kept", "kept"),
+    "one end": (f"{_OVER}self._close_attempt", "self._close_attempt"),
+    "a start settles": (f"{_SETTLE}retained", "retained"),
     "an end settles": (f"{_SETTLE}self._emit", "self._emit"),
     "settling commits": (_LAST, "committed = False"),
     "settling discards": (_LAST, "committed = True"),
-    "a start keeps the step": ("kept = record.last is not None and record.last[0] == session.step", "kept = False"),
+    "a start keeps the step": (
+        "retained = record.last is not None and record.last[0] == session.step",
+        "retained = False",
+    ),
     "version of a fold": ("if record.version > session.version:", "if True:"),
 }

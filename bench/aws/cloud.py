@@ -31,10 +31,10 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.support.aws_resources import BUCKET, CHUNKS, make_tables, tables  # noqa: E402
+from tests.support.memory_sockets import MemorySockets  # noqa: E402
 from tests.support.state_machine import Execution, StateMachine  # noqa: E402
 
 from aws.wire import Wire  # noqa: E402
-from helix.adapters.memory_sockets import MemorySockets  # noqa: E402
 from helix.adapters.system import SystemClock  # noqa: E402
 from helix.runtime import cloud_settings, lambdas  # noqa: E402
 from helix.runtime.cloud import Application, application  # noqa: E402

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from helix.core.budget import TokenAlert
-from helix.ports.budgets import BudgetState, Demand
+from helix.services.budget_rows import BudgetState, Demand
 
 from .load import Arrival
 

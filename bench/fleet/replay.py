@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from helix.adapters.memory import MemoryStateStore
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.row_slots import RowSlots
 from helix.core.budget import BudgetDefinition
 from helix.core.llm_metrics import CallSample, LLMMetrics, Tally, metrics_of
 from helix.core.periods import TokenPeriod
-from helix.ports.budgets import VERSION
-from helix.ports.slots import Candidate
+from helix.services.budget_rows import VERSION
+from helix.services.row_budgets import RowBudgets
+from helix.services.row_slots import RowSlots
+from helix.services.slot_rows import Candidate
 
 from .load import Arrival, Call, Kind, Load
 from .purse import Purse

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from helix.adapters.system import SystemIds
+from helix.core.delivery import Delivery
 from helix.core.fleet_policy import FleetPolicy
 from helix.core.llm_metrics import LLMMetrics
 from helix.core.measures import Measures
 from helix.core.resources import ResourceConfig
-from helix.engine.delivery import Delivery
 from helix.fleet.decisions import DecisionLog
 from helix.fleet.governing import Governor, Registered, Trigger
 from helix.fleet.spending import BudgetMoney

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.contracts.budgets import BudgetsContract
+from tests.contracts.slots import SlotsContract
 from tests.support.aws_resources import fresh, make_store, make_tables, moto
 
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.row_slots import RowSlots
-from helix.adapters.segments import SegmentStreams
-from helix.testing.contracts import BudgetsContract, SlotsContract, StateStoreContract, StreamManagerContract
+from helix.services.row_budgets import RowBudgets
+from helix.services.row_slots import RowSlots
+from helix.services.segments import SegmentStreams
+from helix.testing.contracts import StateStoreContract, StreamManagerContract
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -41,7 +43,7 @@ def second(aws: dict[str, Any], prefix: str) -> DynamoDBStateStore:
 
 
 class TestStore(StateStoreContract):
-    pass
+    purges = False
 
 
 class TestStreams(StreamManagerContract):

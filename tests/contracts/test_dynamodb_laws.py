@@ -13,7 +13,7 @@ from tests.support.aws_resources import BUCKET, CLOCK, fresh, make_store, make_t
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.aws.items import item_bytes
 from helix.adapters.aws.overflow import Overflow
-from helix.core.errors import ConditionFailedError, InvalidInputError, StoreError
+from helix.core.errors import ConditionFailedError, DamagedRowError, InvalidInputError, StoreError
 from helix.ports.state_store import ABSENT, Delete, Key, Operation, Put, Update, When
 
 S = "session/1"
@@ -271,3 +271,40 @@ async def test_a_write_that_may_have_met_itself_is_unknown(
     """The first try may have been written, and its answer lost: then the condition fails for the writer's own row."""
     with pytest.raises(StoreError):
         await with_faults(aws, prefix, "put_item", *faults).transact("one", TWO[:1])
+
+
+async def test_expiry_is_the_attribute_that_the_tables_read(aws: dict[str, Any], prefix: str, store: Any) -> None:
+    """DynamoDB deletes an item by a number of seconds in its top-level attribute `ttl` (`infra/storage.py` names it)."""
+    key = Key("control", S, "row")
+    await store.transact("put", [Put(key, {"ttl": 1_900_000_000})])
+    await store.transact("renew", [Update(key, set={"ttl": 1_900_000_001})])
+    item = aws["dynamodb"].get_item(TableName=tables(prefix)["control"], Key={"pk": {"S": S}, "sk": {"S": "row"}})[
+        "Item"
+    ]
+    assert item["ttl"] == {"N": "1900000001"}
+
+
+async def test_a_field_that_cannot_be_read(store: DynamoDBStateStore, aws: dict[str, Any], prefix: str) -> None:
+    key = Key("sessions", "p", "row")
+    await store.transact("put", [Put(key, {"n": [1]})])
+    place = {"pk": {"S": "p"}, "sk": {"S": "row"}}
+    aws["dynamodb"].put_item(
+        TableName=tables(prefix)["sessions"], Item=place | {"n": {"B": b"j{"}, "m": {"B": b"z\x00"}}
+    )
+    (value,) = await store.get([key])
+    (row,) = await store.query("sessions", "p")
+    for damaged in (value, row.value):
+        assert damaged is not None
+        with pytest.raises(DamagedRowError, match="'row' of 'p'"):
+            damaged["n"]
+    await store.transact("delete", [Delete(key)])
+    assert await store.get([key]) == [None]
+
+
+async def test_floats_beyond_a_numbers_range(store: DynamoDBStateStore) -> None:
+    key, value = (
+        Key("sessions", "p", "row"),
+        {"a": 1e300, "b": -5e-324, "c": 9e125, "d": 0.0, "e": -1e-130, "f": 10**38},
+    )
+    await store.transact("put", [Put(key, value)])
+    assert await store.get([key]) == [value]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.contracts.segments import SegmentLogContract
 from tests.support.aws_resources import (
     BUCKET,
     CHUNKS,
@@ -24,9 +25,9 @@ from tests.support.aws_resources import (
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.aws.kinesis import KinesisStreams
 from helix.adapters.aws.overflow import Overflow
-from helix.adapters.segments import SegmentStreams
 from helix.core.errors import StoreError
-from helix.testing.contracts import SegmentLogContract, StreamManagerContract
+from helix.services.segments import SegmentStreams
+from helix.testing.contracts import StreamManagerContract
 from helix.testing.contracts.streams import S, everything, started, text
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

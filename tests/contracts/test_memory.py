@@ -1,21 +1,16 @@
 """The memory store, and everything that is built on rows, on it."""
 
 import pytest
+from tests.contracts.budgets import BudgetsContract
+from tests.contracts.segments import SegmentLogContract
+from tests.contracts.slots import SlotsContract
+from tests.support.memory_sockets import MemoryPeers, MemorySockets
 
 from helix import MemoryStateStore
-from helix.adapters.memory_sockets import MemorySockets
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.row_slots import RowSlots
-from helix.adapters.segments import SegmentStreams
-from helix.testing.contracts import (
-    BudgetsContract,
-    SegmentLogContract,
-    SlotsContract,
-    SocketsContract,
-    StateStoreContract,
-    StreamManagerContract,
-)
-from helix.testing.peers import MemoryPeers
+from helix.services.row_budgets import RowBudgets
+from helix.services.row_slots import RowSlots
+from helix.services.segments import SegmentStreams
+from helix.testing.contracts import SocketsContract, StateStoreContract, StreamManagerContract
 
 
 @pytest.fixture

@@ -6,6 +6,9 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from tests.contracts.budgets import BudgetsContract
+from tests.contracts.segments import SegmentLogContract
+from tests.contracts.slots import SlotsContract
 from tests.support.aws_resources import (
     BUCKET,
     CHUNKS,
@@ -21,17 +24,10 @@ from tests.support.ministack_sockets import SocketApi
 
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.aws.sockets import ApiGatewaySockets
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.row_slots import RowSlots
-from helix.adapters.segments import SegmentStreams
-from helix.testing.contracts import (
-    BudgetsContract,
-    SegmentLogContract,
-    SlotsContract,
-    SocketsContract,
-    StateStoreContract,
-    StreamManagerContract,
-)
+from helix.services.row_budgets import RowBudgets
+from helix.services.row_slots import RowSlots
+from helix.services.segments import SegmentStreams
+from helix.testing.contracts import SocketsContract, StateStoreContract, StreamManagerContract
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +62,8 @@ def second(clients: dict[str, Any], prefix: str) -> DynamoDBStateStore:
 
 
 class TestStore(StateStoreContract):
+    purges = False
+
     @pytest.fixture
     def other(self, second: DynamoDBStateStore) -> DynamoDBStateStore:
         return second

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from tests.contracts.budgets import BudgetsContract
+from tests.contracts.segments import SegmentLogContract
+from tests.contracts.slots import SlotsContract
 from tests.support.redis_server import RedisServer
 
 from helix.adapters.redis import RedisStateStore, redis_streams
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.row_slots import RowSlots
-from helix.adapters.segments import SegmentStreams
-from helix.testing.contracts import (
-    BudgetsContract,
-    SegmentLogContract,
-    SlotsContract,
-    StateStoreContract,
-    StreamManagerContract,
-)
+from helix.services.row_budgets import RowBudgets
+from helix.services.row_slots import RowSlots
+from helix.services.segments import SegmentStreams
+from helix.testing.contracts import StateStoreContract, StreamManagerContract
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ from tests.support_run import eventually
 
 import helix.adapters.redis.store as redis_store
 from helix.adapters.redis import RedisStateStore, open_redis, redis_streams
-from helix.core.errors import InvalidInputError, StoreError
+from helix.adapters.redis.texts import row_of
+from helix.core.errors import DamagedRowError, InvalidInputError, StoreError
 from helix.ports.state_store import Delete, Key, Put, Update, When
 from helix.testing.contracts.streams import started, text
 
@@ -70,6 +71,19 @@ async def test_names_do_not_run_into_each_other(store: RedisStateStore) -> None:
     assert await store.get(keys) == [{"at": [*key]} for key in keys]
     for partition in {key.partition for key in keys}:
         assert len(await store.query("sessions", partition)) == 5
+
+
+async def test_a_field_that_cannot_be_read(store: RedisStateStore, server: RedisServer) -> None:
+    await store.transact("put", [Put(KEY, {"n": 1})])
+    server.ask("HSET", row_of(store._prefix, KEY), "n", "{")
+    (value,) = await store.get([KEY])
+    (row,) = await store.query("sessions", "p")
+    for damaged in (value, row.value):
+        assert damaged is not None
+        with pytest.raises(DamagedRowError, match="'row' of 'p'"):
+            damaged["n"]
+    await store.transact("delete", [Delete(KEY)])
+    assert await store.get([KEY]) == [None]
 
 
 async def test_deleted_rows_leave_nothing(store: RedisStateStore, server: RedisServer) -> None:

@@ -3,14 +3,14 @@
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from tests.contracts.slots_races import at_rest
 from tests.support.redis_server import RedisServer
 from tests.support_processes import Worker
 
 from helix.adapters.redis import RedisStateStore, redis_streams
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.row_slots import RowSlots
 from helix.ports.state_store import Key
-from helix.testing.contracts.slots_races import at_rest
+from helix.services.row_budgets import RowBudgets
+from helix.services.row_slots import RowSlots
 from helix.testing.journal import read_all
 
 PROCESSES = 6

@@ -124,14 +124,33 @@ async def test_a_cancelled_caller_disturbs_nobody(store: RedisStateStore) -> Non
         assert await store.get([KEY]) == [{"n": 0}]
 
 
+async def test_no_cancellation_is_lost(store: RedisStateStore) -> None:
+    """Whenever it comes: `asyncio.wait_for` of Python 3.11 swallows one that comes as it ends, and redis-py uses it."""
+    await store.transact("put", [Put(KEY, {"n": 0})])
+
+    async def work() -> None:
+        while True:
+            await store.get([KEY])
+            await store.transact("add", [Update(KEY, add={"n": 1})])
+
+    for turns in range(60):
+        task = asyncio.create_task(work())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task}, timeout=5)
+        assert task.cancelled(), f"it goes on after a cancellation at turn {turns} of the event loop"
+
+
 # --- servers that would lose rows ------------------------------------------------------------------------------------
 
 
 async def test_a_server_that_evicts_is_refused(tmp_path: Path) -> None:
     with RedisServer(tmp_path, maxmemory="100mb", maxmemory_policy="allkeys-lru") as server:
         store = RedisStateStore(server.url)
-        with pytest.raises(StoreError, match="noeviction"):
-            await store.get([KEY])
+        for _ in range(2):  # a caller that tries again is refused again
+            with pytest.raises(StoreError, match="noeviction"):
+                await store.get([KEY])
         await store.close()
 
 

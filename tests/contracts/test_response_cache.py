@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.contracts.cache import MakeCache, ResponseCacheContract, Steps, T, asked, directions, given, known
 from tests.support.aws_resources import fresh, make_store, make_tables, moto
 from tests.support.redis_server import RedisServer
 
 from helix import MemoryStateStore, SQLiteStateStore
 from helix.adapters.redis import RedisStateStore
-from helix.adapters.row_cache import RowCache
+from helix.adapters.system import SystemClock
 from helix.core.errors import InvalidInputError
 from helix.ports.state_store import Delete, StateStore
+from helix.services.row_cache import RowCache
 from helix.testing.clocks import SetClock
-from helix.testing.contracts import ResponseCacheContract
-from helix.testing.contracts.cache import MakeCache, Steps, T, asked, given, known
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -29,7 +29,7 @@ def on(*stores: StateStore) -> MakeCache:
     def make(**options: Any) -> RowCache:
         nonlocal made
         made += 1
-        return RowCache(stores[made % len(stores)], **options)
+        return RowCache(stores[made % len(stores)], **{"clock": SystemClock(), **options})
 
     return make
 
@@ -151,7 +151,7 @@ async def test_a_count_without_rows_is_counted_again() -> None:
 
 def test_a_cache_holds_at_least_one() -> None:
     with pytest.raises(InvalidInputError, match="max_size is 0"):
-        RowCache(MemoryStateStore(), max_size=0)
+        RowCache(MemoryStateStore(), max_size=0, clock=SystemClock())
 
 
 async def test_an_entry_that_lost_its_place_in_the_order_does_not_hold_up_a_put() -> None:
@@ -164,3 +164,18 @@ async def test_an_entry_that_lost_its_place_in_the_order_does_not_hold_up_a_put(
     clock.advance(1)
     await cache.put(T, asked("a"), known("new"), None)
     assert await given(cache, "a") == "old"
+
+
+async def test_a_vector_goes_with_its_entry_where_the_embedding_failed_later() -> None:
+    """Else it would be the nearest for ever, and hide those that are there."""
+
+    async def broken(texts: Sequence[str]) -> list[list[float]]:
+        raise OSError("no network")
+
+    store, clock = MemoryStateStore(), Steps()
+    cache = RowCache(store, max_size=1, embed=directions, clock=clock)
+    await cache.put(T, asked("", 0.9, text="0"), known("old"), None)
+    await RowCache(store, max_size=1, embed=broken, clock=clock).put(T, asked("", 0.9, text="0"), known("new"), None)
+    await cache.put(T, asked("", 0.9, text="10"), known("other"), None)
+    found = await cache.get(T, asked("", 0.9, text="1"))
+    assert found is not None and found.known.answer == {"text": "other"}

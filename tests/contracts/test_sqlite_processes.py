@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.contracts.slots_races import at_rest
 from tests.support_processes import Worker
 
 from helix import SQLiteStateStore
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.row_slots import RowSlots
-from helix.adapters.segments import SegmentStreams
 from helix.ports.state_store import Key
-from helix.testing.contracts.slots_races import at_rest
+from helix.services.row_budgets import RowBudgets
+from helix.services.row_slots import RowSlots
+from helix.services.segments import SegmentStreams
 from helix.testing.journal import read_all
 
 PROCESSES = 6

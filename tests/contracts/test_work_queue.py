@@ -15,11 +15,11 @@ from tests.support.redis_server import RedisServer
 
 from helix import MemoryStateStore, SQLiteStateStore
 from helix.adapters.redis import RedisStateStore
-from helix.adapters.work_queue import KEPT_S, WorkQueue
 from helix.core.row_keys import SESSION, run_sort
 from helix.core.rows import Parent, RunRow, SessionRow
 from helix.ports.launcher import Part
 from helix.ports.state_store import Key, Put, StateStore, Update, Value
+from helix.services.work_queue import KEEP_S, WorkQueue
 from helix.testing.clocks import ShiftedClock
 
 ROOT = Path(__file__).parents[2]
@@ -146,12 +146,12 @@ async def test_a_dead_workers_executions_are_free_at_once(queues: Queues) -> Non
         await queue.start(await a_run(queue.store, number))
     held, kept = await queue.claim("w1", anything), await queue.claim("w2", anything)
     assert held is not None and kept is not None
-    assert await other.forsake("w1", died=True) == [held.name]
-    assert await other.forsake("w1", died=False) == []
+    assert await other.release_dead_worker("w1", died=True) == [held.name]
+    assert await other.release_dead_worker("w1", died=False) == []
     again = await other.claim("w3", anything)
     assert again is not None and (again.name, again.former, again.deaths) == (held.name, "w1", 1)
     assert await queue.renew(kept)
-    assert await other.forsake("w2", died=True) == [kept.name], "behind one that another holds"
+    assert await other.release_dead_worker("w2", died=True) == [kept.name], "behind one that another holds"
 
 
 async def test_what_a_dying_worker_gave_back_counts_too(queues: Queues) -> None:
@@ -159,7 +159,7 @@ async def test_what_a_dying_worker_gave_back_counts_too(queues: Queues) -> None:
     await queue.start(await a_run(queue.store))
     work = await queue.claim("w1", anything)
     assert work is not None and await queue.give_back(work)
-    assert await other.forsake("w1", died=True) == []
+    assert await other.release_dead_worker("w1", died=True) == []
     again = await other.claim("w2", anything)
     assert again is not None and again.deaths == 1
 
@@ -170,10 +170,10 @@ async def test_a_death_is_counted_once(queues: Queues) -> None:
     await queue.start(await a_run(queue.store))
     assert await queue.claim("w1", anything)
     for it in (queue, other):
-        await it.forsake("w1", died=True)
+        await it.release_dead_worker("w1", died=True)
     again = await other.claim("w2", anything)
     assert again is not None and again.deaths == 1
-    await other.forsake("w2", died=True)
+    await other.release_dead_worker("w2", died=True)
     third = await queue.claim("w3", anything)
     assert third is not None and third.deaths == 2
 
@@ -184,7 +184,7 @@ async def test_what_was_handed_over_in_order_counts_for_no_death(queues: Queues)
     await queue.start(await a_run(queue.store))
     work = await queue.claim("w1", anything)
     assert work is not None and await queue.give_back(work)
-    await other.forsake("w1", died=True, handed_over=True)
+    await other.release_dead_worker("w1", died=True, handed_over=True)
     again = await other.claim("w2", anything)
     assert again is not None and again.deaths == 0
 
@@ -202,7 +202,7 @@ async def test_all_that_is_over_is_forgotten_at_once(queues: Queues) -> None:
                 "over", [Update(Key("sessions", f"s{number}", run_sort(f"run_{number}")), set=over)]
             )
     assert isinstance(queue.clock, ShiftedClock)
-    queue.clock.ahead_s += KEPT_S + 60
+    queue.clock.ahead_s += KEEP_S + 60
     assert await other.trim(page=2) == 2
 
 
@@ -250,7 +250,7 @@ async def test_rows_are_forgotten_once_the_run_is_over(queues: Queues) -> None:
     await queue.wake(f"{work.name}#t")
     await queue.finish(work)
     assert isinstance(queue.clock, ShiftedClock)
-    queue.clock.ahead_s += KEPT_S + 1
+    queue.clock.ahead_s += KEEP_S + 1
     assert await queue.trim() == 0  # its run still runs: the sweep must find that its execution has ended
     (value,) = await queue.store.get([Key("sessions", part.session_id, run_sort(part.run_id))])
     ended = {**(value or {}), "status": "completed", "effects": "done"}
@@ -265,7 +265,7 @@ import asyncio, json, sys
 from helix import SQLiteStateStore
 from helix.adapters.system import SystemClock
 from helix.adapters.redis import RedisStateStore
-from helix.adapters.work_queue import WorkQueue
+from helix.services.work_queue import WorkQueue
 
 async def main(path, name):
     store = SQLiteStateStore(path)

@@ -373,8 +373,10 @@ def check_names(text: str) -> None:
 
 
 def anchors_of(path: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    text = path.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return slugs | set(re.findall(r'<a id="([\w-]+)"></a>', text))
 
 
 def check_links(path: Path) -> None:

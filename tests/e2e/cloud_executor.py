@@ -11,7 +11,7 @@ from tests.support.offline_cloud import CloudForTests
 
 from helix.runtime.cloud import Application
 from helix.runtime.cloud_settings import read_cloud_settings
-from helix.runtime.step_functions import StepFunctionsExecutor
+from helix.runtime.launching import StepFunctionsExecutor
 
 AGENTS = "tests.support.cloud_agents"
 STEP_VERBS = ("call_model", "call_tool")

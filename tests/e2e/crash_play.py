@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.e2e.cloud_executor import cloud_executor
-from tests.e2e.parity_story import read_story
+from tests.e2e.parity_story import read_report
 from tests.support.offline_cloud import CloudForTests
 
 from helix.client import ClientSettings, HelixClient
 from helix.core.row_keys import SESSION
-from helix.engine.open_runs import PARTITIONS, partition_name
 from helix.ports.launcher import ExecutionState, Part
 from helix.runtime.executor import Executor
+from helix.services.open_runs import PARTITIONS, partition_name
 from helix.testing.invariants import find_problems, read_tree
 
 PATIENCE_S = 90.0
@@ -169,7 +169,7 @@ class Play:
     async def transcript(self) -> dict[str, Any]:
         """What must not depend on crashes: messages, state, output and status of the session and its sub-agents."""
         hide = [str(self.place), self.session]
-        story = await read_story(self.executor, self.session, hide=[hide[0]])
+        story = await read_report(self.executor, self.session, hide=[hide[0]])
         kept = {}
         for name, told in story["sessions"].items():
             state = {

@@ -14,9 +14,9 @@ from tests.e2e.crash_play import PATIENCE_S, Idle, Play
 from tests.support.cloud_agents.planned import PlannedModel
 from tests.support.cloud_agents.plans import ask, call, finish, plan, say, use
 
+from helix.core.delivery import Delivery, Position
 from helix.core.errors import HelixError
-from helix.engine.deliveries import Place, deliver_model
-from helix.engine.delivery import Delivery
+from helix.engine.verbs import deliver_model
 
 _POINT = re.compile(r"(\w+)\.(\w+):(before|after)#(\d+)")
 
@@ -25,7 +25,8 @@ _POINT = re.compile(r"(\w+)\.(\w+):(before|after)#(\d+)")
 class Scene:
     """`verbs`: the functions whose points belong to it; `only` these, where another scene has the others. `at_once`: how
     many sessions play it at a time. `times`: of points that come by so often, how many are taken: how many there are
-    depends on how records happen to be batched. `told`: somebody hears that executions end."""
+    depends on how records happen to be batched. `told`: somebody hears that executions end. `inline`: all tools are;
+    `steps`: how many an invocation takes at most, 0: as many as fit."""
 
     act: Callable[[Play], Awaitable[None]]
     verbs: Sequence[str]
@@ -33,6 +34,8 @@ class Scene:
     at_once: int = 8
     times: int = 1000
     told: bool = True
+    inline: bool = False
+    steps: int = 0
 
     def points(self, verb: str, known: Sequence[str]) -> list[str]:
         """Of all that came by, the points of this scene. What is durable before a write is what was so after the one before
@@ -63,6 +66,32 @@ async def work(play: Play) -> None:
     await play.quiet()
 
 
+async def many(play: Play) -> None:
+    """So many steps, one in an invocation, that the run goes on in another execution."""
+    steps = [use(call("count", amount=n), text=f"Step {n}.") for n in range(1, 9)]
+    talker = play.executor.agents.named("talker")
+    handle = await play.executor.execute(talker, plan(*steps, say("Counted.")), session_id=play.session)
+    assert (await handle.result(timeout_s=PATIENCE_S)).status == "completed"
+    await play.quiet()
+    assert (await play.executor.engine.history.run(play.session, handle.run_id)).part > 1, "it rolled over"
+
+
+async def halted(play: Play) -> None:
+    """A run is interrupted in a call of its third step, and goes on with the fourth."""
+    steps = [use(call("count", amount=1)), use(call("look", topic="x"), call("count", amount=2))]
+    steps += [use(call("wait", gate=play.file("gate")), call("look", topic="beside")), use(call("count", amount=3))]
+    talker = play.executor.agents.named("talker")
+    handle = await play.executor.execute(talker, plan(*steps, say("On we go.")), session_id=play.session)
+    await play.reached("gate")
+    await handle.interrupt("enough")
+    play.open("gate")
+    await play.patiently("interrupted")
+    await play.at_rest_patiently()
+    again = await play.executor.resume(talker, play.session)
+    assert (await again.result(timeout_s=PATIENCE_S)).status == "completed"
+    await play.quiet()
+
+
 async def asked(play: Play) -> None:
     """A client's run and the answer to what it asks, each by a message."""
     message = plan(use(call("gated", topic="x"), call("look", topic="y")), say("Allowed."))
@@ -71,11 +100,11 @@ async def asked(play: Play) -> None:
             lambda: client.run("talker", message, session_id=play.session, key=f"key of {play.session}")
         )
         await play.patiently("paused")
-        (pending,) = (await client.get_session(play.session))["pending"]  # type: ignore[misc]
+        (pending,) = (await client.get_session(play.session)).pending
 
         async def answer() -> None:
             try:
-                await client.answer(play.session, str(pending["call_id"]), data={"by": "me"})  # type: ignore[index]
+                await client.answer(play.session, pending.call_id, data={"by": "me"})
             except HelixError as error:
                 if error.code != "call_not_pending":
                     raise
@@ -133,7 +162,7 @@ async def unstarted(play: Play) -> None:
     await play.patiently("completed", sweeps=True)
     await play.at_rest_patiently()
     again = await play.executor.execute(talker, plan(say("Ended.")), session_id=play.session)
-    place = Place(play.session, again.run_id, 1, 3)
+    place = Position(play.session, again.run_id, 1, 3)
     model = PlannedModel()
     engine.models = lambda agent: model
     await deliver_model(engine, place, Delivery("somebody", engine.clock.now() + 60))
@@ -175,9 +204,14 @@ async def aborted(play: Play) -> None:
     await play.quiet()
 
 
-ABORTS = ("stop_abort", "abort", "stop", "append_fail", "effects_done", "drop_token", "tell_parent", "wake")
+ABORTS = ("stop_abort", "abort", "stop", "append_fail", "effects_done", "drop_token", "report_to_parent", "wake")
 SCENES = {
     "work": Scene(work, ("call_model", "call_tool", "start_run", "finish_run"), at_once=6),
+    "inline": Scene(work, ("call_model", "start_run"), at_once=6, inline=True),
+    "one_step": Scene(
+        many, ("call_model",), only=("claim_step", "roll_over", "start"), at_once=6, inline=True, steps=1
+    ),
+    "halted": Scene(halted, ("call_model",), at_once=6, inline=True),
     "asked": Scene(asked, ("ws_message",), at_once=4),
     "interrupted": Scene(interrupted, ("ws_message",), only=("stop_interrupt", "claim_continue"), at_once=4),
     "aborted": Scene(aborted, ("ws_message",), only=ABORTS, at_once=4, times=1, told=False),

@@ -20,15 +20,15 @@ from tests.support.cloud_agents.plans import ask, finish, plan, say, use
 from tests.support.cloud_agents.tools import noise
 from tests.support.offline_cloud import CloudForTests
 
-from helix.adapters.segments import segment_sort
+from helix.core.delivery import Delivery, Position
 from helix.core.sequencer import StreamRecord
-from helix.engine.deliveries import Place, deliver_call, deliver_child, deliver_end, deliver_model
-from helix.engine.delivery import Delivery
 from helix.engine.history import DELETING, session_key
-from helix.engine.open_runs import PARTITIONS, open_deletion_put, open_run_key, partition_name
+from helix.engine.verbs import deliver_call, deliver_child, deliver_end, deliver_model
 from helix.engine.writing import session_put
 from helix.gateway.connections import Connections
 from helix.ports.state_store import Delete, Key, Put, Update
+from helix.services.open_runs import PARTITIONS, open_deletion_put, open_run_key, partition_name
+from helix.services.segments import segment_sort
 from helix.testing.invariants import read_tree
 
 LARGE = 700_000
@@ -66,50 +66,49 @@ class Bench:
     def delivery(self) -> Delivery:
         return Delivery(self.app.ids.new("d"), self.app.clock.now() + 60)
 
-    async def claimed(self, *steps: Json, agent: str = "", state: Json | None = None, **options: Any) -> Place:
+    async def claimed(self, *steps: Json, agent: str = "", state: Json | None = None, **options: Any) -> Position:
         """A run that nobody executes yet."""
         session = self.fresh()
         who = agent or ("roomy" if self.function.startswith("roomy") else "talker")
         message = {"message": plan(*steps), "state": state or {}}
         given = {"session_id": session, "user_id": USER, **options}
         handle = await self.app.executor.execute(self.app.agents.named(who), message, **given)
-        return Place(session, handle.run_id, 1, 1)
+        return Position(session, handle.run_id, 1, 1)
 
-    async def staged(self, *steps: Json, **options: Any) -> tuple[Place, list[str]]:
+    async def staged(self, *steps: Json, **options: Any) -> tuple[Position, list[str]]:
         """Its first step has been bought: the place of that step, and its calls."""
         place = await self.claimed(*steps, **options)
         move = await deliver_model(self.engine, place, self.delivery())
-        return place, [call_id for call_id, _ in move.calls]
+        return place, [call.call_id for call in move.calls]
 
-    async def done(self, *steps: Json, **options: Any) -> Place:
+    async def done(self, *steps: Json, **options: Any) -> Position:
         """The first step's calls are done too: the place of the next one."""
         place, calls = await self.staged(*steps, **options)
         for call_id in calls:
             await deliver_call(self.engine, place, call_id, self.delivery())
         return replace(place, step=2)
 
-    async def ended(self, *steps: Json, **options: Any) -> Place:
+    async def ended(self, *steps: Json, **options: Any) -> Position:
         """A run that has ended, and whose effects are open."""
         place = await self.claimed(*(steps or (say("Done."),)), **options)
         return await self.to_the_end(place)
 
     async def child(
         self, *steps: Json, beside: Any = (), agent: str = "boss", **options: Any
-    ) -> tuple[Place, Place, str]:
+    ) -> tuple[Position, Position, str]:
         """A parent with a sub-agent that was started: both places, and the call that waits."""
         asked = use(ask("helper", plan(*steps)), *beside)
         above, calls = await self.staged(asked, finish(summary="all"), agent=agent, **options)
         await deliver_child(self.engine, above, calls[0], f"token of {above.session_id}", self.delivery())
         child = (await read_tree(self.app.store, above.session_id))[1]
         assert child.session is not None
-        return above, Place(child.session_id, child.session.run_id, 1, 1), calls[0]
+        return above, Position(child.session_id, child.session.run_id, 1, 1), calls[0]
 
-    async def calls(self, above: Place, below: Place) -> list[str]:
+    async def calls(self, above: Position, below: Position) -> list[str]:
         """What the sub-agent asks for, once it and its parent are paused."""
-        move = await deliver_model(self.engine, below, self.delivery())
-        asked = [call_id for call_id, _ in move.calls]
-        for call_id in asked:
-            await deliver_call(self.engine, below, call_id, self.delivery())
+        await deliver_model(self.engine, below, self.delivery())  # what people are asked is written with the answer
+        paused = await self.engine.history.existing(below.session_id)
+        asked = [row.call_id for row in (await self.engine.history.open_rows(paused)).calls if row.state == "asked"]
         await self.bought(replace(below, step=2))
         await self.finished(below)
         session = await self.engine.history.existing(above.session_id)
@@ -119,10 +118,10 @@ class Bench:
         await self.bought(replace(above, step=2))
         return asked
 
-    async def to_the_end(self, place: Place) -> Place:
+    async def to_the_end(self, place: Position) -> Position:
         while (move := await deliver_model(self.engine, place, self.delivery())).kind == "on":
-            for call_id, _ in move.calls:
-                await deliver_call(self.engine, replace(place, step=move.step - 1), call_id, self.delivery())
+            for call in move.calls:
+                await deliver_call(self.engine, replace(place, step=move.step - 1), call.call_id, self.delivery())
             place = replace(place, step=move.step)
         return place
 
@@ -143,20 +142,20 @@ class Bench:
             for row in await self.app.store.query("control", partition_name(number)):
                 await self.app.store.transact("clean", [Delete(row.key)])
 
-    async def stream_of(self, place: Place) -> str:
+    async def stream_of(self, place: Position) -> str:
         stream_id: str = (await self.engine.history.existing(place.session_id)).stream_id
         return stream_id
 
-    async def hidden(self, place: Place) -> None:
+    async def hidden(self, place: Position) -> None:
         """A deletion has begun, and nobody goes on with it."""
         session = await self.engine.history.existing(place.session_id)
         hidden = session.model_copy(update={"status": DELETING, "version": session.version + 1})
         await self.app.store.transact("begin_delete", [session_put(hidden, None), open_deletion_put(hidden, 0.0)])
 
-    async def finished(self, place: Place) -> None:
+    async def finished(self, place: Position) -> None:
         await deliver_end(self.engine, place.session_id, place.run_id, self.delivery())
 
-    async def bought(self, place: Place) -> None:
+    async def bought(self, place: Position) -> None:
         await deliver_model(self.engine, place, self.delivery())
 
     async def connected(self) -> str:
@@ -165,7 +164,7 @@ class Bench:
         await Connections(self.app.store, self.app.clock).open(name, USER, FAR)
         return name
 
-    async def old(self, place: Place) -> None:
+    async def old(self, place: Position) -> None:
         """The open run's claim, and its last write, are older than a sweep's grace."""
         ages = [
             Update(open_run_key(place.run_id), set={"started_at": 0.0}),
@@ -174,12 +173,12 @@ class Bench:
         await self.app.store.transact("age", ages)
 
 
-def payload(place: Place, **more: Any) -> Json:
+def payload(place: Position, **more: Any) -> Json:
     told = {"session_id": place.session_id, "run_id": place.run_id, "part": place.part}
     return {**told, "step": place.step, "events": place.events, **more}
 
 
-def of_call(place: Place, call_id: str, **more: Any) -> Json:
+def of_call(place: Position, call_id: str, **more: Any) -> Json:
     return payload(place, call={"step": 1, "id": call_id}, **more)
 
 

@@ -10,8 +10,8 @@ from tests.support.cloud_agents.plans import ask, call, finish, plan, say, use
 from tests.support.cloud_agents.tools import noise
 
 from helix import Confirmation
+from helix.core.delivery import Position
 from helix.core.row_keys import run_sort
-from helix.engine.deliveries import Place
 from helix.engine.history import row_key
 from helix.ports.state_store import Update
 
@@ -29,8 +29,9 @@ async def a_step_after_a_tool(bench: Bench) -> Json:
 
 
 @probe("call_model", sessions="ConditionCheckItem")
-async def an_inline_tool(bench: Bench) -> Json:
-    return payload(await bench.claimed(use(call("count", amount=1))))
+async def a_pause(bench: Bench) -> Json:
+    place, _ = await bench.staged(use(call("gated", topic="x")))
+    return payload(replace(place, step=2))
 
 
 @probe("call_model", objects="GetObject PutObject")
@@ -130,7 +131,7 @@ async def a_failure_of_a_sub_agent(bench: Bench) -> Json:
     return payload(below)
 
 
-async def answered_below(bench: Bench, *, agent: str = "boss", **options: Any) -> Place:
+async def answered_below(bench: Bench, *, agent: str = "boss", **options: Any) -> Position:
     """A sub-agent at work again after an answer, whose parent stays paused: its own call waits for another."""
     own, asked = call("gated", topic="own"), use(call("gated", topic="x"))
     above, below, _ = await bench.child(asked, finish(summary="done"), beside=[own], agent=agent, **options)
@@ -214,7 +215,7 @@ async def a_sub_agent_that_is_late_and_waited_for(bench: Bench) -> Json:
     return {}
 
 
-async def _late(bench: Bench, place: Place) -> None:
+async def _late(bench: Bench, place: Position) -> None:
     run = row_key(place.session_id, run_sort(place.run_id))
     await bench.app.store.transact("late", [Update(run, set={"deadline": 1.0})])
     await bench.old(place)

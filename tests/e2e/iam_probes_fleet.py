@@ -17,14 +17,14 @@ from tests.support.cloud_agents.plans import call, finish, plan, say, use
 from tests.support.cloud_agents.tools import noise
 from tests.support.offline_cloud import until
 
-from helix.adapters.budget_rows import ALERTS, UNTOLD, budget_key
-from helix.adapters.row_cache import DEFAULT_SIZE
-from helix.adapters.row_slots import RowSlots
 from helix.core.budget import MICROS, BudgetDefinition, TokenAlert
+from helix.core.delivery import Position
 from helix.core.periods import TokenPeriod
-from helix.engine.deliveries import Place
 from helix.fleet.budgets import BudgetManager
 from helix.ports.state_store import Delete, Key, Put
+from helix.services.budget_rows import ALERTS, UNPUBLISHED, budget_key
+from helix.services.row_cache import DEFAULT_SIZE
+from helix.services.row_slots import RowSlots
 
 HOUR = TokenPeriod.HOURLY
 
@@ -46,7 +46,7 @@ async def a_step_within_a_budget(bench: Bench) -> Json:
     return payload(place)
 
 
-async def _asked_before(bench: Bench) -> Place:
+async def _asked_before(bench: Bench) -> Position:
     """Somebody else of the same tenant has asked the same, and was answered."""
     tenant = bench.fresh()
     first, again = [await bench.claimed(say("The same."), agent="mindful", user_id=tenant) for _ in range(2)]
@@ -167,9 +167,9 @@ async def a_line_that_is_long(bench: Bench) -> Json:
     return {}
 
 
-@probe("govern", objects="GetObject PutObject")
+@probe("govern", objects="GetObject")
 async def a_line_that_begins_with_a_large_run(bench: Bench) -> Json:
-    state = {"notes": {"before": noise(4 * LARGE)}}
+    state = {"notes": {"before": noise(LARGE)}}
     await _line(bench, first=say(noise(LARGE)), state=state, metadata=HEAVY)
     return {}
 
@@ -203,7 +203,7 @@ async def an_alert_that_nobody_was_told(bench: Bench) -> Json:
         timestamp=now,
     )
     value = alert.model_dump(mode="json")
-    rows = [Put(Key("control", place, alert.alert_id), value) for place in (ALERTS, UNTOLD)]
+    rows = [Put(Key("control", place, alert.alert_id), value) for place in (ALERTS, UNPUBLISHED)]
     await bench.app.store.transact("alert", rows)
     return {}
 

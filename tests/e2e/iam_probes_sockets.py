@@ -9,7 +9,7 @@ from tests.e2e.iam_bench import LARGE, USER, Bench, Json, event_of, probe, start
 from tests.support.cloud_agents.plans import call, plan, say, use
 from tests.support.cloud_agents.tools import noise
 
-from helix.adapters.aws.log_records import pack
+from helix.core.log_records import pack
 from helix.gateway.connections import Connections
 from helix.ports.state_store import Key
 

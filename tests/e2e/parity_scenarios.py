@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 from tests.e2e.parity_stage import Stage
 from tests.support.cloud_agents.plans import ask, call, fail, finish, plan, say, stumble, use
 
+from helix.fleet.budgets import BudgetManager
+
 Scenario = Callable[[Stage], Awaitable[None]]
 SCENARIOS: dict[str, Scenario] = {}
 LONG = "A sentence that is long enough to be streamed in more than one piece, and a word at its end."
@@ -210,6 +212,31 @@ async def too_many_steps(stage: Stage) -> None:
     assert (result.status, result.error_code) == ("failed", "max_steps")
 
 
+@scenario
+async def a_budget_that_ends_between_steps(stage: Stage) -> None:
+    """The step after the large result has no room. A retry goes on with it once there is more."""
+    budgets = BudgetManager(stage.executor.store)
+    await budgets.set_budget(100_000, "total", session=stage.session)
+    steps = [use(call("count", amount=1)), use(call("big", size=60_000)), use(call("count", amount=2))]
+    result = await stage.run("talker", plan(*steps, say("Paid.")))
+    assert (result.status, result.error_code, result.steps) == ("failed", "budget_exceeded", 3)
+    await budgets.set_budget(1_000_000, "total", session=stage.session)
+    assert (await stage.end(await stage.executor.retry(stage.agents["talker"], stage.session))).text == "Paid."
+
+
+@scenario
+async def a_budget_that_pauses(stage: Stage) -> None:
+    budgets = BudgetManager(stage.executor.store)
+    await budgets.set_budget(100_000, "total", session=stage.session, on_exceeded="pause")
+    message = plan(
+        use(call("big", size=60_000)), use(call("count", amount=2)), use(call("count", amount=3)), say("Paid.")
+    )
+    result = await stage.run("talker", message)
+    assert (result.status, result.steps) == ("paused", 2)
+    await budgets.remove_budget("total", session=stage.session)
+    assert (await stage.end(await stage.executor.resume(stage.agents["talker"], stage.session))).text == "Paid."
+
+
 # --- stops ---------------------------------------------------------------------------------------------------------------
 
 
@@ -227,10 +254,24 @@ async def an_interrupt_in_the_answer(stage: Stage) -> None:
 async def an_interrupt_during_tools(stage: Stage) -> None:
     calls = [call("wait", gate=stage.file("gate")), call("look", topic="beside")]
     handle = await stage.begin("talker", plan(use(*calls), use(call("add", amount=1)), say("On we go.")), "gate")
+    await stage.recorded("look")  # a call that begins after the interrupt is skipped
     assert await handle.interrupt()
     stage.open("gate")
     assert (await stage.end(handle)).status == "interrupted"
     assert (await stage.end(await stage.executor.resume(stage.agents["talker"], stage.session))).status == "completed"
+
+
+@scenario
+async def an_interrupt_in_a_later_step(stage: Stage) -> None:
+    """The steps before it are done, and stay so."""
+    steps = [use(call("count", amount=1)), use(call("look", topic="x")), say(LONG, gate=stage.file("gate"))]
+    handle = await stage.begin("talker", plan(*steps), "gate")
+    assert await handle.interrupt("enough")
+    assert (await stage.end(handle)).status == "interrupted"
+    stage.open("gate")
+    assert (await stage.end(await stage.executor.resume(stage.agents["talker"], stage.session))).text == LONG
+    state = (await stage.executor.sessions.get(stage.session)).custom_state
+    assert (state["total"], state["seen"]) == (1, ["x"])
 
 
 @scenario

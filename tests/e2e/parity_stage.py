@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.cloud_executor import cloud_executor, deploy_edition
-from tests.e2e.parity_story import Story, read_story
+from tests.e2e.parity_story import RunReport, read_report
 from tests.support.cloud_agents.cast import CAST, changing
 from tests.support.cloud_agents.planned import PlannedModel
 from tests.support.offline_cloud import CloudForTests
@@ -83,6 +83,17 @@ class Stage:
             while not (self.folder / f"{name}.entered").exists():
                 await asyncio.sleep(LOOK_S)
 
+    async def recorded(self, tool_name: str) -> None:
+        """Until the call of that tool in the open step has its result."""
+        history = self.executor.engine.history
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                rows = await history.open_rows(await history.existing(self.session))
+                calls = [row for row in rows.calls if row is not None] if rows is not None else []
+                if any((row.tool_name, row.state) == (tool_name, "done") for row in calls):
+                    return
+                await asyncio.sleep(LOOK_S)
+
     # --- rest ------------------------------------------------------------------------------------------------------------
 
     async def quiet(self, session_id: str) -> None:
@@ -97,12 +108,12 @@ class Stage:
         except TimeoutError:
             raise AssertionError(f"session {session_id!r} does not come to rest: {problems}") from None
 
-    async def story(self) -> Story:
-        told: Story = {}
+    async def story(self) -> RunReport:
+        told: RunReport = {}
         for n, session_id in enumerate([self.session, *self.sessions]):
             await self.quiet(session_id)
             hide = [str(self.folder), *(s for s in (self.session, *self.sessions) if s != session_id)]
-            told[f"session {n}"] = await read_story(self.executor, session_id, hide=hide)
+            told[f"session {n}"] = await read_report(self.executor, session_id, hide=hide)
         return told
 
     async def edition(self, name: str) -> None:

@@ -21,12 +21,12 @@ FREE = {
     "version", "sequence", "start_sequence", "from_sequence",  # how often rows and streams were written
     "attempt_id", "owner", "leased", "deadline", "claim", "lease_owner", "lease_expires", "part", "part_step",  # who worked
 }  # fmt: skip
-Story = dict[str, Any]
+RunReport = dict[str, Any]
 _CHECKPOINT = re.compile(r"cpv1-(\S+)-s(\d+)-t\d+-[0-9a-f]{6}")
 _RUN = re.compile(r"run_(\d{6})_[0-9A-Z]{26}")
 
 
-async def read_story(executor: Executor, session_id: str, *, hide: Sequence[str] = ()) -> Story:
+async def read_report(executor: Executor, session_id: str, *, hide: Sequence[str] = ()) -> RunReport:
     """The session with its sub-agents, in call order, and the stream of all of them. `hide`: texts (folders, say) that
     differ between two executions, and are called `<0>`, `<1>`, ..."""
     tree = await read_tree(executor.store, session_id)
@@ -38,11 +38,11 @@ async def read_story(executor: Executor, session_id: str, *, hide: Sequence[str]
         "sessions": {names.plain(rows.session_id): await _session(executor, rows) for rows in tree},
         "stream": _stream(stream, names),
     }
-    told: Story = names.plain(story)
+    told: RunReport = names.plain(story)
     return told
 
 
-async def _session(executor: Executor, rows: SessionRows) -> Story:
+async def _session(executor: Executor, rows: SessionRows) -> RunReport:
     """Through the public door, and the rows where it shows less."""
     state = await executor.sessions.get(rows.session_id)
     messages = await executor.sessions.load_conversation_messages(rows.session_id)
@@ -79,7 +79,7 @@ def _stream(messages: Sequence[StreamMessage], names: Names) -> dict[str, list[A
     return dict(sorted(lanes.items()))
 
 
-def _lane(body: Story) -> str:
+def _lane(body: RunReport) -> str:
     """Calls by their id; what they emit by its name, because the chunk does not say which call it is of."""
     place = f"{body['session']} turn {body['turn']}"
     match body["type"]:
@@ -93,7 +93,7 @@ def _lane(body: Story) -> str:
             return place
 
 
-def _joins(last: Story, body: Story) -> bool:
+def _joins(last: RunReport, body: RunReport) -> bool:
     """Two deltas of one text, cut where a record ended."""
     own = {"delta", "content"}
     return {k: v for k, v in last.items() if k not in own} == {k: v for k, v in body.items() if k not in own}

@@ -19,12 +19,12 @@ from tests.support.cloud_agents.cast import CREW, DEEP
 from tests.support.cloud_agents.plans import call, plan, say, use
 from tests.support.offline_cloud import CloudForTests, until
 
-from helix.adapters.row_slots import RowSlots
 from helix.core.health import CheckType, HealthCheck
 from helix.core.periods import TokenPeriod
 from helix.fleet.budgets import BudgetManager
 from helix.fleet.decisions import DecisionLog, DecisionRow
 from helix.fleet.health import HealthChecker
+from helix.services.row_slots import RowSlots
 
 ALARM = "helix-test-queue-depth-crew"
 HEALTH_ALARM = "helix-test-health-crew"

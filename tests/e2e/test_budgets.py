@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import ceil
 
 import pytest
 from tests.e2e.cloud_executor import AdminApplication
@@ -12,10 +13,11 @@ from tests.support.offline_cloud import CloudForTests
 
 from helix.core.messages import SystemMessage, UserMessage
 from helix.core.rows import SessionRow
+from helix.engine.engine import Settings
 from helix.engine.history import session_key
-from helix.engine.session_calls import session_calls
-from helix.engine.worst_case import prompt_tokens
+from helix.engine.money.bounds import prompt_tokens
 from helix.fleet.budgets import BudgetManager, TokenPeriod
+from helix.services.session_calls import session_calls
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -25,7 +27,8 @@ ASKED = plan(say("word " * 39 + "last"))
 """Of so many letters that the answer takes all that its agent may say."""
 ANSWER = 200
 USED = 20 + ANSWER
-WORST = prompt_tokens([SystemMessage(content=str(thrifty.system_prompt)), UserMessage(content=ASKED)], []) + ANSWER
+BOUND = prompt_tokens([SystemMessage(content=str(thrifty.system_prompt)), UserMessage(content=ASKED)], []) + ANSWER
+WORST = ceil(BOUND * (100 + Settings().worst_case_margin_percent) / 100)
 
 
 async def spent(budgets: BudgetManager) -> int:

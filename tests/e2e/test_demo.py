@@ -14,8 +14,7 @@ from tests.support.cloud_agents.plans import call, plan, say, use
 from tests.support.offline_cloud import PRIVATE, ROOT, CloudForTests, until
 
 from helix.core.aws_prices import DYNAMODB_WRITE_UNIT, LAMBDA_REQUEST, TRANSITION
-from helix.local.story import Execution, Story, read_story, size_of
-from helix.local.telling import lines_of
+from helix.local.run_report import Execution, RunReport, lines_of, read_report, size_of
 
 PATIENCE_S = 150
 
@@ -48,7 +47,7 @@ def test_the_demo_plays_and_tells(tmp_path: Path) -> None:
     assert last - first > 0.2, "printed while it came"
     assert "← colleague completed" in text and "(imaginary)" in text
 
-    told = text.partition("What AWS itself tells about it")[2]
+    told = text.partition("What the APIs of AWS say about the run")[2]
     desk = "CallModel → Next → CallTool → CallModel → Next → StartRun → CallModel → Next → FinishRun"
     colleague = "CallModel → Next → CallTool → CallModel → Next → FinishRun"
     assert f"    {desk}\n" in told and f"    {colleague}\n" in told
@@ -66,7 +65,7 @@ async def test_the_story_is_what_the_services_say(cloud: CloudForTests) -> None:
         handle = await client.run("talker", plan(asked, use(call("look", topic="b")), say("Done.")))
         assert (await handle.result(60)).status == "completed"
     until(lambda: cloud.executions(handle.session_id, status="SUCCEEDED"), "end of the execution")
-    story = read_story(cloud.cloud, handle.session_id, begun)
+    story = read_report(cloud.cloud, handle.session_id, begun)
 
     (execution,) = [e for e in story.executions if e.session_id == handle.session_id]
     (described,) = cloud.executions(handle.session_id)
@@ -89,7 +88,7 @@ async def test_the_story_is_what_the_services_say(cloud: CloudForTests) -> None:
 
 
 def test_a_retry_is_a_transition() -> None:
-    story = Story((Execution("s", "m", "SUCCEEDED", 1.0, ("A", "A", "B"), retries=2),), {"v": (1, 1.0, 0.5)}, ())
+    story = RunReport((Execution("s", "m", "SUCCEEDED", 1.0, ("A", "A", "B"), retries=2),), {"v": (1, 1.0, 0.5)}, ())
     assert story.transitions == 5 and story.dollars["Lambda"] > LAMBDA_REQUEST
     assert list(lines_of(story))[:3] == [
         "Step Functions ran 1 execution, 5 transitions:",

@@ -155,6 +155,14 @@ async def editions(client: HelixClient, session_id: str) -> list[str]:
     return [message["content"] for message in messages if message["role"] == "tool"]
 
 
+def saved_status(file: Path, session_id: str) -> str | None:
+    """The session's status in the emulator's saved state."""
+    tables = json.loads(file.read_text())["dynamodb"]["payload"]["tables"]["data"]
+    (items,) = [table["items"] for name, table in tables.items() if name.endswith("-sessions'")]
+    row = items.get(session_id, {}).get("session")
+    return row and str(row["status"]["S"])
+
+
 def ended(receiver: TraceReceiver, run_id: str) -> bool:
     """Whether the run's trace has come, to its root."""
     return any(not span.parent_id for span in receiver.trace(run_ref(run_id, None).trace_id))
@@ -197,7 +205,9 @@ async def test_start_talk_edit_end_and_start_again(project: Path, tmp_path: Path
             until(lambda: watch.list_metrics(Namespace="Helix", MetricName="Duration")["Metrics"], "metric")
 
             file.write_text(AGENT + "\nif:")
-            first.until(r"NOT reloaded, the code before goes on: layers/agents/python/edited\.py:\d+: SyntaxError")
+            first.until(
+                r"NOT reloaded, the previous code stays in use: layers/agents/python/edited\.py:\d+: SyntaxError"
+            )
             file.write_text(AGENT.replace("edition 1", "edition 2"))
             first.until(r"^helix: reloaded layers/agents/python/edited\.py$")
             await ask(client, session)
@@ -208,38 +218,64 @@ async def test_start_talk_edit_end_and_start_again(project: Path, tmp_path: Path
             first.until(r"INFO    call_tool      from the edited function$")
             assert await editions(client, session) == ["edition 1", "edition 2", "edition 2"]
         assert first.end() == 0
-        assert "Traceback" not in first.text and first.lines[-1] == "helix: ending; sessions are kept\n"
+        assert "Traceback" not in first.text and first.lines[-1] == "helix: stopping; sessions are saved\n"
 
     with TraceReceiver() as elsewhere, dev(project, *words, OTEL_EXPORTER_OTLP_ENDPOINT=elsewhere.url) as again:
         assert again.told("key") == first.told("key") and again.told("traces") == elsewhere.url
         async with again.client() as client:
             assert len(await editions(client, session)) == 3
             await ask(client, session)
-            run_id = (await client.get_session(session))["current_run_id"]
+            run_id = (await client.get_session(session)).current_run_id
         until(lambda: ended(elsewhere, run_id), "trace at the endpoint of one's own")
         assert "run edited" not in again.text
-        again.end(signal.SIGKILL)  # the emulator is left alone, and saves what it has
+        again.end(signal.SIGKILL)  # the emulator sees its input end, and saves its state
 
     with dev(project, *words, "--no-watch", "--logs", "json") as last:
         async with last.client() as client:
             assert len(await editions(client, session)) == 4
             last.until(r'^\{"time": [\d.]+, "function": "helix-dev-ws_message"')
             await ask(client, session)
-            run_id = (await client.get_session(session))["current_run_id"]
+            run_id = (await client.get_session(session)).current_run_id
         shown = json.loads(last.until(rf'^\{{"trace": "{run_ref(run_id, None).trace_id}", .*$')[0])
         assert {"run edited", "execute_tool edition"} <= {span["name"] for span in shown["spans"]}
         assert last.end(signal.SIGTERM) == 0
 
 
+async def test_it_goes_on_after_sigkill_to_all_of_it(project: Path, tmp_path: Path) -> None:
+    words = ["--port", "0", "--state", str(tmp_path), "--no-watch", *MODEL]
+    with dev(project, *words) as killed:
+        killed.told("state")  # the first key is saved by now
+        for process in reversed(killed.tree()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        assert killed.process.wait(PATIENCE_S) == -signal.SIGKILL
+    with dev(project, *words) as killed:
+        assert killed.told("key") == (tmp_path / "api-key").read_text().strip()
+        async with killed.client() as client:
+            session = await ask(client)
+            saved = tmp_path / "state" / "state.json"
+            until(lambda: saved_status(saved, session) == "completed", "save of the run")
+        for process in reversed(killed.tree()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        killed.process.wait(PATIENCE_S)
+    with dev(project, *words) as again:
+        async with again.client() as client:
+            assert len(await editions(client, session)) == 1
+            assert await ask(client, session) == session
+        assert [p for p in tmp_path.rglob("*") if not p.is_symlink() and p.stat().st_mode & 0o077] == []
+        assert again.end() == 0
+
+
 def test_it_can_be_ended_at_any_moment(project: Path, tmp_path: Path) -> None:
     with dev(project, "--port", "0", "--state", str(tmp_path), *MODEL) as started:
         started.until("synthesising")
-        assert started.end() == 0
-        assert started.lines[-1] == "helix: stopped before it was up\n" and "Traceback" not in started.text
+        assert started.end() == 0, started.text
+        assert started.lines[-1] == "helix: stopped before the app was ready\n" and "Traceback" not in started.text
     with dev(project, "--port", "0", "--state", str(tmp_path), *MODEL) as started:
         started.told("state")  # its functions are still being started
         assert started.end() == 0
-        assert started.lines[-1] == "helix: ending; sessions are kept\n" and "Traceback" not in started.text
+        assert started.lines[-1] == "helix: stopping; sessions are saved\n" and "Traceback" not in started.text
     file, loading = project / "layers/agents/python/edited.py", tmp_path / "loading"
     before = file.read_text()
     with dev(project, "--port", "0", "--state", str(tmp_path), *MODEL) as started:
@@ -247,7 +283,7 @@ def test_it_can_be_ended_at_any_moment(project: Path, tmp_path: Path) -> None:
         file.write_text(f"{before}\nimport pathlib, threading\npathlib.Path({str(loading)!r}).touch()\n{FOREVER}")
         until(loading.exists, "reload")
         assert started.end() == 0
-        assert started.lines[-1] == "helix: ending; sessions are kept\n" and "NOT reloaded" not in started.text
+        assert started.lines[-1] == "helix: stopping; sessions are saved\n" and "NOT reloaded" not in started.text
     file.write_text(before)
 
 

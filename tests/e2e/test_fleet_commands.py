@@ -15,11 +15,11 @@ from tests.support.cloud_agents.tools import noise
 from tests.support.command_line import CommandLine, Done
 from tests.support.offline_cloud import CloudForTests, until
 
-from helix.adapters.row_slots import RowSlots
 from helix.adapters.system import SystemClock
 from helix.core.errors import ProtocolError, QueueFullError
 from helix.local.cloud import REGION
 from helix.local.emulator import ADMIN
+from helix.services.row_slots import RowSlots
 
 Json = dict[str, Any]
 
@@ -44,7 +44,7 @@ async def test_a_deployed_agent_is_stopped_looked_at_and_started_again(
         assert [process["process_id"] for process in told["processes"]] == [first.run_id]
 
         stopped = helix("fleet", "stop", "roomy")
-        assert stopped.code == 0 and "1 run at work is being interrupted" in stopped.err
+        assert stopped.code == 0 and "1 running run is being interrupted" in stopped.err
         (tmp_path / "gate").touch()
         assert (await first.result(60)).status == "interrupted"
         assert status(helix)["status"] == "stopped"
@@ -97,7 +97,7 @@ async def test_a_line_goes_by_priority_and_a_full_one_refuses(fleet: CloudForTes
         (tmp_path / "gate").touch()
         for handle in (first, *waiting.values()):
             assert (await handle.result(60)).status == "completed"
-        ended = {p: (await client.get_session(handle.session_id))["updated_at"] for p, handle in waiting.items()}
+        ended = {p: (await client.get_session(handle.session_id)).updated_at for p, handle in waiting.items()}
     await slots.set_queue("changing")
     await slots.set_limit("changing", None)
     assert sorted(ended, key=lambda priority: ended[priority]) == [0, -1, -5]

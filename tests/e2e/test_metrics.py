@@ -16,12 +16,12 @@ from tests.e2e.cloud_executor import AdminApplication
 from tests.support.cloud_agents.plans import call, fail, plan, say, use
 from tests.support.offline_cloud import CloudForTests, until
 
-from helix.adapters.row_slots import RowSlots
 from helix.core.health import HealthCheck
 from helix.core.measures import AGENT, NAMESPACE, STAGE, UNITS
 from helix.core.periods import TokenPeriod
 from helix.fleet.budgets import BudgetManager
 from helix.fleet.health import HealthChecker
+from helix.services.row_slots import RowSlots
 
 Series = tuple[str, frozenset[str]]
 """A metric's name, and the names of its dimensions."""

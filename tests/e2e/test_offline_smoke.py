@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import websockets
 from tests.support.cloud_agents.plans import call, plan, say, use
@@ -35,6 +37,23 @@ async def test_a_step_with_one_tool_takes_three_transitions(cloud: CloudForTests
     assert len(entered[:second]) <= 3, entered
 
 
+async def test_steps_with_inline_tools_are_taken_in_one_invocation(cloud: CloudForTests) -> None:
+    """And from the first step with a tool of its own on, in another."""
+    steps = [use(call("look", topic="a"), call("add", amount=1), times=3), say("Done.")]
+    async with cloud.user("smoke") as client:
+        inline = await client.run("swift", plan(*steps))
+        mixed = await client.run("talker", plan(use(call("count", amount=1), times=2), steps[0], steps[-1]))
+        assert [(await handle.result(30)).steps for handle in (inline, mixed)] == [4, 6]
+    entered = []
+    for handle in (inline, mixed):
+        (execution,) = cloud.executions(handle.session_id)
+        arn = execution["executionArn"]
+        until(lambda arn=arn: cloud.describe(arn)["status"] == "SUCCEEDED", "end of the execution")  # type: ignore[misc]
+        entered.append(cloud.transitions(arn))
+    assert entered[0] == ["CallModel", "Next", "FinishRun"]
+    assert (entered[1].count("CallModel"), entered[1].count("Calls")) == (4, 3)
+
+
 async def test_an_agent_with_resources_of_its_own_runs_in_its_own_functions(cloud: CloudForTests) -> None:
     async with cloud.user("smoke") as client:
         handle = await client.run("roomy", plan(say("There is room.")))
@@ -54,6 +73,22 @@ async def test_strangers_learn_nothing(cloud: CloudForTests) -> None:
         await handle.result(30)
         with pytest.raises(SessionNotFoundError):
             await eve.get_session(handle.session_id)
+
+
+async def test_a_browser_connects_with_its_key_as_a_subprotocol(cloud: CloudForTests) -> None:
+    """It cannot set the header Authorization. What it sends is answered, however deep it is nested."""
+    key = cloud.key("browser")
+    async with websockets.connect(cloud.url, subprotocols=["helix.v1", f"bearer.{key}"]) as browser:
+        assert browser.subprotocol == "helix.v1"
+        for text in ("[" * 50_000, '{"a":' * 20_000, f'{{"v": 1, "action": "ping", "id": "x", "a": {"[" * 50_000}'):
+            await browser.send(text)
+            answer = json.loads(await browser.recv())
+            assert (answer["type"], answer["error"]["code"]) == ("error", "invalid_message"), answer
+        await browser.send('{"v": 1, "action": "whoami", "id": "1"}')
+        assert json.loads(await browser.recv())["id"] == "1"
+    with pytest.raises(websockets.InvalidStatus) as refused:
+        await websockets.connect(cloud.url, subprotocols=["helix.v1", "bearer.helix_nobody_secret"])
+    assert refused.value.response.status_code == 403
 
 
 async def test_a_schedule_calls_the_sweep(cloud: CloudForTests) -> None:

@@ -21,9 +21,16 @@ from tests.support.offline_cloud import CloudForTests
 @pytest.mark.parametrize("runtime", ["local", "cloud"])
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_the_same_everywhere(name: str, runtime: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    await leaves_the_same(name, runtime, tmp_path, request)
+
+
+async def leaves_the_same(
+    name: str, runtime: str, tmp_path: Path, request: pytest.FixtureRequest, mark: str = ""
+) -> None:
+    """`mark` keeps sessions of one cloud apart."""
     stories = []
     for place, where in (("reference", "local"), (runtime, runtime)):
-        session = f"ses_{name}_{place}"
+        session = f"ses_{name}_{place}{mark}"
         async with stage_of(where, tmp_path / place, request, session) as stage:
             await SCENARIOS[name](stage)
             stories.append(await stage.story())

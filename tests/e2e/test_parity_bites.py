@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tests.e2e.parity_scenarios import SCENARIOS
 from tests.e2e.parity_stage import stage_of
-from tests.e2e.parity_story import Story, differences
+from tests.e2e.parity_story import RunReport, differences
 
-from helix.adapters.segments import SegmentStreams
 from helix.core.sequencer import StreamRecord
+from helix.services.segments import SegmentStreams
 
 Spoil = Callable[[dict[str, Any]], None]
 LANE = "root turn 1"
@@ -59,7 +59,7 @@ SPOILT: dict[str, tuple[str, Spoil]] = {
 }
 
 
-async def play(folder: Path, request: pytest.FixtureRequest, name: str = "one_tool_after_the_other") -> Story:
+async def play(folder: Path, request: pytest.FixtureRequest, name: str = "one_tool_after_the_other") -> RunReport:
     async with stage_of("local", folder, request) as stage:
         await SCENARIOS[name](stage)
         return await stage.story()
@@ -113,7 +113,7 @@ async def test_a_log_that_tampers_is_noticed(
     assert list(differences(story, spoilt))
 
 
-def _message(story: Story) -> str:
+def _message(story: RunReport) -> str:
     found: str = root(story["session 0"])["messages"][0]["content"]
     return found
 

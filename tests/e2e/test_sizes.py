@@ -15,20 +15,23 @@ from tests.support.cloud_agents.tools import noise
 from tests.support.offline_cloud import CloudForTests, until
 
 from helix.core.planning import MAX_RESULT_BYTES
+from helix.runtime.cloud_settings import variable
 from helix.testing.invariants import check_session
 
 PAYLOAD_BYTES, ITEM_BYTES, EVENTS = 256 * 1024, 400 * 1024, 25_000
 IDS_AND_COUNTERS = 2_000
 """Bytes: what a payload of ids and counters does not exceed."""
-ROLL_OVER = "HELIX_ROLL_OVER_EVENTS"
-ROLLED_AT = 5_000
+ROLL_OVER_EVENTS = variable("roll_over_events")
+STEPS_PER_INVOCATION = variable("steps_per_invocation")
+ROLLED_AT, STEPS = 800, 10
+"""Events after which a run goes on in another execution, and steps of one invocation, so that there are many of them."""
 
 
 @pytest.fixture
 def early_roll_over(cloud: CloudForTests) -> Iterator[None]:
-    configure(cloud, "call_model", variables={ROLL_OVER: str(ROLLED_AT)})
+    configure(cloud, "call_model", variables={ROLL_OVER_EVENTS: str(ROLLED_AT), STEPS_PER_INVOCATION: str(STEPS)})
     yield
-    configure(cloud, "call_model", variables={ROLL_OVER: "20000"})
+    configure(cloud, "call_model", variables={ROLL_OVER_EVENTS: "20000", STEPS_PER_INVOCATION: "0"})
 
 
 @pytest.mark.timeout(900)

@@ -23,7 +23,7 @@ async def test_a_run_in_flight_fails_after_the_next_start_and_can_be_retried(tmp
         async with cloud.user("ada") as client:
             until(lambda: swept(cloud), "sweep that finds it", patience_s=120)
             failed = await client.get_session(handle.session_id)
-            assert failed["status"] == "failed", failed
+            assert failed.status == "failed", failed
             gate.touch()
             assert (await (await client.retry(handle.session_id)).result(90)).text == "Done."
 

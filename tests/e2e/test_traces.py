@@ -21,10 +21,9 @@ from helix.adapters.system import SystemClock
 from helix.core.ledger import Ledger
 from helix.core.spans import run_ref
 from helix.fleet.ledger import ledger
-from helix.gateway.principals import Principal, prefix_of
-from helix.local.story import read_story
-from helix.local.trace_tree import Received, render
-from helix.local.traces import TraceReceiver
+from helix.gateway.authoriser import Principal, prefix_of
+from helix.local.run_report import read_report
+from helix.local.traces import Received, TraceReceiver, render
 
 HASTY_S = 8
 """Timeout of a function whose death is waited for."""
@@ -82,7 +81,7 @@ async def test_one_trace_and_one_ledger_of_a_run_with_tools_and_a_sub_agent(
     async with traced.user("tracer") as client:
         handle = await client.run("boss", steps)
         assert (await handle.result(60)).status == "completed"
-    assert traced.cloud.settle(60)
+    assert traced.cloud.wait_until_quiet(60)
     trace_id = run_ref(handle.run_id, None).trace_id
     spans = until(lambda: whole(receiver, trace_id), "the root's span")
     model = next(span.name for span in spans if span.name.startswith("chat "))
@@ -100,7 +99,7 @@ async def test_one_trace_and_one_ledger_of_a_run_with_tools_and_a_sub_agent(
     ]
     assert len(render(spans)) == len(spans)
 
-    story, book = read_story(traced.cloud, handle.session_id, begun), await book_of(traced, handle.session_id)
+    story, book = read_report(traced.cloud, handle.session_id, begun), await book_of(traced, handle.session_id)
     counted = Counter[str]()
     for line in book.lines:
         if (line.service, line.what) == ("Step Functions", "transitions"):
@@ -136,6 +135,6 @@ async def test_a_function_that_is_killed_leaves_a_mark(traced: CloudForTests, re
     (tool,) = [span for span in spans if span.name == "execute_tool look"]
     assert (tool.attributes["helix.attempt"], tool.attributes["helix.retry"]) == (2, True)
     assert names(spans)[:2] == ["run talker", "  invoke_agent talker"] and len(names(spans)) == len(spans)
-    assert traced.cloud.settle(60)
+    assert traced.cloud.wait_until_quiet(60)
     book = await book_of(traced, session_id)
     assert any(line.what == "repeated tasks" and line.quantity == 1 for line in book.lines)

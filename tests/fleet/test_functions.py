@@ -10,21 +10,10 @@ from tests.support import worker_agents
 
 import helix.fleet
 from helix import AgentClient
+from helix.compat.teleon import get_agent_status, register_agent_with_helix, restart_agent, scale_agent, stop_agent
 from helix.core.errors import AgentNotFoundError, DefinitionError
 from helix.core.registry import AgentRegistry
-from helix.fleet import (
-    InvalidScaleError,
-    ProcessStatus,
-    ResourceConfig,
-    RunFailedError,
-    RuntimeConfig,
-    get_agent_status,
-    get_runtime,
-    register_agent_with_helix,
-    restart_agent,
-    scale_agent,
-    stop_agent,
-)
+from helix.fleet import InvalidScaleError, ProcessStatus, ResourceConfig, RunFailedError, RuntimeConfig, get_runtime
 
 
 async def test_a_function_in_the_fleet(runtime_of: MakeRuntime) -> None:
@@ -94,7 +83,6 @@ def test_the_configuration_has_the_documented_defaults() -> None:
         {"model": ""},
         {"model": 5},
         {"default_resources": {"min": 1}},
-        {"default_resources": ResourceConfig(min_instances=3, max_instances=2)},
     ],
     ids=str,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -13,11 +14,11 @@ from tests.support.worker_agents import logged
 from tests.support_fleet import PATIENCE_S, processes_of, seen
 
 from helix.core.row_keys import SESSION
-from helix.engine.open_runs import open_run_key
-from helix.fleet import ProcessInfo, ProcessStatus, ResourceConfig
-from helix.fleet.limits import lives
-from helix.fleet.rows import KEPT_PROCESSES, put_process
+from helix.fleet import AgentRuntime, ProcessInfo, ProcessStatus, ResourceConfig
+from helix.fleet.process_info import lives
+from helix.fleet.rows import MAX_PROCESSES, put_process, read_processes
 from helix.ports.state_store import Key, Put
+from helix.services.open_runs import open_run_key
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,6 +54,58 @@ async def test_a_worker_that_hears_nothing_ends_with_its_supervisor(runtime_of: 
             await asyncio.sleep(0.05)  # nobody is its parent any more who could wait for it
 
 
+async def runtime_in_a_program(folder: Path, *arguments: str) -> tuple[asyncio.subprocess.Process, str]:
+    """A program of its own with a runtime, once its worker serves; and the worker's process id."""
+    command = [sys.executable, "-m", "tests.support.fleet_runtime", str(folder), *arguments]
+    pipe = asyncio.subprocess.PIPE
+    program = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=pipe, stderr=pipe)
+    assert program.stdout is not None
+    line = await asyncio.wait_for(program.stdout.readline(), PATIENCE_S)
+    return program, line.decode().strip()
+
+
+async def finished(program: asyncio.subprocess.Process) -> str:
+    """What it wrote to its standard error. One that does not end fails the test, and does not outlive it."""
+    try:
+        _, errors = await asyncio.wait_for(program.communicate(), PATIENCE_S)
+    finally:
+        if program.returncode is None:
+            program.kill()
+    return errors.decode()
+
+
+async def worker_is_gone(runtime: AgentRuntime) -> None:
+    (worker,) = await read_processes(runtime.store, "steady")
+    async with asyncio.timeout(PATIENCE_S):
+        while lives(worker.pid, worker.born):
+            await asyncio.sleep(0.05)
+
+
+async def test_a_program_that_fails_without_a_shutdown_ends_and_says_why(
+    runtime_of: MakeRuntime, tmp_path: Path
+) -> None:
+    program, _ = await runtime_in_a_program(tmp_path, "raise")
+    assert "RuntimeError: the program failed" in await finished(program)
+    assert program.returncode == 1
+    await worker_is_gone(runtime_of())
+
+
+async def test_sigterm_ends_a_program_that_waits_for_something_else(runtime_of: MakeRuntime, tmp_path: Path) -> None:
+    """Its runtime shuts down in order, then the signal does what it does to any program."""
+    program, _ = await runtime_in_a_program(tmp_path, "forever")
+    program.send_signal(signal.SIGTERM)
+    await finished(program)
+    assert program.returncode == -signal.SIGTERM
+    await worker_is_gone(runtime_of())
+
+
+async def test_sigterm_lets_a_program_go_on_that_waits_for_the_shutdown(tmp_path: Path) -> None:
+    program, _ = await runtime_in_a_program(tmp_path)
+    program.send_signal(signal.SIGTERM)
+    await finished(program)
+    assert program.returncode == 0
+
+
 def of_another(name: str, number: int, **fields: object) -> ProcessInfo:
     told = {"status": ProcessStatus.RUNNING, "host": "gone", "supervisor": "runtime_gone", **fields}
     return ProcessInfo(process_id=f"proc_{number:04d}", name=name, **told)  # type: ignore[arg-type]
@@ -75,14 +128,14 @@ async def test_logs_go_with_the_processes_that_are_forgotten(runtime_of: MakeRun
     await runtime.register_agent("steady", worker_agents.steady)
     logs = tmp_path / "logs"
     logs.mkdir()
-    for number in range(KEPT_PROCESSES + 2):
+    for number in range(MAX_PROCESSES + 2):
         (logs / f"proc_{number:04d}.log").write_text("said")
         over = of_another("steady", number, status=ProcessStatus.STOPPED)
         await put_process(runtime.store, "steady", over, runtime.engine.clock.now())
     await runtime.start()
-    await processes_of(runtime, "steady", lambda infos: len(infos) <= KEPT_PROCESSES)
+    await processes_of(runtime, "steady", lambda infos: len(infos) <= MAX_PROCESSES)
     async with asyncio.timeout(PATIENCE_S):
-        while len(os.listdir(logs)) > KEPT_PROCESSES:
+        while len(os.listdir(logs)) > MAX_PROCESSES:
             await asyncio.sleep(0.01)  # a folder tells nobody
     assert not (logs / "proc_0000.log").exists() and (logs / "proc_0002.log").exists()
 

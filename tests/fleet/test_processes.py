@@ -23,7 +23,7 @@ from helix.fleet import (
     ProcessStatus,
     RestartPolicy,
 )
-from helix.fleet.limits import bind
+from helix.workers.usage import bind
 
 PATIENCE_S = 20.0
 STAYS = Command((sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"))
@@ -192,6 +192,18 @@ async def test_a_restart_keeps_the_id(watched: Watched) -> None:
     await watched.manager.restart_process(info.process_id, generation=4)
     second = await watched.manager.ready(info.process_id)
     assert (second.generation, second.restart_count, second.pid != first.pid) == (4, 1, True)
+
+
+async def test_one_that_was_stopped_between_two_lives_is_restarted(tmp_path: Path) -> None:
+    watched = Watched(tmp_path, first_s=60)
+    info = await watched.manager.start_process("job", Command((sys.executable, "-c", "import sys; sys.exit(3)")))
+    await watched.until(ProcessStatus.CRASHED)
+    await watched.manager.stop_process(info.process_id)
+    code = """import time; print('{"status": "ready"}', flush=True); time.sleep(600)"""
+    serves = Command((sys.executable, "-c", code), reports=True)
+    await watched.manager.restart_process(info.process_id, command=serves)
+    assert (await watched.manager.ready(info.process_id)).restart_count == 1
+    await watched.manager.shutdown(1)
 
 
 async def test_memory_over_the_limit_ends_it(tmp_path: Path) -> None:

@@ -10,23 +10,28 @@ from pathlib import Path
 import pytest
 from tests.fleet.conftest import MakeRuntime
 from tests.support import worker_agents
+from tests.support.alerts import raise_alert
 from tests.support.worker_agents import logged
 from tests.support_fleet import PATIENCE_S, asked, processes_of, seen
 
 from helix import SQLiteStateStore
 from helix.adapters.system import SystemClock
-from helix.core.errors import AgentNotFoundError, DefinitionError
+from helix.compat.teleon import TokenTracker, get_token_tracker
+from helix.core.errors import AgentNotFoundError, DefinitionError, InvalidInputError
 from helix.core.health import CheckType, HealthCheck
 from helix.fleet import (
     AgentStoppedError,
     DuplicateAgentError,
-    FleetDesk,
+    FleetControl,
     InvalidScaleError,
     ProcessFailedError,
     ProcessStatus,
     ResourceConfig,
     get_runtime,
+    get_token_budget_manager,
 )
+from helix.ports.state_store import Delete, Key, Put
+from helix.services.budget_rows import UNPUBLISHED
 
 TWO = ResourceConfig(min_instances=1, max_instances=2)
 
@@ -180,7 +185,7 @@ async def test_another_process_scales_by_rows(runtime_of: MakeRuntime, tmp_path:
     await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(min_instances=1, max_instances=3))
     await runtime.start()
     store = SQLiteStateStore(tmp_path / "helix.db")
-    desk = FleetDesk(store, SystemClock())
+    desk = FleetControl(store, SystemClock())
     await desk.scale("steady", 2)
     await processes_of(runtime, "steady", lambda infos: [info.status for info in infos] == [ProcessStatus.RUNNING] * 2)
     assert (await desk.status("steady"))["instances"] == 2
@@ -268,6 +273,18 @@ async def test_a_signal_shuts_down_in_order(runtime_of: MakeRuntime, tmp_path: P
     assert (result.status, result.run_id) == ("completed", handle.run_id)
 
 
+async def test_a_runtime_that_was_shut_down_leaves_no_closed_store_bound(runtime_of: MakeRuntime) -> None:
+    first, second = runtime_of(), runtime_of()
+    assert get_token_budget_manager() is second.budgets
+    await second.shutdown()
+    assert get_token_budget_manager() is first.budgets
+    await get_token_tracker().record_tokens("steady", "gpt-4", 10, 5)
+    assert await TokenTracker(first.store).get_tokens("steady") == 15
+    await first.shutdown()
+    with pytest.raises(InvalidInputError, match="no store is bound"):
+        get_token_budget_manager()
+
+
 async def test_an_agent_that_cannot_be_imported_is_given_up(runtime_of: MakeRuntime, tmp_path: Path) -> None:
     module = tmp_path / "broken_later.py"
     module.write_text("async def broken(query: str) -> str:\n    'Answer.'\n    return query\n")
@@ -329,3 +346,20 @@ async def test_readiness_stops_admission_and_liveness_restarts(runtime_of: MakeR
     await runtime.health.check_health("steady", run=True)
     await processes_of(runtime, "steady", lambda i: (i[0].restart_count, i[0].status) == (1, ProcessStatus.RUNNING))
     assert (await runtime.get_agent_status("steady"))["health"]["status"] == "unhealthy"
+
+
+async def test_an_alert_that_cannot_be_read_does_not_end_the_publishing(
+    runtime_of: MakeRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once it is gone, those behind it are published."""
+    runtime, came = runtime_of(sweep_s=0.05), asyncio.Event()
+    runtime.budgets.register_alert_callback(lambda alert: came.set())
+    damaged = Key("control", UNPUBLISHED, "0")
+    await runtime.store.transact("by hand", [Put(damaged, {"level": "unheard of"})])
+    await raise_alert(runtime.store, "steady", "1", runtime.engine.clock.now())
+    await runtime.start()
+    async with asyncio.timeout(PATIENCE_S):
+        while "publishing budget alerts failed" not in caplog.text:
+            await asyncio.sleep(0.01)
+        await runtime.store.transact("by hand", [Delete(damaged)])
+        await came.wait()

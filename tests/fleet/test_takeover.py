@@ -11,12 +11,12 @@ from tests.fleet.conftest import MakeYard
 from tests.support_fleet import PATIENCE_S, Yard
 from tests.support_run import Gate, a_tool, agent, call, calls, gated
 
-from helix.adapters.work_queue import Work, WorkQueue
-from helix.engine.burying import bury
+from helix.core.handles import AgentExecutionHandle
+from helix.engine.claims.liveness import expire_claims
 from helix.fleet.budgets import BudgetManager
 from helix.ports.state_store import Value
-from helix.runtime.handle import AgentExecutionHandle
-from helix.runtime.playing import MAX_DEATHS, Execution
+from helix.services.work_queue import Work, WorkQueue
+from helix.workers.execution import MAX_DEATHS, Execution
 
 
 async def begun(
@@ -45,7 +45,7 @@ async def test_a_model_call_of_a_dead_worker_is_asked_again_at_once(make: MakeYa
     await BudgetManager(yard.engine.store).set_budget(1_000_000, "total", unit="tokens")
     handle, _, playing = await begun(yard, "w1", who, gate)
     await died(playing)
-    assert await yard.queue.forsake("w1", died=True)
+    assert await yard.queue.release_dead_worker("w1", died=True)
     yard.serve(yard.worker("w2"))
     result = await handle.result(PATIENCE_S)
     assert (result.status, result.output, result.run_id) == ("completed", "Done.", handle.run_id)
@@ -72,7 +72,7 @@ async def test_a_call_of_a_dead_worker_has_an_unknown_outcome(
     yard = make(who, script=[calls(call("act")), "Done."])
     handle, _, playing = await begun(yard, "w1", who, gate)
     await died(playing)
-    await yard.queue.forsake("w1", died=True)
+    await yard.queue.release_dead_worker("w1", died=True)
     yard.serve(yard.worker("w2"))
     result = await handle.result(PATIENCE_S)
     assert (result.status, len(ran)) == (status, times)
@@ -102,7 +102,7 @@ async def test_a_worker_that_was_not_dead_is_refused(make: MakeYard) -> None:
     who = agent()
     yard = make(who, script=[gated(gate, "Of a dead man."), "Done."])
     handle, work, playing = await begun(yard, "w1", who, gate)
-    await yard.queue.forsake("w1", died=True)
+    await yard.queue.release_dead_worker("w1", died=True)
     yard.serve(yard.worker("w2"))
     assert (await handle.result(PATIENCE_S)).output == "Done."
     gate.open()
@@ -119,11 +119,11 @@ async def test_only_the_dead_workers_claims_are_let_go(make: MakeYard) -> None:
     yard = make(who, script=[gated(gate, "Done.")])
     handle, _, playing = await begun(yard, "w1", who, gate)
     before = await yard.engine.history.existing(handle.session_id)
-    assert await bury(yard.engine, handle.session_id, "w") == 0
-    assert await bury(yard.engine, handle.session_id, "w2") == 0
+    assert await expire_claims(yard.engine, handle.session_id, "w") == 0
+    assert await expire_claims(yard.engine, handle.session_id, "w2") == 0
     assert await yard.engine.history.existing(handle.session_id) == before
-    assert await bury(yard.engine, handle.session_id, "w1") == 1
-    assert await bury(yard.engine, handle.session_id, "w1") == 0
+    assert await expire_claims(yard.engine, handle.session_id, "w1") == 1
+    assert await expire_claims(yard.engine, handle.session_id, "w1") == 0
     await died(playing)
 
 
@@ -133,7 +133,7 @@ async def test_a_run_that_outlived_too_many_workers_fails(make: MakeYard) -> Non
     handle = await yard.executor.execute(who, "go")
     for number in range(MAX_DEATHS):
         assert await yard.queue.claim(f"w{number}", lambda value: True)
-        await yard.queue.forsake(f"w{number}", died=True)
+        await yard.queue.release_dead_worker(f"w{number}", died=True)
     yard.serve(yard.worker("last"))
     result = await handle.result(PATIENCE_S)
     assert (result.status, result.error_code, result.recoverable) == ("failed", "runtime_crash", True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,17 @@ class Restarted:
 
     def __init__(self) -> None:
         self.restarts: list[str] = []
+        self.at: list[float] = []
+        self.problem: Exception | None = None
 
     async def list_agents(self) -> list[dict[str, Any]]:
         return [{"agent_id": "a", "wanted": 1}, {"agent_id": "b", "wanted": 0}]
 
     async def restart_agent(self, agent_id: str) -> list[str]:
         self.restarts.append(agent_id)
+        self.at.append(time.monotonic())
+        if self.problem is not None:
+            raise self.problem
         return []
 
 
@@ -52,6 +58,16 @@ async def reloads(watcher: FileWatcher, count: int) -> None:
         await watcher.changed.wait_for(lambda: watcher.reloads >= count)
 
 
+async def test_a_restart_that_fails_does_not_end_the_watching(
+    watcher: FileWatcher, restarted: Restarted, tmp_path: Path
+) -> None:
+    restarted.problem = OSError("no more processes")
+    (tmp_path / "new.py").write_text("new = 1\n")
+    await reloads(watcher, 1)
+    (tmp_path / "new.py").write_text("new = 2\n")
+    await reloads(watcher, 2)
+
+
 async def test_new_changed_and_deleted_files_count(watcher: FileWatcher, restarted: Restarted, tmp_path: Path) -> None:
     (tmp_path / "new.py").write_text("new = 1\n")
     await reloads(watcher, 1)
@@ -69,6 +85,28 @@ async def test_what_is_ignored_does_not_count(watcher: FileWatcher, restarted: R
     (tmp_path / "old.py").write_text("old = 3\n")
     await reloads(watcher, 1)
     assert restarted.restarts == ["a"]
+
+
+async def test_it_waits_until_nothing_has_changed_for_the_quiet_time(restarted: Restarted, tmp_path: Path) -> None:
+    """An editor, or a checkout, that goes on writing for longer than that, the same file included, restarts once."""
+    quiet_s = 0.5
+    watcher = FileWatcher(WatcherConfig(watch_paths=[str(tmp_path)], debounce_seconds=quiet_s), restarted)
+    await watcher.start_monitoring()
+    writes: list[float] = []
+
+    def write() -> None:
+        while not writes or writes[-1] - writes[0] < 4 * quiet_s:
+            (tmp_path / "one.py").write_text(f"one = {len(writes)}\n")
+            writes.append(time.monotonic())
+            time.sleep(0.02)
+
+    await asyncio.to_thread(write)
+    await reloads(watcher, 1)
+    await watcher.stop_monitoring()
+    assert restarted.at
+    for restart in restarted.at:
+        before = [write for write in writes if write < restart]
+        assert restart - before[-1] >= quiet_s
 
 
 def test_patterns_are_of_names_anywhere_in_the_path() -> None:

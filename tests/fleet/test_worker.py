@@ -96,11 +96,14 @@ async def test_an_approval_pauses_the_run_and_an_answer_goes_on(make: MakeYard) 
 
 
 async def test_a_long_run_rolls_over_to_its_next_part(make: MakeYard) -> None:
+    """What counts is the history of an execution, which grows with each invocation."""
+
     async def work(given: Any, ctx: Any) -> str:
         return "worked"
 
     who = agent(tools=[a_tool("work", work)])
-    yard = make(who, script=[*(calls(call("work")) for _ in range(6)), "Done."], roll_over_events=30)
+    script = [*(calls(call("work")) for _ in range(6)), "Done."]
+    yard = make(who, script=script, roll_over_events=30, steps_per_invocation=1)
     yard.serve(yard.worker("w1"))
     handle = await yard.executor.execute(who, "go")
     result = await handle.result(PATIENCE_S)

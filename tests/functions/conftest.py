@@ -20,8 +20,8 @@ from tests.support.aws_resources import BUCKET, CHUNKS, make_tables, tables
 from tests.support_run import agent
 
 from helix import ScriptedModel
-from helix.adapters.aws.log_records import unpack
 from helix.core.agents import AnyAgent
+from helix.core.log_records import unpack
 from helix.core.registry import AgentRegistry
 from helix.core.rows import RunRow, SessionRow
 from helix.core.sequencer import StreamRecord

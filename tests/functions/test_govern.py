@@ -13,13 +13,13 @@ from tests.functions.conftest import ACCOUNT, MACHINE, REGION, Functions
 from tests.support.alerts import raise_alert
 from tests.support_run import agent
 
-from helix.adapters.row_budgets import RowBudgets
 from helix.core.budget import BudgetDefinition
 from helix.core.errors import StoreError
 from helix.core.periods import TokenPeriod
-from helix.fleet.alerts import untold_alerts
+from helix.fleet.alerts import unpublished_alerts
+from helix.fleet.control import FleetControl
 from helix.fleet.decisions import DecisionLog
-from helix.fleet.desk import FleetDesk
+from helix.services.row_budgets import RowBudgets
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 ROOMY = agent("roomy", resources={"min": 1, "max": 4})
@@ -147,10 +147,10 @@ def test_the_schedule_tells_alerts_of_budgets_once(fleet: Functions) -> None:
     boto3.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
     app.run(raise_alert(app.store, "roomy", "alert-1", app.clock.now()))
     fleet.invoke("govern", fleet.sample("govern"))
-    assert len(app.run(untold_alerts(app.store))) == 1, "nobody is there to be told"
+    assert len(app.run(unpublished_alerts(app.store))) == 1, "nobody is there to be told"
     app.settings = dataclasses.replace(app.settings, notices=topic)
-    assert fleet.invoke("govern", fleet.sample("govern"))["alerts told"] == 1
-    assert app.run(untold_alerts(app.store)) == []
+    assert fleet.invoke("govern", fleet.sample("govern"))["alerts published"] == 1
+    assert app.run(unpublished_alerts(app.store)) == []
     fleet.invoke("govern", fleet.sample("govern"))
     received = boto3.client("sqs").receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
     [notice] = [json.loads(one["Body"]) for one in received]
@@ -176,7 +176,7 @@ def test_an_agent_that_was_stopped_stays_so(fleet: Functions) -> None:
     from helix.core.resources import ResourceConfig
 
     known = {"roomy": ResourceConfig.of(ROOMY.resources, "roomy")}
-    app.run(FleetDesk(app.store, app.clock, slots=app.engine.slots, known=known).stop("roomy"))
+    app.run(FleetControl(app.store, app.clock, slots=app.engine.slots, known=known).stop("roomy"))
     assert fleet.invoke("govern", fleet.sample("govern_alarm")) == {"closed by an operator": 1}
     assert bound(fleet) == 0
 

@@ -13,10 +13,10 @@ from tests.support_run import agent
 
 from helix.core.errors import StoreError
 from helix.core.health import HealthCheck
-from helix.engine.beats import note_sweep
 from helix.fleet.health import HealthChecker
 from helix.fleet.health_rows import set_ready
 from helix.runtime.cloud import application
+from helix.sessions.sweep import note_sweep
 
 TOKEN = "a token of forty characters, or so it is"
 

@@ -1,6 +1,7 @@
 """What a function imports before its first invocation: nothing that it has no use for. `bench/cold_start.py` has times.
 
-A fresh interpreter imports the handler as Lambda does, with HELIX_STAGE set; the list of loaded modules is the state.
+A fresh interpreter imports the handler as Lambda does, from the built core layer, with HELIX_STAGE set. The list of loaded
+modules is the state.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from typing import Any
 
 import pytest
 
+from infra.build import source_layer
+from infra.config import HOST_PYTHON
+
 ROOT = Path(__file__).parents[2]
 FUNCTIONS = sorted(path.parent.name for path in ROOT.glob("functions/*/handler.py"))
 SOCKETS = ("ws_authorize", "ws_connect", "ws_disconnect")
-LAYERS = os.pathsep.join(str(ROOT / "layers" / layer / "python") for layer in ("core", "agents"))
+CORE = source_layer("core", HOST_PYTHON) / "python"
+LAYERS = os.pathsep.join(map(str, (CORE, ROOT / "layers" / "agents" / "python")))
 
 ELSEWHERE = (
     # Models, their tokens and their clients: `call_model` imports them at the first call of a real model.
@@ -40,7 +45,7 @@ ELSEWHERE = (
 )
 RUNS = ("helix.engine.engine", "helix.core.agents", "helix.core.tools", "helix.core.steps", "helix.runtime.executor")
 """Agents and their runs."""
-ROWS = ("helix.core.rows", "helix.core.chunks", "helix.core.protocol", "helix.adapters.segments")
+ROWS = ("helix.core.rows", "helix.core.chunks", "helix.core.protocol", "helix.services.segments")
 """Models of stored rows, chunks and requests, each of which takes time to build."""
 NOT_IN = dict.fromkeys(FUNCTIONS, ELSEWHERE)
 NOT_IN["project_stream"] += (*RUNS, "helix.core.rows", "helix.core.protocol")
@@ -76,12 +81,19 @@ def test_a_function_imports_what_it_needs_and_no_more(verb: str) -> None:
     assert found.isdisjoint(NOT_IN[verb]), sorted(found & set(NOT_IN[verb]))
 
 
+def test_helix_comes_from_the_layer_alone() -> None:
+    assert fresh("import helix; found = helix.__path__") == [str(CORE / "helix")]
+    names = ["core", "cli", "client", "local", "testing"]
+    code = f"from importlib.util import find_spec; found = [name for name in {names} if find_spec('helix.' + name)]"
+    assert fresh(code) == ["core"]
+
+
 def test_the_engine_and_the_agents_need_no_model_and_no_caller() -> None:
     """What the first invocation adds: agents, clients, engine. A real model is named, and not imported yet."""
     code = "from helix.runtime.cloud import application; app = application(); app.engine, app.agents"
     found = set(fresh(f"{code}; found = sorted(sys.modules)"))
     assert {"helix.engine.engine", "agents"} <= found
-    assert found.isdisjoint((*ELSEWHERE, "helix.runtime.executor", "helix.engine.sessions", "helix.gateway"))
+    assert found.isdisjoint((*ELSEWHERE, "helix.runtime.executor", "helix.sessions.read", "helix.gateway"))
 
 
 def test_the_collector_works_again_and_passes_over_what_stays() -> None:

@@ -8,10 +8,10 @@ from tests.functions.conftest import Functions
 from tests.support_measures import says, used
 from tests.support_run import a_tool, agent, call, calls
 
+from helix.core.entries import AssistantRow
 from helix.core.measures import UNITS
-from helix.core.rows import AssistantRow
-from helix.engine.rollup import agent_scope, read_totals
 from helix.local.metrics import data_of
+from helix.services.usage_counters import agent_scope, read_totals
 from helix.testing.session_rows import read_session_rows
 
 OF_A_RUN = {

@@ -6,6 +6,7 @@ Deliveries repeat: whatever comes a second time answers as it did, and does noth
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -93,11 +94,11 @@ def test_what_each_function_answers_is_the_next_ones_event(claim: Claim, looked:
     event = functions.sample("call_model")
     told = functions.invoke("call_model", event)
     assert told == functions.sample("call_tool")
-    assert functions.invoke("call_tool", told) == {"told": "done"}
+    assert functions.invoke("call_tool", told) == {"call": "done"}
     told = functions.invoke("call_model", told)
     sent = functions.sample("start_run")
     assert told["next"] == "start_run" and told["call"] == sent["call"]
-    assert functions.invoke("start_run", sent) == {"told": "waits"}
+    assert functions.invoke("start_run", sent) == {"call": "waits"}
     child = steps(functions, child_of(functions, event))
     assert child["next"] == "finish" and functions.invoke("finish_run", child) == ids(child)
     assert functions.woken == [sent["token"]]
@@ -112,10 +113,10 @@ def test_a_delivery_that_comes_again_buys_and_does_nothing_more(claim: Claim, lo
     functions = claim(calls(call("look")), "Done.")
     first, again = (functions.invoke("call_model", functions.sample("call_model")) for _ in range(2))
     assert first == again
-    assert [functions.invoke("call_tool", first) for _ in range(2)] == [{"told": "done"}] * 2
+    assert [functions.invoke("call_tool", first) for _ in range(2)] == [{"call": "done"}] * 2
     last, again = (functions.invoke("call_model", first) for _ in range(2))
     assert last == again and last["next"] == "finish"
-    assert functions.invoke("call_tool", first) == {"told": "over"}, "late: its step is history"
+    assert functions.invoke("call_tool", first) == {"call": "over"}, "late: its step is history"
     version, before = functions.session(last["session_id"]).version, len(functions.records())
     assert [functions.invoke("finish_run", last) for _ in range(2)] == [ids(last)] * 2
     assert functions.session(last["session_id"]).version == version
@@ -156,19 +157,19 @@ def test_a_child_is_started_once_and_answers_every_token(claim: Claim) -> None:
     functions = claim(calls(call("subagent__finder", message="find")), {"output": {"text": "found"}}, "Done.")
     told = functions.invoke("call_model", functions.sample("call_model"))
     sent = {**functions.sample("start_run"), "call": told["call"]}
-    assert [functions.invoke("start_run", {**sent, "token": token}) for token in "aab"] == [{"told": "waits"}] * 3
+    assert [functions.invoke("start_run", {**sent, "token": token}) for token in "aab"] == [{"call": "waits"}] * 3
     child = steps(functions, child_of(functions, told))
     assert functions.woken == []
     functions.invoke("finish_run", child)
     assert sorted(functions.woken) == ["a", "b"]
-    assert functions.invoke("start_run", {**sent, "token": "c"}) == {"told": "done"}, "its result is there"
+    assert functions.invoke("start_run", {**sent, "token": "c"}) == {"call": "done"}, "its result is there"
     assert functions.woken[2:] == ["c"]
     assert functions.invoke("call_model", told)["next"] == "finish"
 
 
 def test_a_token_of_nobody_is_answered_at_once(functions: Functions) -> None:
     functions.play([])
-    assert functions.invoke("start_run", functions.sample("start_run")) == {"told": "over"}
+    assert functions.invoke("start_run", functions.sample("start_run")) == {"call": "over"}
     assert functions.woken == [functions.sample("start_run")["token"]]
 
 
@@ -201,7 +202,7 @@ def test_what_is_about_nobody_is_done(functions: Functions, verb: str) -> None:
     """The session was deleted meanwhile; its execution is told no error."""
     functions.play([])
     event = functions.sample(verb)
-    wanted = {"call_model": {**event, "next": "rolled"}, "call_tool": {"told": "over"}}
+    wanted = {"call_model": {**event, "next": "rolled"}, "call_tool": {"call": "over"}}
     assert functions.invoke(verb, event) == wanted.get(verb, ids(event))
 
 
@@ -292,11 +293,19 @@ def test_work_of_another_delivery_is_an_error_that_says_so(functions: Functions,
     assert (metric["Errors"], metric["error"]) == ([1], "work_in_progress")
 
 
-def test_what_nobody_expected_is_logged_with_its_class(claim: Claim) -> None:
+@pytest.mark.parametrize("shown", ["", "1"])
+def test_what_nobody_expected_is_logged_with_its_class(
+    claim: Claim, monkeypatch: pytest.MonkeyPatch, shown: str
+) -> None:
+    """Where it was raised is always there; its text and traceback only where content is shown."""
+    monkeypatch.setenv("HELIX_LOG_CONTENT", shown)
     functions = claim()
     functions.app.__dict__["engine"] = None  # whatever it is that is broken
     with pytest.raises(AttributeError):
         functions.invoke("call_model", functions.sample("call_model"))
     line, metric = functions.lines()
-    assert (line["level"], line["message"], line["exception_name"]) == ("ERROR", "AttributeError", "AttributeError")
+    assert (line["level"], line["exception_name"]) == ("ERROR", "AttributeError")
+    place = "" if shown else r" \(AttributeError at verbs\.py:\d+\)"
+    assert re.fullmatch("unhandled exception" + place, line["message"])
+    assert ("no attribute" in json.dumps(line), "exception" in line) == (bool(shown), bool(shown))
     assert (metric["Errors"], "error" in metric) == ([1], False)

@@ -11,8 +11,7 @@ from tests.functions.conftest import Functions
 from tests.support_run import Text, a_tool, agent, call, calls
 
 from helix.core.spans import run_ref
-from helix.local.trace_tree import render
-from helix.local.traces import TraceReceiver
+from helix.local.traces import TraceReceiver, render
 
 ECHO = a_tool("echo", lambda given, context: given.text, input_schema=Text)
 

@@ -22,9 +22,8 @@ from tests.support_run import agent
 from helix.adapters.system import SystemIds
 from helix.core.errors import InvalidInputError
 from helix.core.registry import default_registry
+from helix.gateway.authoriser import ApiKeys, Principal
 from helix.gateway.connections import Connections
-from helix.gateway.keys import ApiKeys
-from helix.gateway.principals import Principal
 from helix.runtime.cloud import Application, application
 
 ROOT = Path(__file__).parents[2]

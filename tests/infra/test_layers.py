@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from infra import build
-from infra.build import REQUIREMENTS, ROOT, UNUSED, deps_layer, interpreter_of, source_layer
+from infra.build import NOT_IN_FUNCTIONS, REQUIREMENTS, ROOT, UNUSED, deps_layer, interpreter_of, source_layer
 from infra.config import HOST_ARCHITECTURE, HOST_PYTHON
 
 LIMIT = 200_000_000
@@ -72,14 +73,49 @@ def test_content_is_the_name(project: Path) -> None:
     assert source_layer("core", HOST_PYTHON) != first
 
 
+@pytest.mark.parametrize("name", NOT_IN_FUNCTIONS)
+def test_what_no_function_imports_is_not_in_the_layer(project: Path, name: str) -> None:
+    assert (ROOT / "layers" / "core" / "python" / name).is_dir(), "the list names folders that exist"
+    unused = project.parent / name
+    unused.mkdir(parents=True)
+    (unused / "__init__.py").write_text("")
+    assert not any(path.startswith(f"python/{name}") for path in contents(source_layer("core", HOST_PYTHON)))
+
+
+def imported(file: Path) -> set[str]:
+    """Modules that a file imports at any time: at its top or in a function, but not for a type checker only."""
+    tree = ast.parse(file.read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = [ast.Pass()]
+    found = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name for name in found if name.startswith("helix.")}
+
+
+def test_nothing_in_the_layer_imports_what_is_left_out() -> None:
+    layer = source_layer("core", HOST_PYTHON) / "python"
+    left_out = tuple(name.replace("/", ".") for name in NOT_IN_FUNCTIONS)
+    assert "helix.cli.options" in imported(ROOT / "layers/core/python/helix/cli/main.py"), "imports are found"
+    wrong = {
+        f"{file.relative_to(layer)} imports {name}"
+        for file in layer.rglob("*.py")
+        for name in imported(file)
+        if any(name == other or name.startswith(f"{other}.") for other in left_out)
+    }
+    assert wrong == set()
+
+
 def test_old_builds_are_forgotten_and_other_layers_kept(project: Path) -> None:
     other = build.BUILD / f"core-py27-{'0' * 16}"
     other.mkdir(parents=True)
-    for number in range(build.KEPT + 2):
+    for number in range(build.MOST_BUILDS + 2):
         (project / "__init__.py").write_text(f"ANSWER = {number}\n")
         last = source_layer("core", HOST_PYTHON)
     alike = [folder for folder in build.BUILD.iterdir() if folder.name.startswith(last.name[:10])]
-    assert len(alike) == build.KEPT and last in alike and other.is_dir()
+    assert len(alike) == build.MOST_BUILDS and last in alike and other.is_dir()
 
 
 def test_the_deps_layer_has_the_versions_that_are_tested() -> None:

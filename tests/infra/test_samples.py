@@ -9,8 +9,7 @@ from tests.docs.documents import ROOT
 
 from helix.adapters.memory import MemoryStateStore
 from helix.adapters.system import SystemClock
-from helix.gateway.authoriser import token_of
-from helix.gateway.keys import ApiKeys
+from helix.gateway.authoriser import ApiKeys, token_of
 from infra.function import SIZES
 from infra.samples import USER, write_key
 

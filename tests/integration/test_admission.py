@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
+from tests.contracts.slots_races import at_rest
 from tests.support.delivery_stage import Json, Stage, event_of
 from tests.support_gateway import Desk
 from tests.support_run import a_tool, agent, call, calls, chunks_of
@@ -13,13 +14,12 @@ from tests.support_run import a_tool, agent, call, calls, chunks_of
 from helix import Confirmation, MemoryStateStore, ScriptedModel
 from helix.core.agents import AnyAgent
 from helix.core.errors import AgentAlreadyRunningError, InvalidInputError, QueueFullError
-from helix.engine.admission import gauges
+from helix.core.handles import AgentExecutionHandle
 from helix.engine.history import session_key
-from helix.engine.intake import set_limit
+from helix.engine.runs.admission import gauges
+from helix.engine.runs.intake import set_limit
 from helix.ports.launcher import execution_name
 from helix.ports.state_store import Delete, Operation
-from helix.runtime.handle import AgentExecutionHandle
-from helix.testing.contracts.slots_races import at_rest
 
 Handle = AgentExecutionHandle[Any]
 

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.contracts.slots_races import at_rest, runs
 from tests.support.delivery_stage import Held, Stage, event_of
 from tests.support_run import agent
 
@@ -13,11 +14,10 @@ from helix import MemoryStateStore, ScriptedModel
 from helix.core.errors import QueueFullError
 from helix.core.row_keys import make_run_id, run_sort
 from helix.engine.history import row_key, session_key
-from helix.engine.intake import set_limit
+from helix.engine.runs.intake import set_limit
 from helix.ports.launcher import ExecutionState, Part
 from helix.ports.state_store import Delete, StateStore
 from helix.ports.streams import StreamManager
-from helix.testing.contracts.slots_races import at_rest, runs
 from helix.testing.crash import CrashPoints, Point, crash_everywhere
 from helix.testing.invariants import check_session
 
@@ -39,7 +39,7 @@ class Platform(Held):
             await self._points.call("start", lambda: super(Platform, self).start(part))
 
 
-class Story:
+class RunReport:
     """`act` with a crash; then `recover` with what it left, on the same platform."""
 
     def __init__(self, script: Callable[[Stage], Awaitable[None]], **queue: Any) -> None:
@@ -157,16 +157,24 @@ PATIENT = {"queue_timeout_s": 10**9}
     ("script", "queue", "writes"),
     [
         (coming_and_going, PATIENT, ["take_slot", "take_ticket", "release_slot", "grant_slot"]),
-        (coming_and_going, {**PATIENT, "account_limit": 2}, ["make_counter", "release_slot", "grant_slot"]),
-        (stopped_in_line, PATIENT, ["drop_ticket", "end_interrupted", "release_slot"]),
+        pytest.param(
+            *(coming_and_going, {**PATIENT, "account_limit": 2}, ["make_counter", "release_slot", "grant_slot"]),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            *(stopped_in_line, PATIENT, ["drop_ticket", "end_interrupted", "release_slot"]), marks=pytest.mark.slow
+        ),
         (stopped_intake, PATIENT, ["set_limit", "take_ticket", "grant_slot"]),
-        (no_room, {**PATIENT, "max_queue": 1}, ["take_ticket", "release_slot", "grant_slot"]),
+        pytest.param(
+            *(no_room, {**PATIENT, "max_queue": 1}, ["take_ticket", "release_slot", "grant_slot"]),
+            marks=pytest.mark.slow,
+        ),
         (waited_too_long, {"queue_timeout_s": 60}, ["take_ticket", "drop_ticket", "end_failed"]),
     ],
     ids=["coming-and-going", "one-limit-for-all", "stopped-in-line", "stopped-intake", "no-room", "waited-too-long"],
 )
 async def test_one_sweep_puts_right_what_a_crash_left(script: Any, queue: dict[str, Any], writes: list[str]) -> None:
-    story = Story(script, **queue)
+    story = RunReport(script, **queue)
     covered = await crash_everywhere(MemoryStateStore, story.act, story.recover)
     names = {name for name, _ in covered}
     wanted = [f"transact:{write}" for write in writes] + ([] if script is waited_too_long else ["start"])

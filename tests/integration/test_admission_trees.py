@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from tests.contracts.slots_races import at_rest
 from tests.support.delivery_stage import Json, Stage, event_of
 from tests.support.state_machine import Machines, StateMachine
 from tests.support_run import a_tool, agent, call, calls
 
 from helix import Confirmation, ScriptedModel, create_sub_agent_tool
 from helix.core.agents import AnyAgent
-from helix.engine.intake import set_limit
-from helix.runtime.handle import AgentExecutionHandle
-from helix.testing.contracts.slots_races import at_rest
+from helix.core.handles import AgentExecutionHandle
+from helix.engine.runs.intake import set_limit
 
 Handle = AgentExecutionHandle[Any]
 
@@ -45,7 +45,7 @@ async def follow(on: Stage, event: Json) -> Json:
     while told["next"] != "finish":
         if told["next"] == "start_run":
             answer = await on.deliver("start_run", {**told, "token": f"token of {told['session_id']}"})
-            if answer["told"] == "waits":
+            if answer["call"] == "waits":
                 return told
         elif told["next"] == "call_tool":
             await on.deliver("call_tool", told)

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from tests.support_resume import Log, writer
 from tests.support_run import (
+    Gate,
+    Nothing,
     Text,
     World,
     a_tool,
@@ -26,6 +28,7 @@ from tests.support_run import (
 
 from helix import Agent, Confirmation, ToolContext
 from helix.core.errors import CallNotPendingError, InvalidInputError, SessionNotFoundError
+from helix.engine.history import session_key
 
 
 def approving(ran: list[Any]) -> Agent[Any, Any]:
@@ -65,6 +68,57 @@ async def test_approve(world: World) -> None:
     assert chunks[0].mode == "with_confirmation"  # type: ignore[union-attr]
     assert len(of_type(chunks, "tool_start")) == 1 and len(of_type(chunks, "tool_end")) == 1
     assert_stream(chunks)
+
+
+async def test_what_waits_has_the_arguments_of_its_call(world: World) -> None:
+    """In the result, the session, the chunk, the checkpoints and the snapshot; the session's row stays small."""
+    who = approving([])
+    executor = world.executor([calls(call("pay", text="rent")), "done", "more"])
+    handle, result, chunks = await play(executor, who)
+    given = [("call_0", "pay", {"text": "rent"})]
+
+    def shown(pending: Any) -> Any:
+        return [(p.call_id, p.tool_name, p.arguments) for p in pending]
+
+    page = await executor.sessions.list_checkpoints(handle.session_id)
+    snapshot = await executor.get_snapshot(handle.session_id)
+    state = await handle.get_state()
+    for pending in (result.pending, state.pending, page.items[0].pending, snapshot.pending):
+        assert shown(pending) == given
+    latest = await executor.sessions.get_latest_checkpoint(handle.session_id)
+    assert shown(latest.pending) == given
+    (paused,) = of_type(chunks, "run_paused")
+    assert paused.pending[0]["arguments"] == {"text": "rent"}
+    (row,) = await executor.store.get([session_key(handle.session_id)])
+    assert row is not None and row["pending"] == [{"call_id": "call_0", "tool_name": "pay"}]
+    await play(executor, who, "never mind", session_id=handle.session_id)
+    assert shown((await result_of(handle)).pending) == given  # of a run that another one followed, too
+
+
+async def test_an_interrupted_session_shows_what_waits_for_an_answer(world: World) -> None:
+    gate = Gate()
+    ran: list[Any] = []
+
+    async def wait(given: Nothing, ctx: ToolContext[Any]) -> str:
+        await gate.wait()
+        return "waited"
+
+    pay = a_tool("pay", lambda given, ctx: ran.append(given.text), input_schema=Text, require_approval=True)
+    who = agent(tools=[pay, a_tool("wait", wait)])
+    executor = world.executor([calls(call("pay", text="rent"), call("wait")), "done"])
+    handle = await executor.execute(who, "go")
+    await gate.reached()
+    assert await handle.interrupt()
+    gate.open()
+    result = await result_of(handle)
+    assert result.status == "interrupted"
+    for pending in (result.pending, (await handle.get_state()).pending):
+        assert [(p.call_id, p.kind, p.arguments) for p in pending] == [("call_0", "approval", {"text": "rent"})]
+    can = await handle.can_resume()
+    assert (can.can_resume, can.reason) == (True, "pending_confirmation")
+    await executor.answer(who, handle.session_id, Confirmation("call_0"))
+    assert (await handle.get_state()).pending == [] and (await handle.can_resume()).reason is None
+    assert (await result_of(await handle.resume())).output == "done" and ran == ["rent"]
 
 
 async def test_deny(world: World) -> None:

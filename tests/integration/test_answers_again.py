@@ -15,14 +15,15 @@ from tests.support_run import World, a_tool, agent, call, calls, play, text_of
 from helix import Agent, LiteLLMAdapter, LLMConfig, MemoryStateStore, ScriptedModel
 from helix.adapters.models.catalog import LitellmCatalog
 from helix.adapters.models.litellm import load_litellm
-from helix.adapters.row_cache import RowCache
+from helix.adapters.system import SystemClock
 from helix.core.caching import CacheStrategy, ResponseCacheConfig
 from helix.core.measures import Measures
 from helix.core.periods import TokenPeriod
 from helix.core.routes import Route
 from helix.core.usage import Usage
 from helix.fleet.budgets import BudgetManager
-from helix.ports.cache import CacheEntry, Question
+from helix.ports.model import Question
+from helix.services.row_cache import CacheEntry, RowCache
 from helix.testing.clocks import ShiftedClock
 from helix.testing.openai_server import HttpFailure, ModelAnswer, ModelUsage, word_vector
 
@@ -271,7 +272,7 @@ async def test_an_answer_that_is_known_needs_no_budget(world: World) -> None:
 
 
 class Broken:
-    """Implements `ResponseCache`, and fails."""
+    """A cache that fails."""
 
     async def get(self, tenant: str, question: Question) -> CacheEntry | None:
         raise OSError("the cache is away")
@@ -299,7 +300,8 @@ async def test_questions_worded_otherwise(quick_world: World) -> None:
         return [word_vector(text) for text in texts]
 
     alike = careful({"strategy": CacheStrategy.SEMANTIC, "threshold": 0.9})
-    executor = quick_world.executor(says("Paris", "Rome", "x"), cache=RowCache(MemoryStateStore(), embed=embed))
+    cache = RowCache(MemoryStateStore(), embed=embed, clock=SystemClock())
+    executor = quick_world.executor(says("Paris", "Rome", "x"), cache=cache)
     assert (await play(executor, alike, "What is the capital of France?"))[1].output == "Paris"
     assert (await play(executor, alike, "The capital of France is what?"))[1].output == "Paris"
     assert (await play(executor, alike, "And of Italy, please tell me now"))[1].output == "Rome"

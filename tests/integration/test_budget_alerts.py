@@ -11,7 +11,7 @@ from tests.support_budgets import bounded_executor, manager, says, worker
 from tests.support_run import World, play
 
 from helix.core.budget import TokenAlert
-from helix.fleet.alerts import mark_told, untold_alerts
+from helix.fleet.alerts import mark_published, unpublished_alerts
 from helix.fleet.budgets import BudgetManager, TokenPeriod
 from helix.testing.clocks import SetClock
 
@@ -151,7 +151,7 @@ async def test_callbacks_of_both_kinds_hear_and_none_stops_another(
     with caplog.at_level(logging.ERROR, "helix"):
         assert await spend(executor, 100) == ["completed"]
     assert heard == ["now warning", "later warning"]
-    assert "no ears" in caplog.text
+    assert "raised; dropped (RuntimeError" in caplog.text
 
 
 async def test_a_listener_of_the_engine_that_raises_is_logged(
@@ -165,7 +165,7 @@ async def test_a_listener_of_the_engine_that_raises_is_logged(
     executor.engine.on_alert.append(broken)
     await manager(executor).set_budget(110, TOTAL)
     assert await spend(executor, 100) == ["completed"]
-    assert "no ears" in caplog.text
+    assert "raised; dropped (RuntimeError" in caplog.text
 
 
 async def test_alerts_wait_until_somebody_told_them(world: World) -> None:
@@ -175,19 +175,19 @@ async def test_alerts_wait_until_somebody_told_them(world: World) -> None:
     await budgets.set_budget(104, TOTAL)
     await spend(executor, 100, 100)
     store = executor.store
-    waiting = await untold_alerts(store)
+    waiting = await unpublished_alerts(store)
     assert [a.level for a in waiting] == ["warning", "critical", "exceeded"]
-    assert await untold_alerts(store, limit=1) == waiting[:1]
-    await mark_told(store, waiting[:1])
-    await mark_told(store, waiting[:1])
-    assert await untold_alerts(store) == waiting[1:]
-    assert [(a.level, a.told) for a in await budgets.get_alerts()] == [
+    assert await unpublished_alerts(store, limit=1) == waiting[:1]
+    await mark_published(store, waiting[:1])
+    await mark_published(store, waiting[:1])
+    assert await unpublished_alerts(store) == waiting[1:]
+    assert [(a.level, a.published) for a in await budgets.get_alerts()] == [
         ("exceeded", False),
         ("critical", False),
         ("warning", True),
     ]
-    await mark_told(store, waiting)
-    assert await untold_alerts(store) == []
+    await mark_published(store, waiting)
+    assert await unpublished_alerts(store) == []
 
 
 async def test_alerts_of_other_processes_are_told_to_callbacks(world: World) -> None:
@@ -196,16 +196,16 @@ async def test_alerts_of_other_processes_are_told_to_callbacks(world: World) -> 
     await manager(executor).set_budget(210, TOTAL)
     await spend(other, 100, 100)
     deaf, hearing = BudgetManager(executor.store), BudgetManager(executor.store)
-    assert await deaf.tell_alerts() == 0 and len(await untold_alerts(executor.store)) == 2
+    assert await deaf.publish_alerts() == 0 and len(await unpublished_alerts(executor.store)) == 2
     heard: list[str] = []
     hearing.register_alert_callback(lambda alert: heard.append(alert.level))
     hearing.attach(executor.engine)
     await spend(executor, 100)
     assert heard == ["exceeded"]
-    assert await hearing.tell_alerts() == 3
-    assert await hearing.tell_alerts() == 0
+    assert await hearing.publish_alerts() == 3
+    assert await hearing.publish_alerts() == 0
     assert heard == ["exceeded", "warning", "critical"]
-    assert [alert.told for alert in await hearing.get_alerts()] == [True] * 3
+    assert [alert.published for alert in await hearing.get_alerts()] == [True] * 3
 
 
 async def test_alerts_are_found_by_level_and_agent(quick_world: World) -> None:

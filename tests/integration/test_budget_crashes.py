@@ -17,16 +17,16 @@ from tests.support_crash import LONG, quiet, settle
 from tests.support_run import Gate, Text, a_tool, agent, call, gated
 
 from helix import LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel
-from helix.adapters.row_budgets import RowBudgets
+from helix.core.delivery import Delivery
 from helix.core.rows import RunRow
 from helix.core.tools import create_sub_agent_tool
-from helix.engine.delivery import Delivery
-from helix.engine.ends import abort
 from helix.engine.engine import Settings, Worst
-from helix.fleet.alerts import mark_told, untold_alerts
+from helix.engine.runs.ends import abort
+from helix.fleet.alerts import mark_published, unpublished_alerts
 from helix.fleet.budgets import BudgetManager, TokenPeriod
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
+from helix.services.row_budgets import RowBudgets
 from helix.testing.clocks import ShiftedClock
 from helix.testing.crash import Crash, CrashPoints, Point, crash_everywhere, writes
 from helix.testing.invariants import check_session
@@ -179,9 +179,9 @@ async def test_telling_alerts() -> None:
     told: list[str] = []
 
     async def tell(store: StateStore) -> None:
-        for alert in await untold_alerts(store):
+        for alert in await unpublished_alerts(store):
             told.append(alert.alert_id)
-            await mark_told(store, [alert])
+            await mark_published(store, [alert])
 
     async def act(store: StateStore, streams: StreamManager, points: CrashPoints) -> None:
         told.clear()
@@ -194,7 +194,7 @@ async def test_telling_alerts() -> None:
         await tell(store)
         rows = await store.query("control", "alerts")
         assert {row.key.sort for row in rows} <= set(told)
-        assert all(row.value["told"] for row in rows) and await untold_alerts(store) == []
+        assert all(row.value["published"] for row in rows) and await unpublished_alerts(store) == []
 
     covered = await crash_everywhere(MemoryStateStore, act, recover, choose=writes)
     assert any("alert_told" in name for name, _ in covered)

@@ -24,7 +24,7 @@ from helix.core.messages import SystemMessage, UserMessage
 from helix.core.steps import ErrorStepResult, TextStepResult
 from helix.core.usage import Usage
 from helix.engine.engine import Settings
-from helix.engine.worst_case import prompt_tokens
+from helix.engine.money.bounds import prompt_tokens
 from helix.fleet.budgets import TokenPeriod
 from helix.ports.model import Allowance
 from helix.testing.loopback_server import LoopbackServer, RecordedRequest, Responder
@@ -36,7 +36,7 @@ clock = support_litellm.clock
 TOTAL = TokenPeriod.TOTAL
 ANSWER = 50
 """How long answers may be, in tokens."""
-QUICK = Settings(stop_poll_s=0.05)
+QUICK = Settings(stop_poll_s=0.05, worst_case_margin_percent=0)
 
 
 class Bench:

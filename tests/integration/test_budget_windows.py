@@ -18,7 +18,7 @@ from helix.testing.clocks import SetClock
 
 HOUR = 3600
 START = 1_800_000_000 - 1_800_000_000 % HOUR + 60.0
-PATIENT = Settings(stop_poll_s=0.01, lease_s=1e9)
+PATIENT = Settings(stop_poll_s=0.01, claim_s=1e9)
 
 
 class Late(SetClock):

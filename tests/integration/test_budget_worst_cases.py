@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -22,12 +23,12 @@ from helix.core.messages import (
     UserMessage,
 )
 from helix.engine.engine import Settings
-from helix.engine.worst_case import prompt_tokens
+from helix.engine.money.bounds import prompt_tokens
 from helix.fleet.budgets import TokenPeriod
 from helix.ports.model import LLMGenerateInput, ToolSpec
 
 TOTAL = TokenPeriod.TOTAL
-SMALL = Settings(stop_poll_s=0.01, default_output_tokens=1000, least_output_tokens=100)
+SMALL = Settings(stop_poll_s=0.01, default_output_tokens=1000, least_output_tokens=100, worst_case_margin_percent=0)
 
 
 def executor_of(world: World, script: Any, **options: Any) -> LocalExecutor:
@@ -149,6 +150,47 @@ async def test_an_answer_that_the_line_cut_off_is_the_budgets_failure(quick_worl
     assert (result.error_code, result.recoverable) == ("budget_exceeded", True)
     await manager(executor).set_budget(5000, TOTAL, session="tight")
     assert (await (await handle.retry()).result(timeout_s=10)).output == "whole"
+
+
+# --- a provider that bills more than the bound ------------------------------------------------------------------------
+
+PROMPT = prompt_tokens([SystemMessage(content="You help."), UserMessage(content="go")], [])
+BOUND = PROMPT + 100
+BILLED = -(-BOUND * 11 // 10)
+
+
+async def test_a_provider_that_bills_a_tenth_more_does_not_pass_the_line(quick_world: World) -> None:
+    """A budget for ten calls as they are billed lets ten through at once: the margin is reserved."""
+    executor = quick_world.executor([says("done", BILLED)] * 24, catalog=Prices())
+    budgets = manager(executor)
+    await budgets.set_budget(10 * BILLED, TOTAL)
+    who = worker(llm_config=config(max_output_tokens=100))
+    handles = await asyncio.gather(*(executor.execute(who, "go") for _ in range(24)))
+    results = await asyncio.gather(*(handle.result(timeout_s=30) for handle in handles))
+    assert sum(result.status == "completed" for result in results) == 10
+    assert (await budgets.check_budget())["global_total"]["current_tokens"] == 10 * BILLED
+
+
+async def test_a_call_billed_far_beyond_its_bound_holds_the_next_one_back(quick_world: World) -> None:
+    """It is charged as it was billed; the run's next call, and any other's, has to find room beside that."""
+    executor = quick_world.executor([asks(10_000, call("look")), says("never", 1)], catalog=Prices())
+    budgets = manager(executor)
+    await budgets.set_budget(10_000, TOTAL)
+    who = worker(tools=[a_tool("look", lambda given, ctx: "seen")], llm_config=config(max_output_tokens=100))
+    _, result, _ = await play(executor, who)
+    assert result.error_code == "budget_exceeded"
+    assert (await budgets.check_budget())["global_total"]["current_tokens"] == 10_000
+    _, result, _ = await play(executor, worker(llm_config=config(max_output_tokens=100)))
+    assert result.error_code == "budget_exceeded"
+
+
+async def test_what_is_billed_beyond_the_bound_at_no_known_price_is_charged_too(quick_world: World) -> None:
+    executor = quick_world.executor([says("done", 3 * BOUND, 0, priced=False)], catalog=Prices(None))
+    budgets = manager(executor)
+    await budgets.set_budget(1, TOTAL, unit="usd")
+    await play(executor, worker(llm_config=config(max_output_tokens=100)))
+    spent = (await budgets.check_budget())["global_total_usd"]["current_usd"]
+    assert spent == pytest.approx(3 * BOUND * 100 / 1e6, rel=0.01)
 
 
 # --- the bound of a prompt --------------------------------------------------------------------------------------------

@@ -147,6 +147,10 @@ def test_answers_that_do_not_go_together_are_refused(helix: CommandLine) -> None
         (["run", "bad.py:desk", "x"], "ZeroDivisionError: division by zero (bad.py, line 2)"),
         (["run", "agents.py:desk", " "], "message is empty"),
         (["run", "agents.py:desk", "x", "--session", "not good"], "session_id"),
+        (["run", "agents.py:desk", "x", "--session", ""], "session_id ''"),
+        (["resume", "agents.py:desk", ""], "''"),
+        (["retry", "agents.py:desk", ""], "''"),
+        (["delete", ""], "''"),
         (["run", "agents.py:desk"], "MESSAGE"),
         (["run", "agents.py:desk", "x", "--jsn"], "--jsn"),
         (["fly"], "'fly'"),
@@ -158,6 +162,10 @@ def test_answers_that_do_not_go_together_are_refused(helix: CommandLine) -> None
         (["clone", "nothing", "b"], "'nothing'"),
         (["delete", "nothing"], "'nothing'"),
         (["show", "nothing", "--db", "bad.py"], "bad.py"),
+        (["show", "nothing", "--db", "."], "there is no store '.'"),
+        (["show", "\udce9"], "is not UTF-8"),
+        (["run", "desk", "x", "--url", "ws://127.0.0.1:99999"], "Port out of range"),
+        (["cost", "nothing", "--url", "ws://127.0.0.1:99999"], "Port out of range"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_one_line(helix: CommandLine, arguments: list[str], words: str) -> None:
@@ -199,6 +207,23 @@ def test_a_killed_session_takes_a_new_message(helix: CommandLine) -> None:
         done = helix("run", "agents.py:gate", '{"name": "open"}', "--session", "k", "--json")
     assert (done.code, done.result["output"]) == (0, "open is open")
     assert "gone" in done.err
+
+
+def test_a_clock_that_was_set_back_does_not_delay_a_takeover(helix: CommandLine) -> None:
+    with helix.started("run", "agents.py:gate", '{"name": "open"}', "--session", "k") as run:
+        run.until("→ gate")
+        run.signal(signal.SIGKILL)
+        run.end()
+    with contextlib.closing(sqlite3.connect(helix.folder / "helix.db")) as db, db:
+        for field in ("updated_at", "lease_expires"):  # as an earlier clock reads them
+            path = f"$.{field}"
+            db.execute(
+                "UPDATE sessions SET value = json_set(value, ?, json_extract(value, ?) + 3600) WHERE sort = 'session'",
+                (path, path),
+            )
+    (helix.folder / "open").touch()
+    resumed = helix.process("resume", "agents.py:gate", "k", "--json")
+    assert (resumed.code, resumed.result["output"]) == (0, "open is open")
 
 
 def test_an_interrupt_reaches_the_run_of_another_process(helix: CommandLine) -> None:
@@ -269,6 +294,7 @@ def test_sessions_are_listed_copied_and_deleted(helix: CommandLine) -> None:
     text = helix("sessions").out
     assert all(name in text for name in ("t ", "u ", branched, "v ", "talker", "completed", "Do you like trains?"))
     assert helix("run", "agents.py:talker", "And ships?", "--session", "u").code == 0
+    assert "session_id ''" in helix("branch", "t", "--to", "").refusal
     assert helix("delete", "v").code == 0
     assert "'v'" in helix("delete", "v").refusal
     assert "'v'" in helix("show", "v").refusal

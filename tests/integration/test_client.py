@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -32,6 +33,7 @@ from helix.core.errors import (
     ProtocolError,
     SessionNotFoundError,
 )
+from helix.core.handles import CanResumeResult
 from helix.gateway.loopback import LoopbackGateway
 
 # --- every call ---------------------------------------------------------------------------------------------------------
@@ -68,16 +70,16 @@ async def test_the_loop_of_calls() -> None:
         second = await client.run("helper", "more", session_id="mine")
         assert (await second.result(PATIENCE_S)).text == "Two."
         assert types(await told(await second.stream()))[0] == "checkpoint_created"
-        assert (await client.get_session("mine"))["message_count"] == 4
-        assert (await second.get_state())["turn"] == 2
-        assert await second.can_resume() == {"can_resume": False, "reason": "completed"}
+        assert (await client.get_session("mine")).message_count == 4
+        assert (await second.get_state()).turn == 2
+        assert await second.can_resume() == CanResumeResult(can_resume=False, reason="completed")
         page = await client.get_messages("mine", limit=3)
         assert (page["offset"], len(page["messages"])) == (1, 3)  # type: ignore[arg-type]
         assert len((await client.get_snapshot("mine"))["messages"]) == 4  # type: ignore[arg-type]
         points = (await client.list_checkpoints("mine"))["checkpoints"]
         assert isinstance(points, list) and len(points) == 4
         copied, branched = await client.clone("mine", message_index=2), await client.branch("mine", target="twig")
-        assert branched == "twig" and (await client.get_session(copied))["message_count"] == 2
+        assert branched == "twig" and (await client.get_session(copied)).message_count == 2
         back = await client.resume("mine", checkpoint_id=str(points[-2]["id"]), mode="from_checkpoint", message="again")  # type: ignore[index,call-overload]
         assert (await back.result(PATIENCE_S)).text == "Three."
         listed = (await client.list_sessions())["sessions"]
@@ -181,6 +183,16 @@ async def test_following_goes_on_across_runs() -> None:
         assert [m.sequence for m in seen] == list(range(1, len(seen) + 1))
 
 
+async def test_a_session_that_was_deleted_beside_the_gateway_streams_again_under_its_id() -> None:
+    executor = executor_of(["One.", "Two."])
+    async with served(executor, settings=replace(BRISK, quiet_s=1000)) as (_, client):
+        assert text_of(await told(await (await client.run("helper", "hi", session_id="s")).stream())) == "One."
+        follower = next(task for task in asyncio.all_tasks() if "_follow" in repr(task.get_coro()))
+        await executor.delete("s")
+        await asyncio.wait({follower}, timeout=PATIENCE_S)
+        assert text_of(await told(await (await client.run("helper", "hi", session_id="s")).stream())) == "Two."
+
+
 # --- who it is ----------------------------------------------------------------------------------------------------------
 
 
@@ -234,7 +246,7 @@ async def test_strangers_see_nothing_of_each_other() -> None:
 def test_the_client_needs_neither_aws_nor_model_libraries_nor_the_engine() -> None:
     code = (
         "import sys, helix.client\n"
-        "heavy = {'boto3', 'botocore', 'litellm', 'aws_lambda_powertools', 'jwt', 'helix.engine', 'helix.runtime',"
+        "heavy = {'boto3', 'botocore', 'litellm', 'aws_lambda_powertools', 'jwt', 'helix.engine', 'helix.runtime.executor',"
         " 'helix.gateway', 'helix.adapters.aws'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

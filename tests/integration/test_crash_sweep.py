@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 import pytest
+from pydantic import Field
+from tests.support.usage_invariants import find_usage_problems
 from tests.support_crash import (
     CONFIG,
     GATED_SCRIPT,
@@ -34,7 +36,6 @@ from helix.ports.streams import StreamManager
 from helix.testing.crash import CrashPoints, Point, crash_everywhere, writes
 from helix.testing.invariants import check_session
 from helix.testing.journal import Journal
-from helix.testing.usage_invariants import find_usage_problems
 
 S = "ses"
 
@@ -240,6 +241,23 @@ async def test_an_abort() -> None:
     assert set(sweep.outcomes) <= {"completed", "failed"}
 
 
+@pytest.mark.slow
+async def test_an_abort_of_a_paused_run_and_its_paused_sub_agent() -> None:
+    """Once the abort is answered, or its one transaction is in, no answer is taken any more."""
+    script = [{"tool_calls": [call("subagent__careful", message="ask"), call("look", topic="y")]}, finish("done", "x")]
+    sweep = Sweep(lead, model(lead=script))
+
+    async def act(workers: LocalExecutor) -> None:
+        handle = await workers.execute(lead, "begin", session_id=S)
+        assert (await handle.result()).status == "paused"
+        await quiet(workers)
+        await handle.abort("stop it")
+        assert await settle(workers, lead, S) == "failed"
+
+    await sweep.everywhere(act)
+    assert set(sweep.outcomes) == {"completed", "failed"}
+
+
 async def test_branch_and_clone() -> None:
     """A copy is not there, or whole; beginning it again after a crash works once the old copier's time is over."""
     scripted = model(plain=[{"tool_calls": [call("look", topic="x")]}, "two", "three", "four"])
@@ -324,3 +342,20 @@ async def test_whoever_goes_on_otherwise(verb: str) -> None:
         await check_session(store, streams, S, at_rest=True, journal=journal)
 
     assert await crash_everywhere(MemoryStateStore, act, recover, choose=writes)
+
+
+async def test_a_call_whose_changes_the_merge_refuses() -> None:
+    """It fails in the transaction that folds its step, wherever the worker dies, and always the same call."""
+
+    class Short(Notes):
+        seen: list[str] = Field(default_factory=list, max_length=1)
+
+    short = Agent(name="short", system_prompt="Look.", tools=[look], state_schema=Short, llm_config=CONFIG)
+    sweep = Sweep(short, model(short=[{"tool_calls": [call("look", topic="a"), call("look", topic="b")]}, "Done."]))
+
+    async def act(workers: LocalExecutor) -> None:
+        await (await workers.execute(short, "begin", session_id=S)).result()
+
+    await sweep.everywhere(act)
+    assert set(sweep.outcomes) == {"completed"}
+    assert all(state == {"seen": ["a"], "total": 0} for state, _ in sweep.states)

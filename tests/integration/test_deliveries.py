@@ -1,4 +1,4 @@
-"""Deliveries off the usual path: parts, late events, children that outlive their parents, inline tools, sweeps.
+"""Deliveries off the usual path: parts, late events, inline tools, sweeps.
 
 The verbs are the deployed ones; the test plays the platform: it holds what would be started, and delivers when it likes.
 """
@@ -10,42 +10,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
-from tests.support.delivery_stage import Json, Stage, event_of
+from tests.support.delivery_stage import Stage, event_of
 from tests.support_run import Gate, a_tool, agent, call, calls
 
-from helix import Confirmation, create_sub_agent_tool
+from helix import Confirmation
 from helix.core.agents import AnyAgent
 from helix.core.errors import WorkInProgressError
 from helix.core.messages import AssistantMessage
-from helix.engine.open_runs import PARTITIONS
-from helix.engine.sweeping import _open_rows
+from helix.fleet.budgets import BudgetManager
 from helix.ports.launcher import execution_name
-
-
-class Answer(BaseModel):
-    text: str
-
+from helix.services.open_runs import PARTITIONS
+from helix.sessions.sweep import _open_rows
 
 LOOK = a_tool("look", lambda given, ctx: "seen")
-FINDER = agent("finder", output_schema=Answer, tools=[LOOK])
-
-
-def boss(**fields: Any) -> AnyAgent:
-    return agent("boss", tools=[create_sub_agent_tool(FINDER, timeout_s=60), LOOK], **fields)
-
-
-ASK = calls(call("subagent__finder", message="find"))
-FOUND = {"output": {"text": "found"}}
-
-
-async def with_child(script: Any, *, token: str = "token") -> tuple[Stage, Json, Json]:
-    """A run that waits for its child: the stage, the event that its execution goes on with, and the child's first one."""
-    stage = Stage(script, boss())
-    told = await stage.deliver("call_model", await stage.begin(stage.agents.named("boss")))
-    assert told["next"] == "start_run"
-    assert await stage.deliver("start_run", {**told, "token": token}) == {"told": "waits"}
-    return stage, told, event_of(stage.held.starts[-1])
 
 
 # --- parts ------------------------------------------------------------------------------------------------------------
@@ -125,100 +102,6 @@ async def test_an_agent_that_was_deployed_anew_is_noted_once() -> None:
     assert [step for step, _ in run.editions] == [2] and run.editions[0][1] != run.fingerprint
 
 
-# --- children ---------------------------------------------------------------------------------------------------------
-
-
-async def test_a_child_that_ends_after_its_parent_leaves_its_result_to_the_retry() -> None:
-    stage, told, child = await with_child([ASK, FOUND, "Done."])
-    await stage.deliver("fail_run", {**told, "error": {"Error": "States.Timeout"}})
-    assert (await stage.session(told)).status == "failed"
-    assert (await stage.follow(child))["next"] == "finish"
-    for _ in range(2):
-        await stage.deliver("finish_run", child)
-    assert stage.held.woken == ["token"] and (await stage.session(told)).status == "failed"
-    await stage.executor.retry(stage.agents.named("boss"), told["session_id"])
-    assert (await stage.follow(event_of(stage.held.starts[-1])))["next"] == "finish"
-    assert await stage.results(told) == [('{"text":"found"}', True)]
-    assert len({part.session_id for part in stage.held.starts}) == 2, "there was never a second child"
-
-
-async def test_a_child_beyond_its_time_is_ended_by_whoever_comes_first() -> None:
-    for comes in ("call_model", "sweep"):
-        stage, told, child = await with_child([ASK, "Done."])
-        stage.clock.ahead_s = 61
-        if comes == "sweep":
-            assert await stage.deliver("sweep") == {"running": 1, "late": 1}
-        else:
-            assert (await stage.deliver("call_model", child))["next"] == "finish"
-            await stage.deliver("finish_run", child)
-        ended = await stage.session(child)
-        assert (ended.status, ended.aborted) == ("failed", True), comes
-        assert stage.held.woken == ["token"]
-        assert (await stage.follow(told))["next"] == "finish"
-        ((content, success),) = await stage.results(told)
-        assert "took longer than 60 s" in content and not success
-
-
-async def test_a_child_of_a_deleted_session_keeps_nobody_waiting() -> None:
-    stage, told, child = await with_child([ASK])
-    await stage.deliver("fail_run", told)
-    await stage.executor.delete(told["session_id"])
-    assert (await stage.deliver("call_model", child))["next"] in ("finish", "rolled")
-    await stage.deliver("finish_run", child)
-    stage.held.woken.clear()
-    assert await stage.deliver("start_run", {**told, "token": "late"}) == {"told": "over"}
-    assert stage.held.woken == ["late"]
-
-
-async def test_a_child_that_must_not_be_is_a_failed_result() -> None:
-    stage = Stage([ASK, "Done."], boss(), max_depth=0)
-    told = await stage.deliver("call_model", await stage.begin(stage.agents.named("boss")))
-    for token in ("first", "again"):
-        assert await stage.deliver("start_run", {**told, "token": token}) == {"told": "done"}
-    assert stage.held.woken == ["first", "again"] and len(stage.held.starts) == 1
-    assert (await stage.follow(told))["next"] == "finish"
-    ((content, success),) = await stage.results(told)
-    assert "1 deep already; the limit is 0" in content and not success
-
-
-async def test_no_child_starts_once_its_parent_is_to_stop() -> None:
-    stage = Stage([ASK], boss())
-    told = await stage.deliver("call_model", await stage.begin(stage.agents.named("boss")))
-    assert await stage.executor.interrupt(told["session_id"])
-    assert await stage.deliver("start_run", {**told, "token": "token"}) == {"told": "skipped"}
-    assert stage.held.woken == ["token"] and len(stage.held.starts) == 1
-    assert (await stage.deliver("call_model", told))["next"] == "finish"
-    assert (await stage.session(told)).status == "interrupted"
-
-
-async def test_a_child_that_waits_for_a_person_lets_its_parent_wait_too() -> None:
-    risky = a_tool("risky", lambda given, ctx: "done it", require_approval=True)
-    finder = agent("finder", output_schema=Answer, tools=[risky])
-    who = agent("boss", tools=[create_sub_agent_tool(finder, timeout_s=60)])
-    stage = Stage({"boss": [ASK, "Done."], "finder": [calls(call("risky")), FOUND]}, who)
-    told = await stage.deliver("call_model", await stage.begin(who))
-    await stage.deliver("start_run", {**told, "token": "token"})
-    child = event_of(stage.held.starts[-1])
-    assert (await stage.follow(child))["next"] == "finish"
-    await stage.deliver("finish_run", child)
-    assert stage.held.woken == ["token"], "the parent is told that there is nothing to wait for"
-    assert (await stage.follow(told))["next"] == "finish"
-    await stage.deliver("finish_run", told)
-    paused = await stage.session(told)
-    assert paused.status == "paused" and paused.pending[0].kind == "child"
-    pending = (await stage.session(child)).pending[0]
-    await stage.executor.answer(who, told["session_id"], Confirmation(tool_call_id=pending.call_id, approved=True))
-    starts = stage.held.starts[2:]
-    assert starts[0].session_id == child["session_id"]
-    again = event_of(starts[0])
-    assert (await stage.follow(again))["next"] == "finish"
-    await stage.deliver("finish_run", again)
-    parent = event_of(stage.held.starts[-1])
-    assert parent["session_id"] == told["session_id"] and parent["run_id"] != told["run_id"]
-    assert (await stage.follow(parent))["next"] == "finish"
-    assert (await stage.session(told)).status == "completed"
-
-
 # --- inline tools -----------------------------------------------------------------------------------------------------
 
 
@@ -276,6 +159,59 @@ async def test_an_inline_tool_beside_others_is_done_before_they_are_asked_for() 
     assert (await stage.deliver("call_model", told))["next"] == "call_tool", "a step is folded once all of it is done"
     assert (await stage.follow(event_of(stage.held.starts[-1])))["next"] == "finish"
     assert order == ["quick", "slow"]
+
+
+def inline(execute: Any) -> AnyAgent:
+    return agent("helper", tools=[a_tool("act", execute, inline=True)])
+
+
+async def test_a_stop_between_two_steps_of_an_invocation_comes_before_the_next_model_call() -> None:
+    stage: Stage
+
+    async def act(given: Any, ctx: Any) -> str:
+        await stage.executor.interrupt(ctx.session_id)
+        return "ok"
+
+    helper = inline(act)
+    stage = Stage([calls(call("act")), "Never asked."], helper, stop_poll_s=60)
+    told = await stage.deliver("call_model", await stage.begin(helper), left_s=900)
+    assert told["next"] == "finish" and len(stage.model.requests) == 1
+    assert (await stage.session(told)).status == "interrupted" and await stage.results(told) == [("ok", True)]
+
+
+async def test_a_budget_that_is_set_between_two_steps_of_an_invocation_bounds_the_next() -> None:
+    stage: Stage
+
+    async def act(given: Any, ctx: Any) -> str:
+        await BudgetManager(stage.store).set_budget(1, "total")
+        return "ok"
+
+    helper = inline(act)
+    stage = Stage([calls(call("act")), "Never asked."], helper)
+    told = await stage.deliver("call_model", await stage.begin(helper), left_s=900)
+    assert told["next"] == "finish" and len(stage.model.requests) == 1
+    run = await stage.run(told)
+    assert run.error is not None and run.error.code == "budget_exceeded"
+
+
+async def test_another_delivery_that_takes_the_run_on_between_two_steps_is_seen_before_the_next_model_call() -> None:
+    """The first one knows the step that it wrote, and finds that the session has moved on when it claims the next."""
+    helper = inline(lambda given, ctx: "ok")
+    stage = Stage([calls(call("act")), calls(call("act")), "Done."], helper)
+    event = await stage.begin(helper)
+    transact, seen = stage.store.transact, list[str]()
+
+    async def overtaken(name: str, operations: Any) -> None:
+        seen.append(name)
+        if seen.count("claim_step") == 2 and name == "claim_step":
+            assert (await stage.deliver("call_model", event, left_s=900))["next"] == "finish"
+        await transact(name, operations)
+
+    stage.store.transact = overtaken  # type: ignore[method-assign]
+    assert (await stage.deliver("call_model", event, left_s=900))["next"] == "finish"
+    assert len(stage.model.requests) == 3, "each step was bought once"
+    assert await stage.results(event) == [("ok", True)] * 2
+    assert (await stage.run(event)).status == "completed"
 
 
 # --- sweep ------------------------------------------------------------------------------------------------------------
@@ -354,7 +290,7 @@ async def test_what_asks_and_what_answers_stay_in_their_order() -> None:
         told = await stage.deliver("call_model", event)
     for one in reversed(told["calls"]):
         for _ in range(2):
-            assert await stage.deliver("call_tool", {**told, "call": one}) == {"told": "done"}
+            assert await stage.deliver("call_tool", {**told, "call": one}) == {"call": "done"}
     for _ in range(2):
         last = await stage.deliver("call_model", told)
     assert last["next"] == "finish"

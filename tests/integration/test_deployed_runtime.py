@@ -14,12 +14,13 @@ from helix import MemoryStateStore, ScriptedModel
 from helix.core.agents import AnyAgent
 from helix.core.errors import AgentNotFoundError, InvalidScaleError
 from helix.core.health import HealthCheck
-from helix.engine.open_runs import PARTITIONS
+from helix.engine.history import session_key
 from helix.fleet.decisions import DecisionLog
 from helix.fleet.deployed import DeployedRuntime
 from helix.fleet.health import HealthChecker
 from helix.fleet.rows import FLEET
-from helix.ports.state_store import Operation, Row
+from helix.ports.state_store import Delete, Operation, Row, Update
+from helix.services.open_runs import PARTITIONS, partition_name
 
 
 def fleet(*agents: AnyAgent) -> tuple[Stage, DeployedRuntime]:
@@ -74,7 +75,7 @@ async def test_lost_readiness_stops_admission_until_every_check_is_well_again() 
     (first,) = await begin(on, worker, 1)
     await on.end(event(on, first))
     well = {"database": False, "search": False}
-    health = HealthChecker(on.store, clock=on.clock, on_change=runtime.heed)
+    health = HealthChecker(on.store, clock=on.clock, on_change=runtime.apply_health)
     for name in well:
         check = HealthCheck(name=name, check_fn=lambda name=name: (well[name], "down"), failure_threshold=1)
         await health.register_check("worker", check)
@@ -102,7 +103,7 @@ async def test_readiness_opens_nothing_that_a_person_closed_or_opened() -> None:
     on, runtime = fleet(worker)
     await begin(on, worker, 1)
     well = [False]
-    health = HealthChecker(on.store, clock=on.clock, on_change=runtime.heed)
+    health = HealthChecker(on.store, clock=on.clock, on_change=runtime.apply_health)
     await health.register_check("worker", HealthCheck(name="door", check_fn=lambda: well[0], failure_threshold=1))
     await health.check_health("worker", run=True)
     await runtime.scale_agent("worker", 1)
@@ -124,7 +125,7 @@ async def test_who_stops_an_agent_while_its_readiness_comes_back_has_the_last_wo
     runtime = DeployedRuntime(store, clock=on.clock)
     await begin(on, worker, 1)
     well = [False]
-    health = HealthChecker(store, clock=on.clock, on_change=runtime.heed)
+    health = HealthChecker(store, clock=on.clock, on_change=runtime.apply_health)
     await health.register_check("worker", HealthCheck(name="door", check_fn=lambda: well[0], failure_threshold=1))
     await health.check_health("worker", run=True)
     well[0] = True
@@ -144,6 +145,24 @@ async def test_force_aborts_what_works_and_what_waits() -> None:
     await on.deliver("sweep")
     assert [await status_of(on, handle) for handle in (first, second)] == ["failed", "failed"]
     assert await runtime.stop_agent("worker", force=True) == 0
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize(("damage", "stopped"), [({"turn": "one"}, 3), ({"status": 7}, 2), ({}, 2)])
+async def test_a_session_that_cannot_be_read_keeps_no_other_from_being_stopped(
+    force: bool, damage: Json, stopped: int
+) -> None:
+    worker = agent("worker", resources={"max": 3})
+    on, runtime = fleet(worker)
+    handles = await begin(on, worker, 3)
+    in_order = [row.key.sort for n in range(PARTITIONS) for row in await on.store.query("control", partition_name(n))]
+    damaged, *others = sorted(handles, key=lambda handle: in_order.index(handle.run_id))
+    key = session_key(damaged.session_id)
+    await on.store.transact("damage", [Update(key, set=damage) if damage else Delete(key)])
+    assert await runtime.stop_agent("worker", force=force) == stopped
+    for handle in others:
+        await on.deliver("finish_run", await on.deliver("call_model", event(on, handle)))
+        assert await status_of(on, handle) == ("failed" if force else "interrupted")
 
 
 async def test_scale_moves_the_limit_within_the_agents_bounds() -> None:

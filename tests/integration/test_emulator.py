@@ -1,4 +1,4 @@
-"""Where MiniStack is set right: each correction of `helix.local.corrections`, shown by what AWS does, and still needed.
+"""Where MiniStack is corrected: each correction of `helix.local.corrections`, shown by what AWS does, and still needed.
 
 A check asserts AWS's behaviour through the APIs. It holds with all corrections; without its own it fails, or else MiniStack
 does it by itself by now, and the correction can go.
@@ -6,30 +6,25 @@ does it by itself by now, and the correction can go.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from tests.support.emulator_desk import ACCOUNT, PATIENCE_S, REGION, Desk, task, until
+from tests.support.emulator_desk import ACCOUNT, PATIENCE_S, REGION, Desk, started, task, until
 from tests.support.emulator_fleet import (
     alarms_are_evaluated_as_time_passes,
     alarms_look_at_their_own_metric,
     alarms_speak_as_cloudwatch,
     provisioned_concurrency_is_a_right,
 )
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from helix.local import corrections
-from helix.local.process import Emulator
-from helix.local.workers import Pool
+from helix.local.pool import Pool, limit_of
 
 pytestmark = pytest.mark.xdist_group("cloud")
 
@@ -140,13 +135,35 @@ def sockets_echo_the_subprotocol(desk: Desk) -> None:
         assert socket.subprotocol == "helix.v1"
 
 
+def authorizers_without_identity_source_are_always_asked(desk: Desk) -> None:
+    """A browser sends its token as a subprotocol, and no header Authorization."""
+    try:
+        with desk.socket(authorizer=True, subprotocols=["helix.v1", "bearer.key"]):
+            pass
+    except InvalidStatus as error:
+        raise AssertionError(f"refused: {error}") from error
+    with pytest.raises(InvalidStatus, match="403"), desk.socket(authorizer=True):
+        pass
+
+
+def messages_without_a_route_go_to_the_default(desk: Desk) -> None:
+    """Also JSON that is nested too deep to be read."""
+    with desk.socket() as socket:
+        socket.send("[" * 50_000)
+        try:
+            until(lambda: any("nested $default 50000" in line["line"] for line in list(desk.lines)), patience_s=10)
+            socket.ping().wait(PATIENCE_S)
+        except ConnectionClosed as error:
+            raise AssertionError(f"the connection ended: {error}") from error
+
+
 def routes_answer_only_when_asked(desk: Desk) -> None:
     """What the route's function returns is not sent; that it failed is, without its words."""
     with desk.socket() as socket:
         socket.send("hello")
         socket.send("fail")
-        told = str(socket.recv(timeout=PATIENCE_S))
-    assert "Internal server error" in told and "secret" not in told
+        answer = str(socket.recv(timeout=PATIENCE_S))
+    assert "Internal server error" in answer and "secret" not in answer
 
 
 def socket_messages_have_a_limit(desk: Desk) -> None:
@@ -228,6 +245,8 @@ CHECKS: dict[str, Callable[[Desk], None]] = {
         failed_kinesis_items_come_again,
         conditions_are_parsed_once,
         sockets_echo_the_subprotocol,
+        authorizers_without_identity_source_are_always_asked,
+        messages_without_a_route_go_to_the_default,
         routes_answer_only_when_asked,
         socket_messages_have_a_limit,
         nested_stacks_keep_attributes,
@@ -238,17 +257,6 @@ CHECKS: dict[str, Callable[[Desk], None]] = {
         provisioned_concurrency_is_a_right,
     )
 }
-
-
-@contextlib.contextmanager
-def started(folder: Path, **options: Any) -> Iterator[Desk]:
-    emulator = Emulator(folder, wait_scale=0, environment=os.environ, **options)
-    desk = Desk(emulator)
-    emulator.start()
-    try:
-        yield desk
-    finally:
-        emulator.close()
 
 
 @pytest.fixture(scope="module")
@@ -285,6 +293,29 @@ def test_concurrent_calls_have_environments_of_their_own(desk: Desk) -> None:
     assert len(set(answers)) == 2
 
 
+def test_invocations_beyond_the_limit_wait_in_line(tmp_path: Path) -> None:
+    with started(tmp_path, workers=2) as desk, ThreadPoolExecutor(8) as many:
+        one, other = desk.function(), desk.function()
+        asked = [one, other, other, one] * 3
+        answers = list(many.map(lambda function: desk.invoke(function, do="sleep", seconds=0.1), asked))
+        assert [error for _, error in answers if error] == []
+        desk.emulator.ask("retire")
+        answers = list(many.map(lambda _: desk.invoke(one, do="sleep", seconds=0.1), range(8)))
+        assert len({answer["pid"] for answer, _ in answers}) <= 2
+
+
+def test_invocations_that_need_another_do_not_wait_for_each_other_forever(tmp_path: Path) -> None:
+    with started(tmp_path, workers=2) as desk, ThreadPoolExecutor(3) as many:
+        inner, outer = desk.function(), desk.function()
+        answers = list(many.map(lambda _: desk.invoke(outer, do="call", of=inner), range(3)))
+        assert [error for _, error in answers if error] == [] and all("pid" in answer for answer, _ in answers)
+
+
+@pytest.mark.parametrize(("memory_gb", "cores", "limit"), [(16, 8, 54), (64, 2, 32), (1, 1, 8)])
+def test_the_limit_follows_from_memory_and_cores(memory_gb: int, cores: int, limit: int) -> None:
+    assert limit_of(memory_gb * 2**30, cores) == limit
+
+
 def test_a_function_that_takes_too_long_or_dies_is_reported_as_on_aws(desk: Desk) -> None:
     function = desk.function(timeout=1)
     assert desk.invoke(function, do="sleep", seconds=5)[1] == "Sandbox.Timedout"
@@ -303,16 +334,3 @@ def test_clients_cannot_send_more_than_the_gateway_takes(desk: Desk) -> None:
     with desk.socket() as socket, pytest.raises(ConnectionClosed):
         socket.send("x" * (corrections.SOCKET_MESSAGE + 1))
         socket.recv(timeout=PATIENCE_S)
-
-
-def test_it_ends_with_whoever_started_it(tmp_path: Path) -> None:
-    emulator = Emulator(tmp_path, environment=os.environ)
-    emulator.start()
-    process = emulator._process
-    assert process is not None and process.stdin is not None
-    ended = threading.Thread(target=process.wait)
-    ended.start()
-    process.stdin.close()
-    ended.join(PATIENCE_S)
-    assert process.poll() == 0
-    emulator.close()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
+from tests.support.delivery_stage import Stage
 from tests.support_notes import Answer, Notes, note
 from tests.support_run import (
     World,
@@ -233,4 +234,57 @@ async def test_a_tool_that_cancels_itself_is_a_failed_result(quick_world: World)
         executor = quick_world.executor(script)
         handle, result, _ = await play(executor, agent(tools=[a_tool("odd", odd)]))
         assert result.output == "done"
-        assert all("cancelled" in content for content in results(await history(executor, handle.session_id)))
+        contents = results(await history(executor, handle.session_id))
+        assert len(contents) == len(script[0]["tool_calls"])  # type: ignore[index]
+        assert all("cancelled" in content for content in contents)
+
+
+@pytest.mark.parametrize(("retry_timeouts", "expected"), [(True, ["quick"]), (False, None)])
+async def test_a_timeout_is_repeated_where_the_tool_says_so(
+    quick_world: World, retry_timeouts: bool, expected: list[str] | None
+) -> None:
+    keys: list[str] = []
+
+    async def first_hangs(given: Any, ctx: ToolContext[Any]) -> str:
+        keys.append(ctx.idempotency_key)
+        if len(keys) == 1:
+            await asyncio.Event().wait()
+        return "quick"
+
+    options: dict[str, Any] = {"timeout_s": 0.05, "retries": 2, "retry_timeouts": retry_timeouts}
+    executor = quick_world.executor([calls(call("hang")), "done"])
+    handle, _, chunks = await play(executor, agent(tools=[a_tool("hang", first_hangs, **options)]))
+    found = results(await history(executor, handle.session_id))
+    if expected is not None:
+        assert found == expected and len(keys) == 2 and len(set(keys)) == 1
+    else:
+        assert "its outcome is unknown" in found[0] and len(keys) == 1
+    assert len(of_type(chunks, "tool_start")) == len(of_type(chunks, "tool_end")) == 1
+
+
+async def test_after_tool_has_the_error(quick_world: World) -> None:
+    def refusing(given: Any, ctx: ToolContext[Any]) -> str:
+        raise ToolError("not today")
+
+    tools = [a_tool("refusing", refusing), a_tool("fine", lambda given, ctx: "ok")]
+    errors: dict[str, Any] = {}
+    hooks = {"after_tool": lambda payload, context: errors.update({payload["tool_name"]: payload["error"]})}
+    executor = quick_world.executor([calls(call("refusing"), call("fine")), "done"], hooks=hooks)
+    await play(executor, agent(tools=tools))
+    assert errors == {"refusing": "not today", "fine": None}
+
+
+async def test_deliveries_repeat_a_timeout_within_the_claim(quick_world: World) -> None:
+    tries: list[float | None] = []
+
+    async def first_hangs(given: Any, ctx: ToolContext[Any]) -> str:
+        tries.append(None)
+        if len(tries) == 1:
+            await asyncio.Event().wait()
+        return "quick"
+
+    who = agent(tools=[a_tool("hang", first_hangs, timeout_s=0.05, retries=1, retry_timeouts=True)])
+    stage = Stage([calls(call("hang")), "Done."], who)
+    event = await stage.begin(who)
+    assert (await stage.follow(event))["next"] == "finish"
+    assert await stage.results(event) == [("quick", True)] and len(tries) == 2

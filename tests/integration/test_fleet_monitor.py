@@ -8,24 +8,24 @@ import pytest
 from tests.support_run import agent
 
 from helix.adapters.memory import MemoryStateStore
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.row_slots import RowSlots
-from helix.adapters.segments import SegmentStreams
 from helix.adapters.system import SystemIds
-from helix.adapters.work_queue import WorkQueue
 from helix.core.health import HealthStatus
 from helix.core.measures import Measures
 from helix.core.resources import ResourceConfig
 from helix.engine.engine import Engine
-from helix.engine.hooks import HookManager
-from helix.fleet.desk import FleetDesk
+from helix.fleet.control import FleetControl
 from helix.fleet.health import HealthChecker
 from helix.fleet.metric_rows import StoreMetrics
 from helix.fleet.monitoring import FleetMonitor
 from helix.fleet.rows import AgentEntry, put_entry, read_entry
-from helix.ports.slots import Candidate
 from helix.ports.state_store import ABSENT
 from helix.runtime.agents import Agents
+from helix.services.hook_manager import HookManager
+from helix.services.row_budgets import RowBudgets
+from helix.services.row_slots import RowSlots
+from helix.services.segments import SegmentStreams
+from helix.services.slot_rows import Candidate
+from helix.services.work_queue import WorkQueue
 from helix.testing.clocks import SetClock
 
 HOUR = 1_795_219_200.0
@@ -55,7 +55,7 @@ class Machine:
             metrics=self,
         )
         self.monitor = FleetMonitor(self.engine)
-        self.desk = FleetDesk(self.store, self.clock, slots=self.slots)
+        self.control = FleetControl(self.store, self.clock, slots=self.slots)
 
     def record(self, measures: Measures) -> None:
         self.heard.append(measures)
@@ -63,7 +63,7 @@ class Machine:
     async def register(self) -> None:
         resources = ResourceConfig(min_instances=1, max_instances=5).model_dump(mode="json")
         await put_entry(self.store, AgentEntry(agent_id=NAME, resources=resources), ABSENT)
-        await self.desk.start(NAME)
+        await self.control.start(NAME)
 
     async def come(self, runs: int) -> None:
         for n in range(runs):
@@ -94,7 +94,7 @@ async def test_a_queue_asks_for_more_processes_and_lets_more_runs_in(machine: Ma
 
 
 async def test_quiet_brings_both_down_again(machine: Machine) -> None:
-    await machine.desk.scale(NAME, 3)
+    await machine.control.scale(NAME, 3)
     assert await machine.monitor.look() == {"down": 1}
     assert (await machine.bound(), await machine.wanted()) == (2, 2)
 
@@ -110,17 +110,17 @@ async def test_the_numbers_are_those_that_workers_wrote(machine: Machine) -> Non
 
 
 async def test_a_stopped_agent_stays_stopped(machine: Machine) -> None:
-    await machine.desk.stop(NAME)
+    await machine.control.stop(NAME)
     await machine.come(8)
     assert await machine.monitor.look() == {"closed by an operator": 1}
-    await machine.desk.start(NAME)
+    await machine.control.start(NAME)
     assert await machine.monitor.look() == {"up": 1}
 
 
 async def test_a_closed_agent_keeps_the_processes_that_its_runs_are_in(machine: Machine) -> None:
     from helix.core.budget import BudgetDefinition
     from helix.core.periods import TokenPeriod
-    from helix.ports.budgets import Demand
+    from helix.services.budget_rows import Demand
 
     budget = BudgetDefinition(scope=f"agent:{NAME}", period=TokenPeriod.HOURLY, unit="micros", limit=100)
     budgets = RowBudgets(machine.store)
@@ -145,7 +145,7 @@ async def test_an_agent_that_rests_has_a_gauge_of_its_budget(machine: Machine) -
     """Neither a counter nor an open run is needed for it; and the total of all is the worst share."""
     from helix.core.budget import BudgetDefinition
     from helix.core.periods import TokenPeriod
-    from helix.ports.budgets import Demand
+    from helix.services.budget_rows import Demand
 
     budget = BudgetDefinition(scope="agent:resting", period=TokenPeriod.DAILY, unit="tokens", limit=100)
     budgets = RowBudgets(machine.store)

@@ -14,7 +14,7 @@ from helix import LLMConfig, create_sub_agent_tool
 from helix.core.errors import ModelError
 from helix.core.functions import AgentClient
 from helix.core.registry import AgentRegistry
-from helix.gateway.principals import prefix_of
+from helix.gateway.authoriser import prefix_of
 
 # --- runs ---------------------------------------------------------------------------------------------------------------
 
@@ -257,6 +257,36 @@ async def test_checkpoints_branches_and_clones(desk: Desk) -> None:
     assert (await desk.error("ada", "branch", session_id=sid, checkpoint_id="x"))["code"] == "checkpoint_not_found"
 
 
+async def test_checkpoints_are_paged_by_cursor_and_by_id(desk: Desk) -> None:
+    place = await started(desk)
+    sid = place["session_id"]
+    await started(desk, session_id=sid)
+    page = await desk.result("ada", "list_checkpoints", session_id=sid, limit=100)
+    ids = [point["id"] for point in page["checkpoints"]]
+    assert len(ids) > 3
+    for number, point in enumerate(ids[:-1], 1):
+        rest = await desk.result("ada", "list_checkpoints", session_id=sid, limit=100, after=point)
+        assert [found["id"] for found in rest["checkpoints"]] == ids[number:]
+    first = await desk.result("ada", "list_checkpoints", session_id=sid, limit=2)
+    assert first["cursor"] == ids[1]
+    older = f"c#{int(ids[1].rpartition('-')[2], 16):010d}"  # a cursor that an earlier version gave
+    for after in (first["cursor"], older):
+        rest = await desk.result("ada", "list_checkpoints", session_id=sid, limit=100, after=after)
+        assert [found["id"] for found in rest["checkpoints"]] == ids[2:]
+
+
+@pytest.mark.parametrize("after", ["z", "a", "c", "c$", "r#", "\0", "cpv1-", "cpv1-other-s1-t1-000001", "zzz" * 100])
+async def test_an_after_that_is_no_checkpoint_is_refused(desk: Desk, after: str) -> None:
+    place = await started(desk)
+    error = await desk.error("ada", "list_checkpoints", session_id=place["session_id"], after=after)
+    assert error["code"] == "checkpoint_not_found"
+
+
+@pytest.mark.parametrize("after", ["\0", "ä", "x" * 300, "a b"])
+async def test_an_after_that_is_no_session_is_refused(desk: Desk, after: str) -> None:
+    assert (await desk.error("ada", "list_sessions", after=after))["code"] == "invalid_input"
+
+
 async def test_a_deleted_session_is_gone_with_those_who_follow_it(desk: Desk) -> None:
     place = await started(desk)
     assert await desk.result("ada", "delete", session_id=place["session_id"]) == {"deleted": True}
@@ -340,7 +370,8 @@ async def test_what_fails_inside_says_nothing_of_itself_and_is_logged_under_the_
     answer = await desk.ask("ada", "list_sessions")
     assert answer["error"]["code"] == "internal_error" and "secret" not in json.dumps(answer)
     (record,) = [record for record in caplog.records if record.name == "helix.gateway"]
-    assert record.exc_info is not None and answer["id"] in record.getMessage()
+    assert record.exc_info is None and answer["id"] in record.getMessage()
+    assert "RuntimeError at test_gateway.py:" in record.getMessage() and "secret" not in caplog.text
     assert desk.counted[-1] == ("list_sessions", "internal_error")
 
 
@@ -351,6 +382,6 @@ async def test_every_message_is_counted(desk: Desk) -> None:
 
 
 def _principal(user: str) -> Any:
-    from helix.gateway.principals import Principal
+    from helix.gateway.authoriser import Principal
 
     return Principal(user)

@@ -122,6 +122,6 @@ async def test_a_connection_that_is_not_there_is_nobodys(desk: Desk) -> None:
 
 
 def _principal(user: str) -> Any:
-    from helix.gateway.principals import Principal
+    from helix.gateway.authoriser import Principal
 
     return Principal(user)

@@ -19,12 +19,10 @@ from helix import MemoryStateStore
 from helix.adapters.system import SystemIds
 from helix.client import HelixClient
 from helix.core.errors import InvalidInputError, NotAuthenticatedError, StoreError
-from helix.gateway.authoriser import Authoriser, accepted_subprotocol, token_of
+from helix.gateway.authoriser import ApiKeys, Authoriser, Principal, accepted_subprotocol, token_of
 from helix.gateway.connections import MAX_CONNECTION_S, ROW_MARGIN_S
-from helix.gateway.keys import ApiKeys
+from helix.gateway.json_web_tokens import KEEP_S, REFRESH_S, TokenRules, TokenVerifier
 from helix.gateway.loopback import LoopbackGateway
-from helix.gateway.principals import Principal
-from helix.gateway.tokens import KEPT_S, REFRESH_S, TokenRules, TokenVerifier
 from helix.testing.clocks import ShiftedClock
 from helix.testing.loopback_server import LoopbackServer, RecordedRequest, Responder
 
@@ -187,6 +185,34 @@ async def test_tokens_that_are_not_for_us_are_refused(verifier: TokenVerifier, c
     assert (await verifier.verify(good))[0] == Principal("ada")
 
 
+@pytest.mark.parametrize("claim", ["exp", "nbf"])
+@pytest.mark.parametrize(
+    "value", [float("inf"), float("-inf"), float("nan"), -1, 10**15, 1e300, 10**400, "9999999999", True, [], {}]
+)
+async def test_times_that_are_no_times_are_refused(
+    verifier: TokenVerifier, clock: ShiftedClock, claim: str, value: Any
+) -> None:
+    with pytest.raises(NotAuthenticatedError):
+        await verifier.verify(_signed(clock, **{claim: value}))
+
+
+async def test_a_token_whose_json_python_cannot_read_is_refused(verifier: TokenVerifier, clock: ShiftedClock) -> None:
+    deep: Any = json.loads("[" * 900 + "]" * 900)
+    for _ in range(4):
+        assert (await verifier.verify(_signed(clock, extra=deep)))[0] == Principal("ada")
+    nested = jwt.api_jws.encode(b'{"a":' + b"[" * 3000 + b"]" * 3000 + b"}", RSA_KEY, "RS256", headers={"kid": "r1"})
+    digits = jwt.api_jws.encode(b'{"exp":' + b"9" * 5000 + b"}", RSA_KEY, "RS256", headers={"kid": "r1"})
+    for wrong in (nested, digits):
+        with pytest.raises(NotAuthenticatedError):
+            await verifier.verify(wrong)
+
+
+def _signed(clock: ShiftedClock, **claims: Any) -> str:
+    """A token whose times are written as they are: PyJWT refuses to make some."""
+    body = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": int(clock.now()) + 300, **claims}
+    return jwt.api_jws.encode(json.dumps(body).encode(), RSA_KEY, "RS256", headers={"kid": "r1"})
+
+
 async def test_a_clock_that_is_a_little_off_is_forgiven(verifier: TokenVerifier, clock: ShiftedClock) -> None:
     await verifier.verify(token(clock, exp=clock.now() - 20))
     await verifier.verify(token(clock, nbf=clock.now() + 20))
@@ -213,7 +239,7 @@ async def test_while_the_issuer_is_away_its_known_keys_count(
 ) -> None:
     await verifier.verify(token(clock))
     issuer.status = 503
-    clock.ahead_s = KEPT_S + 60
+    clock.ahead_s = KEEP_S + 60
     await verifier.verify(token(clock))
     assert len(issuer.server.requests) == 2
     unlucky = TokenVerifier(issuer.rules, clock)

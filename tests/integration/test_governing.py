@@ -131,7 +131,7 @@ async def test_a_budget_that_refused_a_call_in_sight_of_its_line_is_used_up(worl
         "limit": 1,
     }
     alert = TokenAlert(alert_id="a", level="exceeded", message="", utilization=1, timestamp=world.clock.now(), **told)
-    from helix.adapters.row_budgets import RowBudgets
+    from helix.services.row_budgets import RowBudgets
 
     assert await RowBudgets(world.store).alert(window, alert, 0)
     await world.govern()

@@ -9,7 +9,7 @@ import pytest
 from tests.support.governing_stage import AGENT, World
 
 from helix.core.scaling import ScalingDecision
-from helix.fleet.governing import SETTLE_S, Trigger
+from helix.fleet.governing import QUIET_S, Trigger
 from helix.ports.state_store import Operation, StateStore
 from helix.testing.crash import Crash, CrashPoints
 
@@ -39,7 +39,7 @@ async def test_a_look_cut_off_anywhere_is_completed_by_the_next() -> None:
         with pytest.raises(Crash):
             await world.govern(ALARM, CrashPoints(at=point, skip=READS).store(world.store))
         await world.govern(ALARM)  # the platform delivers it again
-        world.clock.advance(SETTLE_S - 1)
+        world.clock.advance(QUIET_S - 1)
         await world.govern()  # and the schedule comes
         assert await world.bound() == 3, point
         assert len(await world.slots.holders(AGENT)) == 3, point
@@ -69,7 +69,7 @@ async def test_an_alarm_and_the_schedule_within_seconds_step_once_even_at_critic
     assert await world.govern(Trigger("cost-warning", frozenset({AGENT}), "m2")) == {"unsettled": 1}
     assert await world.bound() == 3
     assert len(await world.governor().log.history(AGENT)) == 1
-    world.clock.advance(SETTLE_S)
+    world.clock.advance(QUIET_S)
     assert await world.govern() == {"down": 1}
 
 

@@ -283,5 +283,5 @@ async def test_a_store_that_fails_is_told_in_one_line(caplog: pytest.LogCaptureF
     await checker.start_monitoring()
     await clock.asleep()
     await checker.stop_monitoring()
-    (record,) = [record for record in caplog.records if "could not be kept" in record.message]
+    (record,) = [record for record in caplog.records if "is not stored" in record.message]
     assert "closed" in record.message and record.exc_info is None

@@ -16,13 +16,12 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from helix import MemoryStateStore
+from helix.compat.endpoints import HealthEndpointManager, get_health_manager, setup_health_endpoints
 from helix.core.errors import InvalidInputError
 from helix.core.usage import Usage
 from helix.core.usage_parts import Share
-from helix.engine.rollup import Counters
-from helix.fleet.endpoints import HealthEndpointManager, get_health_manager, setup_health_endpoints
-from helix.fleet.prometheus import ModelTotals, Queue
-from helix.fleet.stored_figures import model_totals
+from helix.fleet.prometheus import ModelTotals, Queue, model_totals
+from helix.services.usage_counters import Counters
 from helix.testing.clocks import ShiftedClock
 
 

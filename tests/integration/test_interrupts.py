@@ -28,6 +28,7 @@ from tests.support_run import (
 
 from helix import ScriptedModel, ToolContext
 from helix.core.errors import CannotResumeError, InvalidInputError, SessionNotFoundError
+from helix.engine.engine import Settings
 
 
 def waiting(name: str, gate: Gate, result: str = "ok", **fields: Any) -> Any:
@@ -180,11 +181,13 @@ async def test_interrupt_never_hits_the_next_run(world: World) -> None:
 
 
 async def test_interrupt_twice_is_once(world: World) -> None:
+    """The run looks for a stop at its next step only: both interrupts find it at work."""
     gate = Gate()
-    executor = world.executor([gated(gate, "x")])
-    handle = await executor.execute(agent(), "go")
+    executor = world.executor([gated(gate, calls(call("write", text="a")))], settings=Settings(stop_poll_s=3600))
+    handle = await executor.execute(agent(tools=[writer()], state_schema=Log), "go")
     await gate.reached()
     assert await handle.interrupt("first") and await handle.interrupt("second")
+    gate.open()
     assert (await result_of(handle)).status == "interrupted"
     assert (await chunks_of(handle))[-1].reason == "first"  # type: ignore[union-attr]
 

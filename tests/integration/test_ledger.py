@@ -12,14 +12,14 @@ from tests.support_run import Gate, Text, World, a_tool, agent, call, calls, gat
 from helix import MemoryStateStore, create_sub_agent_tool
 from helix.core import aws_prices
 from helix.core.context import ToolContext
+from helix.core.delivery import Delivery
 from helix.core.errors import SessionNotFoundError, WorkInProgressError
 from helix.core.ledger import NANOS, Ledger, Line
 from helix.core.row_keys import run_sort
 from helix.core.steps import ErrorStepResult
 from helix.core.usage import Usage
-from helix.engine.delivery import Delivery
-from helix.engine.ends import abort
 from helix.engine.history import row_key, session_key
+from helix.engine.runs.ends import abort
 from helix.fleet.budgets import BudgetManager
 from helix.fleet.ledger import ledger
 from helix.fleet.ledger_aws import MEMORY_GB, OTHER_MEMORY_GB

@@ -33,7 +33,7 @@ class Played:
         self.stage = Stage(script, *agents, **settings)
 
         async def invoke(verb: str, payload: Json) -> Json:
-            return await self.stage.deliver(verb, payload)
+            return await self.stage.deliver(verb, payload, left_s=900)
 
         async def pause(error: str) -> None:
             self.stage.clock.ahead_s += 1000  # until every deadline has passed
@@ -81,6 +81,71 @@ async def test_one_tool_several_tools_and_an_inline_tool() -> None:
     played = Played(script, who := agent(tools=[ECHO, QUICK]))
     states = await played.check(await played.execute(who))
     assert states["CallTool"] == 2 and states["Calls"] == 1 and states["CallOneTool"] == 3
+
+
+async def test_steps_whose_calls_are_inline_are_one_invocation() -> None:
+    script = [*[calls(call("quick"), call("quick"))] * 8, calls(call("nothing")), "done"]
+    played = Played(script, who := agent(tools=[QUICK]))
+    assert await played.check(await played.execute(who)) == {"CallModel": 1, "Next": 1, "FinishRun": 1}
+
+
+async def test_inline_steps_up_to_the_bound_of_an_invocation() -> None:
+    script = [*[calls(call("quick"))] * 4, calls(call("echo", text="a")), *[calls(call("quick"))] * 3, "done"]
+    played = Played(script, who := agent(tools=[QUICK, ECHO]), steps_per_invocation=2)
+    states = await played.check(await played.execute(who))
+    assert states["CallModel"] == 5
+
+
+async def test_inline_steps_that_end_in_a_model_error_a_bound_or_a_structured_answer() -> None:
+    script = [calls(call("quick")), ErrorStepResult(error="no", code="down"), calls(call("quick")), "done"]
+    played = Played(script, who := agent(tools=[QUICK]))
+    session_id = await played.execute(who)
+    await played.check(session_id)
+    await played.stage.executor.retry(who, session_id)
+    await played.machines.ended()
+    assert (await played.check(session_id))["CallModel"] == 2
+    played = Played([calls(call("quick"))] * 3, who := agent(tools=[QUICK], max_steps=2))
+    await played.check(await played.execute(who))
+    script = [calls(call("quick")), calls(call("__finish__", text="x"))]
+    played = Played(script, who := agent(tools=[QUICK], output_schema=Answer))
+    await played.check(await played.execute(who))
+
+
+async def test_an_approved_inline_call_is_executed_by_the_next_run_that_goes_on() -> None:
+    careful = a_tool("careful", lambda given, context: "done it", require_approval=True, inline=True)
+    script = [calls(call("quick")), calls(call("careful"), call("quick")), calls(call("quick")), "done"]
+    played = Played(script, who := agent(tools=[careful, QUICK]))
+    session_id = await played.execute(who)
+    assert (await played.check(session_id))["CallModel"] == 1
+    (pending,) = (await played.stage.executor.sessions.get(session_id)).pending
+    await played.stage.executor.answer(who, session_id, Confirmation(pending.call_id, approved=True))
+    await played.machines.ended()
+    assert (await played.check(session_id))["CallModel"] == 2
+
+
+async def test_inline_steps_of_a_run_that_rolled_over() -> None:
+    options = {"roll_over_events": 40, "steps_per_invocation": 1}
+    played = Played([*[calls(call("quick"))] * 8, "done"], who := agent(tools=[QUICK]), **options)
+    states = await played.check(await played.execute(who))
+    assert states["Rolled"] >= 1
+
+
+async def test_an_interrupt_in_an_inline_call_and_the_run_that_goes_on() -> None:
+    played: Played
+
+    async def stops(given: Any, context: Any) -> str:
+        await played.stage.executor.interrupt(context.session_id)
+        return "stopped"
+
+    inline = a_tool("stops", stops, inline=True)
+    script = [calls(call("quick")), calls(call("stops")), calls(call("quick")), "done"]
+    played = Played(script, who := agent(tools=[inline, QUICK]))
+    session_id = await played.execute(who)
+    assert (await played.stage.executor.sessions.get(session_id)).status == "interrupted"
+    assert (await played.check(session_id))["CallModel"] == 1
+    await played.stage.executor.resume(who, session_id)
+    await played.machines.ended()
+    await played.check(session_id)
 
 
 async def test_calls_that_are_refused_are_no_deliveries() -> None:
@@ -175,6 +240,28 @@ async def test_a_delivery_that_died_with_its_answer_is_a_repeated_task() -> None
 
     played.stage.store.transact = dies_once  # type: ignore[method-assign]
     await played.check(await played.execute(who))
+
+
+@pytest.mark.parametrize(("name", "write"), [("claim_step", 4), ("call_result", 2)])
+@pytest.mark.parametrize("policy", ["retry", "skip"])
+async def test_a_delivery_that_died_between_inline_steps_came_again(name: str, write: int, policy: str) -> None:
+    """In the model call of its fourth step, or in its second tool: the same task once more, and no further state."""
+    quick = a_tool("quick", lambda given, context: "quick", inline=True, on_unknown=policy)
+    played = Played([*[calls(call("quick"))] * 4, *["done"] * 2], who := agent(tools=[quick]))
+    transact, seen = played.stage.store.transact, Counter[str]()
+
+    async def dies_once(written: str, operations: Any) -> None:
+        seen[written] += 1
+        dies = (written, seen[written]) == (name, write)
+        if written == "call_result" and dies:
+            raise ExitError
+        await transact(written, operations)
+        if dies:
+            raise ExitError
+
+    played.stage.store.transact = dies_once  # type: ignore[method-assign]
+    session_id = await played.execute(who)
+    assert await played.check(session_id) == {"CallModel": 1, "Next": 1, "FinishRun": 1}
 
 
 class ExitError(Exception):

@@ -24,9 +24,9 @@ from tests.support_run import (
 from helix import Confirmation, ToolContext
 from helix.core.context import MAX_EVENT_BYTES
 from helix.core.errors import InvalidInputError, RunNotFoundError, SessionNotFoundError
+from helix.core.json import MAX_BYTES
 from helix.core.messages import AssistantMessage
 from helix.core.planning import MAX_CALLS_PER_STEP, MAX_RESULT_BYTES
-from helix.engine.claim_checks import MAX_MESSAGE_BYTES
 from helix.fleet.budgets import BudgetManager, TokenPeriod
 
 
@@ -56,10 +56,10 @@ async def test_a_message_of_a_megabyte(world: World) -> None:
     executor = world.executor(["ok"])
     who = agent()
     with pytest.raises(InvalidInputError, match="1000001 bytes"):
-        await executor.execute(who, "é" + "x" * (MAX_MESSAGE_BYTES - 1))
-    handle, result, _ = await play(executor, who, "x" * MAX_MESSAGE_BYTES)
+        await executor.execute(who, "é" + "x" * (MAX_BYTES - 1))
+    handle, result, _ = await play(executor, who, "x" * MAX_BYTES)
     assert result.status == "completed"
-    assert len((await history(executor, handle.session_id))[0].content or "") == MAX_MESSAGE_BYTES
+    assert len((await history(executor, handle.session_id))[0].content or "") == MAX_BYTES
 
 
 async def test_events_up_to_100_kb(world: World) -> None:

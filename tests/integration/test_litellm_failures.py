@@ -68,11 +68,17 @@ async def test_every_failure_has_one_code(
     assert [(error.code, error.retryable) for error in heard.errors] == [(code, retryable)]
 
 
-async def test_the_providers_own_words_are_in_the_message(serve: Serve) -> None:
+@pytest.mark.parametrize("shown", [False, True])
+async def test_the_providers_own_words_are_in_the_message_if_content_is_shown(
+    serve: Serve, heard: Heard, monkeypatch: pytest.MonkeyPatch, shown: bool
+) -> None:
+    monkeypatch.setenv("HELIX_LOG_CONTENT", "1" if shown else "")
     serve(HttpFailure(status=400, message="temperature must be a number."))
-    result = await LiteLLMAdapter().generate_step(request())
+    result = await LiteLLMAdapter().generate_step(request(callbacks=heard.callbacks()))
     assert isinstance(result, ErrorStepResult)
-    assert "temperature must be a number;" in result.error
+    for text in (result.error, str(heard.errors[0])):
+        assert ("bad_request: temperature must be a number;" in text) is shown
+        assert ("temperature" in text) is shown and "correct the request" in text
 
 
 @pytest.mark.parametrize(
@@ -94,6 +100,7 @@ async def test_an_error_told_within_the_stream(
     with LoopbackServer(answer) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.origin)
         monkeypatch.setenv("OPENAI_API_KEY", "test")
+        monkeypatch.setenv("HELIX_LOG_CONTENT", "1")
         result = await LiteLLMAdapter().generate_step(request(max_retries=0))
     assert isinstance(result, ErrorStepResult)
     assert (result.code, result.retryable) == (code, retryable)
@@ -127,6 +134,7 @@ async def test_messages_never_hold_a_key(serve: Serve, monkeypatch: pytest.Monke
     leaks = "env-key-12345678 hunter2-hunter2 sk-proj-abcdefghijkl Bearer abc.def.ghi"
     serve(HttpFailure(status=401, message=f"Incorrect API key provided: {leaks}"))
     monkeypatch.setenv("OPENAI_API_KEY", "env-key-12345678")
+    monkeypatch.setenv("HELIX_LOG_CONTENT", "1")
     options = {"api_key": "hunter2-hunter2"}
     result = await LiteLLMAdapter().generate_step(request(provider_options=options, callbacks=heard.callbacks()))
     assert isinstance(result, ErrorStepResult)

@@ -166,7 +166,10 @@ async def test_usage_of_a_failed_attempt_is_added(anthropic: Anthropic, clock: F
     assert (result.usage.prompt_tokens, result.usage.completion_tokens, result.usage.calls) == (240, 41, 2)
 
 
-async def test_a_provider_error_within_the_stream_is_retryable(anthropic: Anthropic) -> None:
+async def test_a_provider_error_within_the_stream_is_retryable(
+    anthropic: Anthropic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HELIX_LOG_CONTENT", "1")
     overloaded = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     anthropic([*anthropic_events(text_block("so"), stop=None), overloaded])
     result = await LiteLLMAdapter().generate_step(request(model=CLAUDE, max_retries=0))

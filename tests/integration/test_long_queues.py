@@ -10,14 +10,14 @@ from tests.support.delivery_stage import Stage
 from tests.support_run import agent
 
 from helix import MemoryStateStore, ScriptedModel
-from helix.adapters.row_slots import RowSlots
 from helix.core.agents import AnyAgent
+from helix.core.delivery import Delivery
 from helix.core.registry import AgentRegistry
-from helix.engine.delivery import Delivery
-from helix.engine.sweeping import sweep
-from helix.ports.slots import Candidate
 from helix.ports.state_store import Key, Row, Value
-from helix.runtime.queued import fleet_executor, queued_engine
+from helix.services.row_slots import RowSlots
+from helix.services.slot_rows import Candidate
+from helix.sessions.sweep import sweep
+from helix.workers.queued import fleet_executor, queued_engine
 
 
 class Counting(MemoryStateStore):

@@ -9,15 +9,15 @@ from tests.support.delivery_stage import Held, Stage, event_of
 from tests.support_run import a_tool, agent, call, calls
 
 from helix import MemoryStateStore
-from helix.adapters.row_budgets import RowBudgets
+from helix.core.delivery import Delivery
 from helix.core.errors import StoreError
-from helix.engine.delivery import Delivery
 from helix.engine.engine import Settings
-from helix.engine.sweeping import sweep
 from helix.fleet.budgets import BudgetManager
 from helix.fleet.spending import BudgetMoney
 from helix.ports.launcher import ExecutionState, Part
 from helix.ports.state_store import Key, Row, Value
+from helix.services.row_budgets import RowBudgets
+from helix.sessions.sweep import sweep
 
 GRACE_S = Settings().start_grace_s
 
@@ -137,7 +137,7 @@ async def test_govern_reads_no_budgets_of_sessions() -> None:
         await budgets.set_budget(100, "day", session=f"s{n}")
     await budgets.set_budget(100, "day", "worker")
     store.rows = 0
-    assert await BudgetMoney(RowBudgets(store), budgets._clock).agents() == {"worker"}
+    assert await BudgetMoney(RowBudgets(store), budgets.clock).agents() == {"worker"}
     assert store.rows == 1
 
 

@@ -8,10 +8,10 @@ from tests.support.delivery_stage import Stage
 from tests.support_measures import Heard, says, used
 from tests.support_run import Gate, Text, World, a_tool, agent, call, calls, eventually, gated, play, result_of
 
-from helix import AgentClient, create_sub_agent_tool
+from helix import AgentClient, LLMConfig, create_sub_agent_tool
+from helix.core.entries import AssistantRow
 from helix.core.errors import ModelError
 from helix.core.registry import AgentRegistry
-from helix.core.rows import AssistantRow
 from helix.testing.session_rows import read_session_rows
 
 
@@ -58,13 +58,16 @@ async def test_the_first_piece_of_a_tool_call_is_a_first_token(quick_world: Worl
     assert len(heard.with_("TimeToFirstToken")) == 2
 
 
+ONCE = LLMConfig(model="scripted", max_retries=0)
+
+
 async def test_a_failed_call_has_no_first_token_and_a_throttled_one_no_latency(quick_world: World) -> None:
     heard = Heard()
     throttled = {"error": "slow down", "code": "rate_limited", "retryable": True}
     broken = {"error": "broken", "code": "server_error"}
     raising = ModelError("no", retryable=False)
     for entry in (throttled, broken, raising):
-        _, result, _ = await play(quick_world.executor([entry], metrics=heard), agent("helper"))
+        _, result, _ = await play(quick_world.executor([entry], metrics=heard), agent("helper", llm_config=ONCE))
         assert result.status == "failed"
     first, second, third = heard.with_("ModelCalls")
     assert (first.values["ModelErrors"], first.values["ModelThrottles"]) == (1, 1)

@@ -9,8 +9,8 @@ from tests.support_run import World, a_tool, agent, play
 
 from helix import LLMConfig
 from helix.adapters.models.litellm import LiteLLMAdapter
-from helix.engine.rollup import agent_scope, read_totals
-from helix.engine.session_calls import session_calls
+from helix.services.session_calls import session_calls
+from helix.services.usage_counters import agent_scope, read_totals
 from helix.testing.openai_server import HttpFailure, ModelAnswer, ModelToolCall, ModelUsage
 
 serve = support_litellm.serve

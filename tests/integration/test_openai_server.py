@@ -19,7 +19,8 @@ serve = support_litellm.serve
 # --- the server itself -----------------------------------------------------------------------------------------------
 
 
-async def test_an_exhausted_script_says_so(serve: Serve) -> None:
+async def test_an_exhausted_script_says_so(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HELIX_LOG_CONTENT", "1")
     serve("one")
     adapter = LiteLLMAdapter()
     await adapter.generate_step(request())

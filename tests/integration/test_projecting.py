@@ -9,19 +9,19 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.support.memory_sockets import MemorySockets
 
 from helix import MemoryStateStore
-from helix.adapters.aws.log_records import pack, unpack
-from helix.adapters.memory_sockets import MemorySockets
-from helix.adapters.segments import Entry, SegmentStreams
 from helix.adapters.system import SystemClock
 from helix.core.errors import InvalidInputError, StoreError
 from helix.core.frames import MAX_FRAME_BYTES, Joiner
+from helix.core.log_records import pack, unpack
 from helix.core.sequencer import StreamRecord
 from helix.gateway.connections import Connections
 from helix.gateway.projecting import LogRecord, Projected, Projector
 from helix.ports.sockets import Posted
 from helix.ports.state_store import Operation
+from helix.services.segments import Entry, SegmentStreams
 from helix.testing.clocks import ShiftedClock
 from helix.testing.contracts.streams import committed, ended, started, text
 
@@ -266,7 +266,7 @@ async def test_a_socket_that_never_answers_holds_up_nobody(monkeypatch: pytest.M
             return await super().post(connection_id, data)
 
     for name in ("DEADLINE_S", "NOTICE_S", "FRAME_S"):
-        monkeypatch.setattr(f"helix.gateway.posting.{name}", 0.05)
+        monkeypatch.setattr(f"helix.gateway.projecting.{name}", 0.05)
     pipe = Pipe(Stuck())
     await pipe.watch("stuck", "a")
     await pipe.watch("quick", "a")

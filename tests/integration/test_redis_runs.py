@@ -18,10 +18,10 @@ from helix.adapters.redis import RedisStateStore, open_redis
 from helix.core.errors import StoreError
 from helix.core.registry import AgentRegistry
 from helix.engine.engine import Settings
-from helix.runtime.watching import RunStoppedError
+from helix.runtime.handle import RunStoppedError
 from helix.testing.invariants import check_session
 
-QUICK = Settings(lease_s=1.0, stop_poll_s=0.02)
+QUICK = Settings(claim_s=1.0, stop_poll_s=0.02)
 
 
 @pytest.fixture
@@ -131,3 +131,15 @@ async def test_two_machines_at_one_session(server: RedisServer) -> None:
             chunks = await asyncio.wait_for(following, PATIENCE_S)
             assert [chunk.sequence for chunk in chunks] == [chunk.sequence for chunk in await chunks_of(handle)]
             assert (await afar.result(timeout_s=PATIENCE_S)).status == "interrupted"
+
+
+async def test_a_request_key_holds_between_two_machines_behind_later_runs(server: RedisServer) -> None:
+    here, there = (machine(server, ["Hello."] * 4) for _ in range(2))
+    async with here, there:
+        first = await here.execute(agent(), "hi", session_id="s", key="k")
+        await first.result(PATIENCE_S)
+        for _ in range(3):
+            await (await here.execute(agent(), "more", session_id="s")).result(PATIENCE_S)
+        again = await there.execute(agent(), "hi", session_id="s", key="k")
+        assert (again.session_id, again.run_id) == ("s", first.run_id)
+        assert len((await there.sessions.list_runs("s", limit=50)).runs) == 4

@@ -11,10 +11,10 @@ import pytest
 from tests.support.report_server import Platform, platform
 from tests.support_run import eventually
 
+from helix.compat.reporter import AgentReporter, get_agent_reporter, init_agent_reporter, shutdown_agent_reporter
+from helix.compat.reporter_posting import BREAKER_FAILURES, BREAKER_S, MAX_BATCHES, Poster, encode, split
+from helix.compat.reporter_settings import MAX_BUFFER, ReporterSettings, read_reporter_settings
 from helix.core.errors import InvalidInputError
-from helix.fleet.reporter import AgentReporter, get_agent_reporter, init_agent_reporter, shutdown_agent_reporter
-from helix.fleet.reporter_posting import BREAKER_FAILURES, BREAKER_S, KEPT_BATCHES, Poster, encode, split
-from helix.fleet.reporter_settings import MAX_BUFFER, ReporterSettings, read_reporter_settings
 from helix.testing.clocks import SetClock
 
 
@@ -212,15 +212,15 @@ async def test_kept_batches_are_bounded(there: Platform, clock: SetClock, report
     for place in range(BREAKER_FAILURES):
         await report(reporter, model=f"m{place}")
         await past_the_waits(clock, reporter.flush())
-    for place in range(BREAKER_FAILURES, KEPT_BATCHES + 20):
+    for place in range(BREAKER_FAILURES, MAX_BATCHES + 20):
         await report(reporter, model=f"m{place}")
         await reporter.flush()
     stats = reporter.get_local_stats()
-    assert (stats["batches_kept"], stats["batches_dropped"], stats["circuit"]) == (KEPT_BATCHES, 20, "open")
+    assert (stats["batches_kept"], stats["batches_dropped"], stats["circuit"]) == (MAX_BATCHES, 20, "open")
     there.hang_up = False
     clock.advance(BREAKER_S)
     await reporter.flush()
-    assert [request["model"] for request in there.requests] == [f"m{n}" for n in range(20, KEPT_BATCHES + 20)]
+    assert [request["model"] for request in there.requests] == [f"m{n}" for n in range(20, MAX_BATCHES + 20)]
 
 
 async def test_the_buffer_is_bounded(there: Platform, reporters: Any) -> None:
@@ -325,6 +325,9 @@ async def test_a_number_that_cannot_be_sent_is_refused_at_once(reporters: Any, n
     reporter = reporters(None)
     with pytest.raises(InvalidInputError, match="negative or not finite"):
         await report(reporter, latency_ms=number)
+    with pytest.raises(InvalidInputError, match="negative or not finite"):
+        await reporter.report_health(queue_depth=number)
+    await reporter.flush()
     assert reporter.get_local_stats()["buffered"] == 0
 
 
@@ -340,12 +343,12 @@ async def test_a_delivery_that_is_cancelled_is_kept_and_the_breaker_admits_again
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
         poster = Poster("http://there.test", {}, client, clock)
-        poster.breaker.opened_at = clock.now() - BREAKER_S  # half-open: this one is its try
+        poster.opened_at = clock.now() - BREAKER_S  # half-open: this one is its try
         task = asyncio.ensure_future(poster.deliver({"requests": [], "n": 1}))
         await asyncio.wait_for(asked.wait(), 5)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert [one["n"] for one in poster.kept] == [1]
+        assert [one["n"] for one in poster.unsent] == [1]
         await poster.deliver({"requests": [], "n": 2})
-    assert (len(sent), len(poster.kept), poster.breaker.state) == (2, 0, "closed")
+    assert (len(sent), len(poster.unsent), poster.circuit) == (2, 0, "closed")

@@ -24,7 +24,7 @@ from tests.support_run import (
     types,
 )
 
-from helix import Confirmation, FatalToolError, ModelError, ToolContext
+from helix import Confirmation, FatalToolError, LLMConfig, ModelError, ToolContext
 from helix.core.errors import (
     AgentAlreadyRunningError,
     CallNotPendingError,
@@ -63,10 +63,27 @@ async def test_execute_after_a_pause_is_with_message(world: World) -> None:
     executor = world.executor([calls(call("ask")), "fine"])
     who = agent(tools=[a_tool("ask", "client")])
     handle, _, _ = await play(executor, who)
-    _, result, _ = await play(executor, who, "never mind", session_id=handle.session_id)
+    again, result, chunks = await play(executor, who, "never mind", session_id=handle.session_id)
     assert result.output == "fine"
+    first = chunks[0]
+    assert (first.type, first.superseded_run_id, first.by_run_id) == (  # type: ignore[union-attr]
+        "run_superseded",
+        handle.run_id,
+        again.run_id,
+    )
     assert "not_executed" in results(await history(executor, handle.session_id))[0]
     assert (await executor.sessions.get_run(handle.session_id, handle.run_id)).status == "superseded"
+
+
+async def test_execute_supersedes_an_interrupted_run_and_nothing_else(world: World) -> None:
+    gate = Gate()
+    executor = world.executor([gated(gate, "never"), "fine", ModelError("down"), "better"])
+    who = agent(llm_config=LLMConfig(model="scripted", max_retries=0))
+    handle = await interrupted_in_model(executor, who, gate)
+    for text, superseded in [("fine", [handle.run_id]), (None, []), ("better", [])]:
+        _, result, chunks = await play(executor, who, "next", session_id=handle.session_id)
+        assert result.text == text
+        assert [chunk.superseded_run_id for chunk in of_type(chunks, "run_superseded")] == superseded
 
 
 async def test_continue_is_refused_while_a_question_is_open(world: World) -> None:

@@ -166,7 +166,7 @@ async def test_a_function_of_the_state_that_raises_fails_the_run(quick_world: Wo
         raise ValueError("cannot say")
 
     _, result, _ = await play(quick_world.executor(["unreachable"]), agent(**{field: wrong}))
-    assert result.status == "failed" and "cannot say" in (result.error or "")
+    assert result.status == "failed" and "raised ValueError" in (result.error or "")
 
 
 # --- client tools and function agents -----------------------------------------------------------------------------

@@ -43,10 +43,10 @@ class Trials:
             db = str(self.folder / f"trial-{next(self.numbers)}.db")
             hits = 0
             for number, kill in enumerate(kills):
-                answer = zygote.ask(do="run" if number == 0 else "resume", db=db, at=kill)
+                answer = zygote.ask(do="run" if number == 0 else "resume", db=db, at=kill, deaths=number)
                 assert "error" not in answer, f"killed at {kills[: number + 1]}: {answer['error']}"
                 hits += answer["signal"] == signal.SIGKILL
-            answer = zygote.ask(do="resume", db=db)
+            answer = zygote.ask(do="resume", db=db, deaths=len(kills))
             assert "error" not in answer, f"after kills at {kills}: {answer['error']}"
             assert answer["transcript"] == self.transcript, f"another transcript after kills at {kills}"
             return hits == len(kills)
@@ -77,7 +77,7 @@ def test_a_reference_run_passes_every_kind_of_point(trials: Trials) -> None:
         "stage",
         "claim_step",
         "call_result",
-        "tell_parent",
+        "report_to_parent",
         "commit",
         "append_segment",
         "effects_done",

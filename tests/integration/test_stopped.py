@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from tests.support_run import Gate, gated
 
 from helix import Agent, LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel, StoreError, tool
+from helix.engine.claims.liveness import LostClaimError
+from helix.engine.engine import Settings
 from helix.ports.state_store import Operation
-from helix.runtime.watching import RunStoppedError
+from helix.runtime.handle import RunStoppedError
 
 
 class Flaky(MemoryStateStore):
-    """Refuses to record results while `broken`."""
+    """Fails transactions of one name while `broken`."""
 
-    broken = True
+    def __init__(self, failing: str) -> None:
+        super().__init__()
+        self.failing, self.broken = failing, True
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
-        if self.broken and name == "call_result":
+        if self.broken and name == self.failing:
             raise StoreError("the disk is full")
         await super().transact(name, operations)
 
@@ -29,7 +34,7 @@ async def work() -> str:
 
 
 async def test_a_failed_store_is_told_and_the_session_goes_on() -> None:
-    store = Flaky()
+    store = Flaky("call_result")
     agent = Agent(name="worker", system_prompt="Work.", tools=[work], llm_config=LLMConfig(model="scripted"))
     model = ScriptedModel([{"type": "tool_calls", "tool_calls": [{"name": "work"}]}, "done"], by="position")
     async with LocalExecutor(store, model=model) as executor:
@@ -43,3 +48,17 @@ async def test_a_failed_store_is_told_and_the_session_goes_on() -> None:
         again = await executor.resume(agent, handle.session_id)
         result = await again.result(timeout_s=20)
     assert (result.status, result.output) == ("completed", "done")
+
+
+async def test_a_claim_that_cannot_be_kept_ends_the_wait() -> None:
+    """Nobody else has taken the run over, so its row says running for ever."""
+    gate = Gate()
+    agent = Agent(name="worker", system_prompt="Work.", llm_config=LLMConfig(model="scripted"))
+    model, settings = ScriptedModel([gated(gate, "never")]), Settings(claim_s=0.4)
+    async with LocalExecutor(Flaky("heartbeat"), model=model, settings=settings) as executor:
+        handle = await executor.execute(agent, "go")
+        with pytest.raises(RunStoppedError) as stopped:
+            await handle.result(timeout_s=20)
+        assert isinstance(stopped.value.__cause__, LostClaimError)
+        with pytest.raises(RunStoppedError):
+            _ = [chunk async for chunk in await handle.stream()]

@@ -29,10 +29,11 @@ from tests.support_run import (
 from helix import ModelError, ScriptedModel, ToolContext, create_sub_agent_tool
 from helix.core.chunks import StreamChunk, UnknownChunk
 from helix.core.errors import InvalidInputError
+from helix.core.handles import AgentExecutionHandle
 from helix.core.wire import StreamMessage
-from helix.engine.run_stream import RunStream
-from helix.runtime.handle import AgentExecutionHandle
+from helix.services.run_stream import RUN, RunStream
 from helix.stream.handler import create_resumable_stream_handler
+from helix.stream.reader import create_reader
 from helix.stream.state import Snapshot, StreamProjector, create_state_projection
 
 
@@ -43,6 +44,29 @@ class Found(BaseModel):
 async def messages_of(handle: AgentExecutionHandle[Any], **options: Any) -> list[StreamMessage]:
     async with asyncio.timeout(10):
         return [m async for m in await handle.messages(**options)]
+
+
+async def test_a_stream_is_there_as_soon_as_its_run_is_claimed(world: World) -> None:
+    """A browser asks for the stream right behind the answer to its request: the first message is on its way."""
+    gate = Gate()
+    executor, other = world.executor([gated(gate, "Hello.")]), world.executor([])
+    handler = create_resumable_stream_handler(stream_manager=other.streams, clock=other.engine.clock)
+    assert (await handler.handle(stream_id="ses_early")).status == 404
+    assert await create_reader(other.streams, "ses_early") is None
+    handle = await executor.execute(agent(), "go", session_id="ses_early")
+    response = await handler.handle(stream_id="ses_early")
+    reader = await create_reader(other.streams, "ses_early")
+    assert response.status == 200 and reader is not None
+    await gate.reached()
+    gate.open()
+    async with asyncio.timeout(10):
+        body = b"".join([part async for part in response.body]).decode()
+        messages = [message async for message in reader]
+    assert body.count("event: end") == 1 and messages[-1].kind == "end" and messages[0].sequence == 1
+    copy = await other.clone_session("ses_early", "ses_copy")
+    assert await create_reader(other.streams, copy.session_id) is None  # a copy has no run, and so no stream
+    assert await other.delete(handle.session_id)
+    assert (await handler.handle(stream_id="ses_early")).status == 404
 
 
 async def test_live_chunks_come_before_the_run_ends(world: World) -> None:
@@ -252,7 +276,7 @@ async def test_writers_refuse_what_they_do_not_know(quick_world: World) -> None:
     row = await executor.engine.history.existing(handle.session_id)
     stream = RunStream(executor.streams, executor.engine.clock, row, row.run_id, row.turn)
     with pytest.raises(InvalidInputError):
-        stream.put("run", [UnknownChunk(type="hologram")])
+        stream.put(RUN, [UnknownChunk(type="hologram")])
 
 
 async def test_server_sent_events_of_a_run(world: World) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.support_run import (
+    Gate,
     Text,
     World,
     a_tool,
@@ -15,6 +16,7 @@ from tests.support_run import (
     calls,
     chunks_of,
     eventually,
+    gated,
     history,
     of_type,
     play,
@@ -25,7 +27,7 @@ from tests.support_run import (
 from tests.support_sub_agents import ask, child, finish, only_child, parent
 
 from helix import Agent, Confirmation, ToolContext, create_sub_agent_tool
-from helix.core.errors import CannotResumeError
+from helix.core.errors import CallNotPendingError, CannotResumeError
 
 
 def asking(ran: list[str]) -> Agent[Any, Any]:
@@ -126,4 +128,32 @@ async def test_a_new_message_leaves_the_child_behind(world: World) -> None:
     _, result, more = await play(executor, boss, "never mind", session_id=handle.session_id)
     assert result.output == "fine" and ran == []
     assert len(results(await history(executor, handle.session_id))) == 1
+    assert_stream([*chunks, *more])
+
+
+async def test_a_new_message_ends_the_sub_agents_that_it_leaves(world: World) -> None:
+    """One is at work, one still waits: the message starts its run, and neither can do anything any more."""
+    ran: list[str] = []
+    gate = Gate()
+    pay = calls(call("pay", text="rent"))
+    script = {"boss": [calls(ask("a"), ask("b")), "fine"], "finder": [pay, pay, gated(gate, "never")]}
+    executor = world.executor(script)
+    boss = parent(asking(ran))
+    handle, result, chunks = await play(executor, boss)
+    assert result.status == "paused"
+    first, second = of_type(chunks, "tool_approval_request")
+    await executor.answer(boss, handle.session_id, Confirmation(first.tool_call_id))
+    await gate.reached()
+    assert (await executor.sessions.get(handle.session_id)).status == "paused"
+    _, result, more = await play(executor, boss, "never mind", session_id=handle.session_id)
+    assert result.output == "fine" and ran == ["rent"]
+
+    async def ended() -> bool:
+        refs = await executor.sessions.list_sub_sessions(handle.session_id)
+        return [(await executor.sessions.get(ref.session_id)).aborted for ref in refs] == [True, True]
+
+    await eventually(ended)
+    with pytest.raises(CallNotPendingError):
+        await executor.answer(asking(ran), second.agent_id, Confirmation(second.tool_call_id))
+    assert ran == ["rent"]
     assert_stream([*chunks, *more])

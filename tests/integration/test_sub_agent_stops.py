@@ -92,7 +92,7 @@ async def test_a_child_whose_tool_does_not_look_is_left_by_its_parent(world: Wor
         return "late"
 
     finder = child(tools=[a_tool("deaf", deaf)])
-    settings = Settings(stop_poll_s=0.01, lease_s=0.3)
+    settings = Settings(stop_poll_s=0.01, claim_s=0.3)
     executor = world.executor({"boss": [calls(ask()), "went on"], "finder": [calls(call("deaf"))]}, settings=settings)
     handle = await executor.execute(parent(finder), "go")
     await gate.reached()

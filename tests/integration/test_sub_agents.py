@@ -23,7 +23,7 @@ from tests.support_sub_agents import ask, child, finish, only_child, parent
 
 from helix import ModelError, create_sub_agent_tool
 from helix.engine.engine import Settings
-from helix.engine.sessions import get_sub_agent_refs_by_type
+from helix.sessions.read import get_sub_agent_refs_by_type
 from helix.stream.filters import collect_text
 
 

@@ -137,6 +137,25 @@ async def test_from_checkpoint_of_failed_interrupted_and_paused(world: World) ->
         await executor.answer(who, sid, Confirmation("call_0"))
 
 
+async def test_a_branch_of_a_paused_session_is_whole_steps_and_leaves_the_question(world: World) -> None:
+    """A question is asked once, in the session that asked it: approved twice, its tool would run twice."""
+    ran: list[str] = []
+    pay = a_tool("pay", lambda given, ctx: ran.append("paid"), require_approval=True)
+    who = agent(tools=[pay])
+    executor = world.executor([calls(call("pay")), "instead", "done"])
+    handle, result, _ = await play(executor, who)
+    assert result.status == "paused"
+    paused = await handle.get_state()
+    copy = await executor.branch(handle.session_id)
+    assert (copy.status, copy.pending, copy.message_count) == ("completed", [], 1)
+    assert copy.forked_from == {"session_id": handle.session_id, "checkpoint_id": paused.checkpoint_id}
+    _, result, _ = await play(executor, who, "what else?", session_id=copy.session_id)
+    assert result.text == "instead" and ran == []
+    assert (await handle.get_state()).pending == paused.pending
+    again = await executor.resume(who, handle.session_id, confirmation=Confirmation("call_0"))
+    assert (await result_of(again)).text == "done" and ran == ["paid"]
+
+
 async def test_checkpoints_of_others_are_refused(world: World) -> None:
     executor = world.executor(["a", "b"])
     who = agent()

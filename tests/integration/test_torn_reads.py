@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.support.torn_store import Torn
 
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.row_slots import RowSlots
 from helix.core.budget import BudgetDefinition
 from helix.core.health import HealthResult
 from helix.core.periods import TokenPeriod
 from helix.fleet import health_rows
-from helix.ports.budgets import Demand
-from helix.ports.slots import Candidate
+from helix.services.budget_rows import Demand
+from helix.services.row_budgets import RowBudgets
+from helix.services.row_slots import RowSlots
+from helix.services.slot_rows import Candidate
 
 NOW = 1_795_271_707.0
 FIRST, SECOND = (Candidate("a", f"run-{n}", f"session-{n}", NOW + n) for n in range(2))

@@ -7,11 +7,7 @@ from typing import Any
 import pytest
 from tests.support.torn_store import Torn
 
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.row_cache import RowCache
-from helix.adapters.row_slots import RowSlots
 from helix.adapters.system import SystemIds
-from helix.adapters.work_queue import WorkQueue
 from helix.core.budget import BudgetDefinition
 from helix.core.caching import CacheEvictionPolicy
 from helix.core.periods import TokenPeriod
@@ -20,13 +16,17 @@ from helix.core.rows import SessionRow
 from helix.core.scaling import ScalingDecision
 from helix.core.usage import Usage
 from helix.core.usage_parts import Share
-from helix.engine.rollup import Counters, read_counts, read_totals
 from helix.fleet.decisions import DecisionLog
-from helix.ports.budgets import Demand
-from helix.ports.cache import Known, Question
 from helix.ports.launcher import Part
-from helix.ports.slots import Candidate
+from helix.ports.model import Question
 from helix.ports.state_store import Key, Put, Value
+from helix.services.budget_rows import Demand
+from helix.services.row_budgets import RowBudgets
+from helix.services.row_cache import Known, RowCache
+from helix.services.row_slots import RowSlots
+from helix.services.slot_rows import Candidate
+from helix.services.usage_counters import Counters, read_counts, read_totals
+from helix.services.work_queue import WorkQueue
 from helix.testing.clocks import SetClock
 from helix.testing.crash import Crash, CrashPoints
 
@@ -78,7 +78,7 @@ class TestWork:
         store, other, _ = self.meanwhile(queue, "work")
         work = await queue.claim("w1", anything)
         assert work is not None and await queue.give_back(work)
-        store.then = lambda: other.forsake("w1", died=True)
+        store.then = lambda: other.release_dead_worker("w1", died=True)
         found = await queue.claim("w2", anything) or await queue.claim("w2", anything)
         assert found is not None and found.deaths == 1
         assert await queue.give_back(found)
@@ -89,8 +89,8 @@ class TestWork:
         store, other, _ = self.meanwhile(queue, "work")
         work = await queue.claim("w1", anything)
         assert work is not None and await queue.give_back(work)
-        store.then = lambda: other.forsake("w1", died=True)
-        await queue.forsake("w1", died=True)
+        store.then = lambda: other.release_dead_worker("w1", died=True)
+        await queue.release_dead_worker("w1", died=True)
         [row] = await queue.open_work()
         assert row.value["deaths"] == 1
 
@@ -115,7 +115,7 @@ class TestWork:
             assert await other.give_back(work) and await other.claim("w2", anything)
 
         store.then = passes_on
-        assert await queue.forsake("w1", died=True) == []
+        assert await queue.release_dead_worker("w1", died=True) == []
         [row] = await queue.open_work()
         assert (row.value["owner"], row.value["deaths"]) == ("w2", 0)
 
@@ -125,7 +125,7 @@ class TestWork:
         now = await queue.claim("w1", anything)
         assert now is not None and now.former == "w1"
         assert [await queue.renew(before), await queue.give_back(before), await queue.finish(before)] == [False] * 3
-        await queue.forsake("w1", died=False)
+        await queue.release_dead_worker("w1", died=False)
         assert [await queue.renew(now), await queue.give_back(now), await queue.finish(now)] == [False] * 3
 
     async def test_it_ends_once(self, queue: WorkQueue) -> None:

@@ -19,8 +19,7 @@ from tests.support_run import Text, World, a_tool, agent, call, calls, play
 from helix.adapters.otel import BUFFERED, REST_S, OtelTracer
 from helix.adapters.system import SystemClock
 from helix.core.spans import Span, SpanRef, run_ref, trace_id
-from helix.local.trace_tree import Received, render
-from helix.local.traces import TraceReceiver
+from helix.local.traces import Received, TraceReceiver, render
 from helix.ports.tracing import NoTracer
 from helix.runtime.tracing import open_tracer
 from helix.testing.clocks import ShiftedClock
@@ -224,4 +223,4 @@ async def test_a_span_that_cannot_be_told_fails_nothing(quick_world: World, capl
     with caplog.at_level(logging.WARNING):
         _, result, _ = await play(executor, agent())
     assert result.status == "completed"
-    assert "a span could not be told" in caplog.text
+    assert "a span could not be recorded" in caplog.text

@@ -150,7 +150,8 @@ async def test_a_sub_agents_run_is_below_its_parents_call(world: World, traces: 
 async def test_a_failed_model_call_and_its_retry(world: World, traces: Traces) -> None:
     script = [ErrorStepResult(error=SECRET, code="rate_limited", retryable=True), "done"]
     executor = world.executor(script, tracer=traces.tracer)
-    handle, failed, _ = await play(executor, who := agent())
+    who = agent(llm_config=LLMConfig(model="scripted", max_retries=0))
+    handle, failed, _ = await play(executor, who)
     assert failed.status == "failed"
     retried = await executor.retry(who, handle.session_id)
     assert (await result_of(retried)).status == "completed"

@@ -14,16 +14,16 @@ from tests.support_measures import Heard, says, used
 from tests.support_run import Gate, Text, World, a_tool, agent, call, calls, gated, play, result_of
 
 from helix import LLMConfig, MemoryStateStore, create_sub_agent_tool
+from helix.core.delivery import Delivery
 from helix.core.errors import StoreError
 from helix.core.row_keys import run_sort
 from helix.core.usage import Usage
-from helix.engine.delivery import Delivery
-from helix.engine.ends import abort, finish_run
 from helix.engine.history import row_key
-from helix.engine.rollup import UsageCount, agent_scope, read_counts, read_scopes, read_totals, tenant_scope
-from helix.engine.session_calls import ModelCall, session_calls
+from helix.engine.runs.ends import abort, finish_run
 from helix.fleet.budgets import BudgetManager
 from helix.ports.state_store import Delete, Key, Operation, Put, StateStore, Update
+from helix.services.session_calls import ModelCall, session_calls
+from helix.services.usage_counters import UsageCount, agent_scope, read_counts, read_scopes, read_totals, tenant_scope
 from helix.testing.crash import Crash, CrashPoints
 
 

@@ -13,23 +13,24 @@ from random import Random
 from typing import Any, TypeVar
 
 from helix import Agent, LLMConfig
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.segments import SegmentStreams
 from helix.core.budget import BudgetDefinition
+from helix.core.delivery import Delivery
 from helix.core.errors import ConditionFailedError
 from helix.core.messages import SystemMessage
 from helix.core.row_keys import run_sort
 from helix.core.rows import RunRow, SessionRow, StepClaim
 from helix.core.usage import Usage
-from helix.engine.bounds import bind
-from helix.engine.delivery import Delivery
+from helix.engine.context import make_context
 from helix.engine.engine import Engine, Settings, Worst
 from helix.engine.history import row_key, session_key
-from helix.engine.hooks import HookManager
-from helix.engine.money import Refused, Reserved, reserve, return_draws, settle
-from helix.engine.writing import advance, at, end, session_put
+from helix.engine.money.bounds import bind
+from helix.engine.money.reservations import Refused, Reserved, reserve, return_draws, settle
+from helix.engine.writing import End, advance, at, end, session_put
 from helix.ports.model import LLMGenerateInput
 from helix.ports.state_store import Key, Operation, Put, Row, StateStore, Table, Value, Watch
+from helix.services.hook_manager import HookManager
+from helix.services.row_budgets import RowBudgets
+from helix.services.segments import SegmentStreams
 from helix.testing.clocks import SetClock
 
 T = TypeVar("T")
@@ -142,6 +143,7 @@ class Play:
             budgets=RowBudgets(store),
             worst_case=lambda request: Worst(self.worst, self.worst),
             settings=Settings(),
+            executes="inline",
         )
 
     async def play(self, runs: int, calls: int) -> None:
@@ -201,7 +203,8 @@ class Play:
             if seen.session.status != "running":
                 return False
             new = advance(seen.session, self.clock.now())
-            if not await bind(self.engine, seen.session, new, seen.budgets, delivery):
+            context = make_context(self.engine, WORKER, seen.session, None, delivery)
+            if not await bind(context, seen.session, new, seen.budgets):
                 continue
             got = await reserve(self.engine, WORKER, new, ASKED)
             if isinstance(got, Refused):
@@ -243,7 +246,7 @@ class Play:
         if session.status == "running":
             new = advance(session, self.clock.now())
             new.status = status
-            await self._write("end", [session_put(new, at(session)), end(new, status, self.clock.now())])
+            await self._write("end", [session_put(new, at(session)), end(new, End(status), self.clock.now())])
         run = await self.engine.history.run(name, f"run-{name}")
         await return_draws(self.engine, await self.engine.history.existing(name), run)
 

@@ -16,13 +16,13 @@ from tests.properties.protocol_watch import Watcher
 from tests.properties.protocol_world import Actor, InlineExecutor, World
 
 from helix.adapters.memory import MemoryStateStore
-from helix.adapters.segments import SegmentStreams
 from helix.adapters.sqlite import SQLiteStateStore
 from helix.core.errors import CallerError, StoreError
 from helix.core.rows import RunRow, SessionRow
-from helix.engine.ends import sweep_session
-from helix.engine.money import return_draws
+from helix.engine.money.reservations import return_draws
+from helix.engine.runs.ends import sweep_session
 from helix.ports.state_store import StateStore
+from helix.services.segments import SegmentStreams
 from helix.testing.invariants import InvariantViolation, find_problems
 
 SOLO_PLANS = [
@@ -56,7 +56,9 @@ class ProtocolBase(RuleBasedStateMachine):
         super().__init__()
         self.folder: tempfile.TemporaryDirectory[str] | None = None
         self.world = World(self._store())
-        self.cast = Cast(self.world, lambda start: self.watcher.started(start))
+        self.cast = Cast(
+            self.world, lambda start: self.watcher.started(start), lambda bought: self.watcher.bought(bought)
+        )
         self.watcher = Watcher(self.world, self.cast)
         self.checks = Checks(self.world, self.cast, self.watcher)
         self.processes = [Process(self.world, self.cast, name) for name in ("P0", "P1")]
@@ -132,7 +134,7 @@ class ProtocolBase(RuleBasedStateMachine):
     def _restart(self) -> None:
         for n, process in enumerate(self.processes):
             if process.actor.dead:
-                self.processes[n] = Process(self.world, self.cast, f"{process.actor.name}'")
+                self.processes[n] = Process(self.world, self.cast, f"{process.actor.name}'", process.actor.skew)
 
     # --- the end --------------------------------------------------------------------------------------------------
 
@@ -170,7 +172,8 @@ class ProtocolBase(RuleBasedStateMachine):
         """Every delivery arrives, time passes, and whoever opens a session sweeps it; then nothing may be left to do."""
         self.say("drain")
         for actor in self.world.actors:
-            actor.frozen = False
+            actor.silent = False
+            self.world.wake(actor)
         for _ in range(LIMIT):
             self.cloud.tick()
             if choices := self.world.choices():

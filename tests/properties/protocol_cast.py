@@ -64,6 +64,8 @@ class Purchase:
     history: list[tuple[str, str, tuple[str, ...]]]
     cost: int
     text: str
+    run: str = ""
+    over: bool = False
 
 
 @dataclass
@@ -105,7 +107,9 @@ class Stage:
     cast: Cast
 
 
-def _tool(name: str, on_unknown: Any, *, approval: bool = False, finish_with: bool = False) -> Any:
+def _tool(
+    name: str, on_unknown: Any, *, approval: bool = False, finish_with: bool = False, inline: bool = False
+) -> Any:
     async def body(ctx: ToolContext[Notes]) -> str:
         cast = Stage.cast
         start = Started(ctx.idempotency_key, name, ACTOR.get(), cast.world.clock.now(), ctx)
@@ -122,6 +126,7 @@ def _tool(name: str, on_unknown: Any, *, approval: bool = False, finish_with: bo
             start.over = True
 
     options = {"on_unknown": on_unknown, "require_approval": approval, "finish_with": finish_with}
+    options["inline"] = inline
     return tool(name=name, description=f"The tool {name}.", timeout_s=TOOL_TIMEOUT_S, **options)(body)
 
 
@@ -136,18 +141,22 @@ def agents() -> dict[str, AnyAgent]:
     ]
     shared.append(define_tool(name="form", description="Ask the client.", input_schema=Nothing, execute="client"))
     own = [*shared, _tool("fatal", "retry"), _tool("done", "retry", finish_with=True)]
+    quick = [_tool("free", "retry", inline=True), _tool("once", "skip", inline=True), *own[2:]]
     common: dict[str, Any] = {"system_prompt": "work", "state_schema": Notes, "llm_config": config}
     helper: AnyAgent = Agent(name="helper", tools=shared, output_schema=Answer, **common)
-    solo: AnyAgent = Agent(name="solo", tools=own, **common)
+    solo: AnyAgent = Agent(name="solo", tools=quick, **common)
     boss: AnyAgent = Agent(name="boss", tools=[*own, create_sub_agent_tool(helper)], on_budget="pause", **common)
     return {agent.name: agent for agent in (helper, solo, boss)}
 
 
 class Cast:
-    """The model and the ghost log of one world. `observe_start` judges each start of a tool when it happens."""
+    """The model and the ghost log of one world. Each start of a tool and each model call is judged when it happens."""
 
-    def __init__(self, world: World, observe_start: Callable[[Started], None]) -> None:
+    def __init__(
+        self, world: World, observe_start: Callable[[Started], None], observe_purchase: Callable[[Purchase], None]
+    ) -> None:
         self.world, self.ghost, self.observe_start = world, Ghost(), observe_start
+        self.observe_purchase = observe_purchase
         self.agents = agents()
         self.solo = self.agents["solo"]
         Stage.cast = self
@@ -159,7 +168,15 @@ class Cast:
         n = len(self.ghost.purchases) + 1
         cost = 1 + n % WORST.micros
         bought = Purchase(n, request.agent_id, ACTOR.get(), fingerprint(history), cost, f"#{n}.")
+        self.observe_purchase(bought)
         self.ghost.purchases.append(bought)
+        try:
+            return await self._speak(request, history, bought)
+        finally:
+            bought.over = True
+
+    async def _speak(self, request: LLMGenerateInput, history: list[AnyMessage], bought: Purchase) -> AnyStepResult:
+        n = bought.n
         show = request.callbacks.on_text_delta
         if show is not None:
             show(f"#{n}")

@@ -1,4 +1,4 @@
-"""Judges the whole store after every rule, and what must hold when nothing moves any more (PROTOCOL 12)."""
+"""Judges the whole store after every rule, and what must hold when nothing moves any more (docs/protocol.md#invariants)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Checks:
     def __init__(self, world: World, cast: Cast, watcher: Watcher) -> None:
         self.world, self.cast, self.watcher, self.view = world, cast, watcher, View(world)
         self._judged = -1
-        self.torn: set[str] = set()  # streams deleted while a zombie still wrote: PROTOCOL does not say what they hold
+        self.torn: set[str] = set()  # streams deleted while a zombie still wrote: no rule says what they hold
 
     def always(self) -> None:
         self.world.check()

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from tests.properties.protocol_machine import PICKS, SMALL, ProtocolRules
 
-HOLDS = ["free", "once", "care", "gated", "claim_call", "call_result", "claim_step", "stage", "draw"]
+HOLDS = ["free", "once", "care", "gated", "claim_call", "call_result", "claim_step", "stage", "draw", "heartbeat", "#"]
+SILENCES = [11.3, 12.0, 13.0, 15.5]
+"""Around the deadline of a claim of 15 s, for clocks that differ by its margin."""
 HOLD = st.sampled_from(HOLDS)
 
 
@@ -33,7 +35,7 @@ class ProtocolMachine(ProtocolRules):
 
     @rule(n=SMALL, calls=st.sampled_from([1, 10, 40, 150]), hold=HOLD, picks=PICKS)
     def zombie(self, n: int, calls: int, hold: str, picks: list[int]) -> None:
-        """A process stands still until its lease has lapsed, another takes its sessions over, and then it goes on."""
+        """A process stands still until its claim is dead, another takes its sessions over, and then it goes on."""
         process = self.processes[n % 2]
         if not process.actor.busy():
             self.execute(p=n, s=n, plan=2)
@@ -48,7 +50,35 @@ class ProtocolMachine(ProtocolRules):
             if view is not None and view.status == "running" and view.lease_owner is not None:
                 self.resume(p=n + 1, s=sorted(self.agents).index(session_id), mode="continue", plan=n)
         self.after(calls)
-        process.actor.frozen = False
+        self.world.wake(process.actor)
+        self.interleave(picks)
+
+    @rule(n=SMALL, cloud=st.booleans(), seconds=st.sampled_from(SILENCES), calls=st.sampled_from([10, 40]), picks=PICKS)
+    def unheard(self, n: int, cloud: bool, seconds: float, calls: int, picks: list[int]) -> None:
+        """A worker is at a tool or a model call, its heartbeats fail, and another one comes for its work."""
+        self.world.held = []
+        if cloud:
+            self.execute_in_the_cloud(s=n, plan=n)
+        else:
+            self.execute(p=n, s=n, plan=n)
+        found = self.until(lambda: [c for c in self.world.choices() if c.kind in ("tool", "model")])
+        if not found:
+            return
+        call = found[n % len(found)]
+        self.say(f"{call.actor.name} is not heard at {call.name}")
+        call.actor.silent = True
+        self.world.held = [call]
+        self.world.advance(seconds)
+        for execution in self.cloud.executions.values():
+            for delivered in [d for d in execution.deliveries if d.actor is call.actor]:
+                self.cloud.deliver(execution, delivered.payload)
+        for place, session_id in enumerate(sorted(self.agents)):
+            view = self.watcher.view.session(session_id)
+            if view is not None and view.status == "running" and view.lease_owner is not None:
+                self.resume(p=0 if call.actor is self.processes[1].actor else 1, s=place, mode="continue", plan=n)
+        self.after(calls)
+        self.interleave(picks)
+        call.actor.silent, self.world.held = False, []
         self.interleave(picks)
 
     @rule(late=st.booleans(), hold=HOLD, picks=PICKS, seconds=st.sampled_from([0.0, 0.0, 22.0]))
@@ -59,13 +89,13 @@ class ProtocolMachine(ProtocolRules):
         for execution in list(self.cloud.executions.values()):
             for delivered in list(execution.deliveries):
                 self.cloud.deliver(execution, delivered.payload)
-                delivered.actor.frozen = late
+                delivered.actor.frozen = delivered.actor.stood = late
         if seconds:
             self.world.advance(seconds)
         self.interleave(picks)
         for execution in self.cloud.executions.values():
             for delivered in execution.deliveries:
-                delivered.actor.frozen = False
+                self.world.wake(delivered.actor)
         self.interleave(picks)
 
     @rule(s=SMALL, p=SMALL, plan=st.integers(0, 30), how=st.sampled_from(["abort", "late"]), hold=HOLD, picks=PICKS)

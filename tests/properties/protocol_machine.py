@@ -8,15 +8,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 from tests.properties.protocol_base import ProtocolBase
 from tests.properties.protocol_cast import MONEY, TOKENS
+from tests.properties.protocol_play import MARGIN_S
 from tests.properties.protocol_world import Fate
 
-from helix.adapters.row_budgets import RowBudgets
-from helix.core.rows import CallRow
-from helix.engine.answers import Confirmation
+from helix.core.entries import CallRow
+from helix.core.handles import Confirmation
+from helix.services.row_budgets import RowBudgets
 
 SMALL = st.integers(0, 5)
 THEN = st.sampled_from([0, 0, 1, 7, 40, 150])
 FATES: list[Fate] = ["lost", "unanswered", "die_before", "die_after"]
+FAR_S = 300.0
 PICKS = st.lists(st.integers(0, 11), min_size=1, max_size=60)
 
 
@@ -28,6 +30,17 @@ class ProtocolRules(ProtocolBase):
         budgets = RowBudgets(self.world.store)
         for bounds in (MONEY.model_copy(update={"limit": money}), TOKENS.model_copy(update={"limit": tokens})):
             self.world.loop.run_until_complete(budgets.define(bounds, self.world.clock.now()))
+
+    @initialize(executes=st.sampled_from(["inline", "inline", "tools"]), steps=st.sampled_from([None, 1]))
+    def invocations(self, executes: Any, steps: int | None) -> None:
+        """Which calls the worker that bought a step executes itself, and how many steps an invocation takes."""
+        self.cloud.plays(executes, steps)
+
+    @initialize(apart=st.sampled_from([0.0, 0.0, MARGIN_S, -MARGIN_S, FAR_S]))
+    def clocks(self, apart: float) -> None:
+        """How far the second worker's clock is ahead of the first one's."""
+        self.world.far = abs(apart) > MARGIN_S
+        self.processes[1].actor.skew = self.cloud.skews[1] = apart
 
     @rule(p=SMALL, s=SMALL, plan=st.integers(0, 30), then=THEN)
     def execute(self, p: int, s: int, plan: int, then: int = 0) -> None:
@@ -299,7 +312,7 @@ class ProtocolRules(ProtocolBase):
     def wake(self, n: int, then: int = 0) -> None:
         actors = [a for a in self.world.actors if a.frozen]
         self.say(f"thaw {actors[n % len(actors)].name}")
-        actors[n % len(actors)].frozen = False
+        self.world.wake(actors[n % len(actors)])
         self.after(then)
 
     @precondition(lambda self: any(e.deliveries for e in self.cloud.executions.values()))
@@ -310,7 +323,8 @@ class ProtocolRules(ProtocolBase):
         execution, delivered = found[n % len(found)]
         self.say(f"duplicate {delivered.actor.name} late={late}")
         self.cloud.deliver(execution, delivered.payload)
-        execution.deliveries[-1].actor.frozen = late
+        actor = execution.deliveries[-1].actor
+        actor.frozen = actor.stood = late
         self.after(then)
 
     @precondition(lambda self: self.cloud.executions)
@@ -330,6 +344,31 @@ class ProtocolRules(ProtocolBase):
             payload = ("model", view.step + 1)
         self.say(f"late {payload} of {execution.run_id}")
         self.cloud.deliver(execution, payload)
+        self.after(then)
+
+    @rule(n=SMALL, seconds=st.sampled_from([0.0, 8.0, 16.0]), then=THEN)
+    def silence(self, n: int, seconds: float, then: int = 0) -> None:
+        """The store refuses a worker's heartbeats, or takes them again."""
+        actors = [a for a in self.live() if not a.frozen]
+        if actors:
+            actor = actors[n % len(actors)]
+            actor.silent = not actor.silent
+            self.say(f"{actor.name} silent={actor.silent}")
+            self.world.advance(seconds)
+        self.after(then)
+
+    @rule(n=SMALL, kill=st.booleans(), twice=st.booleans(), then=THEN)
+    def expire(self, n: int, kill: bool, twice: bool, then: int = 0) -> None:
+        """A supervisor knows that a worker is dead, and expires its claims: at once, late, or twice."""
+        if kill:
+            working = [a for a in self.live() if a.owner is not None]
+            if working:
+                self.world.kill(working[n % len(working)])
+        dead = [a for a in self.world.actors if a.dead and a.owner is not None]
+        for actor in dead[-1 - n % 2 :][: 1 + twice]:
+            self.say(f"expire the claims of {actor.name}")
+            for session in self.sessions():
+                self.cloud.expire(session.session_id, actor)
         self.after(then)
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 5.0, 16.0, 35.0]), then=THEN)

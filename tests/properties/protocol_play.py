@@ -1,4 +1,4 @@
-"""Two ways to run the verbs: a process with leases (`LocalExecutor`), and an execution that plays Step Functions.
+"""Two ways to run the verbs: a process (`LocalExecutor`), and an execution that plays Step Functions.
 
 Law of the execution: it keeps a phase and nothing else; every delivery may be repeated, doubled, late or killed.
 """
@@ -6,44 +6,46 @@ Law of the execution: it keeps a phase and nothing else; every delivery may be r
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.properties.protocol_cast import WORST, Cast
 from tests.properties.protocol_world import ACTOR, Actor, World
 
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.row_slots import RowSlots
-from helix.adapters.segments import SegmentStreams
+from helix.core.delivery import Delivery, Position
 from helix.core.errors import CallerError, StoreError, WorkInProgressError
 from helix.core.registry import AgentRegistry
-from helix.engine.deliveries import (
+from helix.engine.claims.liveness import delivery_owner, expire_claims
+from helix.engine.engine import Engine, Executes, Settings
+from helix.engine.verbs import (
     Move,
-    Place,
     deliver_call,
     deliver_child,
     deliver_end,
     deliver_failure,
     deliver_model,
 )
-from helix.engine.delivery import Delivery
-from helix.engine.engine import Engine, Settings
-from helix.engine.hooks import HookManager
-from helix.engine.sweeping import sweep
 from helix.ports.launcher import ExecutionState, Part, execution_name
 from helix.runtime.agents import Agents
+from helix.runtime.launching import StepFunctionsExecutor
 from helix.runtime.local import LocalExecutor
-from helix.runtime.step_functions import StepFunctionsExecutor
+from helix.services.hook_manager import HookManager
+from helix.services.row_budgets import RowBudgets
+from helix.services.row_slots import RowSlots
+from helix.services.segments import SegmentStreams
+from helix.sessions.sweep import sweep
 
-SETTINGS = Settings(lease_s=15, stop_poll_s=4, margin_s=1, roll_over_events=30)
-LAMBDA_S, QUEUE_S = 30.0, 90.0
+SETTINGS = Settings(claim_s=15, stop_poll_s=4, roll_over_events=30, step_time_s=5)
+MARGIN_S = SETTINGS.margin_s
+LAMBDA_S, QUEUE_S = 45.0, 90.0
 
 
 class Process:
-    """A process: one worker id, caches of its own, leases with heartbeats."""
+    """A process: one worker id, caches and a clock of its own."""
 
-    def __init__(self, world: World, cast: Cast, name: str) -> None:
+    def __init__(self, world: World, cast: Cast, name: str, skew: float = 0.0) -> None:
         self.actor = world.actor(name)
+        self.actor.skew = skew
         self.world = world
         self.executor = LocalExecutor(
             world.store,
@@ -53,6 +55,7 @@ class Process:
             ids=world.ids,
             settings=SETTINGS,
         )
+        self.actor.holds = self.executor._delivery().owner
         self.executor.engine.worst_case = lambda request: WORST
         for agent in cast.agents.values():
             self.executor.agents.know(agent)
@@ -109,6 +112,7 @@ class Cloud:
         self.world, self.cast, self.slots = world, cast, slots
         self.executions: dict[str, Execution] = {}
         self._engines = [self._engine() for _ in range(2)]
+        self.skews = [0.0, 0.0]
         self._n = 0
 
     def _engine(self) -> Engine:
@@ -129,13 +133,26 @@ class Cloud:
         engine.worst_case = lambda request: WORST
         return engine
 
+    def plays(self, executes: Executes, steps: int | None) -> None:
+        for engine in self._engines:
+            engine.executes, engine.settings = executes, replace(SETTINGS, steps_per_invocation=steps)
+
     def _invoke(self, name: str, work: Callable[[Engine, Delivery], Coroutine[Any, Any, Any]]) -> Actor:
         self._n += 1
-        deadline = self.world.clock.now() + LAMBDA_S
+        deadline = self.world.clock.time + LAMBDA_S
         actor = self.world.actor(f"λ{self._n}.{name}", deadline)
+        actor.owner, actor.skew = f"lambda{self._n}", self.skews[self._n % 2]
         engine = self._engines[self._n % 2]
-        self.world.spawn(actor, work(engine, Delivery(f"lambda{self._n}", deadline)))
+        delivery = Delivery(delivery_owner(actor.owner, "1"), deadline + actor.skew)
+        actor.holds = delivery.owner
+        self.world.spawn(actor, work(engine, delivery))
         return actor
+
+    def expire(self, session_id: str, dead: Actor) -> None:
+        """By a supervisor that knows that this worker acts no more."""
+        assert dead.dead and dead.owner is not None
+        worker = dead.owner
+        self._invoke("expire", lambda engine, _: guarded(self.world, expire_claims(engine, session_id, worker)))
 
     # --- the launcher ---------------------------------------------------------------------------------------------
 
@@ -199,10 +216,12 @@ class Cloud:
 
     def fail(self, execution: Execution) -> None:
         part = execution.part
+        position = Position(part.session_id, part.run_id, part.part, 0)
         self._invoke(
             "fail_run",
             lambda engine, delivery: guarded(
-                self.world, deliver_failure(engine, part.session_id, part.run_id, part.part, "ABORTED", delivery)
+                self.world,
+                deliver_failure(engine, position, "ABORTED", delivery),
             ),
         )
 
@@ -243,7 +262,7 @@ class Cloud:
             if outcome.kind != "on":
                 execution.phase = ("finish",) if outcome.kind == "over" else ("over",)
             else:
-                execution.left = dict(outcome.calls)
+                execution.left = {call.call_id: call.kind for call in outcome.calls}
                 execution.phase = ("tools", outcome.step - 1) if outcome.calls else ("model", outcome.step)
             self._enter(execution)
 
@@ -256,7 +275,7 @@ class Cloud:
 
     def tick(self) -> None:
         """Repeat deliveries that died or were told to come later, and start what is due."""
-        now = self.world.clock.now()
+        now = self.world.clock.time
         for execution in list(self.executions.values()):
             for delivered in list(execution.deliveries):
                 if not delivered.actor.busy():
@@ -282,9 +301,10 @@ class Cloud:
             try:
                 outcome = await self._handle(engine, execution, payload, delivery)
             except WorkInProgressError as held:
-                self._retry(execution, payload, max(held.until, self.world.clock.now()) + 0.5)
+                wait = max(0.0, held.until - self.world.clock.now())
+                self._retry(execution, payload, self.world.clock.time + wait + 0.5)
             except StoreError:
-                self._retry(execution, payload, self.world.clock.now() + 1)
+                self._retry(execution, payload, self.world.clock.time + 1)
             except CallerError:  # the session was deleted while it worked
                 execution.phase = ("over",)
             else:
@@ -301,13 +321,13 @@ class Cloud:
     async def _handle(self, engine: Engine, execution: Execution, payload: tuple[Any, ...], delivery: Delivery) -> Any:
         part = execution.part
         step = payload[1] if len(payload) > 1 else 0
-        place = Place(part.session_id, part.run_id, part.part, step, execution.events)
+        position = Position(part.session_id, part.run_id, part.part, step, execution.events)
         match payload[0]:
             case "model":
-                return await deliver_model(engine, place, delivery)
+                return await deliver_model(engine, position, delivery)
             case "tools":
-                return await deliver_call(engine, place, payload[2], delivery)
+                return await deliver_call(engine, position, payload[2], delivery)
             case "child":
-                return await deliver_child(engine, place, payload[2], payload[3], delivery)
+                return await deliver_child(engine, position, payload[2], payload[3], delivery)
             case _:
                 return await deliver_end(engine, part.session_id, part.run_id, delivery)

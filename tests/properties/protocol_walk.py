@@ -9,8 +9,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from tests.properties.protocol_company import HOLDS, ProtocolMachine, machine_on
-from tests.properties.protocol_machine import FATES
+from tests.properties.protocol_company import HOLDS, SILENCES, ProtocolMachine, machine_on
+from tests.properties.protocol_machine import FAR_S, FATES
+from tests.properties.protocol_play import MARGIN_S
 
 HOWS = ["at once", "over a pause", "over an end"]
 Act = Callable[[ProtocolMachine, Random], None]
@@ -102,6 +103,11 @@ def _volley(m: ProtocolMachine, rng: Random) -> None:
     m.volley(s=small(rng), verbs=[(small(rng), small(rng)) for _ in range(rng.randrange(2, 5))], picks=picks(rng))
 
 
+def _unheard(m: ProtocolMachine, rng: Random) -> None:
+    seconds, calls = rng.choice(SILENCES), rng.choice([10, 40])
+    m.unheard(n=small(rng), cloud=rng.random() < 0.5, seconds=seconds, calls=calls, picks=picks(rng))
+
+
 def _double(m: ProtocolMachine, rng: Random) -> None:
     m.double(late=rng.random() < 0.5, hold=hold(rng), picks=picks(rng), seconds=rng.choice([0.0, 0.0, 22.0]))
 
@@ -125,6 +131,7 @@ ACTS: list[tuple[int, Act]] = [
     (8, _volley),
     (5, lambda m, rng: m.zombie(n=small(rng), calls=rng.choice([1, 10, 40, 150]), hold=hold(rng), picks=picks(rng))),
     (5, _double),
+    (5, _unheard),
     (5, _slow_tool),
     (5, lambda m, rng: m.answers(n=small(rng), how=rng.choice(HOWS), picks=picks(rng))),
     (2, _copy),
@@ -142,6 +149,8 @@ ACTS: list[tuple[int, Act]] = [
     (2, _end_execution),
     (2, _late_event),
     (3, lambda m, rng: m.sweep(then=then(rng))),
+    (4, lambda m, rng: m.silence(n=small(rng), seconds=rng.choice([0.0, 8.0, 16.0]), then=then(rng))),
+    (4, lambda m, rng: m.expire(n=small(rng), kill=rng.random() < 0.5, twice=rng.random() < 0.5, then=then(rng))),
     (8, lambda m, rng: m.tick(seconds=rng.choice([0.1, 1.0, 5.0, 16.0, 35.0]), then=then(rng))),
 ]
 
@@ -162,6 +171,8 @@ def walk(
     weights = [weight * rng.choice([0, 1, 1, 4]) for weight, _ in ACTS]
     weights[0], weights[1] = max(weights[0], 4), max(weights[1], 4 if slots is None else 40)
     try:
+        machine.invocations(executes=rng.choice(["inline", "inline", "tools"]), steps=rng.choice([None, None, 1]))
+        machine.clocks(apart=rng.choice([0.0, 0.0, MARGIN_S, -MARGIN_S, FAR_S]))
         machine.budgets(money=rng.choice([10_000, 10_000, 60, 23, 17, 12]), tokens=rng.choice([100_000, 100_000, 600]))
         for act in rng.choices([act for _, act in ACTS], weights, k=acts):
             act(machine, rng)

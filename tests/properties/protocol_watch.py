@@ -1,4 +1,4 @@
-"""Judges every transaction at the moment it commits: the invariants of PROTOCOL 12 that one change can break.
+"""Judges every transaction when it commits: those of docs/protocol.md#invariants that one change can break.
 
 It reads the mirror, which has every committed row, and never asks the engine.
 """
@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tests.properties.protocol_cast import Cast, Started
+from tests.properties.protocol_cast import Cast, Purchase, Started
+from tests.properties.protocol_play import MARGIN_S
 from tests.properties.protocol_world import Change, World
 
+from helix.core.entries import CallRow
 from helix.core.lineage import ROOT, spans
 from helix.core.row_keys import lineage_sort, message_sort, run_sort, stop_sort
-from helix.core.rows import CallRow, LineageRow, SessionRow
+from helix.core.rows import LineageRow, SessionRow
 from helix.ports.state_store import Key, Value
 
-LEASE = {"lease_owner", "lease_expires"}
+DEADLINES = {"lease_expires", "claim"}
+"""What a heartbeat may change in a session's row."""
 POLICY = {"free": "retry", "once": "skip", "care": "ask", "gated": "retry", "fatal": "retry", "done": "retry"}
 ENDS = {"completed", "failed", "interrupted", "paused"}
 
@@ -82,6 +85,7 @@ class Watcher:
         self.world, self.cast, self.view = world, cast, View(world)
         self.claims: set[tuple[str, float, int]] = set()
         self.remembered: dict[tuple[str, str], tuple[int, int, list[Any]]] = {}
+        self.rode: set[tuple[str, str | None, int]] = set()  # claims written with their answer
         self.rulings: dict[str, int] = {}  # approvals of an unknown outcome: each allows one more start
         world.observers.append(self.committed)
 
@@ -118,27 +122,35 @@ class Watcher:
                 self.wrong("legal_transitions", f"{sid} begins {now.status}")
             return
         was = SessionRow.model_validate(before)
-        strip = ({k: v for k, v in row.items() if k not in LEASE} for row in (before, after))
-        if len({str(sorted(row.items())) for row in strip}) == 2 and now.version != was.version + 1:
+        if name == "heartbeat":
+            self._heartbeat(sid, was, now)
+        elif now.version != was.version + 1:
             self.wrong("one_winner_per_claim", f"{name} wrote {sid} with version {was.version} -> {now.version}")
         if now.run_id != was.run_id:
             place = (sid, now.created_at, was.version)
             if place in self.claims:
                 self.wrong("one_winner_per_claim", f"two claims of {sid} at version {was.version}")
             self.claims.add(place)
-            if now.status != "running" or (was.status == "running" and name != "claim_takeover"):
+            aborted = (
+                name == "claim_abort"
+                and now.aborted
+                and was.status in ("interrupted", "paused")
+                and now.status == "failed"
+            )
+            if (not aborted and now.status != "running") or (was.status == "running" and name != "claim_takeover"):
                 self.wrong("legal_transitions", f"{name} of {sid}: {was.status} -> {now.status} under a new run")
             old = self.view.get(sid, run_sort(was.run_id)) if was.run_id else None
             if old is not None and old["status"] not in ("completed", "failed", "superseded"):
                 self.wrong("legal_transitions", f"run {was.run_id} is {old['status']} after its successor was claimed")
-            if name == "claim_takeover" and not 0 < was.lease_expires < self.world.clock.now():
-                self.wrong("zombie_invisible", f"{sid} was taken over although its lease had not lapsed")
+            if name == "claim_takeover" and not self.world.far and not 0 < was.lease_expires < self.world.clock.now():
+                self.wrong("zombie_invisible", f"{sid} was taken over although its holder's claim was alive")
         elif now.status != was.status:
             if now.status != "deleting" and (was.status != "running" or now.status not in ENDS):
                 self.wrong("legal_transitions", f"{name} of {sid}: {was.status} -> {now.status}")
             elif (
                 now.status == "deleting"
                 and was.status == "running"
+                and not self.world.far
                 and not 0 < was.lease_expires < self.world.clock.now()
             ):
                 self.wrong("legal_transitions", f"{sid} was deleted while it ran")
@@ -156,6 +168,17 @@ class Watcher:
             if any(row is None or row.state != "done" for row in self.view.open_calls(was)):
                 self.wrong("pairs_whole", f"{sid}: step {was.open.step} was folded before all its calls were done")
 
+    def _heartbeat(self, sid: str, was: SessionRow, now: SessionRow) -> None:
+        """Deadlines move, and nothing else; no attempt at a step that a supervisor or a clock ended comes back."""
+        kept = [row.model_dump(exclude=DEADLINES) for row in (was, now)]
+        claims = [row.claim.model_dump(exclude={"deadline"}) if row.claim is not None else None for row in (was, now)]
+        if kept[0] != kept[1] or claims[0] != claims[1]:
+            self.wrong("zombie_invisible", f"a heartbeat changed more of {sid} than deadlines")
+        if was.claim is None or now.claim is None or was.lease_owner is not None:
+            return
+        if was.claim.deadline < self.world.clock.now() < now.claim.deadline:
+            self.wrong("zombie_invisible", f"a heartbeat brought the dead attempt {was.claim.attempt_id} back")
+
     def _claim(self, name: str, was: SessionRow, now: SessionRow) -> None:
         if now.claim is None or (was.claim is not None and was.claim.attempt_id == now.claim.attempt_id):
             return
@@ -163,7 +186,8 @@ class Watcher:
             self.wrong("no_answer_rebought", f"{name}: step {now.claim.step} of {now.session_id} is staged already")
         held = was.claim
         alive = held is not None and held.step == now.claim.step and held.deadline >= self.world.clock.now()
-        if alive and held is not None and held.run_id == now.run_id == was.run_id:
+        same = held is not None and _owner(held.attempt_id) == _owner(now.claim.attempt_id)
+        if alive and not same and held is not None and held.run_id == now.run_id == was.run_id:
             self.wrong("no_answer_rebought", f"two live attempts at step {held.step} of {now.session_id}")
 
     def _stopped(self, session: SessionRow) -> bool:
@@ -202,6 +226,8 @@ class Watcher:
         if name == "claim_call" and row.state == "claimed" and row.run_id and not running:
             self.wrong("zombie_invisible", f"{place} was claimed by {row.run_id}, which does not run")
         if before is None:
+            if name == "stage" and row.state == "claimed" and row.child is None:
+                self.rode.add((place, row.owner, row.claim))
             return
         old = CallRow.model_validate(before)
         if old == row or name == "copy_messages":
@@ -220,8 +246,13 @@ class Watcher:
         elif old.state == "approved" and row.state not in ("claimed", "done"):
             self.wrong("first_answer_wins", f"{name}: {place} approved -> {row.state}")
         elif old.state == "claimed" and old.child is None:
-            run = (was or {}).get("run_id")
-            dead = old.run_id != run if old.leased else old.deadline is not None and old.deadline < now
+            if name in ("heartbeat", "expire_call"):
+                if row != old.model_copy(update={"deadline": row.deadline}):
+                    self.wrong("zombie_invisible", f"{name} changed more of {place} than its deadline")
+                return
+            if (place, old.owner, old.claim) in self.rode and (row.by in ("policy", "close") or row.ask == "unknown"):
+                self._unknown(key, place, old)
+            dead = old.deadline is not None and old.deadline < now
             policy = POLICY.get(row.tool_name)
             taken = {"retry": row.state == "claimed", "skip": row.by == "policy", "ask": row.state == "asked"}
             if name == "release_call" and row.state == "approved":
@@ -235,6 +266,12 @@ class Watcher:
                     "no_finished_tool_again",
                     f"{name}: {place} claimed by {old.owner} -> {row.state} {row.by} {row.owner}",
                 )
+
+    def _unknown(self, key: Key, place: str, old: CallRow) -> None:
+        """The outcome of a call counts as unknown although its claim came with its answer: then its tool has begun."""
+        ident = f"{key.partition}/{int(key.sort.split('#')[1])}/{old.call_id}"
+        if POLICY.get(old.tool_name) != "retry" and not any(s.key == ident for s in self.cast.ghost.started):
+            self.wrong("unknown_has_begun", f"{place}: the tool {old.tool_name} never began")
 
     def _released(self, place: str, old: CallRow) -> None:
         """A claim given back: its tool never started."""
@@ -272,17 +309,38 @@ class Watcher:
         before = [s for s in self.cast.ghost.started if s.key == key]
         if start.tool in ("once", "care", "fatal") and start.tool != "fatal":
             allowed = 1 + self.rulings.get(f"{sid}/{call_id}", 0)
-            if len(before) + 1 > allowed:
+            if len(before) + 1 > allowed and not self.world.far:
                 self.wrong("no_finished_tool_again", f"{start.tool} {key} starts {len(before) + 1} times")
         for other in before:
-            if not other.over and other.actor is not None and not other.actor.dead and not other.actor.stood:
+            at_work = not other.over and other.actor is not None and not other.actor.dead and not other.actor.stood
+            if at_work and other.actor is not None and not self.world.far:
                 self.wrong(
                     "no_finished_tool_again", f"{start.tool} {key} starts while {other.actor.name} still runs it"
                 )
         for row in rows:
             deadline = row.get("deadline")
-            if row["state"] == "claimed" and deadline is not None and deadline < self.world.clock.now():
-                self.wrong("no_finished_tool_again", f"{start.tool} {key} starts after the deadline of its claim")
+            too_late = deadline is not None and deadline - MARGIN_S <= self.world.clock.now()
+            if row["state"] == "claimed" and too_late and (start.actor is None or not start.actor.stood):
+                self.wrong("no_finished_tool_again", f"{start.tool} {key} starts too close to its claim's deadline")
+
+    def bought(self, bought: Purchase) -> None:
+        """A model call begins: under a living claim of its caller, and while nobody else who is alive has one."""
+        session = self.view.session(bought.session_id)
+        claim = session.claim if session is not None else None
+        actor = bought.actor
+        assert session is not None and actor is not None
+        where = f"{actor.name} asks for a step of {bought.session_id}"
+        bought.run = session.run_id
+        if claim is not None and claim.run_id == session.run_id and _owner(claim.attempt_id) == actor.holds:
+            if claim.deadline - MARGIN_S <= self.world.clock.now():
+                self.wrong("no_answer_rebought", f"{where} after the deadline of its claim")
+        elif actor.skew == 0 or not self.world.far:
+            self.wrong("no_answer_rebought", f"{where} without a claim: {claim}")
+        for other in self.cast.ghost.purchases:
+            at_work = other.actor is not None and not other.over and not other.actor.dead and not other.actor.stood
+            same = (other.session_id, other.run) == (bought.session_id, session.run_id)
+            if same and at_work and other.actor is not actor and not self.world.far:
+                self.wrong("no_answer_rebought", f"{where} while {other.actor and other.actor.name} asks for it")
 
     # --- checkpoints and budgets ----------------------------------------------------------------------------------
 
@@ -295,6 +353,10 @@ class Watcher:
     def _control(self, key: Key, after: Value | None) -> None:
         if key.sort == "budget" and after is not None and after["remaining"] < 0:
             self.wrong("budget_exact", f"{key.partition} has {after['remaining']} left")
+
+
+def _owner(attempt_id: str) -> str:
+    return attempt_id.rpartition(".")[0]
 
 
 def check_pairs(where: str, told: list[Any]) -> None:

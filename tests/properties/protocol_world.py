@@ -41,17 +41,19 @@ SPINS = 20_000
 
 
 class Violation(AssertionError):
-    """An invariant of PROTOCOL 12 does not hold."""
+    """An invariant of docs/protocol.md#invariants does not hold."""
 
 
 class SimClock:
-    """`Clock` port. Timers of the loop run on the same time, so `asyncio.sleep` and timeouts obey the machine too."""
+    """`Clock` port. Timers of the loop run on the same time, so `asyncio.sleep` and timeouts obey the machine too. Each
+    actor reads its own clock, which may be wrong: `time` is the true time."""
 
     def __init__(self) -> None:
         self.time = START
 
     def now(self) -> float:
-        return self.time
+        actor = ACTOR.get()
+        return self.time + (actor.skew if actor is not None else 0.0)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -73,6 +75,21 @@ class SimLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._sim.time
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """A timer of an actor that stands still fires when that one goes on."""
+
+        def fire() -> None:
+            actor = ACTOR.get()
+            if actor is not None and actor.frozen:
+                actor.missed.append(handle)
+            else:
+                callback(*args)
+
+        handle = super().call_at(when, fire, context=context)
+        return handle
 
     def quiet(self) -> bool:
         return not self._ready  # type: ignore[attr-defined]
@@ -96,14 +113,20 @@ class InlineExecutor(Executor):
 
 @dataclass(eq=False)
 class Actor:
-    """Who acts: a process with leases (`deadline` None), or one Lambda delivery. `frozen`: it stands still."""
+    """Who acts: a process (`deadline` None), or one Lambda delivery. `frozen`: it stands still, with its timers.
+    `silent`: its heartbeats are lost. `skew`: its clock's distance from the true time, in seconds."""
 
     name: str
     deadline: float | None = None
     dead: bool = False
     frozen: bool = False
     stood: bool = False  # it stood still once: its tools may overlap with those of whoever took over
+    silent: bool = False
+    skew: float = 0.0
+    owner: str | None = None  # of the deliveries of this worker
+    holds: str = ""  # what the ids of its attempts begin with
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    missed: list[asyncio.TimerHandle] = field(default_factory=list)
 
     def busy(self) -> bool:
         return any(not task.done() for task in self.tasks)
@@ -135,6 +158,7 @@ class World:
         self.mirror: dict[Key, Value] = {}
         self.observers: list[Observer] = []
         self.violations: list[str] = []
+        self.far = False  # clocks are further apart than the protocol allows
         self.writes = 0
         self.trace: list[str] = []
         self.loop.set_task_factory(self._make_task)
@@ -182,6 +206,8 @@ class World:
             return "go"
         if actor.dead:
             raise asyncio.CancelledError
+        if actor.silent and name == "heartbeat":
+            return "lost"
         call = Call(actor, kind, name, self.loop.create_future())
         self.pending.append(call)
         try:
@@ -205,6 +231,14 @@ class World:
             if fate == "die_after":
                 self.kill(call.actor)
         self.check()
+
+    def wake(self, actor: Actor) -> None:
+        """It goes on; timers that came due meanwhile fire now, in order."""
+        actor.frozen, missed, actor.missed = False, actor.missed, []
+        for handle in missed:
+            if not handle.cancelled():
+                handle._run()
+        self.settle()
 
     def settle(self) -> None:
         self.loop.run_until_complete(self._settle())

@@ -17,10 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from tests.properties.protocol_world import ACTOR, Actor, Change, Fate, Violation, World
 
 from helix.adapters.memory import MemoryStateStore
-from helix.adapters.row_slots import RowSlots
 from helix.core.errors import StoreError
-from helix.ports.slots import Candidate, SlotCounter
 from helix.ports.state_store import ABSENT, Check, Key, Put, Row, StateStore, Update, When
+from helix.services.row_slots import RowSlots
+from helix.services.slot_rows import Candidate, SlotCounter
 
 AGENTS = ("a", "b")
 DEFAULTS = {"a": 2, "b": None}

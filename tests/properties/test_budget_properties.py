@@ -20,8 +20,8 @@ from tests.properties.budget_play import Play
 from helix import MemoryStateStore, SQLiteStateStore
 from helix.core.budget import BudgetDefinition
 from helix.core.periods import TokenPeriod
-from helix.engine import money
-from helix.engine.money import return_draws
+from helix.engine.money import reservations as money
+from helix.engine.money.reservations import return_draws
 from helix.ports.state_store import StateStore, Update
 
 RUNS, FOR, WORST = 64, 10, 100

@@ -20,16 +20,17 @@ from tests.properties.budget_play import ASKED, WORKER, Play
 
 from helix import MemoryStateStore
 from helix.core.budget import BudgetDefinition
+from helix.core.delivery import Delivery
 from helix.core.periods import TokenPeriod
 from helix.core.row_keys import run_sort
 from helix.core.rows import RunRow, SessionRow, StepClaim
 from helix.core.usage import Usage
-from helix.engine import money
-from helix.engine.bounds import bind
-from helix.engine.delivery import Delivery
+from helix.engine.context import make_context
 from helix.engine.history import row_key
-from helix.engine.money import Refused, Reserved, assume_dead, reserve, return_draws, settle
-from helix.engine.writing import advance, at, end, session_put
+from helix.engine.money import reservations as money
+from helix.engine.money.bounds import bind
+from helix.engine.money.reservations import Refused, Reserved, assume_dead, reserve, return_draws, settle
+from helix.engine.writing import End, advance, at, end, session_put
 from helix.ports.state_store import Operation, Put
 from helix.testing.clocks import SetClock
 
@@ -108,7 +109,8 @@ class Hours(Play):
                 return False
             new = advance(seen.session, self.clock.now())
             assume_dead(new)
-            if not await bind(self.engine, seen.session, new, seen.budgets, delivery):
+            context = make_context(self.engine, WORKER, seen.session, None, delivery)
+            if not await bind(context, seen.session, new, seen.budgets):
                 continue
             got = await reserve(self.engine, WORKER, new, ASKED)
             if isinstance(got, Refused):
@@ -142,7 +144,7 @@ class Hours(Play):
         """Until it has ended: the other may write meanwhile."""
         while (session := await self.engine.history.existing(name)).status == "running":
             new = advance(session, self.clock.now(), status=status)
-            await self._write("end", [session_put(new, at(session)), end(new, status, self.clock.now())])
+            await self._write("end", [session_put(new, at(session)), end(new, End(status), self.clock.now())])
         await return_draws(self.engine, session, await self.engine.history.run(name, session.run_id))
 
     async def check(self) -> None:

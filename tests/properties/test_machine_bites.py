@@ -5,6 +5,8 @@ A mutation rewrites transactions on their way to the store, or replaces one deci
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,14 +15,25 @@ import pytest
 from tests.properties.protocol_walk import walk
 from tests.properties.protocol_world import GatedStore
 
-from helix.core import claiming
-from helix.core.claiming import OpenRows, close
-from helix.engine import call_model, call_tool, claims
+from helix.core import claim_plan as claiming
+from helix.core.claim_plan import OpenRows, close
+from helix.core.errors import StoreError
+from helix.engine.calls import tool as call_tool
+from helix.engine.claims import claim as claims
+from helix.engine.claims import liveness
+from helix.engine.context import RunContext
+from helix.engine.engine import Settings
+from helix.engine.steps import buy as buy_step
+from helix.engine.steps import stage
 from helix.ports.state_store import Check, Operation, Put
 from helix.runtime import executor
 
 WALKS, ACTS = 200, 70
-FIRST = {"closing over what it did not read": 105}
+FIRST = {
+    "closing over what it did not read": 105,
+    "holders that ignore their clock": 48,
+    "no margin for clocks": 25,
+}
 """The walk with which a long search begins. Where it no longer fits, the search takes longer."""
 Rewrite = Callable[[str, Sequence[Operation]], Sequence[Operation]]
 
@@ -80,6 +93,10 @@ REWRITES: dict[str, tuple[Rewrite, str]] = {
     "pausing over an answer": (without("end_paused", "m#"), "no_answer_lost|never_stuck"),
     "draws without remaining": (without("draw", "budget"), "budget_exact"),
     "claims that no sweep finds": (unlisted, "never_stuck"),
+    "heartbeats without their claim": (
+        without("heartbeat", "session m#"),
+        "zombie_invisible|result_immutable|one_winner|no_finished",
+    ),
     "returning twice": (without("return_draw", "draw"), "budget_exact"),
 }
 
@@ -94,18 +111,18 @@ def reuse_lineage(patch: pytest.MonkeyPatch) -> None:
 
 
 def fold_incomplete(patch: pytest.MonkeyPatch) -> None:
-    whole = call_model._finish_step
+    whole = buy_step._finish_step
 
-    async def half(engine: Any, agent: Any, session: Any, rows: OpenRows, *rest: Any) -> Any:
+    async def half(run: Any, session: Any, rows: OpenRows, *rest: Any) -> Any:
         closed = dict(close(rows, 0))
         filled = [closed.get(i) or row for i, row in enumerate(rows.calls)]
-        return await whole(engine, agent, session, OpenRows(rows.answer, filled), *rest)
+        return await whole(run, session, OpenRows(rows.answer, filled), *rest)
 
-    patch.setattr(call_model, "_finish_step", half)
+    patch.setattr(buy_step, "_finish_step", half)
 
 
 def dead_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(call_tool, "dead", lambda row, session, now: True)
+    patch.setattr(call_tool, "dead", lambda run, row: True)
 
 
 def take_over_the_living(patch: pytest.MonkeyPatch) -> None:
@@ -120,11 +137,57 @@ def take_over_the_living(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(claims, "_operations", unbounded)
 
 
+def ignore_the_store(patch: pytest.MonkeyPatch) -> None:
+    """A holder whose heartbeats fail goes on, whatever its clock says."""
+
+    async def renewed(engine: Any, claim: Any) -> bool:
+        due = claim.deadline() - engine.settings.claim_s * 2 / 3 - engine.clock.now()
+        await asyncio.sleep(max(1.0, min(due, engine.settings.claim_s / 3)))
+        with contextlib.suppress(StoreError):
+            return due > 0 or await claim.move(engine.clock.now() + engine.settings.claim_s)
+        return True
+
+    patch.setattr(liveness, "_renewed", renewed)
+
+
+def start_tools_late(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(call_tool, "may_start", lambda run, row: True)
+
+
+def ask_models_late(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RunContext, "may_ask", lambda run: True)
+
+
+def without_margin(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Settings, "margin_s", 0.0)
+
+
+def buy_beside_the_living(patch: pytest.MonkeyPatch) -> None:
+    expired = buy_step._expired_attempt
+
+    async def at_once(run: Any, session: Any, new: Any) -> Any:
+        if session.claim is not None:
+            session = session.model_copy(update={"claim": session.claim.model_copy(update={"deadline": 0.0})})
+        return await expired(run, session, new)
+
+    patch.setattr(buy_step, "_expired_attempt", at_once)
+
+
+def ride_whatever_happens(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(stage, "rides", lambda run, first: True)
+
+
 DECISIONS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], str]] = {
     "rewinding in the same lineage": (reuse_lineage, "immutable|checkpoint_forever|answer_fits_history"),
     "folding incomplete steps": (fold_incomplete, "pairs_whole"),
     "claims dead at once": (dead_at_once, "no_finished_tool_again"),
     "taking over a living worker": (take_over_the_living, "zombie_invisible"),
+    "holders that ignore their clock": (ignore_the_store, "no_finished_tool_again|no_answer_rebought|zombie"),
+    "tools that start late": (start_tools_late, "no_finished_tool_again"),
+    "models that are asked late": (ask_models_late, "no_answer_rebought|zombie_invisible"),
+    "no margin for clocks": (without_margin, "no_finished_tool_again|no_answer_rebought"),
+    "buying beside a living worker": (buy_beside_the_living, "no_answer_rebought"),
+    "claims that ride for tools that must not start twice": (ride_whatever_happens, "unknown_has_begun"),
 }
 
 

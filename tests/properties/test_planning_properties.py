@@ -10,9 +10,9 @@ from pydantic import BaseModel
 from tests.support_run import Text, a_tool, agent
 
 from helix import create_sub_agent_tool
+from helix.core.entries import AssistantRow, CallRow
 from helix.core.folding import decide_next
 from helix.core.planning import MAX_CALLS_PER_STEP, plan_step_processing
-from helix.core.rows import AssistantRow, CallRow
 from helix.core.steps import ParsedSubAgentCall, ParsedToolCall, ToolCallsStepResult
 
 
@@ -59,7 +59,7 @@ def test_every_call_has_exactly_one_fate(result: ToolCallsStepResult, used: set[
     requests = made.assistant_message_plan.tool_calls
     ids = [request.id for request in requests]
     assert len(set(ids)) == len(ids) and not set(ids) & used and all(ids)
-    fates = [*(c.id for c in made.pending_tool_calls), *(c.id for c in made.pending_sub_agent_calls), *made.settled]
+    fates = [*(c.id for c in made.pending_tool_calls), *(c.id for c in made.pending_sub_agent_calls), *made.resolved]
     assert sorted(fates) == sorted(ids)
     asked = len(result.tool_calls) + len(result.sub_agent_calls)
     assert len(ids) + made.dropped_calls == asked and len(ids) == min(asked, MAX_CALLS_PER_STEP)
@@ -75,7 +75,7 @@ def test_the_end_is_an_output_and_nothing_left_to_do(result: ToolCallsStepResult
         made.finish is not None and not made.pending_tool_calls and not made.pending_sub_agent_calls
     )
     assert not (made.missed and made.finish is not None)
-    acknowledged = [s for s in made.settled.values() if s.success]
+    acknowledged = [s for s in made.resolved.values() if s.success]
     assert len(acknowledged) == (1 if made.finish else 0)
 
 

@@ -1,4 +1,4 @@
-"""Random interleavings of every verb over memory and SQLite, and PROTOCOL 12 after every step.
+"""Random interleavings of every verb over memory and SQLite, and docs/protocol.md#invariants after every step.
 
     HELIX_EXAMPLES=5000 HELIX_SEED=7 .venv/bin/python -m pytest tests/properties/test_protocol_machine.py -k memory
 

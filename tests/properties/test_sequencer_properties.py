@@ -1,4 +1,4 @@
-"""The invariants of PROTOCOL 12 on the stream, over random histories: workers, resends, crashes, zombies, late ends,
+"""docs/protocol.md#invariants on the stream, over random histories: workers, resends, crashes, zombies, late ends,
 children, rewinds. `tests/unit/test_sequencer.py` shows that they fail where a rule is missing."""
 
 from __future__ import annotations

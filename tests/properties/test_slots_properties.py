@@ -14,10 +14,10 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.properties.protocol_world import GatedStore
 from tests.properties.slots_machine import SlotsMachine
 
-from helix.adapters import row_slots
-from helix.adapters.row_slots import RowSlots
-from helix.ports.slots import Admission, Candidate
 from helix.ports.state_store import Check, Delete, Operation, Update
+from helix.services import row_slots
+from helix.services.row_slots import RowSlots
+from helix.services.slot_rows import Admission, Candidate
 
 EXAMPLES = int(os.environ.get("HELIX_EXAMPLES") or 0)
 

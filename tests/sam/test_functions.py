@@ -14,9 +14,9 @@ from tests.support.offline_cloud import until
 from websockets.sync.client import ClientConnection, connect
 
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
-from helix.adapters.segments import SegmentStreams
 from helix.adapters.system import SystemClock
 from helix.gateway.connections import Connections
+from helix.services.segments import SegmentStreams
 from infra.samples import ORPHAN
 
 PATIENCE_S = 60.0
@@ -69,7 +69,7 @@ def test_a_run_goes_from_function_to_function(sam: Sam, stage: Stage) -> None:
     assert bought == sample("call_tool")
     assert messages(stage, first["session_id"]) == ["user", "assistant"]
 
-    assert sam.invoke("helix-dev-call_tool", "call_tool").result == {"told": "done"}
+    assert sam.invoke("helix-dev-call_tool", "call_tool").result == {"call": "done"}
     call = stage.row("sessions", first["session_id"], "m#000000#00000002")
     assert (call["call_id"], call["state"], call["tool_name"]) == ("call_0", "done", "search_handbook")
     assert "Damaged goods are replaced" in call["content"]
@@ -77,7 +77,7 @@ def test_a_run_goes_from_function_to_function(sam: Sam, stage: Stage) -> None:
     handed = sam.invoke("helix-dev-call_model", "call_tool").result
     asked = sample("start_run")
     assert {name: asked[name] for name in asked if name != "token"}.items() <= handed.items()
-    assert sam.invoke("helix-dev-start_run", "start_run").result == {"told": "waits"}
+    assert sam.invoke("helix-dev-start_run", "start_run").result == {"call": "waits"}
     children = {
         r["session_id"] for r in stage.rows("sessions") if r.get("agent_type") == "colleague" and r["sk"] == "session"
     }
@@ -118,7 +118,7 @@ def test_an_agent_s_own_functions_work_too(sam: Sam, stage: Stage) -> None:
     answer = sam.invoke("helix-dev-roomy-call_model", "call_model")
     assert answer.result == sample("call_tool")
     assert "Memory Size: 2048 MB" in answer.log
-    assert sam.invoke("helix-dev-roomy-call_tool", "call_tool").result == {"told": "done"}
+    assert sam.invoke("helix-dev-roomy-call_tool", "call_tool").result == {"call": "done"}
     assert stage.row("sessions", answer.result["session_id"], "m#000000#00000002")["state"] == "done"
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from helix.adapters.row_budgets import RowBudgets
 from helix.core.budget import AlertLevel, BudgetDefinition, TokenAlert
 from helix.core.periods import TokenPeriod
 from helix.ports.state_store import StateStore
+from helix.services.row_budgets import RowBudgets
 
 LIMIT = 1000
 

@@ -12,17 +12,17 @@ from typing import Any
 import boto3
 import pytest
 from moto import mock_aws
+from tests.support.memory_sockets import MemorySockets
 
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.aws.kinesis import KinesisStreams
 from helix.adapters.aws.overflow import Overflow
-from helix.adapters.memory_sockets import MemorySockets
-from helix.adapters.segments import SegmentStreams
 from helix.adapters.system import SystemClock
 from helix.core.sequencer import StreamRecord
 from helix.gateway.connections import Connections
 from helix.gateway.projecting import LogRecord, Projector
 from helix.ports.state_store import Table
+from helix.services.segments import SegmentStreams
 
 BUCKET, CHUNKS = "test-bucket", "test-chunks"
 CLOCK = SystemClock()

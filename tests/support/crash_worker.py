@@ -23,16 +23,16 @@ from tests import support_crash
 from tests.support_crash import bought, executor, lead, model, settle
 
 from helix import LocalExecutor, MemoryStateStore, Sessions, SQLiteStateStore
-from helix.adapters.segments import SegmentStreams
 from helix.core.errors import AgentAlreadyRunningError
 from helix.engine.engine import Settings
 from helix.ports.state_store import StateStore
+from helix.services.segments import SegmentStreams
 from helix.testing.crash import CrashPoints
 from helix.testing.invariants import check_session, read_tree
 from helix.testing.journal import Journal
 
 S = "ses"
-SETTINGS = Settings(lease_s=0.2, stop_poll_s=0.05)
+SETTINGS = Settings(claim_s=3, stop_poll_s=0.05)  # a busy machine makes a living worker late
 
 
 async def run(job: dict[str, Any]) -> dict[str, Any]:
@@ -47,7 +47,8 @@ async def run(job: dict[str, Any]) -> dict[str, Any]:
 
 
 async def resume(job: dict[str, Any]) -> dict[str, Any]:
-    """The next process: look at what is left, bring it to its end, look again. It may be killed too."""
+    """The next process, so late that the claims of those before it (`deaths`, default one) have lapsed: look at what is
+    left, bring it to its end, look again. It may be killed too."""
     bare = SQLiteStateStore(job["db"])
     bare_streams, journal = SegmentStreams(bare), Journal()
     await check_session(bare, bare_streams, S, journal=journal)
@@ -55,7 +56,9 @@ async def resume(job: dict[str, Any]) -> dict[str, Any]:
     at = job.get("at")
     points = CrashPoints((at[0], at[1]) if at else None, how="kill")
     store = points.store(SQLiteStateStore(job["db"]))
-    async with executor(store, points.streams(SegmentStreams(store)), model(), settings=SETTINGS) as workers:
+    ahead_s = (SETTINGS.claim_s + 0.1) * job.get("deaths", 1)
+    streams = points.streams(SegmentStreams(store))
+    async with executor(store, streams, model(), ahead_s, settings=SETTINGS) as workers:
         while not await settled(workers, bare):
             await asyncio.sleep(await wait_for_lease(workers))
         told = []
@@ -76,7 +79,7 @@ async def wait_for_lease(workers: LocalExecutor) -> float:
     """Seconds until nobody can hold the session, or its sub-agents' sessions, any more."""
     state = await workers.sessions.load(S)
     left = state.lease_expires - workers.engine.clock.now() if state is not None and state.status == "running" else 0
-    return max(0.01, min(left, SETTINGS.lease_s)) + 0.005
+    return max(0.01, min(left, SETTINGS.claim_s)) + 0.005
 
 
 async def settled(workers: LocalExecutor, store: SQLiteStateStore) -> bool:

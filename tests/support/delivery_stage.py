@@ -7,24 +7,24 @@ from types import SimpleNamespace
 from typing import Any
 
 from helix import MemoryStateStore, ScriptedModel
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.row_slots import RowSlots
-from helix.adapters.segments import SegmentStreams
 from helix.adapters.system import SystemIds
 from helix.core.agents import AnyAgent
+from helix.core.delivery import Delivery
 from helix.core.measures import Measures
 from helix.core.messages import ToolResultMessage
 from helix.core.registry import AgentRegistry
 from helix.core.rows import RunRow, SessionRow
-from helix.engine.delivery import Delivery
 from helix.engine.engine import Engine, Settings
-from helix.engine.hooks import HookManager
 from helix.ports.launcher import ExecutionState, Part, execution_name
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
 from helix.runtime import verbs
 from helix.runtime.agents import Agents
-from helix.runtime.step_functions import StepFunctionsExecutor
+from helix.runtime.launching import StepFunctionsExecutor
+from helix.services.hook_manager import HookManager
+from helix.services.row_budgets import RowBudgets
+from helix.services.row_slots import RowSlots
+from helix.services.segments import SegmentStreams
 from helix.testing.clocks import ShiftedClock
 
 EVENTS = {

@@ -6,9 +6,11 @@ import contextlib
 import io
 import itertools
 import json
+import os
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -28,6 +30,10 @@ class WorkInProgressError(Exception):
 seen = {}
 
 def handler(event, context):
+    if event.get("type") == "REQUEST":  # the authorizer of a WebSocket API
+        offered = {name.lower(): value for name, value in event["headers"].items()}.get("sec-websocket-protocol")
+        allow = {"Action": "*", "Effect": "Allow" if offered else "Deny", "Resource": event["methodArn"]}
+        return {"principalId": "ada", "policyDocument": {"Version": "2012-10-17", "Statement": [allow]}}
     do = event.get("do")
     if "Records" in event:  # of Kinesis: those that say so fail once
         print("batch", json.dumps([r["kinesis"]["partitionKey"] for r in event["Records"]]), flush=True)
@@ -40,7 +46,9 @@ def handler(event, context):
         print("route", kind, event["requestContext"]["connectionId"], flush=True)
         if kind == "CONNECT":
             offered = {name.lower(): value for name, value in event["headers"].items()}.get("sec-websocket-protocol")
-            return {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": offered} if offered else {}}
+            return {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": offered.split(",")[0]} if offered else {}}
+        if kind == "MESSAGE" and event["body"].startswith("["):
+            print("nested", event["requestContext"]["routeKey"], len(event["body"]), flush=True)
         if event.get("body") == "fail":
             raise WorkInProgressError("a secret")
         return {"statusCode": 200, "body": "nobody asked"}
@@ -50,6 +58,10 @@ def handler(event, context):
         return "x" * 300_000
     if do == "sleep":
         time.sleep(event["seconds"])
+    if do == "call":
+        import boto3
+        done = boto3.client("lambda").invoke(FunctionName=event["of"], Payload="{}")
+        return json.loads(done["Payload"].read())
     if do == "exit":
         os._exit(3)
     if do == "environment":
@@ -140,8 +152,9 @@ class Desk:
         return str(said[-1]).removeprefix(prefix)
 
     @contextlib.contextmanager
-    def socket(self, **options: Any) -> Iterator[Any]:
-        """A connection to a WebSocket API whose routes are the function's."""
+    def socket(self, authorizer: bool = False, **options: Any) -> Iterator[Any]:
+        """A connection to a WebSocket API whose routes are the function's. `authorizer`: it is asked on $connect, and it
+        names no identity source."""
         gateway, function = self.client("apigatewayv2"), self.function()
         api = gateway.create_api(Name=self.name(), ProtocolType="WEBSOCKET", RouteSelectionExpression="$request.body.x")
         arn = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{function}"
@@ -150,8 +163,16 @@ class Desk:
             ApiId=api["ApiId"], IntegrationType="AWS_PROXY", IntegrationUri=uri, IntegrationMethod="POST"
         )
         target = f"integrations/{integration['IntegrationId']}"
-        for key in ("$connect", "$default"):
-            gateway.create_route(ApiId=api["ApiId"], RouteKey=key, Target=target)
+        custom = {}
+        if authorizer:  # by CloudFormation: the API itself asks for a source
+            properties = {"ApiId": api["ApiId"], "AuthorizerType": "REQUEST", "AuthorizerUri": uri, "Name": "desk"}
+            resource = {"Type": "AWS::ApiGatewayV2::Authorizer", "Properties": properties}
+            cloud, stack = self.client("cloudformation"), self.name()
+            cloud.create_stack(StackName=stack, TemplateBody=json.dumps({"Resources": {"Authorizer": resource}}))
+            (made,) = until(lambda: gateway.get_authorizers(ApiId=api["ApiId"])["Items"])
+            custom = {"AuthorizationType": "CUSTOM", "AuthorizerId": made["AuthorizerId"]}
+        gateway.create_route(ApiId=api["ApiId"], RouteKey="$connect", Target=target, **custom)
+        gateway.create_route(ApiId=api["ApiId"], RouteKey="$default", Target=target)
         gateway.create_stage(ApiId=api["ApiId"], StageName="dev", AutoDeploy=True)
         path = f"/_aws/execute-api/{api['ApiId']}/dev"
         with connect(f"ws://127.0.0.1:{self.emulator.port}{path}", proxy=None, **options) as socket:
@@ -159,8 +180,8 @@ class Desk:
             yield socket
 
 
-def until(found: Callable[[], Any]) -> Any:
-    ends = time.monotonic() + PATIENCE_S
+def until(found: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
+    ends = time.monotonic() + patience_s
     while not (value := found()):
         assert time.monotonic() < ends, "it does not happen"
         time.sleep(0.02)
@@ -170,3 +191,14 @@ def until(found: Callable[[], Any]) -> Any:
 def task(function: str, **more: Any) -> dict[str, Any]:
     given = {"FunctionName": function, "Payload.$": "$"}
     return {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Parameters": given, "End": True, **more}
+
+
+@contextlib.contextmanager
+def started(folder: Path, **options: Any) -> Iterator[Desk]:
+    emulator = Emulator(folder, wait_scale=0, environment=os.environ, **options)
+    desk = Desk(emulator)
+    emulator.start()
+    try:
+        yield desk
+    finally:
+        emulator.close()

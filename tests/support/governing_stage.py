@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from helix.adapters.memory import MemoryStateStore
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.row_slots import RowSlots
 from helix.adapters.system import SystemIds
 from helix.core.budget import BudgetDefinition
+from helix.core.delivery import Delivery
 from helix.core.llm_metrics import LLMMetrics
 from helix.core.measures import Measures
 from helix.core.periods import TokenPeriod
 from helix.core.resources import ResourceConfig
-from helix.engine.delivery import Delivery
 from helix.fleet.decisions import DecisionLog
 from helix.fleet.governing import Governor, Registered, Trigger
 from helix.fleet.spending import BudgetMoney
-from helix.ports.budgets import VERSION, Demand
-from helix.ports.slots import Candidate
 from helix.ports.state_store import StateStore
+from helix.services.budget_rows import VERSION, Demand
+from helix.services.row_budgets import RowBudgets
+from helix.services.row_slots import RowSlots
+from helix.services.slot_rows import Candidate
 from helix.testing.clocks import SetClock
 
 HOUR = 1_700_000_000 // 3600 * 3600

@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from helix import Agent, LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel, SQLiteStateStore
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.row_slots import RowSlots
-from helix.adapters.segments import SegmentStreams
 from helix.core.budget import BudgetDefinition
 from helix.core.errors import AgentAlreadyRunningError, ConditionFailedError
 from helix.core.periods import TokenPeriod
-from helix.ports.budgets import Demand
-from helix.ports.slots import Candidate
 from helix.ports.state_store import ABSENT, Key, Put, When
+from helix.services.budget_rows import Demand
+from helix.services.row_budgets import RowBudgets
+from helix.services.row_slots import RowSlots
+from helix.services.segments import SegmentStreams
+from helix.services.slot_rows import Candidate
 from helix.testing.contracts.streams import started, text
 from helix.testing.invariants import check_session
 

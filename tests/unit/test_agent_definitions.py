@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_type
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 from tests.support_definitions import MODEL, Answer, Notes, Place, agent, lookup, plain, plain_async
 
 from helix.core.agents import Agent, define_agent
@@ -189,6 +189,14 @@ def test_wrong_resources_name_the_key_as_it_was_spelled(given: Any, field: str) 
     with pytest.raises(DefinitionError) as caught:
         ResourceConfig.of(given, "agent 'a'")
     assert caught.value.field == field
+
+
+def test_a_minimum_above_the_maximum_is_refused_wherever_it_is_given() -> None:
+    with pytest.raises(ValidationError, match="min_instances 3 is more than max_instances 1"):
+        ResourceConfig(min_instances=3, max_instances=1)
+    assert ResourceConfig(min_instances=3).max_instances == 3
+    with pytest.raises(DefinitionError, match="min_instances 5 is more than max_instances 2"):
+        ResourceConfig.of({"min": 5, "max": 2}, "agent 'a'")
 
 
 # --- types ------------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from helix.compat.batching import BatchConfig, BatchProcessor, BatchRequest, RequestBatcher, get_batch_processor
 from helix.core.errors import BatchFailedError, InvalidInputError
-from helix.fleet.batching import BatchConfig, BatchProcessor, BatchRequest, RequestBatcher, get_batch_processor
 
 
 class Caller:

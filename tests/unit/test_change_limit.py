@@ -1,4 +1,4 @@
-"""`Slots.change_limit`: compare and set, so that a scaling step cannot undo what somebody else set (ports/slots.py)."""
+"""`RowSlots.change_limit`: compare and set, so that a scaling step cannot undo what somebody else set."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from helix.adapters.memory import MemoryStateStore
-from helix.adapters.row_slots import RowSlots
 from helix.adapters.sqlite import SQLiteStateStore
 from helix.core.errors import InvalidInputError
-from helix.ports.slots import Candidate
 from helix.ports.state_store import Check, Delete, Key, Put, StateStore, When
+from helix.services.row_slots import RowSlots
+from helix.services.slot_rows import Candidate
 
 A = "agent"
 OPEN = Key("control", "somewhere", "open")

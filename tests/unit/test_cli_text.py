@@ -7,9 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from helix.cli import formats
-from helix.cli.hints import Hints
-from helix.cli.writer import Writer
+from helix.cli.view import formats
+from helix.cli.view.base import Hints
+from helix.cli.view.writer import Writer
 from helix.core.usage import Usage
 
 
@@ -98,5 +98,8 @@ def test_a_pipe_gets_the_text_unwrapped_and_without_codes() -> None:
 def test_commands_are_quoted_as_they_must_be_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["pytest"])
     hints = Hints("my agents.py:a", "a b.db", "openai/gpt-4o")
-    assert hints.run("s 1") == "helix run 'my agents.py:a' \"...\" --session 's 1' --model openai/gpt-4o --db 'a b.db'"
+    assert (
+        hints("run", "...", "--session", "s 1")
+        == "helix run 'my agents.py:a' \"...\" --session 's 1' --model openai/gpt-4o --db 'a b.db'"
+    )
     assert Hints("m:a").show("s") == "helix show s"

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from helix.adapters.system import SystemClock
-from helix.cli.dev import DevOptions
-from helix.cli.tracing import show_traces, tracing
+from helix.cli.cloud.dev import show_traces, tracing
 from helix.core.spans import Span, SpanRef, run_ref
 from helix.runtime.tracing import ENDPOINT, TRACES_ENDPOINT, open_tracer
 
@@ -27,7 +25,7 @@ def a_run() -> list[Span]:
 
 @pytest.mark.parametrize("logs", ["text", "json"])
 def test_a_finished_run_is_shown_in_the_format_of_the_logs(logs: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with tracing(show_traces(DevOptions(Path(), logs=logs)), {}) as (variables, where):
+    with tracing(show_traces(logs == "json"), {}) as (variables, where):
         assert variables == {ENDPOINT: where}
         tracer = open_tracer(variables)
         for span in a_run():

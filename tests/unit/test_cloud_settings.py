@@ -10,7 +10,6 @@ import pytest
 from moto import mock_aws
 
 from helix.core.errors import InvalidInputError, StoreError
-from helix.runtime import cloud_settings as names
 from helix.runtime.cloud import Application
 from helix.runtime.cloud_settings import CloudSettings, read_cloud_settings
 
@@ -19,15 +18,25 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 def test_what_is_not_set_has_its_default() -> None:
     assert read_cloud_settings({}) == CloudSettings()
-    assert read_cloud_settings({names.STAGE: "  ", names.AGENTS: ""}) == CloudSettings()
+    assert read_cloud_settings({"HELIX_STAGE": "  ", "HELIX_AGENTS": ""}) == CloudSettings()
 
 
 def test_what_is_set_is_read() -> None:
-    given = {names.STAGE: "prod", names.AUTH: "keys, jwt", names.AGENTS: "one, two", names.ROLL_OVER_EVENTS: "500"}
+    given = {
+        "HELIX_STAGE": "prod",
+        "HELIX_AUTH": "keys, jwt",
+        "HELIX_AGENTS": "one, two",
+        "HELIX_ROLL_OVER_EVENTS": "500",
+    }
     settings = read_cloud_settings(given)
     assert (settings.stage, settings.auth, settings.agents) == ("prod", frozenset({"keys", "jwt"}), ("one", "two"))
     assert settings.roll_over_events == 500
-    fleet = {names.MAX_RUNS: "7", names.NOTICES: "arn:n", names.METRICS_SECRET: "arn:s", names.PROVISION_AGENTS: "true"}
+    fleet = {
+        "HELIX_MAX_RUNS": "7",
+        "HELIX_NOTICES": "arn:n",
+        "HELIX_METRICS_SECRET": "arn:s",
+        "HELIX_PROVISION_AGENTS": "true",
+    }
     settings = read_cloud_settings(fleet)
     assert (settings.max_runs, settings.notices, settings.metrics_secret) == (7, "arn:n", "arn:s")
     assert settings.provision_agents
@@ -36,12 +45,12 @@ def test_what_is_set_is_read() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        (names.AUTH, "none,keys"),
-        (names.AUTH, "password"),
-        (names.ROLL_OVER_EVENTS, "10"),
-        (names.ROLL_OVER_EVENTS, "many"),
-        (names.STREAM_DAYS, "-1"),
-        (names.MAX_RUNS, "many"),
+        ("HELIX_AUTH", "none,keys"),
+        ("HELIX_AUTH", "password"),
+        ("HELIX_ROLL_OVER_EVENTS", "10"),
+        ("HELIX_ROLL_OVER_EVENTS", "many"),
+        ("HELIX_STREAM_DAYS", "-1"),
+        ("HELIX_MAX_RUNS", "many"),
     ],
 )
 def test_a_wrong_variable_is_named(name: str, value: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from helix.adapters.memory import MemoryStateStore
 from helix.adapters.system import SystemIds
 from helix.core.scaling import ScalingDecision
-from helix.fleet.decisions import KEPT_S, DecisionLog
+from helix.fleet.decisions import KEEP_S, DecisionLog
 from helix.testing.clocks import SetClock
 
 UP = ScalingDecision(before=1, after=2, rule="load", reason="5 wait", signals={"queue_depth": 5}, trigger="queue-depth")
@@ -101,7 +101,7 @@ async def test_the_history_has_the_last_ones_the_oldest_first_for_a_month(stage:
     assert [row.after for row in await stage.log.history("a", 2)] == [12, 13]
     assert await stage.log.history("b") == []
     for row in await stage.store.query("control", "decisions#a"):
-        assert row.value["ttl"] == row.value["at"] + KEPT_S
+        assert row.value["ttl"] == row.value["at"] + KEEP_S
 
 
 async def test_forgetting_ends_cooldowns_and_keeps_the_history(stage: Stage) -> None:

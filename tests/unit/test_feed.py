@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 from hypothesis import given
@@ -51,6 +52,19 @@ async def test_a_hole_is_known_until_it_is_filled() -> None:
     assert feed.has_gap and feed.position == 1
     feed.offer([message(2)])
     assert not feed.has_gap and await read(feed) == [1, 2, 3]
+
+
+async def test_what_comes_while_the_timeout_fires_is_read() -> None:
+    """The last messages and the timeout fall into one turn of the loop, the timeout first: nothing is left behind."""
+    feed, loop = Feed("s", 0, one_run("s", 1), 10), asyncio.get_running_loop()
+    reading = asyncio.create_task(feed.next(0.02))
+    await asyncio.sleep(0)
+    loop.call_later(0.03, feed.offer, [message(1), message(2, kind="end")])
+    end = loop.time() + 0.05
+    while loop.time() < end:  # the loop is busy until both are due
+        continue
+    found = await reading
+    assert found is not None and found.sequence == 1 and await read(feed) == [2]
 
 
 async def test_what_the_log_has_lost_is_told_once_and_passed() -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from helix import MemoryStateStore, SQLiteStateStore
 from helix.adapters.models.catalog import LitellmCatalog
-from helix.core.errors import InvalidInputError
-from helix.fleet.cache import (
+from helix.compat.cache import (
     AnswerCache,
     CacheEvictionPolicy,
     CacheStrategy,
@@ -19,6 +18,7 @@ from helix.fleet.cache import (
     create_cache,
     get_response_cache,
 )
+from helix.core.errors import InvalidInputError
 from helix.testing.clocks import SetClock
 from helix.testing.openai_server import word_vector
 

@@ -7,11 +7,12 @@ import pytest
 from pydantic import BaseModel
 
 from helix.adapters.models.function import FunctionModel
+from helix.compat import teleon
 from helix.core.agents import Agent
 from helix.core.config import LLMConfig
 from helix.core.context import ToolContext
 from helix.core.errors import DefinitionError, InvalidInputError
-from helix.core.functions import AgentClient, TeleonClient, plan_function_call
+from helix.core.functions import AgentClient, plan_function_call
 from helix.core.messages import AnyMessage, AssistantMessage, ToolCallRequest, ToolResultMessage, UserMessage
 from helix.core.registry import AgentRegistry, default_registry
 from helix.core.steps import ErrorStepResult, ParsedToolCall, StopReason, ToolCallsStepResult
@@ -61,7 +62,7 @@ async def test_the_decorated_function_can_still_be_called(client: AgentClient) -
 
 
 def test_teleons_name_and_the_default_registry() -> None:
-    assert TeleonClient is AgentClient
+    assert teleon.TeleonClient is AgentClient
     assert AgentClient("key").registry is default_registry
 
 

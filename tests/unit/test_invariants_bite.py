@@ -8,9 +8,9 @@ import pytest
 from tests.support_crash import GATED_SCRIPT, LOG, SINK, asked, executor, lead, model
 
 from helix import Confirmation, MemoryStateStore
-from helix.adapters.segments import SegmentStreams
 from helix.core.json import dumps
 from helix.ports.state_store import Delete, Key, Put
+from helix.services.segments import SegmentStreams
 from helix.testing.crash import Crash, CrashPoints
 from helix.testing.invariants import InvariantViolation, check_session, find_problems
 from helix.testing.journal import Journal

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from helix.core.entries import AssistantRow, CallRow, UserRow, entry_value, message_of, parse_entry
 from helix.core.messages import (
     AnyMessage,
     AssistantMessage,
@@ -21,7 +22,6 @@ from helix.core.messages import (
     is_tool_result_message,
     strip_thinking,
 )
-from helix.core.rows import AssistantRow, CallRow, UserRow, entry_value, message_of, parse_entry
 
 ADAPTER: TypeAdapter[AnyMessage] = TypeAdapter(Message)
 CONVERSATION: list[AnyMessage] = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from typing import Any
 
 from helix.local.console import Console
@@ -72,3 +73,14 @@ def test_metrics_are_those_of_the_embedded_format() -> None:
     assert datum["Dimensions"] == [{"Name": "service", "Value": "call_tool"}]
     for text in ("words", '{"_aws"', '{"_aws": {}}', '["_aws"]'):
         assert embedded(text) is None
+
+
+def test_control_characters_are_shown_and_not_written() -> None:
+    attack = "\x1b]0;owned\x07\x1b[2J\x9b1m\x00\u202eabc\r"
+    said = {"level": "ERROR", "message": attack, "tool": attack, "exception": f"Traceback\n{attack}"}
+    for text in (shown(line(said)), shown(line(attack)), shown(line(metrics(Messages=[1], action=attack, code="ok")))):
+        assert "␛]0;owned␇␛[2J" in text
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
+    out = io.StringIO()
+    Console(out, prefix="", colour=False, as_json=True).hear(line(said))
+    assert json.loads(out.getvalue())["said"] == said and "\x9b" not in out.getvalue()

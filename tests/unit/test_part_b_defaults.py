@@ -9,31 +9,32 @@ from typing import Any
 
 import pytest
 
-import helix.fleet as fleet
-from helix.fleet import (
-    AgentRuntime,
+import helix.compat.teleon as fleet
+from helix.compat import reporter_posting, reporter_settings
+from helix.compat.reporter import AgentReporter
+from helix.compat.reporter_settings import ReporterSettings
+from helix.compat.teleon import (
     BatchConfig,
     BatchProcessor,
-    BudgetManager,
     CacheStrategy,
     ContextWindowManager,
-    HealthChecker,
     HealthEndpointManager,
-    LLMMetrics,
     LLMResourceTracker,
     LLMScaler,
     RequestRouter,
+    Scaler,
+    TokenTracker,
+)
+from helix.fleet import (
+    AgentRuntime,
+    BudgetManager,
+    HealthChecker,
+    LLMMetrics,
     ResourceConfig,
     RuntimeConfig,
-    Scaler,
     TokenPeriod,
-    TokenTracker,
     WatcherConfig,
-    reporter_posting,
-    reporter_settings,
 )
-from helix.fleet.reporter import AgentReporter
-from helix.fleet.reporter_settings import ReporterSettings
 
 METRICS = {
     "tokens_per_second": 0,
@@ -116,7 +117,7 @@ METRICS = {
                 "RETRY_S": 1,
                 "BREAKER_FAILURES": 5,
                 "BREAKER_S": 60,
-                "KEPT_BATCHES": 100,
+                "MAX_BATCHES": 100,
                 "MAX_BYTES": 10 * 1024 * 1024,
             },
         ),

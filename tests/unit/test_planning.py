@@ -11,6 +11,7 @@ from tests.support_run import Text, a_tool, agent
 
 from helix import create_sub_agent_tool
 from helix.core.agents import AnyAgent
+from helix.core.entries import CallRow
 from helix.core.errors import InvalidInputError
 from helix.core.messages import ThinkingContent, ToolCallRequest
 from helix.core.planning import (
@@ -26,7 +27,6 @@ from helix.core.planning import (
     result_content,
     step_result_of,
 )
-from helix.core.rows import CallRow
 from helix.core.steps import (
     ErrorStepResult,
     ParsedSubAgentCall,
@@ -108,7 +108,7 @@ def test_calls_and_children_are_kept_apart_in_the_models_order() -> None:
     assert [c.name for c in made.assistant_message_plan.tool_calls] == ["subagent__finder", "say", "nope"]
     assert [c.id for c in made.pending_tool_calls] == ["a"]
     assert [(c.id, c.agent_type) for c in made.pending_sub_agent_calls] == [("b", "finder")]
-    assert list(made.settled) == ["c"] and not made.settled["c"].success
+    assert list(made.resolved) == ["c"] and not made.resolved["c"].success
     assert not made.is_terminal
 
 
@@ -116,15 +116,15 @@ def test_what_cannot_be_executed_is_settled() -> None:
     malformed = ParsedToolCall(id="m", name="say", malformed='{"text":')
     child = ParsedSubAgentCall(id="s", agent_type="finder", input={"depth": "x"})
     made = plan(ToolCallsStepResult(tool_calls=[malformed, *calls("say").tool_calls], sub_agent_calls=[child]))
-    assert set(made.settled) == {"m", "c0", "s"} and not made.pending_tool_calls and not made.pending_sub_agent_calls
-    assert "not a JSON object" in made.settled["m"].content
-    assert "text" in made.settled["c0"].content and "topic" in made.settled["s"].content
+    assert set(made.resolved) == {"m", "c0", "s"} and not made.pending_tool_calls and not made.pending_sub_agent_calls
+    assert "not a JSON object" in made.resolved["m"].content
+    assert "text" in made.resolved["c0"].content and "topic" in made.resolved["s"].content
 
 
 def test_finish_alone_is_the_end() -> None:
     made = plan(calls("__finish__", summary="ok", score=1))
     assert made.is_terminal and made.output == {"summary": "ok", "score": 1}
-    assert json.loads(made.settled["c0"].content) == {"acknowledged": True}
+    assert json.loads(made.resolved["c0"].content) == {"acknowledged": True}
 
 
 def test_finish_beside_siblings_waits_for_them() -> None:
@@ -159,17 +159,17 @@ def test_the_first_valid_finish_supersedes_the_rest() -> None:
         )
     )
     assert made.finish.call_id == "f1" and made.finish.superseded_calls == ["f2", "f3"] and not made.missed
-    assert [made.settled[f"f{i}"].success for i in range(4)] == [False, True, False, False]
+    assert [made.resolved[f"f{i}"].success for i in range(4)] == [False, True, False, False]
 
 
 def test_an_invalid_finish_is_a_miss() -> None:
     made = plan(calls("__finish__", summary="ok", score=-1))
-    assert made.missed and not made.is_terminal and "score" in made.settled["c0"].content
+    assert made.missed and not made.is_terminal and "score" in made.resolved["c0"].content
 
 
 def test_finish_of_an_agent_without_output_is_an_unknown_tool() -> None:
     made = plan(calls("__finish__", a=1), schema=None)
-    assert not made.missed and not made.is_terminal and "no tool '__finish__'" in made.settled["c0"].content
+    assert not made.missed and not made.is_terminal and "no tool '__finish__'" in made.resolved["c0"].content
 
 
 def test_a_structured_output_is_recorded_as_a_finish_call() -> None:

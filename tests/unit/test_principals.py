@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helix.core.errors import NotAuthenticatedError
-from helix.engine.claim_checks import SESSION_ID
-from helix.gateway.principals import Principal, prefix_of
+from helix.gateway.authoriser import Principal, prefix_of
+from helix.services.claim_input import SESSION_ID
 
 NAMES = st.text(alphabet="ab/:=%é|", min_size=1, max_size=4)
 PRINCIPALS = st.builds(Principal, NAMES, st.none() | NAMES)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any, get_args
 
 import pytest
@@ -38,6 +40,7 @@ from helix.core.protocol import (
     request_tags,
 )
 from helix.core.refusals import INTERNAL, RemoteError, error_of, refusal_of
+from helix.gateway.gateway import ACTS
 
 EXAMPLES: dict[str, dict[str, Any]] = {
     "authenticate": {"token": "t"},
@@ -218,6 +221,17 @@ ERRORS = [
 ]
 
 
+def test_a_code_is_that_of_the_class_that_defines_it() -> None:
+    """Whatever else was imported first: subclasses that inherit their code do not take it."""
+    code = (
+        "import helix.engine.history, helix.runtime.importing\n"
+        "from helix.core.refusals import error_of\n"
+        "print(*(type(error_of({'code': code})).__name__ for code in ('invalid_input', 'store_error')))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=110)
+    assert done.stdout == "InvalidInputError StoreError\n", done.stderr
+
+
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: f"{type(error).__name__}")
 def test_an_error_of_the_caller_arrives_as_it_was(error: HelixError) -> None:
     arrived = error_of(json.loads(dumps(refusal_of(error))))
@@ -264,3 +278,7 @@ def test_what_can_be_tried_again_says_so() -> None:
 def test_half_characters_in_a_message_do_not_break_the_answer() -> None:
     error_reply("r1", "run", refusal_of(AgentNotFoundError("no agent '\ud800'")))
     error_reply("r1", "run", refusal_of(InvalidInputError("x" * 10_000)))
+
+
+def test_every_request_is_acted_on() -> None:
+    assert set(ACTS) == set(get_args(AnyRequest))

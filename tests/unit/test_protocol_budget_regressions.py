@@ -8,11 +8,11 @@ import pytest
 from tests.support_protocol import MONEY, SOLO, Death, World
 
 from helix.adapters.memory import MemoryStateStore
-from helix.adapters.row_budgets import RowBudgets
-from helix.engine.copies import delete_session
-from helix.engine.ends import abort
 from helix.engine.engine import Worst
-from helix.ports.budgets import Demand
+from helix.engine.runs.ends import abort
+from helix.services.budget_rows import Demand
+from helix.services.row_budgets import RowBudgets
+from helix.sessions.deletion import delete_session
 
 
 def budgeted(script: Any) -> World:

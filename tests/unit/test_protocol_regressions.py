@@ -6,26 +6,35 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.support_protocol import BOSS, CONFIG, HELPER, SOLO, Death, World, calls, kid
+from tests.support_protocol import BOSS, CONFIG, HELPER, SETTINGS, SOLO, Death, World, calls, kid
 
+from helix.adapters.system import SystemClock
 from helix.core.agents import Agent, AnyAgent
+from helix.core.claim_plan import OpenRows
 from helix.core.context import ToolContext
+from helix.core.delivery import Position
+from helix.core.entries import CallRow
 from helix.core.errors import AgentAlreadyRunningError, SessionExistsError, WorkInProgressError
-from helix.core.rows import CallRow, StopRow
+from helix.core.handles import Confirmation
+from helix.core.rows import StopRow
 from helix.core.tools import tool
-from helix.engine.announcing import announce_claim
-from helix.engine.answers import Confirmation, answer
-from helix.engine.call_tool import call_tool, view_step
-from helix.engine.children import start_child
-from helix.engine.claiming_calls import claimed, longest, may_start
-from helix.engine.claims import Claimed, ClaimInput, claim
-from helix.engine.copies import clone_session, delete_session
-from helix.engine.delivery import Delivery, Lease
-from helix.engine.ends import abort, fail_lapsed, finish_run
+from helix.engine.calls.children import attach
+from helix.engine.calls.tool import call_tool, claimed, may_start, view_step
+from helix.engine.claims.claim import Claimed, claim
+from helix.engine.claims.confirm import answer
+from helix.engine.claims.liveness import Claim, LostClaimError, hold_claim, run_claim
+from helix.engine.engine import Settings
+from helix.engine.facts import RunClaimed
 from helix.engine.history import session_key
-from helix.engine.loop import run_loop
-from helix.engine.stops import StopWatch
+from helix.engine.observers import show
+from helix.engine.runs.ends import abort, fail_lapsed, fail_run, finish_run
+from helix.engine.steps.buy import buy_step
+from helix.engine.verbs import execute_run
+from helix.engine.writing import entry_put
 from helix.ports.state_store import Update
+from helix.services.claim_input import ClaimInput
+from helix.sessions.copies import clone_session
+from helix.sessions.deletion import delete_session
 
 
 async def test_closing_a_step_keeps_a_result_that_came_after_it_was_read() -> None:
@@ -55,9 +64,9 @@ async def test_closing_a_step_keeps_a_result_that_came_after_it_was_read() -> No
     claimed_run = await world.claim(agent, message="go on")
     row = await world.call(2)
     assert (row.by, row.content) == ("tool", "slow done")
-    stream = await world.stream(claimed_run.run.run_id)
-    announce_claim(stream, claimed_run)
-    await stream.close()
+    context = await world.context(agent, claimed_run.run.run_id)
+    show(context, RunClaimed(claimed_run))
+    await context.stream.close()
     assert await world.tool_ends() == ["call_0"]  # told by the run that closed the step: no turn was open when it came
 
 
@@ -66,7 +75,7 @@ async def test_an_answer_that_came_in_between_is_not_closed_over() -> None:
     run = (await world.claim(SOLO, message="go")).run.run_id
     await world.model(SOLO, run, 1)
     await world.tool(SOLO, run, 1, "call_0")
-    await abort(world.engine, SOLO, "s", None, world.delivery())
+    await fail_run(world.engine, SOLO, Position("s", run, 1, 1), world.delivery())
 
     async def denied() -> None:
         await answer(world.engine, SOLO, "s", Confirmation("call_0", approved=False), world.delivery())
@@ -100,9 +109,9 @@ async def test_the_end_of_a_run_that_never_spoke_does_not_make_the_stream_forget
     await answer(world.engine, SOLO, "s", Confirmation("call_1"), world.delivery())  # its claimer dies here
     await abort(world.engine, SOLO, "s", None, world.delivery())
     last = await world.claim(SOLO, message="go on")
-    stream = await world.stream(last.run.run_id)
-    announce_claim(stream, last)
-    await stream.close()
+    context = await world.context(SOLO, last.run.run_id)
+    show(context, RunClaimed(last))
+    await context.stream.close()
     assert sorted(await world.tool_ends()) == ["call_0", "call_1"]
 
 
@@ -136,13 +145,13 @@ async def test_a_renewed_lease_keeps_its_session_from_being_deleted() -> None:
 async def test_a_child_that_was_taken_over_has_not_failed() -> None:
     """The run of its dead worker is failed, but the child goes on: its parent is told once, by the run that ends it."""
     world = World({"boss": [{"tool_calls": [kid("call_0")]}], "helper": [calls("gated")]})
-    run = (await world.claim(BOSS, message="go", delivery=world.worker())).run.run_id
-    await world.model(BOSS, run, 1)
-    await world.tool(BOSS, run, 1, "call_0")
+    worker = world.worker()
+    run = (await world.claim(BOSS, message="go", delivery=worker)).run.run_id
+    await world.model(BOSS, run, 1, worker)
     view = await view_step(world.engine, "s", run, 1)
     assert view is not None
     request, ref = view.rows.answer.tool_calls[0], view.rows.answer.children["call_0"]
-    started = await start_child(world.engine, BOSS, view, request, ref, world.worker())
+    started = await attach(await world.context(BOSS, run, world.worker()), view, request, ref)
     assert isinstance(started, Claimed)
     world.clock.time += 20
     taken = await claim(world.engine, HELPER, ref.session_id, ClaimInput("takeover"), world.worker())
@@ -156,37 +165,108 @@ async def test_an_answer_finds_the_call_that_waits_although_an_ancestor_has_one_
     """Call ids are unique in their session only."""
     free_and_kid = {"tool_calls": [{"id": "call_0", "name": "free", "arguments": {}}, kid("call_1")]}
     world = World({"boss": [free_and_kid], "helper": [calls("gated")]})
-    run = (await world.claim(BOSS, message="go", delivery=world.worker())).run.run_id
-    await world.model(BOSS, run, 1)
-    for call_id in ("call_0", "call_1"):
-        await world.tool(BOSS, run, 1, call_id)
+    worker = world.worker()
+    run = (await world.claim(BOSS, message="go", delivery=worker)).run.run_id
+    await world.model(BOSS, run, 1, worker)
+    await world.tool(BOSS, run, 1, "call_0", worker)
     view = await view_step(world.engine, "s", run, 1)
     assert view is not None
     ref = view.rows.answer.children["call_1"]
-    started = await start_child(world.engine, BOSS, view, view.rows.answer.tool_calls[1], ref, world.worker())
+    context = await world.context(BOSS, run, world.worker())
+    started = await attach(context, view, view.rows.answer.tool_calls[1], ref)
     assert isinstance(started, Claimed)
-    await run_loop(world.engine, HELPER, started, world.worker())
+    await execute_run(world.engine, HELPER, started, world.worker())
     answered = await answer(world.engine, BOSS, "s", Confirmation("call_0"), world.worker())
     assert answered.session_id == ref.session_id
 
 
-async def test_a_claim_lasts_as_long_as_its_tool_may_take() -> None:
-    """Every try and the waits between them, and some time to get started; after that the holder does not start it."""
+async def test_a_holder_starts_no_tool_close_to_its_deadline() -> None:
+    """Clocks of two machines differ: within the margin before its deadline, the holder does not start what it claimed."""
+    world = World([calls("free"), "done"])
+    run = (await world.claim(SOLO, message="go")).run.run_id
+    context = await world.context(SOLO, run)
+    taken = claimed(context, CallRow(call_id="c", tool_name="free", step=1, state="asked"))
+    assert taken.deadline is not None and taken.deadline - world.clock.time == pytest.approx(SETTINGS.claim_s, abs=0.1)
+    assert may_start(context, taken.deadline)
+    world.clock.time = taken.deadline - SETTINGS.margin_s
+    assert not may_start(context, taken.deadline)
 
-    @tool(retries=2, timeout_s=10)
-    async def tries(ctx: ToolContext) -> str:
-        """Tries three times."""
-        return "done"
 
-    assert longest(tries) == 3 * 10 + 0.5 + 1
-    delivery = Delivery("lambda", deadline=1000)
-    row = CallRow(call_id="c", tool_name="tries", step=1, state="asked")
-    taken = claimed(row, tries, delivery, "run", now=100, margin_s=5)
-    assert taken.deadline == 100 + 31.5 + 5
-    assert may_start(taken, tries, delivery, now=105)
-    assert not may_start(taken, tries, delivery, now=106)
-    at_the_end = claimed(row, tries, delivery, "run", now=990, margin_s=5)
-    assert at_the_end.deadline == 1000 and may_start(at_the_end, tries, delivery, now=999)
+async def test_a_holder_whose_claim_died_before_the_model_call_asks_no_model() -> None:
+    """no_answer_rebought: its process stood still before the call. Another may buy the step now."""
+    world = World([calls("free"), "done"])
+    run = (await world.claim(SOLO, message="go")).run.run_id
+
+    async def stands_still() -> None:
+        world.clock.time += SETTINGS.claim_s
+
+    world.store.before["claim_step"] = stands_still
+    with pytest.raises(WorkInProgressError):
+        await world.model(SOLO, run, 1)
+    session = await world.session()
+    assert session.claim is not None and session.open is None
+
+
+async def test_a_dead_attempt_at_a_step_is_not_brought_back() -> None:
+    """no_answer_rebought: a heartbeat bumps no version, so a taker that read the dead claim would not notice it."""
+    world = World(["done"])
+    run = (await world.claim(SOLO, message="go")).run.run_id
+    worker = world.delivery()
+    context = await world.context(SOLO, run, worker)
+
+    async def stands_still() -> None:
+        world.clock.time += SETTINGS.claim_s
+
+    world.store.before["claim_step"] = stands_still
+    with pytest.raises(WorkInProgressError):
+        await buy_step(context, 1)
+    await context.stream.close()
+    assert not await run_claim(context).move(world.clock.time + SETTINGS.claim_s)
+    session = await world.session()
+    assert session.claim is not None and session.claim.deadline < world.clock.time
+
+
+async def test_a_holder_stops_although_the_store_never_answers_its_heartbeat() -> None:
+    world = World([])
+    world.engine.clock, world.engine.settings = SystemClock(), Settings(claim_s=0.2)
+    deadline = world.engine.clock.now() + 0.2
+
+    async def never(until: float) -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    with pytest.raises(LostClaimError):
+        async with asyncio.timeout(5), hold_claim(world.engine, Claim("it", lambda: deadline, never)):
+            await asyncio.Event().wait()
+    assert world.engine.clock.now() < deadline
+
+
+async def test_a_cancellation_while_a_claim_is_left_is_not_swallowed() -> None:
+    world = World([])
+    world.engine.clock, world.engine.settings = SystemClock(), Settings(claim_s=0.2)
+    moving, leaving, went_on = asyncio.Event(), asyncio.Event(), False
+
+    async def slow(until: float) -> bool:
+        moving.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            leaving.set()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        return True
+
+    async def holder() -> None:
+        nonlocal went_on
+        async with hold_claim(world.engine, Claim("it", world.engine.clock.now, slow)):
+            await moving.wait()
+        went_on = True
+
+    task = asyncio.create_task(holder())
+    await leaving.wait()
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled() and not went_on
 
 
 async def test_a_step_that_only_missed_its_output_keeps_the_lease() -> None:
@@ -227,20 +307,33 @@ async def test_a_session_is_not_made_over_what_a_dead_copy_left() -> None:
 
 
 async def test_an_approved_call_that_is_given_back_stays_approved() -> None:
-    """first_answer_wins: the worker claimed it, was told to stop before it started it, and gave the claim back."""
+    """first_answer_wins: the worker claimed it, stood still past its deadline before it started it, and gave it back."""
     world = World([calls("gated"), "done"])
     worker = world.worker()
     run = (await world.claim(SOLO, message="go", delivery=worker)).run.run_id
     await world.model(SOLO, run, 1, worker)
     await answer(world.engine, SOLO, "s", Confirmation("call_0"), worker)
-    late = replace(worker, lease=Lease(world.clock.time - 1))
+
+    async def stands_still() -> None:
+        world.clock.time += SETTINGS.claim_s
+
+    world.store.before["claim_call"] = stands_still
     with pytest.raises(WorkInProgressError):
-        await world.tool(SOLO, run, 1, "call_0", late)
+        await world.tool(SOLO, run, 1, "call_0", worker)
+    assert (await world.row("call_0")).state == "approved", "it was given back, not started"
+
+
+async def test_a_claimed_call_that_is_stopped_before_it_starts_stays_approved() -> None:
+    world = World([calls("gated"), "done"])
+    worker = world.worker()
+    run = (await world.claim(SOLO, message="go", delivery=worker)).run.run_id
+    await world.model(SOLO, run, 1, worker)
+    await answer(world.engine, SOLO, "s", Confirmation("call_0"), worker)
     view = await view_step(world.engine, "s", run, 1)
-    assert view is not None
-    stop = StopRow(run_id=run, stop="interrupt")
-    stream = await world.stream(run)
-    told = await call_tool(world.engine, SOLO, replace(view, stop=stop), "call_0", late, stream, StopWatch())
-    again = await view_step(world.engine, "s", run, 1)
-    assert again is not None and again.rows.calls[0] is not None
-    assert (told, again.rows.calls[0].state) == ("skipped", "approved")
+    assert view is not None and view.rows.calls[0] is not None
+    context = await world.context(SOLO, run, worker)
+    mine = claimed(context, view.rows.calls[0])
+    await world.store.transact("claim_call", [entry_put("s", 0, 2, mine)])
+    stopped = replace(view, rows=OpenRows(view.rows.answer, [mine]), stop=StopRow(run_id=run, stop="interrupt"))
+    assert await call_tool(context, stopped, "call_0") == "skipped"
+    assert (await world.row("call_0")).state == "approved"

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from helix import Agent, DefinitionError, LLMConfig, Route, RouteOption, define_agent
 from helix.adapters.models.catalog import LitellmCatalog
+from helix.compat.routing import ContextWindowManager, ModelVariantRouter, RequestRouter, get_request_router
 from helix.core.errors import ContextTooLargeError, InvalidInputError
 from helix.core.routing import (
     BALANCED,
@@ -26,7 +27,6 @@ from helix.core.routing import (
     ranked,
     score,
 )
-from helix.fleet.routing import ContextWindowManager, ModelVariantRouter, RequestRouter, get_request_router
 
 QUESTION = [{"role": "user", "content": "Summarize this document..."}]
 

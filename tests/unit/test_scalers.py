@@ -1,4 +1,4 @@
-"""`Scaler` and `LLMScaler`: policies, and what was applied, over a store (semantics B3, B6)."""
+"""`Scaler` and `LLMScaler`: policies, and what was applied (docs/semantics.md#scaling, docs/semantics.md#scaling-llm)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from helix.adapters.memory import MemoryStateStore
+from helix.compat.scaling import LLMScaler, Reading, Scaler, create_llm_scaler, get_llm_scaler
 from helix.core.cost_status import Spending
 from helix.core.errors import InvalidInputError, StoreError
 from helix.core.llm_metrics import LLMMetrics
 from helix.core.llm_scaling import CostAwareScalingPolicy, TokenAwareScalingPolicy
 from helix.core.scaling import ScalingDecision, ScalingMetrics, ScalingPolicy
-from helix.fleet.scaling import LLMScaler, Reading, Scaler, create_llm_scaler, get_llm_scaler
 from helix.testing.clocks import SetClock
 
 BUSY, IDLE = ScalingMetrics(cpu_percent=90), ScalingMetrics(cpu_percent=5, memory_percent=5)

@@ -1,4 +1,4 @@
-"""The CPU and memory policy, cooldowns and the oscillation lock (semantics B3). Moments are seconds."""
+"""The CPU and memory policy, cooldowns and the oscillation lock (docs/semantics.md#scaling). Moments are seconds."""
 
 from __future__ import annotations
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from helix.adapters.models.scripted import MockLLMAdapter, ScriptedModel
+from helix.adapters.models.scripted import ScriptedModel
+from helix.compat import core
 from helix.core.config import LLMConfig
 from helix.core.errors import InvalidInputError, ModelError, ScriptExhaustedError
 from helix.core.messages import AnyMessage, AssistantMessage, ToolCallRequest, UserMessage
@@ -91,7 +92,7 @@ async def test_entries_of_every_form() -> None:
     assert isinstance(error, ErrorStepResult) and error.retryable and error.code == "overloaded"
     assert error.stop_reason == StopReason.ERROR and error.retry_after_s == 2
     assert isinstance(computed, TextStepResult) and computed.content == "heard hi"
-    assert MockLLMAdapter is ScriptedModel
+    assert core.MockLLMAdapter is ScriptedModel
 
 
 async def test_sub_agent_calls_are_told_apart_in_the_models_order() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from helix import MemoryStateStore
-from helix.adapters.segments import Entry, SegmentStreams
 from helix.core.errors import InvalidInputError
 from helix.core.json import size
 from helix.core.sequencer import StreamRecord
+from helix.services.segments import Entry, SegmentStreams
 from helix.testing.clocks import ShiftedClock
 from helix.testing.contracts.streams import S, committed, ended, everything, record, started, text, texts
 

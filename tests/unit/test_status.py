@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from helix.core.claiming import check_status
+from helix.core.claim_plan import check_status
 from helix.core.errors import AgentAlreadyRunningError, CannotResumeError, HelixError, IllegalTransitionError
 from helix.core.rows import SessionRow
 from helix.core.status import CLAIMS, ENDS, FINAL_RUNS, AgentStatus, ClaimMode, check_move, may_claim, run_status_after
@@ -22,6 +22,7 @@ LEGAL = {
     "retry": {"failed"},
     "from_start": {"failed"},
     "takeover": {"running"},
+    "abort": {"interrupted", "paused"},
 }
 
 

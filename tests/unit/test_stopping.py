@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from helix.compat.stopping import determine_final_status, should_stop_execution
 from helix.core.steps import (
     ErrorStepResult,
     ParsedToolCall,
@@ -12,7 +13,6 @@ from helix.core.steps import (
     TextStepResult,
     ToolCallsStepResult,
 )
-from helix.core.stopping import determine_final_status, should_stop_execution
 
 CALLS = ToolCallsStepResult(tool_calls=[ParsedToolCall(id="a", name="t")])
 ERRORS = [StopReason.MAX_TOKENS, StopReason.CONTENT_FILTER, StopReason.REFUSAL, StopReason.ERROR]

@@ -14,8 +14,8 @@ from tests.support_run import Text
 from helix import define_tool
 from helix.adapters.models import token_count
 from helix.adapters.models.token_count import TokenCounter
+from helix.compat.token_tracker import TokenCounter as SameCounter
 from helix.core.messages import AssistantMessage, SystemMessage, ToolCallRequest, ToolResultMessage, UserMessage
-from helix.fleet.tokens import TokenCounter as SameCounter
 
 COUNTER = TokenCounter()
 

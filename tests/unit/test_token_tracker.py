@@ -12,9 +12,10 @@ from tests.support_measures import says, used
 from tests.support_run import World, agent, play
 
 from helix import MemoryStateStore, SQLiteStateStore
+from helix.compat.token_tracker import TokenTracker, get_token_tracker
 from helix.core.errors import InvalidInputError
 from helix.core.periods import TokenPeriod
-from helix.fleet.tokens import TokenTracker, get_token_tracker
+from helix.fleet.budgets import BudgetManager, bind_token_budget_manager, release_token_budget_manager
 from helix.ports.state_store import StateStore
 from helix.testing.clocks import SetClock
 
@@ -173,3 +174,55 @@ async def test_a_process_has_one_tracker_on_a_store(tmp_path: Path) -> None:
     assert get_token_tracker(path) is tracker
     await tracker.record_tokens("chat", "gpt-4", 100, 150)
     assert await TokenTracker(SQLiteStateStore(path)).get_tokens(agent_id="chat") == 250
+
+
+async def test_recorded_tokens_count_against_every_budget_that_binds_them(store: StateStore, clock: SetClock) -> None:
+    budgets, tracker = BudgetManager(store, clock=clock), TokenTracker(store, clock)
+    await budgets.set_budget(1000, TokenPeriod.DAILY, "chat")
+    await budgets.set_budget(500, TokenPeriod.HOURLY)
+    await budgets.set_budget(10, TokenPeriod.TOTAL, tenant="ada", unit="usd")
+    await budgets.set_budget(50, TokenPeriod.TOTAL, "another")
+    await tracker.record_tokens("chat", "gpt-4", 100, 20, key="one", tenant="ada", cost=2.5)
+    await tracker.record_tokens("chat", "gpt-4", 100, 20, key="one", tenant="ada", cost=2.5)  # counted once
+    await tracker.record_tokens("chat", "gpt-4", 30, 0)
+    status = await budgets.check_budget()
+    used = {name: found.get("current_tokens", found.get("current_usd")) for name, found in status.items()}
+    assert used == {"chat_daily": 150, "global_hourly": 150, "tenant:ada_total_usd": 2.5, "another_total": 0}
+
+
+async def test_recorded_tokens_hold_back_the_next_call_of_a_run(tmp_path: Path) -> None:
+    """More was used than the budget allows: it is charged in full, an alert is raised, and the next call is refused."""
+    world = World("sqlite", tmp_path)
+    executor = world.executor([says("done", used(1, 1))])
+    budgets = BudgetManager(executor.store)
+    await budgets.set_budget(100, TokenPeriod.TOTAL)
+    await TokenTracker(executor.store).record_tokens("chat", "gpt-4", 150, 0)
+    assert (await budgets.check_budget())["global_total"]["current_tokens"] == 150
+    assert [alert.level for alert in await budgets.get_alerts()] == ["exceeded", "critical", "warning"]
+    _, result, _ = await play(executor, agent())
+    assert (result.status, result.error_code) == ("failed", "budget_exceeded")
+    await world.close()
+
+
+async def test_two_who_record_one_key_at_once_charge_it_once(store: StateStore, clock: SetClock) -> None:
+    budgets = BudgetManager(store, clock=clock)
+    await budgets.set_budget(1000, TokenPeriod.DAILY)
+    trackers = [TokenTracker(store, clock) for _ in range(4)]
+    counted = await asyncio.gather(*(t.record_tokens("chat", "gpt-4", 10, 0, key="one") for t in trackers))
+    assert sorted(counted) == [0, 0, 0, 10]
+    assert (await budgets.check_budget())["global_daily"]["current_tokens"] == 10
+
+
+async def test_the_tracker_of_the_process_is_on_the_store_that_is_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A runtime or a worker process binds its store; only without one the default file is opened."""
+    monkeypatch.chdir(tmp_path)
+    store = SQLiteStateStore(tmp_path / "own.db")
+    bind_token_budget_manager(store)
+    await get_token_tracker().record_tokens("chat", "gpt-4", 10, 5)
+    assert await TokenTracker(store).get_tokens("chat") == 15
+    assert not (tmp_path / "helix.db").exists()
+    release_token_budget_manager(store)
+    assert await get_token_tracker().get_tokens("chat") == 0
+    assert (tmp_path / "helix.db").exists()

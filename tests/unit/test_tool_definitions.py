@@ -290,6 +290,8 @@ class Methods:
         (plain, {"timeout_s": None}, "timeout_s"),
         (plain, {"timeout_s": float("nan")}, "timeout_s"),
         (plain, {"on_unknown": "never"}, "on_unknown"),
+        (plain, {"retry_timeouts": True}, "retry_timeouts"),
+        (plain, {"retry_timeouts": True, "retries": 1, "on_unknown": "ask"}, "retry_timeouts"),
         (plain, {"retries": -1}, "retries"),
         (plain, {"retries": True}, "retries"),
         (plain, {"retries": 1.5}, "retries"),

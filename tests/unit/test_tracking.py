@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 
 from helix import MemoryStateStore
-from helix.core.errors import InvalidInputError, StoreError
-from helix.core.measures import Measures
-from helix.fleet.metric_rows import BUCKET_S, StoreMetrics, agents_measured, read_metrics
-from helix.fleet.tracking import (
+from helix.compat.tracking import (
     LLMResourceTracker,
-    ManyMetrics,
     TokenThroughputMonitor,
     TrackingMetrics,
     get_throughput_monitor,
 )
+from helix.core.errors import InvalidInputError, StoreError
+from helix.core.measures import Measures
+from helix.fleet.metric_rows import BUCKET_S, StoreMetrics, agents_measured, read_metrics
 from helix.testing.clocks import SetClock
 
 
@@ -118,7 +117,7 @@ async def test_all_agents_together() -> None:
 async def test_trackers_hear_what_the_engine_measures() -> None:
     clock = hands()
     monitor = TokenThroughputMonitor(clock)
-    metrics = ManyMetrics(TrackingMetrics(monitor, clock), TrackingMetrics(TokenThroughputMonitor(clock), clock))
+    metrics = TrackingMetrics(monitor, clock)
     metrics.record(call_of(step=1))
     metrics.record(call_of(step=1))  # the same call again
     metrics.record(call_of(step=2, ModelErrors=1, ModelThrottles=1, ModelLatency=0))

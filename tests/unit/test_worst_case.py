@@ -15,7 +15,7 @@ from helix.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
-from helix.engine.worst_case import PER_MESSAGE, PER_TOOL, WITH_TOOLS, Estimate, prompt_tokens
+from helix.engine.money.bounds import PER_MESSAGE, PER_TOOL, WITH_TOOLS, Estimate, prompt_tokens
 from helix.ports.model import ToolSpec
 
 

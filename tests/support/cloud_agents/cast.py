@@ -1,9 +1,10 @@
 """Agents of the e2e tests.
 
-`talker` talks, uses every tool and answers in text; `helper` and `boss` have an output; `boss` asks `helper` and `deputy`,
-who asks `helper` in turn, and so does `chief`; `brief` may take two steps; `thrifty` says 200 tokens at most; `mindful`
-gives an answer again; `routed` asks the quicker of two models, while it fits and there is money; `changing` is another one
-in each edition; `roomy` has functions and a state machine of its own, and so has `crew`, whose limit moves, and soon.
+`talker` talks, uses every tool and answers in text; all tools of `swift` are inline; `helper` and `boss` have an output;
+`boss` asks `helper` and `deputy`, who asks `helper` in turn, and so does `chief`; `brief` may take two steps; `thrifty`
+says 200 tokens at most; `mindful` gives an answer again; `routed` asks the quicker of two models, while it fits and there
+is money; `changing` is another one in each edition; `roomy` has functions and a state machine of its own, and so has
+`crew`, whose limit moves, and soon.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from .tools import ALL, TOOL_S, Answer, Notes
 
 EDITION = "CLOUD_AGENTS_EDITION"
 """Variable of the functions' environment: a deployment that sets it deploys another `changing`."""
+INLINE = "CLOUD_AGENTS_INLINE"
+"""Variable of call_model's environment: all tools of all agents are inline."""
 CONFIG = LLMConfig(model="planned")
 AGAIN = LLMConfig(model="planned", temperature=0.0, response_cache=ResponseCacheConfig())
 QUICKER, CHEAPER = "gpt-4", "gpt-4o-mini"
@@ -36,7 +39,8 @@ CREW: dict[str, Any] = {"min": 1, "max": 4, "scaling": SOON}
 
 
 def _agent(name: str, **fields: object) -> AnyAgent:
-    given = {"system_prompt": f"You are {name}.", "tools": ALL, "state_schema": Notes, "llm_config": CONFIG, **fields}
+    given = {"system_prompt": f"You are {name}.", "tools": ALL, "state_schema": Notes, "llm_config": CONFIG}
+    given |= {"inline_tools": bool(os.environ.get(INLINE)), **fields}
     return Agent(name=name, **given)  # type: ignore[arg-type]
 
 
@@ -51,6 +55,7 @@ def changing(edition: str) -> AnyAgent:
 
 
 talker = _agent("talker", max_steps=None)
+swift = _agent("swift", inline_tools=True)
 brief = _agent("brief", max_steps=2)
 roomy = _agent("roomy", resources={"memory": 2048, "max": 100})  # of which no test has so many at once
 thrifty = _agent("thrifty", tools=[], llm_config=LLMConfig(model="planned", max_output_tokens=200, max_retries=0))
@@ -66,4 +71,5 @@ boss = _agent(
 )
 chief = _agent("chief", output_schema=Answer, tools=[*ALL, create_sub_agent_tool(helper, timeout_s=120)])
 
-CAST = (talker, brief, roomy, crew, thrifty, mindful, routed, boss, chief, changing(os.environ.get(EDITION, "1")))
+CAST = (talker, swift, brief, roomy, crew, thrifty, mindful, routed, boss, chief)
+CAST += (changing(os.environ.get(EDITION, "1")),)

@@ -13,12 +13,13 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from helix.core.sequencer import StreamRecord
 from helix.core.wire import StreamInfo, StreamMessage
-from helix.engine import deliveries
+from helix.engine import context
 from helix.engine.engine import Engine
 from helix.ports.launcher import ExecutionState, Launcher, Part
 from helix.ports.state_store import Key, Operation, Put, Row, StateStore, Table, Value, Watch
@@ -26,9 +27,9 @@ from helix.ports.streams import StreamManager
 
 CRASHES = "CLOUD_AGENTS_CRASHES"
 """Variable of the functions' environment: the folder. Without it nothing is wrapped."""
-HASTE = "CLOUD_AGENTS_CANCEL_S"
-"""Variable: how long before a delivery's deadline a model call is let go, in place of `CANCEL_S`, for functions whose
-own timeout is a few seconds."""
+HASTE = "CLOUD_AGENTS_HASTE_S"
+"""Variable: how long a claim holds and how much time another step needs, for functions whose own timeout is a few seconds.
+A model call is cancelled a quarter of that before the timeout. Empty: as deployed."""
 T = TypeVar("T")
 
 
@@ -188,11 +189,14 @@ def arm_this_process() -> None:
         return
     points = Points(Path(folder), os.environ["POWERTOOLS_SERVICE_NAME"])
     _points.append(points)
-    if HASTE in os.environ:
-        deliveries.CANCEL_S = float(os.environ[HASTE])  # type: ignore[assignment]
+    haste = float(os.environ.get(HASTE) or 0)
+    if haste:
+        context.CANCEL_S = haste / 4  # type: ignore[assignment]
     made = Engine.__post_init__
 
     def made_with_points(engine: Engine) -> None:
+        if haste:
+            engine.settings = replace(engine.settings, claim_s=haste, step_time_s=haste)
         engine.store, engine.streams = _Store(engine.store, points), _Streams(engine.streams, points)
         if engine.launcher is not None:
             engine.launcher = _Launcher(engine.launcher, points)

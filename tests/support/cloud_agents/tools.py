@@ -19,7 +19,7 @@ from .crashes import started
 from .planned import pass_gate
 
 TOOL_S = 3.0
-"""Of one execution: also how long a dead claim is waited for, margin apart."""
+"""Of one execution."""
 
 
 def noise(size: int) -> str:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from helix.adapters.memory import MemoryStateStore
     from helix.adapters.models.demo import DemonstrationModel
     from helix.adapters.models.litellm import LiteLLMAdapter
-    from helix.adapters.models.scripted import MockLLMAdapter, ScriptedModel
+    from helix.adapters.models.scripted import ScriptedModel
     from helix.adapters.sqlite import SQLiteStateStore
-    from helix.core.agents import Agent, AgentConfig, define_agent
+    from helix.core.agents import Agent, define_agent
     from helix.core.caching import ResponseCacheConfig
     from helix.core.chunks import StreamChunk
     from helix.core.config import LLMConfig
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
         StoreError,
         ToolError,
     )
-    from helix.core.functions import AgentClient, TeleonClient
+    from helix.core.functions import AgentClient
+    from helix.core.handles import AgentExecutionHandle, AgentResult, CanResumeResult, Confirmation, SessionState
     from helix.core.hooks import Hooks
     from helix.core.initial import AgentInput
     from helix.core.registry import AgentRegistry, default_registry
@@ -58,19 +59,17 @@ if TYPE_CHECKING:
         tool,
     )
     from helix.core.usage import Usage
-    from helix.engine.answers import Confirmation
-    from helix.engine.sessions import Sessions, recover_conversation
-    from helix.runtime.handle import AgentExecutionHandle, AgentResult
     from helix.runtime.local import LocalExecutor
+    from helix.sessions.read import Sessions, recover_conversation
 
 _HOME = {
     "adapters.mcp": "MCPServer",
     "adapters.memory": "MemoryStateStore",
     "adapters.models.demo": "DemonstrationModel",
     "adapters.models.litellm": "LiteLLMAdapter",
-    "adapters.models.scripted": "MockLLMAdapter ScriptedModel",
+    "adapters.models.scripted": "ScriptedModel",
     "adapters.sqlite": "SQLiteStateStore",
-    "core.agents": "Agent AgentConfig define_agent",
+    "core.agents": "Agent define_agent",
     "core.caching": "ResponseCacheConfig",
     "core.chunks": "StreamChunk",
     "core.config": "LLMConfig",
@@ -78,7 +77,8 @@ _HOME = {
     "core.errors": "AgentAlreadyRunningError AgentNotFoundError BudgetExceededError CallNotPendingError CannotResumeError"
     " CheckpointNotFoundError DefinitionError FatalToolError HelixError InvalidInputError ModelError SessionExistsError"
     " SessionNotFoundError StoreError ToolError",
-    "core.functions": "AgentClient TeleonClient",
+    "core.functions": "AgentClient",
+    "core.handles": "AgentExecutionHandle AgentResult CanResumeResult Confirmation SessionState",
     "core.hooks": "Hooks",
     "core.initial": "AgentInput",
     "core.registry": "AgentRegistry default_registry",
@@ -86,9 +86,7 @@ _HOME = {
     "core.tools": "FINISH_TOOL_NAME SUBAGENT_TOOL_PREFIX Tool create_finish_tool create_sub_agent_tool define_tool"
     " is_finish_tool is_sub_agent_tool tool",
     "core.usage": "Usage",
-    "engine.answers": "Confirmation",
-    "engine.sessions": "Sessions recover_conversation",
-    "runtime.handle": "AgentExecutionHandle AgentResult",
+    "sessions.read": "Sessions recover_conversation",
     "runtime.local": "LocalExecutor",
 }
 _MODULES = {name: module for module, names in _HOME.items() for name in names.split()}
@@ -97,7 +95,6 @@ __all__ = [
     "Agent",
     "AgentAlreadyRunningError",
     "AgentClient",
-    "AgentConfig",
     "AgentExecutionHandle",
     "AgentInput",
     "AgentNotFoundError",
@@ -105,6 +102,7 @@ __all__ = [
     "AgentResult",
     "BudgetExceededError",
     "CallNotPendingError",
+    "CanResumeResult",
     "CannotResumeError",
     "CheckpointNotFoundError",
     "Confirmation",
@@ -120,7 +118,6 @@ __all__ = [
     "LocalExecutor",
     "MCPServer",
     "MemoryStateStore",
-    "MockLLMAdapter",
     "ModelError",
     "ResponseCacheConfig",
     "Route",
@@ -130,10 +127,10 @@ __all__ = [
     "ScriptedModel",
     "SessionExistsError",
     "SessionNotFoundError",
+    "SessionState",
     "Sessions",
     "StoreError",
     "StreamChunk",
-    "TeleonClient",
     "Tool",
     "ToolContext",
     "ToolError",

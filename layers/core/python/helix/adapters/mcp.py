@@ -12,8 +12,8 @@ import hashlib
 import os
 import re
 import sys
-import threading
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from copy import deepcopy
 from types import TracebackType
@@ -136,7 +136,7 @@ def mcp_tools(
     only: take just these, by the server's names. An unknown name is a `DefinitionError`.
 
     Names are made to fit `[A-Za-z0-9_-]{1,64}`. A tool that says it is read-only or idempotent is repeated after a
-    crash (`on_unknown="retry"`); of any other the model is told that the outcome is unknown (`"skip"`).
+    crash (`on_unknown="retry"`); for any other the model learns that the outcome is unknown (`"skip"`).
     """
     listed = _list_now(server) if listing is None else listing
     known = [str(entry["name"]) for entry in listed]
@@ -151,16 +151,16 @@ def mcp_tools(
 
 
 def _tool(server: MCPServer, entry: Mapping[str, Any], name: str, require_approval: Approval) -> Tool[Any]:
-    told, hints = str(entry["name"]), entry.get("annotations") or {}
+    reported, hints = str(entry["name"]), entry.get("annotations") or {}
     repeatable = bool(hints.get("readOnlyHint") or hints.get("idempotentHint"))
 
     async def execute(arguments: BaseModel, context: ToolContext[Any]) -> JsonValue:
-        return await server.call(told, dict(arguments.model_extra or {}), repeatable=repeatable)
+        return await server.call(reported, dict(arguments.model_extra or {}), repeatable=repeatable)
 
     title = entry.get("title") or hints.get("title")
     return Tool(
         name=name,
-        description=entry.get("description") or title or f"The tool {told!r} of the MCP server {server.name!r}.",
+        description=entry.get("description") or title or f"The tool {reported!r} of the MCP server {server.name!r}.",
         input_schema=arguments_model(name, entry.get("inputSchema") or {"type": "object"}),
         execute=execute,
         require_approval=require_approval,
@@ -193,15 +193,8 @@ def arguments_model(name: str, schema: Mapping[str, Any]) -> type[BaseModel]:
     return Arguments
 
 
-_TYPES: dict[str, tuple[type, ...]] = {
-    "object": (dict,),
-    "array": (list,),
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "null": (type(None),),
-}
+_NAMES = ("object", "array", "string", "integer", "number", "boolean", "null")
+_TYPES: dict[str, Any] = dict(zip(_NAMES, (dict, list, str, int, int | float, bool, type(None)), strict=True))
 
 
 def _violations(schema: Any, value: Any, where: str) -> list[str]:
@@ -226,7 +219,7 @@ def _violations(schema: Any, value: Any, where: str) -> list[str]:
 def _is(value: Any, kind: str) -> bool:
     if isinstance(value, bool):
         return kind == "boolean"
-    return isinstance(value, _TYPES.get(kind, (object,))) or (
+    return isinstance(value, _TYPES.get(kind, object)) or (
         kind == "integer" and isinstance(value, float) and value.is_integer()
     )
 
@@ -292,7 +285,6 @@ async def _listed(client: Client) -> list[JsonObject]:
 def _list_now(server: MCPServer) -> list[JsonObject]:
     """Ask the server in a thread with an event loop of its own: the caller may be inside one."""
     _require_mcp()
-    outcome: list[list[JsonObject] | BaseException] = []
 
     async def ask() -> list[JsonObject]:
         connection = Connection(server.name, server._transport, server.connect_timeout_s)
@@ -301,18 +293,8 @@ def _list_now(server: MCPServer) -> list[JsonObject]:
         finally:
             await connection.close()
 
-    def run() -> None:
-        try:
-            outcome.append(asyncio.run(ask()))
-        except BaseException as error:
-            outcome.append(error)
-
-    thread = threading.Thread(target=run, name=f"mcp listing {server.name}")
-    thread.start()
-    thread.join()
-    if isinstance(outcome[0], BaseException):
-        raise outcome[0]
-    return outcome[0]
+    with ThreadPoolExecutor(1, f"mcp listing {server.name}") as threads:
+        return threads.submit(asyncio.run, ask()).result()
 
 
 def _require_mcp() -> None:

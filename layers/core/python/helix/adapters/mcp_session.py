@@ -7,17 +7,17 @@ other tasks only send requests through it. A lost connection is never opened aga
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from helix._log import get_logger
 from helix.core.errors import ToolError
 
 if TYPE_CHECKING:
     from mcp import Client
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class ConnectionLostError(ToolError):
@@ -126,7 +126,7 @@ async def _watched(transport: AbstractAsyncContextManager[Any], lost: asyncio.Ev
 
 
 class _Watched:
-    """A read stream that tells when it ends; everything else is the stream's own."""
+    """A read stream that reports its end; everything else is the stream's own."""
 
     def __init__(self, stream: Any, lost: asyncio.Event) -> None:
         self._stream, self._lost = stream, lost

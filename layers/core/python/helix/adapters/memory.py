@@ -6,25 +6,24 @@ import threading
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 
 from pydantic_core import from_json
 
 from helix.adapters.watching import Watchers
-from helix.core.errors import ConditionFailedError
 from helix.core.json import dumps
 from helix.ports.state_store import (
     Check,
-    Delete,
     Key,
     Operation,
-    Put,
     Row,
     Table,
-    Update,
     Value,
     Watch,
+    applied,
     check_operations,
-    updated,
+    expired,
+    read_value,
 )
 
 
@@ -40,7 +39,7 @@ class MemoryStateStore:
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
         with self._lock:
             texts = [self._rows.get(key) for key in keys]
-        return [None if text is None else from_json(text) for text in texts]
+        return [None if text is None else read_value(key, text) for key, text in zip(keys, texts, strict=True)]
 
     async def query(
         self,
@@ -59,32 +58,32 @@ class MemoryStateStore:
                 chosen.reverse()
             keys = [Key(table, partition, sort) for sort in chosen[:limit]]
             texts = [self._rows[key] for key in keys]
-        return [Row(key, from_json(text)) for key, text in zip(keys, texts, strict=True)]
+        return [Row(key, read_value(key, text)) for key, text in zip(keys, texts, strict=True)]
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         check_operations(name, operations)
         with self._lock:
             after: list[tuple[Key, str | None]] = []
             for index, operation in enumerate(operations):
-                text = self._rows.get(operation.key)
-                value: Value | None = None
-                if operation.when is not None or isinstance(operation, Update):
-                    value = None if text is None else from_json(text)
-                    refused = operation.when is not None and not operation.when.holds(value)
-                    if refused or (isinstance(operation, Update) and value is None):
-                        raise ConditionFailedError(name, index)
-                match operation:
-                    case Put():
-                        after.append((operation.key, dumps(operation.value)))
-                    case Update():
-                        after.append((operation.key, dumps(updated(value or {}, operation))))
-                    case Delete():
-                        after.append((operation.key, None))
-                    case Check():
-                        pass
+                value = applied(name, index, operation, partial(self._value, operation.key))
+                if not isinstance(operation, Check):
+                    after.append((operation.key, None if value is None else dumps(value)))
             for key, new in after:
                 self._write(key, new)
         self._watchers.wake((key.table, key.partition) for key, _ in after)
+
+    async def purge(self, now: float) -> int:
+        with self._lock:
+            mortal = [(key, text) for key, text in self._rows.items() if '"ttl":' in text]
+            gone = [key for key, text in mortal if expired(from_json(text), now)]
+            for key in gone:
+                self._write(key, None)
+        self._watchers.wake((key.table, key.partition) for key in gone)
+        return len(gone)
+
+    def _value(self, key: Key) -> Value | None:
+        text = self._rows.get(key)
+        return None if text is None else read_value(key, text)
 
     def _write(self, key: Key, text: str | None) -> None:
         place = (key.table, key.partition)

@@ -1,13 +1,12 @@
 """Spans to OpenTelemetry: exported by OTLP over HTTP, from a thread of its own.
 
-Law: nobody waits for an exporter but `flush`, and that only as long as it was told. Spans that cannot be sent are lost,
+Law: nobody waits for an exporter but `flush`, and only as long as it was asked to. Spans that cannot be sent are lost,
 never in the way: the buffer is bounded, and after a failure the exporter is left alone for a while.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -21,11 +20,12 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
+from helix._log import get_logger
 from helix._version import __version__
 from helix.core.spans import Span, SpanRef
 from helix.ports.clock import Clock
 
-logger = logging.getLogger("helix.tracing")
+logger = get_logger("helix.tracing")
 
 BUFFERED = 4096
 BATCH = 512
@@ -66,12 +66,12 @@ class OtelTracer:
         self._thread: threading.Thread | None = None
 
     def record(self, span: Span) -> None:
-        if not self._kept(span.ref.trace_id):
+        if not self._retained(span.ref.trace_id):
             return
         try:
             made = readable(span, self._resource)
         except Exception:
-            logger.warning("span %r cannot be told", span.name, exc_info=True)
+            logger.warning("span %r cannot be exported", span.name, exc_info=True)
             return
         with self._changed:
             if self._closed:
@@ -83,7 +83,7 @@ class OtelTracer:
             self._changed.notify_all()
 
     def within(self, ref: SpanRef) -> AbstractContextManager[object]:
-        return _within(ref, self._kept(ref.trace_id))
+        return _within(ref, self._retained(ref.trace_id))
 
     def flush(self, timeout_s: float) -> bool:
         with self._changed:
@@ -132,13 +132,13 @@ class OtelTracer:
         finally:
             otel_context.detach(token)
 
-    def _kept(self, trace_id: str) -> bool:
+    def _retained(self, trace_id: str) -> bool:
         return int(trace_id[16:], 16) < self._below
 
 
 @contextlib.contextmanager
-def _within(ref: SpanRef, kept: bool) -> Iterator[None]:
-    parent = NonRecordingSpan(_context(ref, _SAMPLED if kept else TraceFlags(0)))
+def _within(ref: SpanRef, retained: bool) -> Iterator[None]:
+    parent = NonRecordingSpan(_context(ref, _SAMPLED if retained else TraceFlags(0)))
     token = otel_context.attach(otel_trace.set_span_in_context(parent))
     try:
         yield

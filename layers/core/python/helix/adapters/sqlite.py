@@ -8,6 +8,7 @@ takes less time than handing it over. Rows are JSON text, so `sqlite3 helix.db` 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
 import time
@@ -18,30 +19,30 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic_core import from_json
-
 from helix.adapters.watching import Watchers
-from helix.core.errors import ConditionFailedError, StoreError
+from helix.core.errors import StoreError
 from helix.core.json import dumps
 from helix.ports.state_store import (
     Check,
-    Delete,
     Key,
     Operation,
-    Put,
     Row,
     Table,
-    Update,
     Value,
     Watch,
+    applied,
     check_operations,
-    updated,
+    read_value,
 )
 
 T = TypeVar("T")
 SCHEMA_VERSION = 1
 TABLES: tuple[Table, ...] = ("sessions", "streams", "control")
 PURGED_AT_ONCE = 500
+UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+# `instr` spares the parsing of rows that name no expiry, all but a few; a damaged row does not stop the others
+EXPIRED = """CASE WHEN instr(value, '"ttl":') AND json_valid(value) AND json_type(value, '$.ttl') IN ('integer', 'real')
+    THEN json_extract(value, '$.ttl') < ? END"""
 
 
 class SQLiteStateStore:
@@ -56,6 +57,7 @@ class SQLiteStateStore:
         self, path: str | Path, *, busy_timeout_s: float = 30, synchronous: Literal["FULL", "NORMAL"] = "NORMAL"
     ) -> None:
         self.path = Path(path)
+        self._uri: str | None = None
         self._busy_timeout_s, self._synchronous = busy_timeout_s, synchronous
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="helix-sqlite")
         self._connection: sqlite3.Connection | None = None
@@ -88,7 +90,7 @@ class SQLiteStateStore:
         sql += f" ORDER BY sort {'DESC' if reverse else 'ASC'} LIMIT ?"
         values.append(-1 if limit is None else limit)
         rows = await self._read(lambda db: db.execute(sql, values).fetchall())
-        return [Row(Key(table, partition, sort), from_json(text)) for sort, text in rows]
+        return [Row(key := Key(table, partition, sort), read_value(key, text)) for sort, text in rows]
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         check_operations(name, operations)
@@ -96,17 +98,16 @@ class SQLiteStateStore:
         self._watchers.wake((o.key.table, o.key.partition) for o in operations if not isinstance(o, Check))
 
     async def purge(self, now: float) -> int:
-        """Delete rows of the control table whose `ttl` (Unix seconds) has passed, as DynamoDB does by itself. Returns how
-        many. Other processes write meanwhile: they wait for a page of deletions, not for the search."""
-        expired = "json_extract(value, '$.ttl') < ?"
-        found = await self._run(
-            lambda db: db.execute(f"SELECT partition, sort FROM control WHERE {expired}", (now,)).fetchall()
-        )
-        sql = f"DELETE FROM control WHERE partition = ? AND sort = ? AND {expired}"
+        """Other processes that write meanwhile wait for a page of deletions, not for the search."""
         gone = 0
-        for first in range(0, len(found), PURGED_AT_ONCE):
-            rows = [(partition, sort, now) for partition, sort in found[first : first + PURGED_AT_ONCE]]
-            gone += await self._run(partial(_together, sql=sql, rows=rows))
+        for table in TABLES:
+            sql = f"SELECT partition, sort FROM {table} WHERE {EXPIRED}"
+            found = await self._run(lambda db, sql=sql: db.execute(sql, (now,)).fetchall())  # type: ignore[misc]
+            sql = f"DELETE FROM {table} WHERE partition = ? AND sort = ? AND {EXPIRED}"
+            for first in range(0, len(found), PURGED_AT_ONCE):
+                rows = [(*row, now) for row in found[first : first + PURGED_AT_ONCE]]
+                gone += await self._run(partial(_together, sql=sql, rows=rows))
+                self._watchers.wake((table, partition) for partition, *_ in rows)
         return gone
 
     def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
@@ -131,9 +132,7 @@ class SQLiteStateStore:
             await self._run(lambda _: None)  # makes the file and its tables
             with self._reading:
                 if self._reader is None:
-                    self._reader = sqlite3.connect(
-                        self.path, timeout=0.05, isolation_level=None, check_same_thread=False
-                    )
+                    self._reader = self._open(0.05)
         try:
             with self._reading:
                 return work(self._reader)
@@ -156,15 +155,40 @@ class SQLiteStateStore:
             if self._connection is None:
                 self._connection = self._connect()
             return work(self._connection)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             if self._connection is not None and self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise StoreError(f"SQLite store {str(self.path)!r}: {error}") from error
 
     def _connect(self) -> sqlite3.Connection:
+        try:
+            return self._open_for_writing()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in UNWRITABLE or not self.path.is_file():
+                raise
+            return self._open_for_reading(error)
+
+    def _open_for_reading(self, why: sqlite3.OperationalError) -> sqlite3.Connection:
+        """A file that may not be written, as it is. `immutable`: not even its folder may; then nobody writes it now."""
+        log = self.path.with_name(f"{self.path.name}-wal")
+        unread = log.is_file() and log.stat().st_size > 0
+        for mode in ("mode=ro", *([] if unread else ["mode=ro&immutable=1"])):
+            self._uri = f"{self.path.resolve().as_uri()}?{mode}"
+            db = self._open(self._busy_timeout_s)
+            with contextlib.suppress(sqlite3.OperationalError):  # then the next mode may do
+                if db.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION:
+                    return db
+            db.close()
+        raise why
+
+    def _open(self, timeout_s: float) -> sqlite3.Connection:
+        file, uri = self._uri or self.path, self._uri is not None
+        return sqlite3.connect(file, uri=uri, timeout=timeout_s, isolation_level=None, check_same_thread=False)
+
+    def _open_for_writing(self) -> sqlite3.Connection:
         if self.path.parent and not self.path.parent.exists():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        db = sqlite3.connect(self.path, timeout=self._busy_timeout_s, isolation_level=None, check_same_thread=False)
+        db = self._open(self._busy_timeout_s)
         _patiently(db, "PRAGMA journal_mode = WAL", self._busy_timeout_s)
         db.execute(f"PRAGMA synchronous = {self._synchronous}")
         version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -217,7 +241,7 @@ def _patiently(db: sqlite3.Connection, sql: str, timeout_s: float) -> None:
 def _load(db: sqlite3.Connection, key: Key) -> Value | None:
     sql = f"SELECT value FROM {key.table} WHERE partition = ? AND sort = ?"
     row = db.execute(sql, (key.partition, key.sort)).fetchone()
-    return None if row is None else from_json(row[0])
+    return None if row is None else read_value(key, row[0])
 
 
 def _transact(db: sqlite3.Connection, name: str, operations: Sequence[Operation]) -> None:
@@ -226,7 +250,8 @@ def _transact(db: sqlite3.Connection, name: str, operations: Sequence[Operation]
         for index, operation in enumerate(operations):
             _apply(db, name, index, operation)
     except BaseException:
-        db.execute("ROLLBACK")
+        if db.in_transaction:  # a full disk has rolled it back already
+            db.execute("ROLLBACK")
         raise
     db.execute("COMMIT")
 
@@ -239,24 +264,13 @@ def _together(db: sqlite3.Connection, sql: str, rows: Sequence[tuple[str, str, f
 
 
 def _apply(db: sqlite3.Connection, name: str, index: int, operation: Operation) -> None:
-    key, value = operation.key, None
-    if operation.when is not None or isinstance(operation, Update):
-        value = _load(db, key)
-        refused = operation.when is not None and not operation.when.holds(value)
-        if refused or (isinstance(operation, Update) and value is None):
-            raise ConditionFailedError(name, index)
-    match operation:
-        case Put():
-            _store(db, key, operation.value)
-        case Update():
-            _store(db, key, updated(value or {}, operation))
-        case Delete():
-            db.execute(f"DELETE FROM {key.table} WHERE partition = ? AND sort = ?", (key.partition, key.sort))
-        case Check():
-            pass
-
-
-def _store(db: sqlite3.Connection, key: Key, value: Value) -> None:
+    key = operation.key
+    value = applied(name, index, operation, partial(_load, db, key))
+    if isinstance(operation, Check):
+        return
+    if value is None:
+        db.execute(f"DELETE FROM {key.table} WHERE partition = ? AND sort = ?", (key.partition, key.sort))
+        return
     sql = (
         f"INSERT INTO {key.table} (partition, sort, value) VALUES (?, ?, ?)"
         " ON CONFLICT (partition, sort) DO UPDATE SET value = excluded.value"

@@ -1,4 +1,4 @@
-"""Wake-ups inside one process: who waits for a change of a partition, and telling them."""
+"""Wake-ups inside one process: waiters for changes of a partition, and their notification."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from helix.cli.refusal import RefusedError
+from helix.cli.output import RefusedError
 from helix.core.agents import Agent, AnyAgent
 from helix.core.errors import AgentNotFoundError
 from helix.core.registry import default_registry

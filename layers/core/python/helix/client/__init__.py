@@ -1,7 +1,6 @@
 """The WebSocket client: agents that run elsewhere, from any Python program. Needs neither AWS nor model libraries."""
 
 from helix.client.client import HelixClient
-from helix.client.handle import RunHandle, RunResult
-from helix.client.settings import ClientSettings, ConnectionLostError
+from helix.client.link import ClientSettings, ConnectionLostError
 
-__all__ = ["ClientSettings", "ConnectionLostError", "HelixClient", "RunHandle", "RunResult"]
+__all__ = ["ClientSettings", "ConnectionLostError", "HelixClient"]

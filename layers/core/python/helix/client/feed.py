@@ -1,17 +1,24 @@
-"""Feed: one reader's part of a stream, in order and without a repeat, whatever the socket did to it.
+"""Following streams: the feed of each reader, which streams they need, and asking again for what did not come.
 
-Law: messages leave in the order of their sequences, each once, none left out; what is missing is asked for. Only where
-the log itself has lost its beginning does a `stream_resync` stand for it.
+Law: messages leave a feed in the order of their sequences, each once, none left out; what is missing is asked for. Only
+where the log itself has lost its beginning does a `stream_resync` stand for it. A stream is asked for from the earliest
+place that one of its feeds needs, by one request at a time; a new connection asks for all streams that are still read.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Literal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Literal
 
+from helix.client.link import ClientSettings
+from helix.core.errors import CallerError, HelixError
+from helix.core.json import JsonObject
 from helix.core.wire import StreamMessage
+from helix.ports.clock import Clock
 
 Verdict = Literal["show", "skip", "last", "over"]
 """What a message is to a reader: to be shown, not its own, shown and the last, or a sign that the end has passed."""
@@ -99,11 +106,9 @@ class Feed:
         """The next message; None at the end, or if none came in `wait_s` seconds (see `done`)."""
         if not self._ready and not self.done:
             self._changed.clear()
-            try:
+            with suppress(TimeoutError):  # a message may come while the timeout fires
                 async with asyncio.timeout(wait_s):
                     await self._changed.wait()
-            except TimeoutError:
-                return None
         if self._ready:
             return self._ready.popleft()
         if self.error is not None:
@@ -121,12 +126,12 @@ def _is_resync(message: StreamMessage) -> bool:
 
 
 def whole_stream(message: StreamMessage) -> Verdict:
-    """For whoever follows a stream across its runs."""
+    """For readers that follow a stream across its runs."""
     return "show"
 
 
 def one_run(session_id: str, turn: int) -> Judge:
-    """For whoever follows one run: from the session's first message of that turn to its end, the sub-agents' messages
+    """For readers that follow one run: from the session's first message of that turn to its end, the sub-agents' messages
     between included. A later turn means that the run was taken over, and has no end of its own."""
     begun = False
 
@@ -145,26 +150,6 @@ def one_run(session_id: str, turn: int) -> Judge:
     return judge
 
 
-async def messages_of(
-    feed: Feed, quiet_s: float, catch_up: Callable[[Feed], None], leave: Callable[[Feed], None]
-) -> AsyncIterator[StreamMessage]:
-    """The feed to its end. `catch_up` asks for what may be missing, `leave` says that nobody reads any more."""
-    try:
-        while True:
-            message = await feed.next(quiet_s)
-            if message is not None:
-                yield message
-            elif feed.done:
-                return
-            else:
-                catch_up(feed)
-            if feed.dropped and not feed.waiting:
-                feed.dropped = False
-                catch_up(feed)
-    finally:
-        leave(feed)
-
-
 def behind(after: int, judge: Judge) -> Judge:
     """The same, without what has been seen already."""
 
@@ -175,3 +160,157 @@ def behind(after: int, judge: Judge) -> Judge:
         return {"show": "skip", "last": "over"}.get(verdict, verdict)  # type: ignore[return-value]
 
     return judged
+
+
+logger = logging.getLogger("helix.client")
+MAX_STREAMS = 24
+"""Subscriptions that a connection keeps; the service allows a few more."""
+EARLY = 4_000
+SLOWEST_S = 5.0
+
+Ask = Callable[[str, JsonObject], Awaitable[JsonObject]]
+
+
+class Following:
+    """`ask` sends a request; `spawn` makes a task of a coroutine."""
+
+    def __init__(self, ask: Ask, spawn: Callable[[Any], None], clock: Clock, settings: ClientSettings) -> None:
+        self._ask, self._spawn, self._clock, self._settings = ask, spawn, clock, settings
+        self._feeds: dict[str, list[Feed]] = {}
+        self._subscribed: dict[str, None] = {}
+        self._asking: dict[str, bool] = {}
+        self._starting = 0
+        self._early: list[StreamMessage] = []
+
+    # --- for readers --------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """A run is asked for: its first messages may be here before its stream is known."""
+        self._starting += 1
+        try:
+            yield
+        finally:
+            self._starting -= 1
+            if not self._starting:
+                self._early.clear()
+
+    def add(self, stream_id: str, after: int, judge: Judge, *, subscribed: bool) -> Feed:
+        """A feed of the stream from behind `after`. `subscribed`: the service posts what comes behind that already."""
+        feed = Feed(stream_id, after, judge, self._settings.buffer)
+        self._feeds.setdefault(stream_id, []).append(feed)
+        self._offer(feed, [message for message in self._early if message.stream_id == stream_id])
+        self._subscribed[stream_id] = None
+        if not subscribed:
+            self.catch_up(feed)
+        return feed
+
+    async def read(self, feed: Feed) -> AsyncIterator[StreamMessage]:
+        """The feed to its end, to be iterated once."""
+        try:
+            while True:
+                message = await feed.next(self._settings.quiet_s)
+                if message is not None:
+                    yield message
+                elif feed.done:
+                    return
+                else:
+                    self.catch_up(feed)
+                if feed.dropped and not feed.waiting:
+                    feed.dropped = False
+                    self.catch_up(feed)
+        finally:
+            self._leave(feed)
+
+    async def make_room(self) -> None:
+        """Before another stream: unsubscribe from those that nobody reads any more, if there are many."""
+        if len(self._subscribed) >= MAX_STREAMS:
+            for stream_id in [s for s in self._subscribed if s not in self._feeds and s not in self._asking]:
+                del self._subscribed[stream_id]
+                try:
+                    await self._ask("unsubscribe", {"stream_id": stream_id})
+                except CallerError:
+                    logger.debug("stream %s is gone", stream_id)
+
+    def _leave(self, feed: Feed) -> None:
+        feeds = self._feeds.get(feed.stream_id, [])
+        if feed in feeds:
+            feeds.remove(feed)
+        if not feeds:
+            self._feeds.pop(feed.stream_id, None)
+
+    # --- for the link -------------------------------------------------------------------------------------------------
+
+    def on_open(self) -> None:
+        """A new connection has no subscriptions."""
+        self._subscribed = dict.fromkeys(self._feeds)
+        for feeds in list(self._feeds.values()):
+            self.catch_up(feeds[0])
+
+    def on_messages(self, stream_id: str, messages: list[StreamMessage]) -> None:
+        feeds = list(self._feeds.get(stream_id, ()))
+        for feed in feeds:
+            self._offer(feed, messages)
+        if self._starting and not feeds and len(self._early) < EARLY:
+            self._early.extend(messages)
+
+    def on_lagging(self, stream_id: str) -> None:
+        for feed in self._feeds.get(stream_id, ())[:1]:
+            self.catch_up(feed)
+
+    def on_fail(self, error: Exception) -> None:
+        for feeds in self._feeds.values():
+            for feed in feeds:
+                feed.fail(error)
+        self._feeds.clear()
+
+    def _offer(self, feed: Feed, messages: list[StreamMessage]) -> None:
+        feed.offer(messages)
+        if feed.done:
+            self._leave(feed)
+        elif feed.has_gap and feed.stream_id not in self._asking:
+            self._spawn(self._catch_up(feed.stream_id, self._settings.reorder_s))
+
+    # --- asking again -------------------------------------------------------------------------------------------------
+
+    def catch_up(self, feed: Feed) -> None:
+        """Ask for what is behind the place of the stream's feeds, now."""
+        if feed.stream_id in self._asking:
+            self._asking[feed.stream_id] = True  # once more, when this is done
+        else:
+            self._spawn(self._catch_up(feed.stream_id, 0))
+
+    async def _catch_up(self, stream_id: str, delay_s: float) -> None:
+        if stream_id in self._asking:
+            return
+        self._asking[stream_id] = delay_s == 0
+        pause_s, reached = self._settings.reorder_s, -1
+        try:
+            await self._clock.sleep(delay_s)
+            while feeds := [feed for feed in self._feeds.get(stream_id, ()) if not feed.done]:
+                if not self._asking[stream_id] and not any(feed.has_gap for feed in feeds):
+                    return
+                self._asking[stream_id] = False
+                position = min(feed.position for feed in feeds)
+                pause_s = self._settings.reorder_s if position > reached else min(SLOWEST_S, pause_s * 2)
+                reached = position
+                try:
+                    await self._replay(stream_id, position)
+                except TimeoutError:
+                    self._asking[stream_id] = True
+                await self._clock.sleep(pause_s)
+        except HelixError as error:
+            for feed in list(self._feeds.get(stream_id, ())):
+                feed.fail(error)
+                self._leave(feed)
+        finally:
+            del self._asking[stream_id]
+
+    async def _replay(self, stream_id: str, after: int) -> None:
+        while True:
+            self._subscribed[stream_id] = None
+            answer = await self._ask("subscribe", {"stream_id": stream_id, "after": after})
+            await asyncio.sleep(0)  # let what came with it be read first
+            if answer.get("complete", True):
+                return
+            after = int(str(answer["caught_up"]))

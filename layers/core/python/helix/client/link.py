@@ -9,60 +9,93 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, WebSocketException
 
-from helix.client.settings import ClientSettings, ConnectionLostError, Token
-from helix.core.errors import HelixError, InvalidInputError, NotAuthenticatedError, ProtocolError
+from helix.core.errors import HelixError, InvalidInputError, NotAuthenticatedError, OperatorError, ProtocolError
 from helix.core.frames import SUBPROTOCOL, Joiner
-from helix.core.json import JsonObject
+from helix.core.json import JsonObject, JsonValue, loads
 from helix.core.protocol import request
 from helix.core.refusals import error_of
 from helix.core.wire import StreamMessage
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
 
+Token = str | Callable[[], str] | Callable[[], Awaitable[str]] | None
+"""A token, or a function that gives one: it is asked at each connection, and when the service wants a new proof."""
+
+
+class ConnectionLostError(OperatorError):
+    """There is no connection, and patience is at an end. Runs go on without it: come back by their ids."""
+
+    code = "connection_lost"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Times in seconds.
+
+    request_s: how long an answer is waited for, reconnections included. open_s: one attempt to connect. give_up_s: how long
+    connecting is tried again before everything that waits fails. backoff_s, backoff_max_s: the pause after the first failed
+    attempt, doubled up to the longest, each times a random part of one. heartbeat_s: how often something is sent on a quiet
+    connection (API Gateway ends one after 600). max_age_s: when a connection is replaced (it ends one after 7200).
+    reorder_s: how long a missing message may be late before it is asked for. quiet_s: how long a run may say nothing before
+    the log is asked whether it has. buffer: messages that are kept for a reader that does not read.
+    """
+
+    request_s: float = 30
+    open_s: float = 10
+    give_up_s: float = 120
+    backoff_s: float = 0.25
+    backoff_max_s: float = 15
+    heartbeat_s: float = 240
+    max_age_s: float = 6900
+    reorder_s: float = 0.2
+    quiet_s: float = 20
+    buffer: int = 10_000
+
+
 logger = logging.getLogger("helix.client")
 MAX_MESSAGE_BYTES = 128 * 1024
 CLOSE_S = 2
 TRIES = 3
 PROOF_REFUSED = (401, 403)
+DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
-@dataclass(slots=True)
-class _Asked:
+class _Asked(NamedTuple):
     text: str
     answer: asyncio.Future[JsonObject]
-    sent: int = 0
+
+
+class Listener(Protocol):
+    """What hears of a link's life and of what comes unasked."""
+
+    def on_open(self) -> None:
+        """At each new connection."""
+        ...
+
+    def on_messages(self, stream_id: str, messages: list[StreamMessage]) -> None: ...
+
+    def on_lagging(self, stream_id: str) -> None: ...
+
+    def on_fail(self, error: Exception) -> None:
+        """Once, when the link has given up."""
+        ...
 
 
 class Link:
-    """on_open: called at each new connection. on_messages(stream id, messages), on_lagging(stream id): what came unasked.
-    jitter: a number from 0 to 1, another one each time. on_fail: called once, when it has given up."""
+    """`listener` is set before the link is opened."""
 
-    def __init__(
-        self,
-        url: str,
-        token: Token,
-        *,
-        clock: Clock,
-        ids: Ids,
-        jitter: Callable[[], float],
-        settings: ClientSettings,
-        on_open: Callable[[], None],
-        on_messages: Callable[[str, list[StreamMessage]], None],
-        on_lagging: Callable[[str], None],
-        on_fail: Callable[[Exception], None],
-    ) -> None:
-        self._url, self._token = url, token
-        self._clock, self._ids, self._jitter, self._settings = clock, ids, jitter, settings
-        self._on_open, self._on_messages, self._on_lagging, self._on_fail = on_open, on_messages, on_lagging, on_fail
+    listener: Listener
+
+    def __init__(self, url: str, token: Token, settings: ClientSettings, clock: Clock, ids: Ids) -> None:
+        self._url, self._token, self._settings, self._clock, self._ids = url, token, settings, clock, ids
         self._socket: ClientConnection | None = None
         self._asked: dict[str, _Asked] = {}
         self._joiner = Joiner()
@@ -96,24 +129,24 @@ class Link:
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
-    async def ask(self, action: str, fields: JsonObject, *, timeout_s: float | None = None) -> JsonObject:
+    async def ask(self, action: str, fields: JsonObject) -> JsonObject:
         """The result. Raises the service's error, `TimeoutError`, or `ConnectionLostError`."""
         try:
-            return await self._ask(action, fields, timeout_s)
+            return await self._ask(action, fields)
         except NotAuthenticatedError:
             if action == "authenticate" or not callable(self._token):
                 raise
-            await self._ask("authenticate", {"token": await self._fresh_token()}, timeout_s)
-            return await self._ask(action, fields, timeout_s)
+            await self._ask("authenticate", {"token": await self._fresh_token()})
+            return await self._ask(action, fields)
 
-    async def _ask(self, action: str, fields: JsonObject, timeout_s: float | None) -> JsonObject:
+    async def _ask(self, action: str, fields: JsonObject) -> JsonObject:
         if self.error is not None:
             raise self.error
         ident = self._ids.new("req")
         given: JsonObject = {name: value for name, value in fields.items() if value is not None}
         asked = _Asked(request(action, ident, given), asyncio.get_running_loop().create_future())
         self._asked[ident] = asked
-        seconds = self._settings.request_s if timeout_s is None else timeout_s
+        seconds = self._settings.request_s
         try:
             async with asyncio.timeout(seconds):
                 while True:
@@ -128,7 +161,6 @@ class Link:
     async def _send(self, asked: _Asked) -> None:
         """What cannot be sent now is sent by the next connection."""
         if self._socket is not None:
-            asked.sent += 1
             with contextlib.suppress(ConnectionClosed):
                 await self._socket.send(asked.text)
 
@@ -151,12 +183,13 @@ class Link:
                     failures, lost_at = (0 if self._heard else failures), self._clock.now()
                 failures += 1
                 await self._clock.sleep(self._pause(failures))
-        except Exception as error:  # whoever waits must hear of it, whatever it is
+        except Exception as error:  # a waiting caller must learn of it, whatever it is
             self._fail(error)
 
     def _pause(self, failures: int) -> float:
         longest: float = min(self._settings.backoff_max_s, self._settings.backoff_s * 2 ** min(failures - 1, 20))
-        return longest * self._jitter()
+        tail = self._ids.new("jitter")[-4:]  # ids end in random characters, of 5 bits each
+        return longest * sum(DIGITS.find(char) * 32.0 ** -(place + 1) for place, char in enumerate(tail))
 
     async def _connect(self) -> ClientConnection:
         token = await self._fresh_token()
@@ -171,14 +204,10 @@ class Link:
                 max_size=MAX_MESSAGE_BYTES,
             )
         except InvalidURI as error:
-            raise InvalidInputError(
-                f"{self._url!r} is no URL of a WebSocket: it begins with wss:// or ws://"
-            ) from error
+            raise InvalidInputError(f"{self._url!r} is not a WebSocket URL: use wss:// or ws://") from error
         except InvalidStatus as error:
             if error.response.status_code in PROOF_REFUSED:
-                raise NotAuthenticatedError(
-                    "the service refused the connection: the token is not valid there"
-                ) from error
+                raise NotAuthenticatedError("the service refused the token") from error
             raise
 
     async def _fresh_token(self) -> str | None:
@@ -193,7 +222,7 @@ class Link:
         beat = asyncio.create_task(self._beat(socket))
         try:
             self._opened.set()
-            self._on_open()
+            self.listener.on_open()
             for asked in list(self._asked.values()):
                 await self._send(asked)
             async for frame in socket:
@@ -225,7 +254,7 @@ class Link:
             for asked in self._asked.values():
                 if not asked.answer.done():
                     asked.answer.set_exception(error)
-            self._on_fail(error)
+            self.listener.on_fail(error)
         self._opened.set()
 
     # --- hearing ------------------------------------------------------------------------------------------------------
@@ -233,45 +262,44 @@ class Link:
     def _receive(self, frame: str | bytes) -> None:
         """Nothing that comes ends the conversation: what makes no sense is left out, and asked for again if need be."""
         try:
-            told = json.loads(frame)
-            if isinstance(told, dict):
-                self._hear(told)
+            received = loads(frame)
+            if isinstance(received, dict):
+                self._hear(received)
         except (ValueError, HelixError, TypeError, KeyError) as error:
             logger.warning("a frame makes no sense: %s", type(error).__name__)
 
-    def _hear(self, told: JsonObject) -> None:
-        kind = told.get("type")
+    def _hear(self, received: JsonObject) -> None:
+        kind = received.get("type")
         if kind is not None:
             self._heard, self._tries = True, 0
         match kind:
             case "part":
-                text = self._joiner.add(told)
-                if text is not None:
+                if (text := self._joiner.add(received)) is not None:
                     self._receive(text)
             case "messages":
-                stream_id = str(told["stream_id"])
-                self._on_messages(stream_id, list(_messages(stream_id, told["messages"])))
+                stream_id, bodies = str(received["stream_id"]), received["messages"]
+                if not isinstance(bodies, list):
+                    raise ProtocolError("messages is a list", "messages")
+                messages = [StreamMessage.model_validate({"stream_id": stream_id, **_fields(body)}) for body in bodies]
+                self.listener.on_messages(stream_id, messages)
             case "lagging":
-                self._on_lagging(str(told["stream_id"]))
+                self.listener.on_lagging(str(received["stream_id"]))
             case "reply" | "error":
-                self._answer(told)
-            case (
-                None
-            ):  # the gateway's own word that a message was not taken: too many at once, or a function that failed
-                logger.info("the gateway refused a message: %s", told.get("message"))
+                self._answer(received)
+            case None:  # the gateway itself did not take a message: too many at once, or a function that failed
+                logger.info("the gateway refused a message: %s", received.get("message"))
                 if not self._refusals:
                     self.spawn(self._send_again())
                 self._refusals += 1
 
-    def _answer(self, told: JsonObject) -> None:
-        asked = self._asked.get(str(told.get("id")))
+    def _answer(self, received: JsonObject) -> None:
+        asked = self._asked.get(str(received.get("id")))
         if asked is None or asked.answer.done():
             return
-        if told["type"] == "reply" and isinstance(result := told.get("result"), dict):
+        if received["type"] == "reply" and isinstance(result := received.get("result"), dict):
             asked.answer.set_result(result)
         else:
-            refusal = told.get("error")
-            asked.answer.set_exception(error_of(refusal if isinstance(refusal, dict) else {}))
+            asked.answer.set_exception(error_of(_fields(received.get("error"))))
 
     async def _send_again(self) -> None:
         """Once for all the refusals of a while, and later each time that nothing else comes."""
@@ -282,8 +310,5 @@ class Link:
             await self._send(asked)
 
 
-def _messages(stream_id: str, bodies: Any) -> Iterable[StreamMessage]:
-    if not isinstance(bodies, list):
-        raise ProtocolError("messages is a list", "messages")
-    for body in bodies:
-        yield StreamMessage.model_validate({"stream_id": stream_id, **body})
+def _fields(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}

@@ -15,7 +15,7 @@ from helix.core.checks import is_int, is_model, is_plain_function, require
 from helix.core.config import LLMConfig
 from helix.core.errors import DefinitionError
 from helix.core.hooks import Hooks
-from helix.core.json import JsonObject, dumps
+from helix.core.json import MAX_STATE_BYTES, JsonObject, check_json, dumps
 from helix.core.resources import DEFAULT_PROFILE, ResourceConfig
 from helix.core.routes import Route
 from helix.core.signatures import parameters_of
@@ -41,6 +41,7 @@ class Agent(Generic[StateT, OutputT]):
     stop_when: pure predicate on a step result, looked at after the step's tools ran; True completes the run.
     max_completion_retries: how often an invalid or missing output goes back to the model.
     on_budget: what a run does when a budget has no room for its next call.
+    inline_tools: all its tools are `inline`: deployed, the function that asks the model runs them too.
     array_delta_mode: how list changes become patches, see `core.tracker`.
     function: the one tool of a function agent, see `core.functions`; such an agent needs no prompt and no model.
     resources: replicas, CPU and memory that the agent asks for, see `core.resources`.
@@ -59,6 +60,7 @@ class Agent(Generic[StateT, OutputT]):
     hooks: Hooks | Mapping[str, Any] = field(default_factory=Hooks)
     max_completion_retries: int = 2
     on_budget: Literal["fail", "pause"] = "fail"
+    inline_tools: bool = False
     array_delta_mode: Literal["append_only", "full_replace"] = "append_only"
     function: AnyTool | None = None
     resources: JsonObject = field(default_factory=dict)
@@ -87,6 +89,7 @@ class Agent(Generic[StateT, OutputT]):
         require(valid, owner, "max_steps", "must be at least 1, or None for no limit")
         require(is_int(retries) and retries >= 0, owner, "max_completion_retries", "must be 0 or more")
         require(self.on_budget in ("fail", "pause"), owner, "on_budget", "must be 'fail' or 'pause'")
+        require(isinstance(self.inline_tools, bool), owner, "inline_tools", "must be True or False")
         valid = self.array_delta_mode in ("append_only", "full_replace")
         require(valid, owner, "array_delta_mode", "must be 'append_only' or 'full_replace'")
         valid = self.stop_when is None or is_plain_function(self.stop_when)
@@ -100,6 +103,10 @@ class Agent(Generic[StateT, OutputT]):
         object.__setattr__(self, "resources", resources.model_dump(mode="json") if resources else {})
         self._check_tools(owner)
 
+    def is_inline(self, tool: AnyTool | None) -> bool:
+        """Whether a deployed function runs the tool beside the model call. A sub-agent's call never is."""
+        return tool is not None and tool.agent is None and (tool.inline or self.inline_tools)
+
     @property
     def profile(self) -> str:
         """The name of the functions that execute the agent when deployed: shared, unless it asks for resources."""
@@ -107,7 +114,7 @@ class Agent(Generic[StateT, OutputT]):
 
     def _check_schemas(self, owner: str) -> None:
         try:
-            self.initial_state()
+            check_json(self.initial_state(), "the default state", MAX_STATE_BYTES)
         except ValidationError as error:
             missing = ", ".join(".".join(map(str, e["loc"])) or e["msg"] for e in error.errors())
             problem = f"every field needs a default; without a valid one: {missing}"
@@ -180,24 +187,23 @@ class Agent(Generic[StateT, OutputT]):
         return state
 
     def fingerprint(self) -> str:
-        """Changes when what the model is told changes; a run records it, so that a deploy in mid-run can be seen."""
+        """Changes when what the model sees changes; a run records it, so that a deploy in mid-run can be seen."""
         return self._fingerprint
 
     @cached_property
     def _fingerprint(self) -> str:
         config = self.llm_config
         tools = [*self.tools, self.function] if self.function is not None else self.tools
-        told = {
+        reported = {
             "prompt": self.system_prompt if isinstance(self.system_prompt, str) else "<function>",
             "model": config.model_dump(mode="json") if isinstance(config, LLMConfig) else "<function>",
             "tools": [[t.name, t.description, t.parameters] for t in tools],
             "output": parameters_of(self.output_schema) if self.output_schema is not None else None,  # type: ignore[arg-type]
         }
-        return hashlib.sha256(dumps(told).encode()).hexdigest()[:16]
+        return hashlib.sha256(dumps(reported).encode()).hexdigest()[:16]
 
 
 AnyAgent = Agent[Any, Any]
-AgentConfig = Agent
 
 
 def define_agent(**config: Any) -> Agent[Any, Any]:

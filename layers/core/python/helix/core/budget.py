@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AliasChoices, Field, model_validator
 
 from helix.core.json import JsonValue
 from helix.core.messages import Record
@@ -27,7 +27,7 @@ WARNING, CRITICAL = 0.8, 0.95
 MICROS = 1_000_000
 MOST = 10**15
 """Of tokens and of micro-dollars: what every store adds up exactly."""
-KEPT_S = 31 * 24 * 3600
+KEEP_S = 31 * 24 * 3600
 """How long a window's row is kept after its end."""
 
 
@@ -76,7 +76,7 @@ class TokenAlert(Record):
     """Raised once per window of a budget and level. `alert_id` sorts by time.
 
     `current` and `limit` are in `unit` and count what is used and what is set aside for calls at work; `scope`, `period`
-    and `window` say which budget; `timestamp` is in Unix seconds. `told`: whether it was published.
+    and `window` say which budget; `timestamp` is in Unix seconds. `published`: whether it was published.
     """
 
     alert_id: str
@@ -90,7 +90,7 @@ class TokenAlert(Record):
     limit: int
     utilization: float
     timestamp: float
-    told: bool = False
+    published: bool = Field(default=False, validation_alias=AliasChoices("published", "told"))
 
     @property
     def agent_id(self) -> str | None:

@@ -86,7 +86,7 @@ def digest(value: Any) -> str:
     return hashlib.sha256(dumps(_ordered(value)).encode()).hexdigest()
 
 
-def told(message: AnyMessage) -> JsonObject:
+def as_sent(message: AnyMessage) -> JsonObject:
     """What the model is sent of a message: neither ids nor times of ours."""
     match message:
         case SystemMessage() | UserMessage():

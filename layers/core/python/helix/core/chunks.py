@@ -1,7 +1,7 @@
 """Stream chunks: what a reader of a run sees, one tagged union.
 
 Law: text is provisional until the `step_committed` of its (session, step, attempt); `step_discarded` takes it back.
-The envelope is filled in by the stream writer and the sequencer, never by whoever makes the chunk.
+The envelope is filled in by the stream writer and the sequencer, never by the code that makes the chunk.
 """
 
 from __future__ import annotations

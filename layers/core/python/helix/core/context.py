@@ -10,12 +10,13 @@ from typing import Any, Generic, Protocol
 from typing_extensions import TypeVar
 
 from helix.core.errors import InvalidInputError
-from helix.core.json import JsonObject, JsonValue, size
+from helix.core.json import JsonObject, JsonValue, check_json, check_text
 from helix.core.tracker import StateTracker
 from helix.core.usage import Usage
 
 StateT = TypeVar("StateT", default=Any)
 MAX_EVENT_BYTES = 100_000
+MAX_EVENT_NAME_BYTES = 256
 
 
 class Emit(Protocol):
@@ -24,10 +25,10 @@ class Emit(Protocol):
 
 def check_event(event_name: str, data: JsonValue) -> None:
     """Raise `InvalidInputError` unless the event can go on the stream."""
+    check_text(event_name, "event_name", MAX_EVENT_NAME_BYTES)
     if not event_name:
         raise InvalidInputError("event_name is empty: name the event")
-    if (n := size(data)) > MAX_EVENT_BYTES:
-        raise InvalidInputError(f"event {event_name!r} has {n} bytes of data; the limit is {MAX_EVENT_BYTES}")
+    check_json(data, f"data of event {event_name!r}", MAX_EVENT_BYTES)
 
 
 def _nobody(event_name: str, data: JsonValue) -> None:
@@ -89,6 +90,11 @@ class ToolContext(Generic[StateT]):
         self.usage.append(usage)
 
 
+def idempotency_key(session_id: str, lineage: int, tool_call_id: str) -> str:
+    """The name of a call in the world: ids of calls are unique in a lineage of their session."""
+    return f"{session_id}/{lineage}/{tool_call_id}"
+
+
 def create_tool_context(
     *,
     agent_id: str,
@@ -110,7 +116,7 @@ def create_tool_context(
         step=step,
         tool_call_id=tool_call_id,
         tool_name=tool_name,
-        idempotency_key=f"{agent_id}/{tool_call_id}",
+        idempotency_key=idempotency_key(agent_id, 0, tool_call_id),
         tracker=state_tracker if state_tracker is not None else StateTracker({}),
         confirmation=confirmation,
         _emit=emit,

@@ -4,7 +4,7 @@
     ├── CallerError      the call was wrong: change it
     ├── DefinitionError  the agent or tool is wrong: change the code
     ├── ModelError       the model provider failed: wait, or choose another model
-    └── OperatorError    storage or limits stand in the way: whoever runs the system acts
+    └── OperatorError    storage or limits stand in the way: the operator acts
 
 `code` is stable and meant for programs; the message is meant for people. Nobody branches on message text.
 """
@@ -268,6 +268,18 @@ class StoreError(OperatorError):
     """A store could not answer; whether a write happened is unknown."""
 
     code = "store_error"
+
+
+class DamagedRowError(StoreError):
+    """A stored row cannot be read: it was changed from outside, or by another version. The message names it."""
+
+    code = "damaged_row"
+
+
+class ObjectGoneError(StoreError):
+    """An object beside the store is gone: the row that pointed to it was deleted or replaced. Read again."""
+
+    code = "object_gone"
 
 
 class ConditionFailedError(OperatorError):

@@ -1,6 +1,6 @@
 """How many tokens a text may be, without a tokenizer: quick, offline, the same in every process.
 
-Law: an estimate for choosing and for bounds, never for bills: those come from what the provider told. Beside OpenAI's
+Law: an estimate for choosing and for bounds, never for bills: those come from what the provider reported. Beside OpenAI's
 cl100k it is between 0.8 and 2 times the truth for prose, code, JSON, numbers and scripts of all kinds, and above it for
 English; random letters (base64) count for two thirds.
 """
@@ -23,7 +23,7 @@ _INDENTS = re.compile(r"\n +")
 
 
 class Described(Protocol):
-    """A tool as the model is told of it."""
+    """A tool as the model sees it."""
 
     @property
     def name(self) -> str: ...

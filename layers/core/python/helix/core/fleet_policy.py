@@ -22,7 +22,7 @@ def policy_of(resources: ResourceConfig, costs: Mapping[str, float]) -> CostAwar
     """The policy of the limit of an agent with these resources. `costs`: its budgets in US dollars, as `max_cost_per_hour`,
     `max_cost_per_day` and `max_cost_per_month`.
 
-    One run may always begin: a limit of 0 saves nothing, and whoever comes would wait until somebody looks.
+    One run may always begin: a limit of 0 saves nothing, and the next run would wait until a person looks.
     """
     policy = FleetPolicy.model_validate(resources.scaling)
     bounds = {"min_instances": max(resources.min_instances, 1), "max_instances": resources.max_instances}

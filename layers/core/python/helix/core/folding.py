@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from helix.core.agents import AnyAgent
-from helix.core.json import JsonObject, JsonValue
-from helix.core.merge import merge_patches
-from helix.core.planning import call_error, call_value, step_result_of
-from helix.core.rows import AssistantRow, CallRow, ErrorInfo
+from helix.core.entries import AssistantRow, CallRow
+from helix.core.errors import InvalidInputError
+from helix.core.json import MAX_STATE_BYTES, JsonObject, JsonValue, check_json, text_of
+from helix.core.merge import Merged, merge_patches
+from helix.core.planning import call_error, call_value, result_content, step_result_of
+from helix.core.rows import ErrorInfo
+from helix.core.tracker import load_state
 from helix.core.usage import Usage
 
 
@@ -30,7 +33,8 @@ class Next:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """`count` is history's length after the fold; `state` is None where the step did not change it."""
+    """`count` is history's length after the fold; `state` is None where the step did not change it. `calls` are the rows as
+    history keeps them; `refused` are those among them, with their places, that the fold has to write."""
 
     count: int
     step: int
@@ -40,6 +44,7 @@ class Fold:
     usage: Usage
     next: Next
     calls: list[CallRow] = field(default_factory=list)
+    refused: list[tuple[int, CallRow]] = field(default_factory=list)
 
 
 def fold_step(
@@ -53,28 +58,70 @@ def fold_step(
     misses: int,
 ) -> Fold:
     """Fold `answer` and its done `calls`, which stand at `base`, onto `state`."""
-    changes = [row.patches for row in calls]
-    patches: list[JsonObject] = []
-    warnings: list[str] = []
-    merged: JsonObject | None = None
-    if any(changes):
-        result = merge_patches(state, changes, array_delta_mode=agent.array_delta_mode)
-        patches, warnings = result.patches, result.warnings
-        merged = result.state if patches else None
+    merged = merge_calls(agent, state, calls)
     usage = Usage()
-    for row in calls:
+    for row in merged.calls:
         if row.usage is not None:
             usage = usage + row.usage
     return Fold(
         count=base + 1 + len(calls),
         step=answer.step,
-        state=merged,
-        patches=patches,
-        warnings=warnings,
+        state=merged.state if merged.patches else None,
+        patches=merged.patches,
+        warnings=merged.warnings,
         usage=usage,
-        next=decide_next(agent, answer, calls, run_steps=run_steps, misses=misses),
-        calls=list(calls),
+        next=decide_next(agent, answer, merged.calls, run_steps=run_steps, misses=misses),
+        calls=merged.calls,
+        refused=merged.refused,
     )
+
+
+class MergedCalls(NamedTuple):
+    """`calls`: the rows as history keeps them. `refused`: (place, row) of those whose result the merge changed."""
+
+    state: JsonObject
+    patches: list[JsonObject]
+    warnings: list[str]
+    calls: list[CallRow]
+    refused: list[tuple[int, CallRow]]
+
+
+def merge_calls(agent: AnyAgent, state: JsonObject, calls: Sequence[CallRow]) -> MergedCalls:
+    """What the calls made of `state`, in call order (docs/protocol.md#fold). A call whose changes do not fit those before,
+    because the agent's schema or a limit refuses what they make together, fails: its changes are dropped, and its result
+    says so."""
+    retained, refused = list(calls), []
+    try:
+        merged = _merge(agent, state, retained)
+    except InvalidInputError:
+        retained = []
+        merged = _merge(agent, state, retained)
+        for place, row in enumerate(calls):
+            try:
+                merged = _merge(agent, state, [*retained, row])
+            except InvalidInputError as error:
+                row = _refused(row, error)
+                refused.append((place, row))
+            retained.append(row)
+    notes = [f"call {place} failed, its changes were dropped: {call_error(row)}" for place, row in refused]
+    return MergedCalls(merged.state, merged.patches, merged.warnings + notes, retained, refused)
+
+
+def _merge(agent: AnyAgent, state: JsonObject, calls: Sequence[CallRow]) -> Merged:
+    changes = [row.patches for row in calls]
+    if not any(changes):
+        return Merged(state, [], [])
+    merged = merge_patches(state, changes, array_delta_mode=agent.array_delta_mode)
+    check_json(merged.state, "the state", MAX_STATE_BYTES)
+    if agent.state_schema is not None:
+        load_state(agent.state_schema, merged.state)
+    return merged
+
+
+def _refused(row: CallRow, error: InvalidInputError) -> CallRow:
+    text = f"the tool ran, but its changes of the state were dropped: with those of the calls before it, {error}"
+    changes = {"content": result_content(text, False), "success": False, "plain": False, "patches": [], "by": "merge"}
+    return row.model_copy(update=changes)
 
 
 def decide_next(
@@ -136,6 +183,8 @@ def _stop_when(agent: AnyAgent, answer: AssistantRow) -> Next | None:
     except Exception as error:
         return Next(
             "failed",
-            error=ErrorInfo(code="stop_when_failed", message=f"stop_when raised {type(error).__name__}: {error}"),
+            error=ErrorInfo(
+                code="stop_when_failed", message=f"stop_when raised {type(error).__name__}: {text_of(error)}"
+            ),
         )
     return Next("completed", reason="stop_when") if stop else None

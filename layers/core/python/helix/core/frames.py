@@ -1,6 +1,6 @@
 """Frames: what goes through a socket, none of them over its limit, and whole again at the other end.
 
-A text that is too long travels as parts, `{"v":1,"type":"part","part":ID,"index":I,"total":N,"data":TEXT}`: whoever has
+A text that is too long travels as parts, `{"v":1,"type":"part","part":ID,"index":I,"total":N,"data":TEXT}`: who has
 all N joins their `data` in order of `index` and reads that as if it had come in one piece.
 
 Law: `Joiner` gives back exactly what `split` was given, whatever the order of the parts and however often each comes.

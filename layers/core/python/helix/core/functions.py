@@ -7,7 +7,6 @@ arguments by `plan_function_call`; `adapters.models.function.FunctionModel` turn
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -17,7 +16,7 @@ from pydantic import ValidationError
 from helix.core.agents import Agent, AnyAgent
 from helix.core.errors import DefinitionError, InvalidInputError
 from helix.core.hooks import Hooks
-from helix.core.json import JsonObject
+from helix.core.json import JsonObject, loads
 from helix.core.registry import AgentRegistry, default_registry
 from helix.core.resources import ResourceConfig
 from helix.core.tools import DEFAULT_TOOL_TIMEOUT_S, AnyTool, OnUnknown, from_function
@@ -83,9 +82,6 @@ class AgentClient:
         return decorate
 
 
-TeleonClient = AgentClient
-
-
 def plan_function_call(agent: AnyAgent, message: str) -> JsonObject:
     """The arguments of a function agent's call, from the user's message.
 
@@ -112,7 +108,7 @@ def _arguments(tool: AnyTool, message: str) -> JsonObject | None:
     if not parameters:
         return {}
     try:
-        value = json.loads(message)
+        value = loads(message)
     except ValueError:
         value = None
     if len(parameters) == 1 and _takes_text(tool, parameters[0]):
@@ -136,4 +132,4 @@ def _takes_text(tool: AnyTool, parameter: str) -> bool:
     return any(option.get("type") == "string" for option in options)
 
 
-__all__ = ["AgentClient", "TeleonClient", "plan_function_call"]
+__all__ = ["AgentClient", "plan_function_call"]

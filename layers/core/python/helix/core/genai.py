@@ -1,4 +1,4 @@
-"""OpenTelemetry's names for what agents and models do: the GenAI semantic conventions, as far as Helix tells them.
+"""OpenTelemetry's names for what agents and models do: the GenAI semantic conventions, as far as Helix records them.
 
 Law: names are the conventions' own, held against the package that publishes them by tests/unit/test_genai.py. What they
 have no name for is `helix.*`.
@@ -60,12 +60,12 @@ def provider_of(model: str) -> str:
 
 
 def usage_attributes(usage: Usage) -> dict[str, int | float]:
-    told: dict[str, int | float] = {INPUT_TOKENS: usage.prompt_tokens, OUTPUT_TOKENS: usage.completion_tokens}
+    reported: dict[str, int | float] = {INPUT_TOKENS: usage.prompt_tokens, OUTPUT_TOKENS: usage.completion_tokens}
     if usage.cached_tokens:
-        told[CACHE_READ] = usage.cached_tokens
+        reported[CACHE_READ] = usage.cached_tokens
     if usage.reasoning_tokens:
-        told[REASONING] = usage.reasoning_tokens
-    return {**told, COST: usage.cost_usd}
+        reported[REASONING] = usage.reasoning_tokens
+    return {**reported, COST: usage.cost_usd}
 
 
 # --- content, where it is asked for -------------------------------------------------------------------------------
@@ -74,8 +74,8 @@ def usage_attributes(usage: Usage) -> dict[str, int | float]:
 def input_content(messages: Sequence[AnyMessage]) -> dict[str, str]:
     """The conversation as the model was sent it."""
     system = [_text(m.content) for m in messages if isinstance(m, SystemMessage)]
-    told = {INPUT_MESSAGES: dumps([_message(m) for m in messages if not isinstance(m, SystemMessage)])}
-    return told | ({INSTRUCTIONS: dumps(system)} if system else {})
+    reported = {INPUT_MESSAGES: dumps([_message(m) for m in messages if not isinstance(m, SystemMessage)])}
+    return reported | ({INSTRUCTIONS: dumps(system)} if system else {})
 
 
 def output_content(text: str | None, calls: Iterable[ToolCallRequest], finish_reason: str | None) -> dict[str, str]:

@@ -124,14 +124,14 @@ def of_target(results: Iterable[HealthResult]) -> HealthResult:
     if not looked:
         return HealthResult(message="no checks")
     times = [result.checked_at for result in looked if result.checked_at is not None]
-    told = [
+    reported = [
         f"{result.check}: {result.message or result.status}"
         for result in looked
         if result.status in (HealthStatus.UNHEALTHY, HealthStatus.DEGRADED)
     ]
     return HealthResult(
         status=worst(result.status for result in looked),
-        message="; ".join(told),
+        message="; ".join(reported),
         checked_at=min(times) if times else None,
         response_time_ms=max(result.response_time_ms for result in looked),
         consecutive_failures=max(result.consecutive_failures for result in looked),

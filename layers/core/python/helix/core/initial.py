@@ -1,7 +1,7 @@
 """The state that a run starts from, as a value: input read, defaults applied, the user's message in place.
 
-Law: pure; ids and the time are arguments. What a runtime stores is split over rows (`core.rows`) by `core.claiming`; this
-is the same beginning in one piece, for whoever runs steps without a store: a test, a replay, a runtime of one's own.
+Law: pure; ids and the time are arguments. What a runtime stores is split over rows (`core.rows`) by `core.claim_plan`; this
+is the same beginning in one piece, for running steps without a store: a test, a replay, a runtime of one's own.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from helix.core.agents import AnyAgent
 from helix.core.errors import AgentAlreadyRunningError, InvalidInputError
-from helix.core.json import JsonObject, JsonValue, dumps
-from helix.core.messages import AnyMessage, Message, Record, UserMessage
+from helix.core.json import JsonObject, JsonValue, check_json, check_text, dumps
+from helix.core.messages import AnyMessage, Message, Record, UserMessage, check_message
 from helix.core.prompt import repair_pairs
 from helix.core.rows import ErrorInfo
 from helix.core.states import merged_state
@@ -57,18 +57,22 @@ UntypedAgentState = AgentState
 
 def parse_input(agent: AnyAgent, given: Input) -> AgentInput:
     """The input as a message and state. A function agent also takes a mapping of its parameters."""
-    if isinstance(given, str):
-        return AgentInput(message=given)
     if isinstance(given, AgentInput):
         return given
-    if isinstance(given, Mapping):
-        if agent.function is not None and "message" not in given:
-            return AgentInput(message=dumps(dict(given)))
-        try:
-            return AgentInput.model_validate(dict(given))
-        except ValueError as error:
-            raise InvalidInputError(f"input must be a message or {{'message': ..., 'state': ...}}: {error}") from error
-    raise InvalidInputError(f"input must be a str or a mapping with a 'message', not {type(given).__name__}")
+    if isinstance(given, str):
+        check_text(given, "message")
+        return AgentInput(message=given)
+    if not isinstance(given, Mapping):
+        raise InvalidInputError(f"input must be a str or a mapping with a 'message', not {type(given).__name__}")
+    values = dict(given)
+    for name, value in values.items():
+        check_json(value, f"input {name!r}", limit=None)
+    if agent.function is not None and "message" not in values:
+        return AgentInput(message=dumps(values))
+    try:
+        return AgentInput.model_validate(values)
+    except ValueError as error:
+        raise InvalidInputError(f"input must be a message or {{'message': ..., 'state': ...}}: {error}") from error
 
 
 def create_initial_agent_state(
@@ -142,6 +146,6 @@ def continue_agent_state(
 
 
 def _user(asked: AgentInput, run_id: str, message_id: str, now: float) -> UserMessage:
-    if not asked.message.strip():
-        raise InvalidInputError("message is empty: say what the agent should do")
+    check_message(asked.message)
+    check_json(asked.metadata, "metadata")
     return UserMessage(id=message_id, run_id=run_id, content=asked.message, created_at=now, metadata=asked.metadata)

@@ -1,13 +1,41 @@
-"""JSON as types: what crosses every boundary of Helix."""
+"""JSON as types, and the limits of all JSON that enters Helix.
+
+Law: `check_json` runs where a value enters: from a client, a model, a tool, a hook, an agent's definition, a merge. What is
+inside is therefore never too deep for pydantic (200 levels read, 255 written), and no number is inexact in a store
+(38 digits in DynamoDB). Stored values are not checked again: rows of older versions stay readable.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, TypeAlias
+import math
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from helix.core.errors import InvalidInputError
 
-__all__ = ["JsonObject", "JsonValue", "clean_text", "dumps", "size", "text_size"]
+__all__ = [
+    "JsonObject",
+    "JsonValue",
+    "check_json",
+    "check_text",
+    "clean_text",
+    "dumps",
+    "loads",
+    "size",
+    "text_of",
+    "text_size",
+]
+
+MAX_DEPTH: Final = 64
+"""Levels of lists and objects in one value. `{}` has one level."""
+MAX_BYTES: Final = 1_000_000
+"""Bytes of one value as compact JSON."""
+MAX_STATE_BYTES: Final = 4_000_000
+"""The same for the custom state of a session, which many values make."""
+MAX_DIGITS: Final = 38
+"""Digits of a whole number."""
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -33,6 +61,87 @@ def dumps(value: object) -> str:
         raise InvalidInputError(f"value is not JSON: {error}") from error
 
 
+def loads(text: str | bytes) -> Any:
+    """The value of a JSON text. NaN, infinities, what is nested too deeply to be read, and what is not JSON raise
+    `InvalidInputError`, which is a `ValueError`."""
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except RecursionError as error:
+        raise InvalidInputError("the text is nested too deeply to be read") from error
+    except ValueError as error:
+        raise InvalidInputError(f"the text is not JSON: {error}") from error
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def check_json(value: object, what: str, limit: int | None = MAX_BYTES) -> None:
+    """Raise `InvalidInputError` unless `value` is JSON within the limits. `what` names the value in the message. `limit` is
+    in bytes; None where the size is limited otherwise."""
+    try:
+        text = dumps(value)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{what}{_problem(value) or f': {error}'}") from error
+    if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
+        raise InvalidInputError(f"{what} has a key that is no text")
+    suspicious = text.count("[") + text.count("{") > MAX_DEPTH and not _is_shallow(value)
+    if (suspicious or _LONG_NUMBER.search(text)) and (problem := _problem(value)):
+        raise InvalidInputError(f"{what}{problem}")
+    if limit is not None and (n := text_size(text)) > limit:
+        raise InvalidInputError(f"{what} has {n} bytes of JSON; the limit is {limit}")
+
+
+_LONG_NUMBER: Final = re.compile(rf"\d{{{MAX_DIGITS + 1}}}")
+_BOXES: Final = (dict, list, tuple)  # of which `isinstance` makes twice the speed of a union
+_END: Final = object()
+
+
+def _is_shallow(value: object) -> bool:
+    """The quick look that a valid value needs."""
+    boxes = [value] if isinstance(value, _BOXES) else []
+    for _ in range(MAX_DEPTH):
+        items = (item for box in boxes for item in (box.values() if isinstance(box, dict) else box))
+        boxes = [item for item in items if isinstance(item, _BOXES)]
+        if not boxes:
+            return True
+    return False
+
+
+def _problem(value: object) -> str | None:
+    """What is wrong first, and where."""
+    levels: list[Iterator[tuple[object, object]]] = [iter((("", value),))]
+    path: list[object] = [""]
+    while levels:
+        path[-1], item = next(levels[-1], (_END, None))
+        place = f" at {'/'.join(map(str, path))[:200]!r}" if len(path) > 1 else ""
+        if path[-1] is _END:
+            levels.pop()
+            path.pop()
+        elif isinstance(item, dict | list | tuple):
+            if len(levels) > MAX_DEPTH:
+                return f" is nested more than {MAX_DEPTH} levels deep, which is the limit"
+            levels.append(iter(item.items() if isinstance(item, dict) else enumerate(item)))
+            path.append("")
+        elif isinstance(item, int) and not -(10**MAX_DIGITS) < item < 10**MAX_DIGITS:
+            return f"{place} is a whole number of more than {MAX_DIGITS} digits, which is the limit"
+        elif isinstance(item, float) and not math.isfinite(item):
+            return f"{place} is {'NaN' if math.isnan(item) else 'an infinite number'}, which is not JSON"
+    return None
+
+
+def check_text(value: object, what: str, limit: int = MAX_BYTES) -> None:
+    """Raise `InvalidInputError` unless `value` is a text that can be stored, of at most `limit` bytes."""
+    if not isinstance(value, str):
+        raise InvalidInputError(f"{what} is no text but {type(value).__name__}")
+    try:
+        n = text_size(value)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{what}: {error}") from error
+    if n > limit:
+        raise InvalidInputError(f"{what} has {n} bytes; the limit is {limit}")
+
+
 def size(value: object) -> int:
     """Bytes of `value` as compact UTF-8 JSON."""
     return text_size(dumps(value))
@@ -46,6 +155,14 @@ def text_size(text: str) -> int:
         return len(text.encode())
     except UnicodeEncodeError as error:
         raise InvalidInputError("the text has a lone surrogate and cannot be stored") from error
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an exception that is not ours: one that cannot say what it is, is named by its type."""
+    try:
+        return str(error)
+    except Exception:
+        return f"{type(error).__name__} without a readable message"
 
 
 def clean_text(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from helix.core import aws_prices
 
 Basis = Literal["measured", "counted", "estimated"]
-"""measured: told by who was paid. counted: the rows say how often, each has a price. estimated: `how` says from what."""
+"""measured: reported by the provider. counted: the rows say how often, each has a price. estimated: see `how`."""
 NANOS = 1_000_000_000
 PRICED = f"AWS list prices of {aws_prices.REGION}, {aws_prices.DATE}"
 
@@ -40,8 +40,8 @@ class Line:
         return self.nanos / NANOS
 
     def dump(self) -> dict[str, Any]:
-        told = {name: getattr(self, name) for name in Line.__slots__ if name != "nanos"}
-        return {**{name: value for name, value in told.items() if value not in (None, "")}, "usd": self.dollars}
+        reported = {name: getattr(self, name) for name in Line.__slots__ if name != "nanos"}
+        return {**{name: value for name, value in reported.items() if value not in (None, "")}, "usd": self.dollars}
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ UNITS: Mapping[str, Unit] = {
     "CacheHits": "Count",
     "CacheMisses": "Count",
     "CacheSavedUsd": "None",
-    # gauges, told once a minute
+    # gauges, recorded once a minute
     "QueueDepth": "Count",
     "RunsActive": "Count",
     "ConcurrencyLimit": "Count",

@@ -11,7 +11,8 @@ from typing import Annotated, Literal, TypeGuard, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from helix.core.json import JsonObject
+from helix.core.errors import InvalidInputError
+from helix.core.json import JsonObject, check_text
 
 
 class Record(BaseModel):
@@ -78,6 +79,13 @@ class ToolResultMessage(_Stored):
 Message = Annotated[SystemMessage | UserMessage | AssistantMessage | ToolResultMessage, Field(discriminator="role")]
 AnyMessage = SystemMessage | UserMessage | AssistantMessage | ToolResultMessage
 M = TypeVar("M", bound=AnyMessage)
+
+
+def check_message(text: object) -> None:
+    """Raise `InvalidInputError` unless `text` can be a user's message."""
+    check_text(text, "message")
+    if not str(text).strip():
+        raise InvalidInputError("message is empty: say what the agent should do")
 
 
 def is_assistant_message(message: AnyMessage) -> TypeGuard[AssistantMessage]:

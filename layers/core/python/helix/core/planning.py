@@ -5,17 +5,17 @@ Law: pure; every call the model made gets exactly one fate here: to be executed,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from helix.core.entries import CallRow
 from helix.core.errors import InvalidInputError
-from helix.core.json import JsonObject, JsonValue, clean_text, dumps, size, text_size
-from helix.core.messages import AssistantMessage, ThinkingContent, ToolCallRequest, ToolResultMessage
-from helix.core.rows import CallRow, ErrorInfo
+from helix.core.json import JsonObject, JsonValue, check_json, clean_text, dumps, loads, text_size
+from helix.core.messages import AssistantMessage, ThinkingContent, ToolCallRequest, ToolResultMessage, check_message
+from helix.core.rows import ErrorInfo
 from helix.core.status import AgentStatus
 from helix.core.steps import (
     AnyStepResult,
@@ -43,7 +43,7 @@ class AssistantMessagePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class Resolved:
     """A result known without executing anything."""
 
     content: str
@@ -73,7 +73,7 @@ class StepProcessingPlan:
     assistant_message_plan: AssistantMessagePlan | None
     pending_tool_calls: list[ParsedToolCall] = field(default_factory=list)
     pending_sub_agent_calls: list[ParsedSubAgentCall] = field(default_factory=list)
-    settled: dict[str, Settled] = field(default_factory=dict)
+    resolved: dict[str, Resolved] = field(default_factory=dict)
     status_update: StatusUpdate | None = None
     is_terminal: bool = False
     output: JsonValue = None
@@ -124,7 +124,7 @@ def _plan_calls(
     used: Collection[str],
 ) -> StepProcessingPlan:
     requests, dropped = _requests(result, used)
-    settled: dict[str, Settled] = {}
+    resolved: dict[str, Resolved] = {}
     pending: list[ParsedToolCall] = []
     children: list[ParsedSubAgentCall] = []
     finish: FinishPlan | None = None
@@ -134,24 +134,24 @@ def _plan_calls(
             finishes += 1
             if finish is not None:
                 finish.superseded_calls.append(request.id)
-                settled[request.id] = Settled(dumps({"status": "superseded"}), False)
+                resolved[request.id] = Resolved(dumps({"status": "superseded"}), False)
                 continue
             checked = _validate(output_schema, request)
-            if isinstance(checked, Settled):
-                settled[request.id] = checked
+            if isinstance(checked, Resolved):
+                resolved[request.id] = checked
                 continue
             try:
                 output = checked.model_dump(mode="json", round_trip=True, by_alias=False)
-                size(output)
-            except InvalidInputError as error:  # "inf" is a float to pydantic, and no JSON
-                settled[request.id] = failure(f"invalid arguments for {request.name!r}: {error}")
+                check_json(output, "the output")
+            except ValueError as error:  # "inf" is a float to pydantic, and no JSON
+                resolved[request.id] = failure(f"invalid arguments for {request.name!r}: {error}")
                 continue
             finish = FinishPlan(request.id, output)
-            settled[request.id] = Settled(dumps(ACKNOWLEDGED), True)
+            resolved[request.id] = Resolved(dumps(ACKNOWLEDGED), True)
             continue
         refusal = refuse_call(request, tools)
         if refusal is not None:
-            settled[request.id] = refusal
+            resolved[request.id] = refusal
         elif request.name.startswith(SUBAGENT_TOOL_PREFIX):
             agent_type = request.name[len(SUBAGENT_TOOL_PREFIX) :]
             children.append(ParsedSubAgentCall(id=request.id, agent_type=agent_type, input=request.arguments))
@@ -162,7 +162,7 @@ def _plan_calls(
         AssistantMessagePlan(result.content, requests, result.thinking),
         pending_tool_calls=pending,
         pending_sub_agent_calls=children,
-        settled=settled,
+        resolved=resolved,
         status_update=StatusUpdate("completed") if alone else None,
         is_terminal=alone,
         output=finish.output if finish is not None else None,
@@ -199,16 +199,23 @@ def _requests(result: ToolCallsStepResult, used: Collection[str]) -> tuple[list[
     return requests, max(0, len(order) - MAX_CALLS_PER_STEP)
 
 
-def refuse_call(request: ToolCallRequest, tools: Callable[[str], AnyTool | None]) -> Settled | None:
+def refuse_call(request: ToolCallRequest, tools: Callable[[str], AnyTool | None]) -> Resolved | None:
     """The failed result of a call that cannot be executed as asked, or None."""
     tool = tools(request.name)
     if tool is None:
         return failure(f"there is no tool {request.name!r}: use only the tools you were given")
     checked = _validate(tool.input_schema, request)
-    return checked if isinstance(checked, Settled) else None
+    if isinstance(checked, Resolved):
+        return checked
+    if request.name.startswith(SUBAGENT_TOOL_PREFIX):
+        try:
+            check_message(child_message(tool, request.arguments))
+        except ValueError as error:
+            return failure(f"invalid arguments for {request.name!r}: {error}")
+    return None
 
 
-def _validate(schema: type[BaseModel], request: ToolCallRequest) -> BaseModel | Settled:
+def _validate(schema: type[BaseModel], request: ToolCallRequest) -> BaseModel | Resolved:
     if request.malformed is not None:
         return failure(f"the arguments of {request.name!r} are not a JSON object: {request.malformed[:200]!r}")
     try:
@@ -218,8 +225,8 @@ def _validate(schema: type[BaseModel], request: ToolCallRequest) -> BaseModel | 
         return failure(f"invalid arguments for {request.name!r}: {problems}")
 
 
-def failure(message: str) -> Settled:
-    return Settled(dumps({"error": message}), False)
+def failure(message: str) -> Resolved:
+    return Resolved(dumps({"error": message}), False)
 
 
 def _failed(code: str, message: str, *, recoverable: bool) -> StepProcessingPlan:
@@ -249,10 +256,10 @@ def result_content(result: object, success: bool) -> str:
         text = dumps({"error": clean_text(str(result))})
     elif isinstance(result, str):
         text = result
-    elif isinstance(result, BaseModel):
-        text = result.model_dump_json()
     else:
-        text = dumps(to_json(result))
+        value = to_json(result)
+        check_json(value, "the result", limit=None)
+        text = dumps(value)
     if text_size(text) <= MAX_RESULT_BYTES:
         return text
     encoded = text.encode()
@@ -261,12 +268,21 @@ def result_content(result: object, success: bool) -> str:
 
 def to_json(value: object) -> JsonValue:
     """Models anywhere inside become JSON objects; what else is not JSON raises `InvalidInputError`."""
+    try:
+        return _to_json(value)
+    except (RecursionError, ValueError) as error:
+        if isinstance(error, InvalidInputError):
+            raise
+        raise InvalidInputError(f"the result is not JSON, or nested too deeply: {error}") from error
+
+
+def _to_json(value: object) -> JsonValue:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, dict):
-        return {str(k): to_json(v) for k, v in value.items()}
+        return {str(k): _to_json(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [to_json(v) for v in value]
+        return [_to_json(v) for v in value]
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     raise InvalidInputError(
@@ -282,14 +298,14 @@ def call_value(row: CallRow) -> JsonValue:
 def call_error(row: CallRow) -> str:
     """Why the call failed, in words."""
     value = parsed_content(row.content)
-    told = (value.get("error") or value.get("reason")) if isinstance(value, dict) else None
-    return str(told or row.content or "failed")
+    reported = (value.get("error") or value.get("reason")) if isinstance(value, dict) else None
+    return str(reported or row.content or "failed")
 
 
 def parsed_content(content: str | None) -> JsonValue:
     """The JSON value of a result's content, or the text itself."""
     try:
-        value: JsonValue = json.loads(content or "")
+        value: JsonValue = loads(content or "")
         return value
     except ValueError:
         return content

@@ -13,15 +13,14 @@ error answers it, under its id. An error says what its reader may know: never a 
 
 from __future__ import annotations
 
-import json
 import re
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
-from helix.core.errors import ProtocolError
-from helix.core.json import JsonObject, JsonValue, dumps, text_size
+from helix.core.errors import InvalidInputError, ProtocolError
+from helix.core.json import JsonObject, JsonValue, check_json, dumps, loads, text_size
 from helix.core.messages import Record
 
 VERSION: Final = 1
@@ -139,7 +138,7 @@ class Abort(_Request):
     reason: Reason | None = None
 
 
-class Answer(_Request):
+class AnswerAction(_Request):
     """A person's word on a call that waits, in the session or in a sub-agent below it; the first one counts.
     Result: as of `Run`, `run_id` being the session's current run, and `resumed`: whether the answer started one."""
 
@@ -251,7 +250,7 @@ AnyRequest: TypeAlias = (
     | Retry
     | Interrupt
     | Abort
-    | Answer
+    | AnswerAction
     | Subscribe
     | Unsubscribe
     | GetSession
@@ -284,6 +283,11 @@ def parse_request(body: str | bytes) -> AnyRequest:
     action = data.get("action")
     if not isinstance(action, str) or action not in ACTIONS:
         raise ProtocolError(f"action must be one of {', '.join(sorted(ACTIONS))}", "action")
+    for field, value in data.items():
+        try:
+            check_json(value, "the value")
+        except InvalidInputError as error:
+            raise _refused(field, str(error)) from None
     try:
         return _requests().validate_python(data)
     except ValidationError as error:
@@ -307,21 +311,21 @@ def _wire_size(text: str) -> int:
 
 def _object(body: str | bytes) -> dict[str, Any] | None:
     try:
-        data = json.loads(body, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
+        data = loads(body)
+    except ValueError:
         return None
     return data if isinstance(data, dict) else None
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _refusal(error: ValidationError) -> ProtocolError:
     first = error.errors(include_input=False, include_url=False, include_context=False)[0]
     place = [str(part) for part in first["loc"][1:]]  # the first is the tag of the union
-    field = ".".join(place)[:200] or None
-    return ProtocolError(f"{field or 'the request'}: {first['msg'].removeprefix('Value error, ')}", field)
+    return _refused(".".join(place), first["msg"].removeprefix("Value error, "))
+
+
+def _refused(field: str, problem: str) -> ProtocolError:
+    field = field[:200]
+    return ProtocolError(f"{field or 'the request'}: {problem}", field or None)
 
 
 # --- what the server sends ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Errors on the wire: what a caller is told of one, and how the client makes the same error of it again.
+"""Errors on the wire: what a caller learns of one, and how the client makes the same error of it again.
 
 Law: callers' errors say what their message says. Of all others only the code leaves the service: their messages name
 tables, files or models, and stay in the log. What is no error of Helix is `internal_error`.
@@ -35,7 +35,7 @@ _MADE: Mapping[type[HelixError], Mapping[str, Any]] = {
     SessionNotFoundError: {"session_id": ""},
     QueueFullError: {"agent_type": "", "queued": 0, "limit": 0},
 }
-"""Errors that make their message of their fields, with what these are where nothing is told."""
+"""Errors that make their message of their fields, with their defaults."""
 MAX_MESSAGE = 2_000
 
 
@@ -65,15 +65,15 @@ def refusal_of(error: BaseException) -> JsonObject:
         case _:
             again, message, details = True, "the service failed: its log has the details under this request's id", {}
     code = error.code if isinstance(error, HelixError) else INTERNAL
-    told: JsonObject = {"code": code, "message": clean_text(message[:MAX_MESSAGE]), "recoverable": again}
+    reported: JsonObject = {"code": code, "message": clean_text(message[:MAX_MESSAGE]), "recoverable": again}
     clean: JsonObject = {
         name: clean_text(value) if isinstance(value, str) else value for name, value in details.items()
     }
-    return told | {"details": clean}
+    return reported | {"details": clean}
 
 
 def error_of(refusal: Mapping[str, Any]) -> HelixError:
-    """The error that a refusal tells of, of the class that has its code; a `RemoteError` where there is none.
+    """The error of a refusal, of the class that has its code; a `RemoteError` where there is none.
     `ConditionFailedError` and others that are made of more than a message come as `RemoteError` too."""
     code, message = str(refusal.get("code", INTERNAL)), str(refusal.get("message", "the service failed"))
     details = refusal.get("details")
@@ -99,4 +99,6 @@ def _all(cls: type[HelixError]) -> Iterator[type[HelixError]]:
         yield from _all(sub)
 
 
-_BY_CODE = {cls.code: cls for cls in _all(HelixError) if cls is not RemoteError and cls is not DefinitionError}
+_BY_CODE = {  # a code belongs to the class that defines it, not to one that inherits it
+    cls.code: cls for cls in _all(HelixError) if "code" in vars(cls) and cls not in (RemoteError, DefinitionError)
+}

@@ -6,9 +6,9 @@ Law: every key has one long name; a shorthand and its long name together are an 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from helix.core.errors import DefinitionError
 
@@ -25,7 +25,8 @@ SHORTHAND = {
 
 
 class ResourceConfig(BaseModel):
-    """Units: `cpu_limit` in cores, `memory_limit_mb` in MiB, timeouts and the interval in seconds; None is no limit.
+    """Units: `cpu_limit` in cores, `memory_limit_mb` in MiB, timeouts and the interval in seconds; None is no limit. A
+    minimum alone raises the maximum to it; a minimum above a given maximum is an error.
 
     `auto_start` starts an instance as soon as the agent is registered, instead of with its first run. `scaling`: options of
     `core.fleet_policy.FleetPolicy`, by which the agent moves between its bounds; equal bounds fix it.
@@ -44,6 +45,16 @@ class ResourceConfig(BaseModel):
     auto_start: bool = False
     scaling: dict[str, int | float] = Field(default_factory=dict)
 
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min_instances > self.max_instances:
+            if "max_instances" in self.model_fields_set:
+                problem = f"min_instances {self.min_instances} is more than max_instances {self.max_instances}"
+                raise ValueError(f"{problem}: raise the maximum")
+            object.__setattr__(self, "max_instances", self.min_instances)
+            self.__pydantic_fields_set__.add("max_instances")
+        return self
+
     @classmethod
     def of(cls, given: Mapping[str, Any], owner: str, field: str = "helix") -> ResourceConfig:
         """Read long and short keys. Raises `DefinitionError` naming `<field>.<key>` as the caller spelled it."""
@@ -58,17 +69,15 @@ class ResourceConfig(BaseModel):
             if name in spelled:
                 raise DefinitionError(owner, f"{field}.{key}", f"is the same as {spelled[name]!r}: give one of the two")
             spelled[name] = key
+        values = {name: given[key] for name, key in spelled.items()}
         try:
-            config = cls(**{name: given[key] for name, key in spelled.items()})
+            config = cls(**{"max_instances": cls.model_fields["max_instances"].default, **values})
         except ValidationError as error:
             first = error.errors()[0]
-            name = str(first["loc"][0])
-            problem = f"{first['msg']}, not {first['input']!r}"
+            if not first["loc"]:  # of both bounds
+                raise DefinitionError(owner, f"{field}.{spelled['min_instances']}", first["msg"]) from error
+            name, problem = str(first["loc"][0]), f"{first['msg']}, not {first['input']!r}"
             raise DefinitionError(owner, f"{field}.{spelled[name]}", problem) from error
-        if config.min_instances > config.max_instances:
-            key = spelled.get("min_instances", "max_instances")
-            problem = f"min_instances {config.min_instances} is more than max_instances {config.max_instances}"
-            raise DefinitionError(owner, f"{field}.{key}", problem)
         if config.scaling:
             _check_scaling(config.scaling, owner, f"{field}.scaling")
         return config

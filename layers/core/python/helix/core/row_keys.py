@@ -1,4 +1,4 @@
-"""Keys of a session's rows, and the ids that are made of them (PROTOCOL 1).
+"""Keys of a session's rows, and the ids that are made of them (docs/protocol.md#keys).
 
     session            session            who runs, where history ends, what is open
     r#<run id>         run                one per execute, resume, retry

@@ -1,4 +1,4 @@
-"""The stored rows of a session; `core.row_keys` has their keys (PROTOCOL 1).
+"""The stored rows of a session; `core.row_keys` has their keys (docs/protocol.md#rows).
 
 Law: the step row of the protocol is the assistant message beyond the count, its call rows follow: folding a step only
 moves the count. The step's claim lives in the session row, which the claim writes anyway.
@@ -6,22 +6,38 @@ moves the count. The step's claim lives in the session row, which the claim writ
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 
 from helix.core.compact import StoredUsage, expand_checkpoint, expand_session, shorten_checkpoint, shorten_session
+from helix.core.errors import DamagedRowError
 from helix.core.json import JsonObject, JsonValue, clean_text
 from helix.core.messages import (
-    AssistantMessage,
     Record,
-    ThinkingContent,
-    ToolCallRequest,
-    ToolResultMessage,
-    UserMessage,
 )
 from helix.core.spans import Trace
+from helix.core.status import ClaimMode, RunStatus, SessionStatus
 from helix.core.usage import Usage
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a text")
+    return value
+
+
+ValueT = TypeVar("ValueT", bound=str)
+AsStored = Annotated[ValueT, PlainValidator(_text), PlainSerializer(str)]
+"""One of the values that the type names. A row of another version may have one that it does not, and can still be read."""
 
 
 class Stored(Record):
@@ -29,8 +45,25 @@ class Stored(Record):
 
     model_config = ConfigDict(extra="ignore")
 
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """Raises `DamagedRowError` for what is no row of this kind."""
+        try:
+            return super().model_validate(obj, **options)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            of = f" of session {obj['session_id']!r}" if isinstance(obj, dict) and "session_id" in obj else ""
+            raise DamagedRowError(f"a stored {cls.__name__}{of} cannot be read: {_first(error)}") from error
+
     def dump(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_defaults=True)
+
+
+def _first(error: Exception) -> str:
+    """What is wrong, on one line."""
+    if isinstance(error, ValidationError):
+        found = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(str(part) for part in found['loc']) or 'the row'}: {found['msg']}"
+    return f"{type(error).__name__}: {error}"
 
 
 class ErrorInfo(Record):
@@ -43,12 +76,16 @@ class ErrorInfo(Record):
 
 class Pending(Record):
     """A call that waits for people. `kind`: `approval`, `client` (its result), `unknown` (a ruling), or `child`: a
-    sub-agent waits; then `child_session_id` is where."""
+    sub-agent waits; then `child_session_id` is where. `arguments` of the call are not stored here: reads take them from
+    the call itself."""
+
+    model_config = ConfigDict(extra="ignore")
 
     call_id: str
     tool_name: str
     kind: Literal["approval", "client", "unknown", "child"] = "approval"
     child_session_id: str | None = None
+    arguments: JsonObject = Field(default_factory=dict)
 
 
 class OpenStep(Record):
@@ -107,7 +144,7 @@ class SessionRow(Stored):
     session_id: str
     agent_type: str
     stream_id: str
-    status: str
+    status: AsStored[SessionStatus]
     version: int
     run_id: str
     turn: int
@@ -158,14 +195,14 @@ class RunRow(Stored):
     others (`core.usage_parts`). `late_*`: answers that came when the run was no longer their delivery's; `over_*`: what
     these used beyond what had been reserved for them. `editions`: (step, fingerprint) where a later step found another
     agent. `deadline`: when a sub-agent is to be over (Unix seconds): its parent's tool waits no longer. `effects`:
-    PROTOCOL 7."""
+    docs/protocol.md#ends."""
 
     kind: Literal["run"] = "run"
     run_id: str
     session_id: str
     turn: int
-    status: str
-    mode: str
+    status: AsStored[RunStatus]
+    mode: AsStored[ClaimMode]
     agent_type: str
     first_step: int
     part: int = 1
@@ -207,7 +244,7 @@ class RunRow(Stored):
 
 class CheckpointRow(Stored):
     """A moment to go back to: whole steps only. The custom state is on the checkpoint named by `state_at`, which is
-    this one when the state changed here."""
+    this one when the state changed here. `name`: given by a caller; retention keeps the checkpoint."""
 
     kind: Literal["checkpoint"] = "checkpoint"
     id: str
@@ -216,13 +253,14 @@ class CheckpointRow(Stored):
     lineage: int
     count: int
     step: int
-    status: str
+    status: AsStored[SessionStatus]
     state_at: str
     state: JsonObject | None = None
     patches: list[JsonObject] = Field(default_factory=list)
     warnings: list[str] = Field(default_factory=list)
     pending: list[Pending] = Field(default_factory=list)
     usage: StoredUsage = Usage()
+    name: str | None = None
     created_at: float = 0
 
     _expand = model_validator(mode="before")(expand_checkpoint)
@@ -238,78 +276,6 @@ class LineageRow(Stored):
     lineage: int
     start: int
     chain: list[tuple[int, int]]
-
-
-class UserRow(Stored):
-    kind: Literal["user"] = "user"
-    content: str
-    run_id: str
-    created_at: float
-    metadata: JsonObject = Field(default_factory=dict)
-
-
-class ChildRef(Record):
-    """Ids of a sub-agent's session and first run, minted when the parent's answer was staged."""
-
-    session_id: str
-    run_id: str
-    agent_type: str
-
-
-class AssistantRow(Stored):
-    """A staged or folded answer. `output` is set where a valid `__finish__` came with it."""
-
-    kind: Literal["assistant"] = "assistant"
-    run_id: str
-    step: int
-    attempt: int
-    attempt_id: str
-    content: str | None = None
-    tool_calls: list[ToolCallRequest] = Field(default_factory=list)
-    thinking: list[ThinkingContent] = Field(default_factory=list)
-    children: dict[str, ChildRef] = Field(default_factory=dict)
-    finish: JsonObject | None = None
-    stop_reason: str | None = None
-    model: str | None = None
-    cached: bool = False
-    usage: StoredUsage = Usage()
-    created_at: float = 0
-
-
-class CallRow(Stored):
-    """A tool call's ledger row, and once `done` its result message.
-
-    state: `asked` (waits for a person), `approved`, `claimed`, `done`; no row means that nobody took the call yet.
-    leased: claimed by an in-process worker: the claim is dead once its run is no longer the session's. Otherwise it is
-        dead after `deadline` (Unix seconds).
-    plain: `content` is a text that the tool returned as such; other results are JSON.
-    inline: executed by the function that asked the model, where functions execute.
-    by: who gave the result: `tool`, `answer`, `plan` (refused when the answer was staged), `policy` (unknown outcome),
-        `close` (the run ended before it ran), `child`.
-    """
-
-    kind: Literal["call"] = "call"
-    call_id: str
-    tool_name: str
-    step: int
-    state: Literal["asked", "approved", "claimed", "done"]
-    leased: bool = False
-    inline: bool = False
-    ask: Literal["approval", "client", "unknown"] | None = None
-    owner: str | None = None
-    claim: int = 0
-    run_id: str | None = None
-    deadline: float | None = None
-    confirmation: JsonObject | None = None
-    content: str | None = None
-    success: bool | None = None
-    plain: bool = False
-    fatal: bool = False
-    by: str | None = None
-    patches: list[JsonObject] = Field(default_factory=list)
-    usage: StoredUsage | None = None
-    child: ChildRef | None = None
-    ended_at: float | None = None
 
 
 class StopRow(Stored):
@@ -336,53 +302,3 @@ class AttemptRow(Stored):
     assumed_tokens: int = 0
     error: str | None = None
     at: float = 0
-
-
-AnyEntry = UserRow | AssistantRow | CallRow
-_KINDS: dict[str, type[BaseModel]] = {"user": UserRow, "assistant": AssistantRow, "call": CallRow}
-
-
-def parse_entry(value: dict[str, Any]) -> AnyEntry:
-    return _KINDS[value.get("kind", "call")].model_validate(value)  # type: ignore[return-value]
-
-
-def entry_value(entry: AnyEntry) -> dict[str, Any]:
-    """The stored form; `kind` is kept although it is a default, because readers choose the model by it."""
-    return {"kind": entry.kind, **entry.dump()}
-
-
-def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | AssistantMessage | ToolResultMessage:
-    """The message that a row is. Ids name the place: unique in the session, and the same in every read."""
-    ident = f"msg_{lineage}_{index}"
-    match entry:
-        case UserRow():
-            return UserMessage(
-                id=ident,
-                run_id=entry.run_id,
-                content=entry.content,
-                created_at=entry.created_at,
-                metadata=entry.metadata,
-            )
-        case AssistantRow():
-            return AssistantMessage(
-                id=ident,
-                run_id=entry.run_id,
-                step=entry.step,
-                created_at=entry.created_at,
-                content=entry.content,
-                tool_calls=entry.tool_calls,
-                thinking=entry.thinking,
-                metadata={"model": entry.model, "stop_reason": entry.stop_reason}
-                | ({"cached": True} if entry.cached else {}),
-            )
-        case CallRow():
-            return ToolResultMessage(
-                id=ident,
-                run_id=entry.run_id,
-                step=entry.step,
-                created_at=entry.ended_at,
-                tool_call_id=entry.call_id,
-                tool_name=entry.tool_name,
-                content=entry.content or "",
-                success=bool(entry.success),
-            )

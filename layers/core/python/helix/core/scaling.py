@@ -228,5 +228,10 @@ def hold(current: int, reason: str, signals: Mapping[str, float], *, rule: Rule 
 
 def blocked(decision: ScalingDecision, by: Blocked, why: str) -> ScalingDecision:
     """The same wish, not granted."""
-    told = {"after": decision.before, "wanted": decision.after, "blocked_by": by, "reason": f"{decision.reason}; {why}"}
-    return decision.model_copy(update=told)
+    reported = {
+        "after": decision.before,
+        "wanted": decision.after,
+        "blocked_by": by,
+        "reason": f"{decision.reason}; {why}",
+    }
+    return decision.model_copy(update=reported)

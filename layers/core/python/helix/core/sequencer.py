@@ -1,4 +1,4 @@
-"""The sequencer: at-least-once records of many writers become one dense, truthful stream (PROTOCOL 11).
+"""The sequencer: at-least-once records of many writers become one dense, truthful stream (docs/protocol.md#sequencer).
 
 Law: `admit` is a pure function of (head, records). Sequences are 1, 2, 3, ...; each chunk of a committed attempt is
 admitted once and in order; nothing of a superseded run or a dead attempt is admitted after its successor began; no
@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from helix.core.chunks import StepCommittedChunk, StepDiscardedChunk, StreamResyncChunk
 from helix.core.json import JsonObject
 from helix.core.messages import Record
 from helix.core.wire import Kind, StreamMessage
@@ -28,7 +29,7 @@ class StreamRecord(Record):
     attempt: the try's number within the step; for `call`, the number of the claim.
     n: 0, 1, 2, ... per writer; a resend keeps its number. Not used by `run` and `fold`.
     version: for `fold`, the session version that the commit made; it is admitted if newer than the last one. For `call`,
-        that of the fold with which a result is told again; where the fold is known, so is the result.
+        that of the fold with which a result is written again; where the fold is known, so is the result.
     last: for `started` and the ends, (step, attempt) staged or committed last: it settles an attempt left open.
     chunks: JSON of chunks, envelope filled in but for `sequence`.
     """
@@ -129,7 +130,7 @@ class _Admission:
             self._begin(session, record)
         if session.over:
             return
-        self._settle(session, record)
+        self._close_attempt(session, record)
         self._emit(record, record.chunks)
         session.over, session.status = True, record.status or "completed"
         session.run_id, session.agent_type, session.n = "", "", -1  # only an open attempt is spoken for
@@ -155,7 +156,7 @@ class _Admission:
             n = -1
         if record.mark != "committed" and record.n <= n:
             return
-        self._gap(record, n)  # the end may be told by another worker, whose n = 0 proves nothing
+        self._gap(record, n)  # the end may be written by another worker, whose n = 0 proves nothing
         session.calls[call_id] = (record.attempt, record.n, record.mark == "committed")
         self._emit(record, record.chunks)
 
@@ -165,7 +166,7 @@ class _Admission:
             return
         if mine > current:
             if session.open:
-                self._mark(session, "step_discarded", reason="another attempt took over")
+                self._mark(session, StepDiscardedChunk(reason="another attempt took over"))
             if record.step != session.step:
                 session.calls = {}
             session.step, session.attempt, session.open, session.n = *mine, True, -1
@@ -184,58 +185,50 @@ class _Admission:
 
     def _begin(self, session: SessionHead, record: StreamRecord) -> None:
         """A new turn: what the last one left open is committed if the record says so, else discarded."""
-        self._settle(session, record)
-        kept = record.last is not None and record.last[0] == session.step
+        self._close_attempt(session, record)
+        retained = record.last is not None and record.last[0] == session.step
         session.turn, session.over, session.status = record.turn, False, "running"
         session.began = self.head.sequence
         session.run_id, session.agent_type = record.run_id, record.agent_type
         session.open, session.n = False, -1
-        if not kept:  # what was staged last stays closed, unless a rewind (no `last`) left it behind
+        if not retained:  # what was staged last stays closed, unless a rewind (no `last`) left it behind
             past = record.last if record.last is not None and record.last[0] < session.step else (0, 0)
             session.step, session.attempt = past
             session.calls = {}
 
-    def _settle(self, session: SessionHead, record: StreamRecord) -> None:
+    def _close_attempt(self, session: SessionHead, record: StreamRecord) -> None:
         if not session.open:
             return
         committed = record.last == (session.step, session.attempt)
-        reason = None if committed else "the run ended before this step was committed"
-        self._mark(session, "step_committed" if committed else "step_discarded", time=record.time, reason=reason)
+        discarded = StepDiscardedChunk(reason="the run ended before this step was committed")
+        self._mark(session, StepCommittedChunk() if committed else discarded, record.time)
         session.open = False
 
-    def _mark(self, session: SessionHead, kind: str, *, time: float = 0.0, reason: str | None = None) -> None:
+    def _mark(self, session: SessionHead, chunk: StepCommittedChunk | StepDiscardedChunk, time: float = 0.0) -> None:
+        """The end of the open attempt, in the name of its writer."""
         session_id = next(key for key, value in self.head.sessions.items() if value is session)
-        chunk: JsonObject = {
-            "type": kind,
-            "session_id": session_id,
-            "agent_id": session_id,
-            "agent_type": session.agent_type,
-            "run_id": session.run_id,
-            "step": session.step,
-            "attempt": session.attempt,
-            "timestamp": time or self.head.updated_at,
-        }
-        if reason is not None:
-            chunk["reason"] = reason
         about = StreamRecord(
             session_id=session_id,
             run_id=session.run_id,
             turn=session.turn,
+            agent_type=session.agent_type,
             kind="attempt",
+            step=session.step,
+            attempt=session.attempt,
             time=time or self.head.updated_at,
         )
-        self._emit(about, [chunk])
+        self._add(about, chunk)
 
     def _gap(self, record: StreamRecord, last: int) -> None:
-        """A hole in a writer's numbers: its chunks are lost for good, and readers are told to start from the checkpoint."""
+        """A hole in a writer's numbers: its chunks are lost for good, and readers start again from the checkpoint."""
         if record.n > last + 1:
-            chunk: dict[str, Any] = {
-                "type": "stream_resync",
-                "reason": "chunks were lost",
-                "from_sequence": self.head.sequence,
-            }
-            chunk |= {"session_id": record.session_id, "agent_id": record.session_id, "run_id": record.run_id}
-            self._emit(record, [chunk | {"step": record.step, "attempt": record.attempt, "timestamp": record.time}])
+            self._add(record, StreamResyncChunk(reason="chunks were lost", from_sequence=self.head.sequence))
+
+    def _add(self, about: StreamRecord, chunk: StepCommittedChunk | StepDiscardedChunk | StreamResyncChunk) -> None:
+        """A chunk of the sequencer's own."""
+        envelope = {name: getattr(about, name) for name in ("session_id", "run_id", "agent_type", "step", "attempt")}
+        reported = chunk.model_copy(update={**envelope, "agent_id": about.session_id, "timestamp": about.time})
+        self._emit(about, [{"type": chunk.type, **reported.model_dump(mode="json", exclude_defaults=True)}])
 
     def _emit(self, record: StreamRecord, chunks: Sequence[JsonObject]) -> None:
         for chunk in chunks:

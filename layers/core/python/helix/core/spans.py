@@ -1,7 +1,7 @@
 """Spans: what was done within a run, from when to when, and what it belongs to. One trace for each root run.
 
-Law: the ids of a span follow from the ids of what it is about, so no context travels: whoever knows a run's id knows its
-trace, and a span that is told twice is told under one id. Only a sub-agent's session carries something: the ids of its
+Law: the ids of a span follow from the ids of what it is about, so no context travels: a run's id gives its
+trace, and a span that is recorded twice has one id. Only a sub-agent's session carries something: the ids of its
 root's run and of its parent's.
 """
 

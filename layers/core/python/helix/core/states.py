@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from helix.core.agents import AnyAgent
 from helix.core.errors import InvalidInputError
-from helix.core.json import JsonObject
+from helix.core.json import MAX_STATE_BYTES, JsonObject, check_json
 from helix.core.patches import json_copy
 from helix.core.tracker import dump_state, load_state
 
@@ -26,9 +26,11 @@ def merged_state(agent: AnyAgent, state: JsonObject, given: Mapping[str, Any]) -
     try:
         if schema is None:
             merged: JsonObject = json_copy({**state, **given})
-            return merged
-        named = {name: json_copy(value) for name, value in _by_name(schema, given).items()}
-        return dump_state(load_state(schema, {**state, **named}))
+        else:
+            named = {name: json_copy(value) for name, value in _by_name(schema, given).items()}
+            merged = dump_state(load_state(schema, {**state, **named}))
+        check_json(merged, "the state", MAX_STATE_BYTES)
+        return merged
     except InvalidInputError as error:
         raise InvalidInputError(f"state does not fit agent {agent.name!r}: {error}") from error
 

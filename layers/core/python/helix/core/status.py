@@ -1,19 +1,32 @@
-"""Statuses and their legal moves: one table (PROTOCOL 3)."""
+"""Statuses, modes and sources of results, and the legal moves: one table (docs/protocol.md#status)."""
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, assert_never
 
 from helix.core.errors import IllegalTransitionError
 
 AgentStatus = Literal["running", "completed", "failed", "interrupted", "paused"]
 RunStatus = Literal["running", "completed", "failed", "interrupted", "paused", "superseded"]
+EndStatus = Literal["completed", "failed", "interrupted", "paused"]
+SessionStatus = Literal[AgentStatus, "deleting"]
+"""As stored: a session whose rows are being removed is `deleting`, and is gone for everybody else."""
 ClaimMode = Literal[
-    "execute", "continue", "with_message", "with_confirmation", "from_checkpoint", "retry", "from_start", "takeover"
+    "execute",
+    "continue",
+    "with_message",
+    "with_confirmation",
+    "from_checkpoint",
+    "retry",
+    "from_start",
+    "takeover",
+    "abort",
 ]
+ResultSource = Literal["tool", "answer", "plan", "policy", "close", "child", "merge"]
+"""Who gave a call's result; `core.entries.CallRow` explains each."""
 
 # Who may claim a session of which status. An aborted session takes a new message, never a retry.
-CLAIMS: Final[dict[str, frozenset[str]]] = {
+CLAIMS: Final[dict[ClaimMode, frozenset[SessionStatus]]] = {
     "execute": frozenset({"completed", "failed", "interrupted", "paused"}),
     "continue": frozenset({"interrupted", "paused"}),
     "with_message": frozenset({"interrupted", "paused"}),
@@ -22,17 +35,20 @@ CLAIMS: Final[dict[str, frozenset[str]]] = {
     "retry": frozenset({"failed"}),
     "from_start": frozenset({"failed"}),
     "takeover": frozenset({"running"}),
+    "abort": frozenset({"interrupted", "paused"}),
 }
+# What an abort of a session that does not run ends, in the transaction of its claim.
+AT_REST: Final = CLAIMS["abort"]
 # How a running session ends. A takeover ends the old run failed and claims in the same transaction.
-ENDS: Final[frozenset[str]] = frozenset({"completed", "failed", "interrupted", "paused"})
-FINAL_RUNS: Final[frozenset[str]] = frozenset({"completed", "failed", "superseded"})
+ENDS: Final[frozenset[SessionStatus]] = frozenset({"completed", "failed", "interrupted", "paused"})
+FINAL_RUNS: Final[frozenset[RunStatus]] = frozenset({"completed", "failed", "superseded"})
 
 
-def may_claim(mode: str, status: str) -> bool:
+def may_claim(mode: ClaimMode, status: SessionStatus) -> bool:
     return status in CLAIMS[mode]
 
 
-def check_move(old: str | None, new: str) -> None:
+def check_move(old: SessionStatus | None, new: SessionStatus) -> None:
     """Raise `IllegalTransitionError`, naming both ends, unless the table has the move."""
     if new == "running":
         legal = old is None or any(old in sources for sources in CLAIMS.values())
@@ -42,6 +58,19 @@ def check_move(old: str | None, new: str) -> None:
         raise IllegalTransitionError(f"a session cannot move from {old!r} to {new!r}")
 
 
-def run_status_after(status: str, successor: bool) -> str:
+def run_status_after(status: RunStatus, successor: bool) -> RunStatus:
     """A run's status when a successor is claimed: what was interrupted or paused is superseded, the rest stays."""
     return "superseded" if successor and status in ("interrupted", "paused") else status
+
+
+def end_status(status: RunStatus) -> EndStatus:
+    """How a run that no longer runs ended, for its caller: one that was superseded had been interrupted or paused."""
+    match status:
+        case "superseded":
+            return "interrupted"
+        case "running":
+            raise IllegalTransitionError("a run that is running has no end")
+        case "completed" | "failed" | "interrupted" | "paused":
+            return status
+        case _:
+            assert_never(status)

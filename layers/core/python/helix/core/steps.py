@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from math import isfinite
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
 from helix.core.errors import InvalidInputError
-from helix.core.json import JsonObject, JsonValue, clean_text, size
+from helix.core.json import JsonObject, JsonValue, check_json, clean_text, size
 from helix.core.messages import Record, ThinkingContent
+from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.usage import Usage
 
 
@@ -83,7 +83,8 @@ class StructuredOutputStepResult(_Result):
 
 
 class ErrorStepResult(_Result):
-    """`code` as in `core.errors.ModelError`; `retry_after_s` is what the provider asked for."""
+    """`code` as in `core.errors.ModelError`; `retryable`: the same call may succeed later, and is repeated up to
+    `LLMConfig.max_retries` times, whatever adapter gave it. `retry_after_s` is what the provider asked for."""
 
     type: Literal["error"] = "error"
     error: str
@@ -96,44 +97,67 @@ class ErrorStepResult(_Result):
 StepResult = Annotated[
     TextStepResult | ToolCallsStepResult | StructuredOutputStepResult | ErrorStepResult, Field(discriminator="type")
 ]
+CallT = TypeVar("CallT", ParsedToolCall, ParsedSubAgentCall)
 AnyStepResult = TextStepResult | ToolCallsStepResult | StructuredOutputStepResult | ErrorStepResult
 
 
 def storable(result: AnyStepResult) -> AnyStepResult:
-    """`result`, or where some of it is no Unicode text or no JSON, one that can be stored: half characters are joined or
-    replaced, and arguments that JSON does not have (NaN) make their call a malformed one."""
+    """`result`, or where some of it cannot be stored, one that can: halves of characters are joined or replaced, and
+    arguments or an output outside the limits of JSON make their call a malformed one, which says why."""
+    match result:
+        case StructuredOutputStepResult():
+            output, malformed = _within_limits(result.output, "the value")
+            if malformed is not None:
+                call = ParsedToolCall(id="finish", name=FINISH_TOOL_NAME, malformed=malformed)
+                result = ToolCallsStepResult(tool_calls=[call], **_shared(result))
+            elif output is not result.output:
+                result = result.model_copy(update={"output": output})
+        case ToolCallsStepResult():
+            tools = [_call_within_limits(call, "arguments") for call in result.tool_calls]
+            children = [_call_within_limits(call, "input") for call in result.sub_agent_calls]
+            if tools != result.tool_calls or children != result.sub_agent_calls:
+                result = result.model_copy(update={"tool_calls": tools, "sub_agent_calls": children})
     try:
-        size(result.model_dump(mode="python"))
+        size(
+            result.model_dump(mode="python", warnings="error")
+        )  # an error where an adapter set a field to another type
         return result
     except InvalidInputError:
-        return type(result).model_validate(_storable(result.model_dump(mode="python")))
+        return type(result).model_validate(_clean(result.model_dump(mode="python")))
 
 
-def _finite(value: Any) -> bool:
-    match value:
-        case float():
-            return isfinite(value)
-        case list():
-            return all(map(_finite, value))
-        case dict():
-            return all(map(_finite, value.values()))
-        case _:
-            return True
+def _shared(result: _Result) -> dict[str, Any]:
+    return {name: getattr(result, name) for name in _Result.model_fields}
 
 
-def _storable(value: Any) -> Any:
+def _call_within_limits(call: CallT, field: str) -> CallT:
+    arguments, malformed = _within_limits(getattr(call, field), "the value")
+    if malformed is not None:
+        return call.model_copy(update={field: {}, "malformed": malformed})
+    return call if arguments is getattr(call, field) else call.model_copy(update={field: arguments})
+
+
+def _within_limits(value: JsonValue, what: str) -> tuple[JsonValue, str | None]:
+    """The value, its texts made storable; or why it is refused."""
+    try:
+        check_json(value, what)
+        return value, None
+    except InvalidInputError as error:
+        try:
+            value = _clean(value)
+            check_json(value, what)
+            return value, None
+        except (InvalidInputError, RecursionError):
+            return None, str(error)
+
+
+def _clean(value: Any) -> Any:
     match value:
         case str():
             return clean_text(str(value))
         case list():
-            return [_storable(item) for item in value]
-        case float() if not isfinite(value):
-            return None
+            return [_clean(item) for item in value]
         case dict():
-            broken = [n for n in ("arguments", "input") if "malformed" in value and not _finite(value.get(n))]
-            value = value | {name: {} for name in broken}
-            if broken:
-                value["malformed"] = "arguments with NaN or Infinity, which JSON does not have"
-            return {_storable(key): _storable(item) for key, item in value.items()}
+            return {_clean(key): _clean(item) for key, item in value.items()}
         case _:
             return value

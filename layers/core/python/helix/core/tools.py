@@ -49,9 +49,11 @@ class Tool(Generic[In]):
     require_approval: True, or a function of the validated input; the run pauses until someone answers.
     timeout_s: bound of one execution, in seconds.
     on_unknown: what to do with a call that was started and has no result after its deadline (its process died):
-        `retry` runs it again (it is idempotent, or uses `ctx.idempotency_key`), `skip` tells the model that the outcome
+        `retry` runs it again (it is idempotent, or uses `ctx.idempotency_key`), `skip` answers the model that the outcome
         is unknown, `ask` pauses for a person.
     retries: how often an execution that raises is repeated within the same claim, after 0.5, 1, 2, ... seconds.
+    retry_timeouts: True repeats one that took longer than `timeout_s` too. Its outcome is unknown, so this needs
+        `on_unknown="retry"`.
     inline: quick and trusted: may run beside the model call instead of in a worker of its own.
     """
 
@@ -67,6 +69,7 @@ class Tool(Generic[In]):
     timeout_s: float = DEFAULT_TOOL_TIMEOUT_S
     on_unknown: OnUnknown = "retry"
     retries: int = 0
+    retry_timeouts: bool = False
     strict: bool = False
     inline: bool = False
     function: Callable[..., Any] | None = None
@@ -101,8 +104,11 @@ class Tool(Generic[In]):
         require(valid, owner, "timeout_s", "must be a number of seconds, more than 0")
         require(self.on_unknown in get_args(OnUnknown), owner, "on_unknown", "must be 'retry', 'skip' or 'ask'")
         require(is_int(self.retries) and 0 <= self.retries <= 10, owner, "retries", "must be between 0 and 10")
-        for flag in ("finish_with", "strict", "inline"):
+        for flag in ("finish_with", "retry_timeouts", "strict", "inline"):
             require(isinstance(getattr(self, flag), bool), owner, flag, "must be True or False")
+        problem = "needs retries=1 or more, and on_unknown='retry': what timed out may have happened"
+        retried = self.retries > 0 and self.on_unknown == "retry"
+        require(not self.retry_timeouts or retried, owner, "retry_timeouts", problem)
         try:
             object.__setattr__(self, "parameters", parameters_of(self.input_schema))
         except (PydanticUserError, NameError) as error:
@@ -140,6 +146,7 @@ def define_tool(
     timeout_s: float = DEFAULT_TOOL_TIMEOUT_S,
     on_unknown: OnUnknown = "retry",
     retries: int = 0,
+    retry_timeouts: bool = False,
     strict: bool = False,
     inline: bool = False,
 ) -> Tool[In]:
@@ -157,6 +164,7 @@ def define_tool(
         timeout_s=timeout_s,
         on_unknown=on_unknown,
         retries=retries,
+        retry_timeouts=retry_timeouts,
         strict=strict,
         inline=inline,
     )
@@ -175,6 +183,7 @@ def tool(
     timeout_s: float = DEFAULT_TOOL_TIMEOUT_S,
     on_unknown: OnUnknown = "retry",
     retries: int = 0,
+    retry_timeouts: bool = False,
     strict: bool = False,
     inline: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool[BaseModel]]: ...

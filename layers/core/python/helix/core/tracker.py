@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from helix.core.errors import InvalidInputError
-from helix.core.json import JsonObject, JsonValue, dumps
+from helix.core.json import MAX_STATE_BYTES, JsonObject, JsonValue, check_json, dumps
 from helix.core.patches import ArrayDeltaMode, diff, json_copy
 
 StateT = TypeVar("StateT")
@@ -90,6 +90,7 @@ class StateTracker(Generic[StateT]):
         after = dump_state(draft) if isinstance(draft, BaseModel) else _object(draft)
         if self._schema is not None:
             after = dump_state(load_state(self._schema, after))
+        check_json(after, "the state", MAX_STATE_BYTES)
         if self._state is not before:
             raise InvalidInputError("the state changed while this draft was open: use one draft at a time")
         self._state = after

@@ -10,7 +10,7 @@ from helix.core.messages import Record
 class Usage(Record, frozen=True):
     """Tokens of one call or a sum of calls. `prompt_tokens` includes `cached_tokens`; `completion_tokens` includes
     `reasoning_tokens`. `cost_micros` is in millionths of a US dollar; `priced` is false where no price was known.
-    `unknown_calls`: those that may have used more than was told: cut off, or answered without their usage."""
+    `unknown_calls`: those that may have used more than was reported: cut off, or answered without their usage."""
 
     prompt_tokens: int = Field(default=0, ge=0)
     completion_tokens: int = Field(default=0, ge=0)

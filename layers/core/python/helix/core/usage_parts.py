@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from helix.core.agents import AnyAgent
 from helix.core.config import LLMConfig
-from helix.core.rows import AttemptRow, CallRow, RunRow, SessionRow, StepClaim
+from helix.core.entries import CallRow
+from helix.core.rows import AttemptRow, RunRow, SessionRow, StepClaim
 from helix.core.usage import Usage
 
 TOOLS, AGENTS, ASSUMED = "~tools", "~agents", "~assumed"
-"""Parts that are no model: what tools and sub-agents told, and what was assumed of calls that nobody heard of again."""
+"""Parts that are no model: what tools and sub-agents reported, and what was assumed of calls without an answer."""
 FUNCTION_MODEL = "function"
 COMPLETION, TOOL = "completion", "tool"
 Parts = dict[str, Usage]
@@ -68,16 +69,17 @@ def assume(new: SessionRow, claim: StepClaim) -> None:
 
 
 def shares(
-    run: RunRow, attempts: Sequence[AttemptRow] = (), told: Mapping[str | None, Usage] | None = None
+    run: RunRow, attempts: Sequence[AttemptRow] = (), reported: Mapping[str | None, Usage] | None = None
 ) -> list[Share]:
-    """A run's own usage by model and operation. `attempts`: its attempt rows, needed where answers were lost. `told`: its
+    """A run's own usage by model and operation. `attempts`: its attempt rows, needed where answers were lost.
+    `reported`: its
     answers' usage by model, needed where the agent changed in mid-run; else what is not in `parts` is `run.model`'s."""
     assumed = run.parts.get(ASSUMED, Usage())
     if run.claim is not None and not any(_same(row, run.claim) for row in attempts):
         assumed += Usage(prompt_tokens=run.claim.tokens, cost_micros=run.claim.micros, calls=1)
     models: Parts = {}
-    if told is not None:
-        for model, usage in told.items():
+    if reported is not None:
+        for model, usage in reported.items():
             models = plus(models, model or run.model, usage)
     else:
         rest = run.usage

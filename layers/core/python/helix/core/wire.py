@@ -15,7 +15,7 @@ Kind = Literal["chunk", "end", "fail", "paused"]
 
 class StreamMessage(Record):
     """`chunk` carries a chunk. `end`, `fail` and `paused` close a run's part of the stream: `status` is the run's, and
-    `error` its message. `session_id` tells whose: a child's end is not the root's."""
+    `error` its message. `session_id` names the session: a child's end is not the root's."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -38,7 +38,7 @@ class StreamMessage(Record):
 
 class StreamInfo(Record):
     """`latest_sequence` is 0 for a stream without messages. `status` is that of the root session's last run that the stream
-    knows of, `turn` its number, and `began` the last sequence before it: a run may be claimed and not yet told of."""
+    knows of, `turn` its number, and `began` the last sequence before it: a run may be claimed and not yet on the stream."""
 
     stream_id: str
     status: Literal["active", "paused", "ended", "failed"]

@@ -1,6 +1,8 @@
 """Reading sessions: rows as stored, and a cache of what can no longer change.
 
 Law: messages of (lineage, count) never change, so what was read below the count is read once per worker.
+
+An open step as its calls see it.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from helix.core.claiming import OpenRows
-from helix.core.errors import RunNotFoundError, SessionNotFoundError, StoreError
+from helix.core.claim_plan import OpenRows
+from helix.core.entries import AnyEntry, AssistantRow, CallRow, message_of, parse_entry
+from helix.core.errors import CheckpointNotFoundError, RunNotFoundError, SessionNotFoundError, StoreError
 from helix.core.json import JsonObject
 from helix.core.lineage import ROOT, spans
 from helix.core.messages import AnyMessage, AssistantMessage
@@ -24,19 +27,9 @@ from helix.core.row_keys import (
     run_sort,
     stop_sort,
 )
-from helix.core.rows import (
-    AnyEntry,
-    AssistantRow,
-    CallRow,
-    CheckpointRow,
-    LineageRow,
-    RunRow,
-    SessionRow,
-    message_of,
-    parse_entry,
-)
-from helix.ports.budgets import VERSION
+from helix.core.rows import CheckpointRow, LineageRow, Pending, RunRow, SessionRow, StopRow
 from helix.ports.state_store import Key, StateStore, Value
+from helix.services.budget_rows import VERSION
 
 CACHED_SESSIONS = 64
 DELETING = "deleting"  # the status of a session whose rows are being removed: for everybody else it is gone
@@ -48,6 +41,10 @@ def session_key(session_id: str) -> Key:
 
 def row_key(session_id: str, sort: str) -> Key:
     return Key("sessions", session_id, sort)
+
+
+class StateMissingError(StoreError):
+    """No row has the custom state: the session moved on since it was read, and retention deleted it, or it is lost."""
 
 
 class Seen(NamedTuple):
@@ -79,7 +76,7 @@ class History:
     # --- single rows ----------------------------------------------------------------------------------------------
 
     async def session(self, session_id: str) -> SessionRow | None:
-        if not session_id.isascii():  # as all ids are: this one names nothing, and a store may choke on it
+        if not session_id or not session_id.isascii():  # no id is: a store may refuse it as a key
             return None
         (value,) = await self.store.get([session_key(session_id)])
         return None if value is None else SessionRow.model_validate(value)
@@ -91,6 +88,11 @@ class History:
         if value is None:
             raise SessionNotFoundError(session_id)
         return Seen(SessionRow.model_validate(value), stop, _count(version))
+
+    async def seen_beside(self, session: SessionRow, run_id: str) -> Seen:
+        """The same for a worker that has just written the session: only what others write is read."""
+        stop, version = await self.store.get([row_key(session.session_id, stop_sort(run_id)), VERSION])
+        return Seen(session, stop, _count(version))
 
     async def session_and_stop(self, session_id: str, run_id: str) -> tuple[SessionRow, Value | None]:
         """The session, and the stop row of this run, in one read."""
@@ -108,6 +110,11 @@ class History:
         if run is None:
             raise RunNotFoundError(f"session {session_id!r} has no run {run_id!r}")
         return Seen(SessionRow.model_validate(value), stop, _count(version)), RunRow.model_validate(run)
+
+    async def belongs(self, session: SessionRow, user_id: str | None) -> bool:
+        """Whether the session is this user's. A sub-agent's belongs to the user of its root, whose id the stream has."""
+        root = session if session.parent is None else await self.session(session.stream_id)
+        return root is not None and root.user_id == user_id
 
     async def existing(self, session_id: str) -> SessionRow:
         session = await self.session(session_id)
@@ -159,7 +166,7 @@ class History:
         return [message_of(e, owner, start + i) for i, (e, owner) in enumerate(zip(entries, owners, strict=True))]
 
     async def open_rows(self, session: SessionRow, *, ahead: bool = False) -> OpenRows | None:
-        """The session's open step as stored, or None if there is none. `ahead`: whoever asks will want the messages too;
+        """The session's open step as stored, or None if there is none. `ahead`: the caller will want the messages too;
         what is not cached of them comes with the same read."""
         if session.open is None:
             return None
@@ -183,6 +190,22 @@ class History:
         calls = [rows.get(message_sort(session.lineage, step.base + 1 + i)) for i in range(step.calls)]
         return OpenRows(answer, [row if isinstance(row, CallRow) else None for row in calls])
 
+    async def waiting_calls(self, rows: OpenRows) -> dict[str, Pending]:
+        """Asked calls, and calls whose sub-agent is paused or interrupted, by call id in call order."""
+        found: dict[str, Pending] = {}
+        for row in rows.calls:
+            if row is None or row.state == "done":
+                continue
+            if row.state == "asked":
+                found[row.call_id] = Pending(call_id=row.call_id, tool_name=row.tool_name, kind=row.ask or "approval")
+            elif row.child is not None:
+                child = await self.session(row.child.session_id)
+                if child is not None and child.status in ("paused", "interrupted"):
+                    found[row.call_id] = Pending(
+                        call_id=row.call_id, tool_name=row.tool_name, kind="child", child_session_id=child.session_id
+                    )
+        return found
+
     async def unanswered(self, session: SessionRow) -> bool:
         """True while a call of the open step waits for an answer, here or in a paused sub-agent."""
         rows = await self.open_rows(session)
@@ -194,6 +217,50 @@ class History:
                 if child is not None and child.status == "paused" and await self.unanswered(child):
                     return True
         return False
+
+    async def pending(self, session: SessionRow) -> list[Pending]:
+        """The calls of a paused or interrupted session that wait for people, here or in a sub-agent, with arguments."""
+        found: list[Pending] = []
+        if session.status == "paused":
+            found = session.pending
+        elif session.status == "interrupted":
+            rows = await self.open_rows(session)
+            for row in rows.calls if rows is not None else ():
+                if row is not None and row.state == "asked":
+                    found.append(Pending(call_id=row.call_id, tool_name=row.tool_name, kind=row.ask or "approval"))
+                elif row is not None and row.child is not None and row.state != "done":
+                    child = await self.session(row.child.session_id)
+                    if child is not None and await self.pending(child):
+                        waiting = Pending(call_id=row.call_id, tool_name=row.tool_name, kind="child")
+                        found.append(waiting.model_copy(update={"child_session_id": child.session_id}))
+        if not found or session.open is None:
+            return found
+        return (await self.with_arguments(session.session_id, [(session.lineage, session.open.base, found)]))[0]
+
+    async def run_pending(self, run: RunRow) -> list[Pending]:
+        """What the run stopped for, with arguments: the answer that it left open stands behind its last checkpoint."""
+        session = await self.session(run.session_id)
+        if session is not None and session.run_id == run.run_id:
+            return await self.pending(session)
+        point = await self.checkpoint(run.session_id, run.checkpoint) if run.pending and run.checkpoint else None
+        if point is None:
+            return run.pending
+        return (await self.with_arguments(run.session_id, [(point.lineage, point.count, run.pending)]))[0]
+
+    async def with_arguments(
+        self, session_id: str, places: Sequence[tuple[int, int, list[Pending]]]
+    ) -> list[list[Pending]]:
+        """Each list with the arguments of its calls, which are in the answer at (lineage, index)."""
+        if not any(pending for *_, pending in places):
+            return [pending for *_, pending in places]
+        keys = [row_key(session_id, message_sort(lineage, index)) for lineage, index, _ in places]
+        found: list[list[Pending]] = []
+        for value, (_, _, pending) in zip(await self.store.get(keys), places, strict=True):
+            answer = None if value is None else parse_entry(value)
+            calls = answer.tool_calls if isinstance(answer, AssistantRow) else []
+            given = {call.id: call.arguments for call in calls}
+            found.append([p.model_copy(update={"arguments": given.get(p.call_id, {})}) for p in pending])
+        return found
 
     async def messages(self, session: SessionRow) -> Sequence[AnyMessage]:
         """The session's history. It is the cache's own: read only."""
@@ -235,6 +302,20 @@ class History:
 
     # --- custom state ---------------------------------------------------------------------------------------------
 
+    async def point(self, session: SessionRow, checkpoint_id: str) -> tuple[CheckpointRow, JsonObject]:
+        """The checkpoint with its custom state, which the caller must not change. Raises `CheckpointNotFoundError`, also
+        where retention deletes it meanwhile."""
+        gone = CheckpointNotFoundError(f"session {session.session_id!r} has no checkpoint {checkpoint_id!r}")
+        row = await self.checkpoint(session.session_id, checkpoint_id)
+        if row is None:
+            raise gone
+        try:
+            return row, await self.state_at(session.session_id, session.created_at, row.state_at)
+        except StateMissingError:
+            if await self.checkpoint(session.session_id, checkpoint_id) is None:
+                raise gone from None
+            raise
+
     async def state(self, session: SessionRow) -> JsonObject:
         """The committed custom state. The caller must not change it."""
         return await self.state_at(session.session_id, session.created_at, session.state_at)
@@ -244,7 +325,7 @@ class History:
         if key not in self._states:
             row = await self.checkpoint(session_id, checkpoint_id)
             if row is None or row.state is None:
-                raise StoreError(f"session {session_id!r}: the state of checkpoint {checkpoint_id!r} is missing")
+                raise StateMissingError(f"session {session_id!r}: the state of checkpoint {checkpoint_id!r} is missing")
             self.remember_state(session_id, created_at, checkpoint_id, row.state)
         self._states.move_to_end(key)
         return self._states[key]
@@ -253,3 +334,28 @@ class History:
         self._states[session_id, created_at, checkpoint_id] = state
         while len(self._states) > CACHED_SESSIONS:
             self._states.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """An open step as read: what all its calls need. Conditions on what was read keep a stale view harmless. `results` are
+    those that this worker recorded."""
+
+    session: SessionRow
+    rows: OpenRows
+    stop: StopRow | None
+    results: dict[str, CallRow] = field(default_factory=dict)
+
+    def finished(self) -> OpenRows | None:
+        """The step with all its results, once this worker has recorded those that were missing: they never change."""
+        calls = zip(self.rows.answer.tool_calls, self.rows.calls, strict=True)
+        rows = [self.results.get(request.id, row) for request, row in calls]
+        return OpenRows(self.rows.answer, rows) if all(row and row.state == "done" for row in rows) else None
+
+    def place(self, call_id: str) -> int:
+        return next(i for i, call in enumerate(self.rows.answer.tool_calls) if call.id == call_id)
+
+    def key(self, call_id: str) -> Key:
+        assert self.session.open is not None
+        index = self.session.open.base + 1 + self.place(call_id)
+        return row_key(self.session.session_id, message_sort(self.session.lineage, index))

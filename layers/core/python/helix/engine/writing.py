@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from helix.core.errors import ConditionFailedError, StoreError
+from helix.core.entries import AnyEntry, CallRow, entry_value
+from helix.core.errors import ConditionFailedError, DamagedRowError, StoreError
 from helix.core.json import JsonObject
 from helix.core.row_keys import checkpoint_id, checkpoint_sort, message_sort, run_sort
-from helix.core.rows import AnyEntry, CallRow, CheckpointRow, ErrorInfo, RunRow, SessionRow, entry_value
-from helix.core.status import check_move
+from helix.core.rows import CheckpointRow, ErrorInfo, RunRow, SessionRow
+from helix.core.status import EndStatus, check_move
 from helix.engine.engine import Engine
 from helix.engine.history import row_key, session_key
 from helix.ports.state_store import ABSENT, Operation, Put, Update, When
@@ -28,12 +30,19 @@ async def commit(
             return True
         except ConditionFailedError:
             return unsure and await won()
+        except DamagedRowError:
+            raise
         except StoreError:
             if attempt + 1 == TRIES:
                 raise
             unsure = True
             await engine.clock.sleep(0.05 * 2**attempt)
     raise AssertionError("unreachable")
+
+
+async def never() -> bool:
+    """For `commit`: a transaction whose lost answer does not matter, because it may be repeated."""
+    return False
 
 
 def at(session: SessionRow) -> When:
@@ -100,30 +109,32 @@ def advance(session: SessionRow, now: float, **changes: Any) -> SessionRow:
     return session.model_copy(update={"blocks": blocks, **changes, "version": session.version + 1, "updated_at": now})
 
 
-def end(
-    session: SessionRow,
-    status: str,
-    now: float,
-    *,
-    output: Any = None,
-    error: ErrorInfo | None = None,
-    reason: str | None = None,
-    completion_reason: str | None = None,
-) -> Update:
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a run ends: what its row and the session's say."""
+
+    status: EndStatus
+    output: Any = None
+    error: ErrorInfo | None = None
+    reason: str | None = None
+    completion_reason: str | None = None
+
+
+def end(session: SessionRow, ended: End, now: float) -> Update:
     """End `session`'s run: sets the session's fields (on the already advanced copy) and returns the run row's update.
 
     The money of the run (`blocks`, an open `claim`) moves to the run row, where its effects settle it.
     """
-    check_move("running", status)
-    session.status = status
-    session.output, session.error = output, error
+    check_move("running", ended.status)
+    session.status = ended.status
+    session.output, session.error = ended.output, ended.error
     session.lease_owner, session.lease_expires = None, 0
     row = RunRow(
         run_id=session.run_id,
         session_id=session.session_id,
         turn=session.turn,
-        status=status,
-        mode="",
+        status=ended.status,
+        mode="execute",  # of this row only the fields below are written
         agent_type="",
         first_step=0,
         steps=session.run_steps,
@@ -132,10 +143,10 @@ def end(
         blocks=session.blocks,
         claim=session.claim,
         last=session.last,
-        output=output,
-        error=error,
-        reason=reason,
-        completion_reason=completion_reason,
+        output=ended.output,
+        error=ended.error,
+        reason=ended.reason,
+        completion_reason=ended.completion_reason,
         pending=session.pending,
         checkpoint=session.checkpoint or None,
         ended_at=now,

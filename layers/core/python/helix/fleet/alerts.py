@@ -1,23 +1,27 @@
-"""Budget alerts as rows: reading them, and telling those that nobody told yet.
+"""Budget alerts as rows: reading them, and publishing those that are not published yet.
 
-Law: an alert stays untold until somebody says that it was told. Whoever publishes does so before `mark_told`, so a crash
-between the two tells it again, with the same `alert_id`: at least once.
+Law: an alert is published first and marked then. A crash between the two publishes it again, with the same `alert_id`: at
+least once. Where nobody listens, alerts stay unpublished until somebody does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
-from helix.adapters.budget_rows import ALERTS, UNTOLD
 from helix.core.budget import AlertLevel, TokenAlert
-from helix.core.errors import ConditionFailedError
+from helix.core.errors import ConditionFailedError, StoreError
+from helix.engine.engine import logger
 from helix.ports.state_store import Delete, Key, Operation, Row, StateStore, Update
+from helix.services.budget_rows import ALERTS, UNPUBLISHED
 
+Publish = Callable[[str, Mapping[str, Any]], Awaitable[bool]]
+"""A subject and a message to a person. False: there is nobody to publish to. Raises `StoreError` where it may be lost."""
 _PAGE = 100
 
 
 async def read_alerts(
-    store: StateStore, *, level: AlertLevel | None = None, agent_id: str | None = None, limit: int = 100
+    store: StateStore, *, level: AlertLevel | None = None, agent_name: str | None = None, limit: int = 100
 ) -> list[TokenAlert]:
     """The newest first, at most `limit`."""
     found: list[TokenAlert] = []
@@ -25,7 +29,7 @@ async def read_alerts(
     while len(found) < limit:
         rows = await store.query("control", ALERTS, end=end, limit=_PAGE, reverse=True)
         for alert in map(_alert, rows):
-            if (level is None or alert.level == level) and (agent_id is None or alert.agent_id == agent_id):
+            if level in (None, alert.level) and agent_name in (None, alert.agent_id):
                 found.append(alert)
         if len(rows) < _PAGE:
             break
@@ -33,21 +37,40 @@ async def read_alerts(
     return found[:limit]
 
 
-async def untold_alerts(store: StateStore, limit: int = 100) -> list[TokenAlert]:
-    """Those that nobody told yet, the oldest first."""
-    return [_alert(row) for row in await store.query("control", UNTOLD, limit=limit)]
+async def unpublished_alerts(store: StateStore, limit: int = 100) -> list[TokenAlert]:
+    """The oldest first."""
+    return [_alert(row) for row in await store.query("control", UNPUBLISHED, limit=limit)]
 
 
-async def mark_told(store: StateStore, alerts: Sequence[TokenAlert]) -> None:
-    """They were published. Again changes nothing."""
+async def mark_published(store: StateStore, alerts: Sequence[TokenAlert]) -> None:
+    """A repeat changes nothing."""
     for alert in alerts:
-        untold = Delete(Key("control", UNTOLD, alert.alert_id))
-        ops: list[Operation] = [Update(Key("control", ALERTS, alert.alert_id), set={"told": True}), untold]
+        done = Delete(Key("control", UNPUBLISHED, alert.alert_id))
+        ops: list[Operation] = [Update(Key("control", ALERTS, alert.alert_id), set={"published": True}), done]
         try:
             await store.transact("alert_told", ops)
         except ConditionFailedError:  # its row has expired
-            await store.transact("alert_told", [untold])
+            await store.transact("alert_told", [done])
+
+
+async def publish_alerts(store: StateStore, publish: Publish, stage: str, *, at_most: int = 50) -> int:
+    """The oldest first. Returns how many were published. One that cannot be published now waits for the next call, with
+    those after it: they stay in order."""
+    done = 0
+    for alert in await unpublished_alerts(store, limit=at_most):
+        subject = f"Helix {stage}: {alert.level}: budget {alert.scope}/{alert.period}"
+        try:
+            if not await publish(subject, {"stage": stage, **alert.model_dump(mode="json", exclude={"published"})}):
+                break
+        except StoreError as error:
+            logger.warning("budget alert %s is not published yet: %s", alert.alert_id, error)
+            break
+        await mark_published(store, [alert])
+        done += 1
+    return done
 
 
 def _alert(row: Row) -> TokenAlert:
-    return TokenAlert.model_validate({name: value for name, value in row.value.items() if name != "ttl"})
+    """`told` is the older name of `published`: a row of then that is marked now has both."""
+    left_out = ("ttl", "told") if "published" in row.value else ("ttl",)
+    return TokenAlert.model_validate({name: value for name, value in row.value.items() if name not in left_out})

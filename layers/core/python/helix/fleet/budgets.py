@@ -1,4 +1,4 @@
-"""Budgets as their owner sees them: define, look, and hear of alerts. The engine enforces them, whoever defined them.
+"""Budgets as their owner sees them: define them, see where they stand, receive alerts. The engine enforces them.
 
     budgets = BudgetManager(executor.store)
     await budgets.set_budget(10.0, TokenPeriod.DAILY, unit="usd")
@@ -11,14 +11,14 @@ engine's next model call goes by them. US dollars are kept as whole millionths.
 from __future__ import annotations
 
 import inspect
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from decimal import Decimal, InvalidOperation
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.system import SystemClock
+from pydantic import ValidationError
+
+from helix._log import get_logger
 from helix.core.budget import (
     CRITICAL,
     GLOBAL,
@@ -35,25 +35,18 @@ from helix.core.budget import (
 from helix.core.errors import InvalidInputError
 from helix.core.periods import TokenPeriod, period_of
 from helix.engine.engine import Engine
-from helix.fleet.alerts import mark_told, read_alerts, untold_alerts
-from helix.ports.budgets import BudgetState
+from helix.fleet.alerts import mark_published, read_alerts, unpublished_alerts
 from helix.ports.clock import Clock
 from helix.ports.state_store import StateStore
-
-__all__ = [
-    "BudgetManager",
-    "BudgetStatus",
-    "TokenAlert",
-    "TokenPeriod",
-    "bind_token_budget_manager",
-    "get_token_budget_manager",
-]
+from helix.runtime.system import SystemClock
+from helix.services.budget_rows import BudgetState
+from helix.services.row_budgets import RowBudgets
 
 AlertCallback = Callable[[TokenAlert], Awaitable[None] | None]
 _UNITS: dict[str, Unit] = {"tokens": "tokens", "usd": "micros"}
-KEPT_HEARD = 1000
-"""Alerts that are known to have been heard here: there is one per budget, window and level."""
-_log = logging.getLogger("helix")
+REMEMBERED = 1000
+"""Alerts that this process remembers to have delivered: there is one per budget, window and level."""
+_log = get_logger("helix")
 
 
 class _Money(TypedDict, total=False):
@@ -80,13 +73,13 @@ class BudgetStatus(_Money):
 
 
 class BudgetManager:
-    """The budgets of one store. `attach` it to an engine, and its callbacks hear of the alerts that this process raises."""
+    """The budgets of one store. `attach` it to an engine, and its callbacks receive the alerts that this process raises."""
 
     def __init__(self, store: StateStore, *, clock: Clock | None = None) -> None:
-        self.store, self._clock = store, clock or SystemClock()
+        self.store, self.clock = store, clock or SystemClock()
         self._budgets = RowBudgets(store)
         self._callbacks: list[AlertCallback] = []
-        self._heard: deque[str] = deque(maxlen=KEPT_HEARD)
+        self._delivered: deque[str] = deque(maxlen=REMEMBERED)
 
     # --- defining -------------------------------------------------------------------------------------------------
 
@@ -107,16 +100,16 @@ class BudgetManager:
         session. It replaces the budget of that scope, period and unit, and holds from the next model call on: what the
         present window has used counts. on_exceeded: what a run without room does; None: what its agent says. warning,
         critical: at which part of it an alert is raised. Raises `InvalidInputError`."""
-        definition = BudgetDefinition(
-            scope=_scope(agent_id, tenant, session) or GLOBAL,
-            period=period_of(period),
-            unit=_unit(unit),
-            limit=_whole(amount, unit),
-            on_exceeded=_on_exceeded(on_exceeded),
-            warning=_part("warning", warning),
-            critical=_part("critical", critical, least=warning),
-        )
-        await self._budgets.define(definition, self._clock.now())
+        scope, limit = _scope(agent_id, tenant, session) or GLOBAL, _whole(amount, unit)
+        alerts: dict[str, Any] = {"warning": warning, "critical": critical, "on_exceeded": on_exceeded}
+        try:
+            definition = BudgetDefinition(
+                scope=scope, period=period_of(period), unit=_unit(unit), limit=limit, **alerts
+            )
+        except ValidationError as error:
+            problem = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'budget'}: {e['msg']}" for e in error.errors())
+            raise InvalidInputError(problem) from None
+        await self._budgets.define(definition, self.clock.now())
         return definition
 
     async def remove_budget(
@@ -153,7 +146,7 @@ class BudgetManager:
         found = await self._budgets.definitions(None if scope is None else [scope, GLOBAL])
         if period is not None:
             found = [definition for definition in found if definition.period is period_of(period)]
-        now = self._clock.now()
+        now = self.clock.now()
         states = await self._budgets.get([definition.window(now)[0] for definition in found])
         return {_key(d): _status(d, state, now) for d, state in zip(found, states, strict=True)}
 
@@ -163,12 +156,12 @@ class BudgetManager:
         """The newest alerts first, at most `limit`: of this level, of this agent's budgets, if given."""
         if level is not None and level not in LEVELS:
             raise InvalidInputError(f"level {level!r} is none of {', '.join(LEVELS)}")
-        return await read_alerts(self.store, level=level, agent_id=agent_id, limit=limit)
+        return await read_alerts(self.store, level=level, agent_name=agent_id, limit=limit)
 
     # --- hearing --------------------------------------------------------------------------------------------------
 
     def register_alert_callback(self, callback: AlertCallback) -> None:
-        """Called with each alert that an attached engine raises, and with those that `tell_alerts` finds; awaited if it
+        """Called with each alert that an attached engine raises, and with those that `publish_alerts` finds; awaited if it
         returns an awaitable. One that raises is logged, and stops nobody."""
         if not callable(callback):
             raise InvalidInputError(f"callback must be callable, not {callback!r}")
@@ -176,49 +169,64 @@ class BudgetManager:
 
     def attach(self, engine: Engine) -> None:
         """Listen to the alerts that this engine raises; again changes nothing."""
-        if self._hear not in engine.on_alert:
-            engine.on_alert.append(self._hear)
+        if self.deliver not in engine.on_alert:
+            engine.on_alert.append(self.deliver)
 
-    async def tell_alerts(self, at_most: int = 100) -> int:
-        """Call the callbacks with the alerts that nobody told yet, whatever process raised them, the oldest first; how many
+    async def publish_alerts(self, at_most: int = 100) -> int:
+        """Call the callbacks with the unpublished alerts of all processes, the oldest first. Returns how many
         they were. An `AgentRuntime` does so every few seconds: its workers are other processes. Without callbacks they stay
-        untold. At least once: a crash before an alert is marked tells it again, with the same `alert_id`."""
+        unpublished. At least once: a crash before an alert is marked publishes it again, with the same `alert_id`."""
         if not self._callbacks:
             return 0
-        alerts = await untold_alerts(self.store, at_most)
+        alerts = await unpublished_alerts(self.store, at_most)
         for alert in alerts:
-            await self._hear(alert)
-            await mark_told(self.store, [alert])
+            await self.deliver(alert)
+            await mark_published(self.store, [alert])
         return len(alerts)
 
-    async def _hear(self, alert: TokenAlert) -> None:
-        if alert.alert_id in self._heard:
+    async def deliver(self, alert: TokenAlert) -> None:
+        if alert.alert_id in self._delivered:
             return  # an attached engine raised it here
-        self._heard.append(alert.alert_id)
+        self._delivered.append(alert.alert_id)
         for callback in list(self._callbacks):
             try:
-                told = callback(alert)
-                if inspect.isawaitable(told):
-                    await told
+                answer = callback(alert)
+                if inspect.isawaitable(answer):
+                    await answer
             except Exception:
                 _log.exception("a callback for budget alerts raised; dropped")
 
 
 _managers: list[BudgetManager] = []
+"""Of the stores that are bound in this process; the last one is the process's."""
 
 
 def bind_token_budget_manager(store: StateStore, *, clock: Clock | None = None) -> BudgetManager:
-    """Make the manager of `store` this process's; the one it has stays if it is of the same store."""
-    if not _managers or _managers[-1].store is not store:
-        _managers[:] = [BudgetManager(store, clock=clock)]
+    """Make the manager of `store` this process's, until `release_token_budget_manager`."""
+    known = release_token_budget_manager(store)
+    _managers.append(known or BudgetManager(store, clock=clock))
     return _managers[-1]
+
+
+def release_token_budget_manager(store: StateStore) -> BudgetManager | None:
+    """The store is closed, or no longer this process's: the one that was bound before is again. Returns its manager."""
+    found = next((manager for manager in _managers if manager.store is store), None)
+    if found is not None:
+        _managers.remove(found)
+    return found
+
+
+def bound_token_budget_manager() -> BudgetManager | None:
+    return _managers[-1] if _managers else None
 
 
 def get_token_budget_manager() -> BudgetManager:
-    """This process's manager. Raises `InvalidInputError` before a runtime or `bind_token_budget_manager` gave a store."""
-    if not _managers:
+    """This process's manager. Raises `InvalidInputError` where neither a runtime nor `bind_token_budget_manager` gave a
+    store."""
+    manager = bound_token_budget_manager()
+    if manager is None:
         raise InvalidInputError("no store is bound: start a runtime, or call bind_token_budget_manager(store)")
-    return _managers[-1]
+    return manager
 
 
 # --- what is asked ----------------------------------------------------------------------------------------------------
@@ -257,20 +265,6 @@ def _whole(amount: float | Decimal, unit: str) -> int:
     return whole
 
 
-def _part(name: str, part: float, *, least: float = 0) -> float:
-    if isinstance(part, bool) or not isinstance(part, int | float) or not 0 < part <= 1 or part < least:
-        raise InvalidInputError(
-            f"{name} {part!r} must be a part of the budget, above 0 and at most 1, warning <= critical"
-        )
-    return float(part)
-
-
-def _on_exceeded(word: OnExceeded | None) -> OnExceeded | None:
-    if word not in (None, "fail", "pause"):
-        raise InvalidInputError(f"on_exceeded {word!r} must be 'fail', 'pause' or None")
-    return word
-
-
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
@@ -283,12 +277,9 @@ def _status(definition: BudgetDefinition, state: BudgetState | None, now: float)
     budget, window = definition.window(now)
     limit = definition.limit if state is None else state.limit
     remaining = limit if state is None else state.remaining
-    money: _Money = (
-        {"current_tokens": limit - remaining}
-        if definition.unit == "tokens"
-        else {"current_usd": (limit - remaining) / MICROS}
-    )
-    scale = 1 if definition.unit == "tokens" else MICROS
+    tokens = definition.unit == "tokens"
+    scale, used = 1 if tokens else MICROS, limit - remaining
+    money: _Money = {"current_tokens": used} if tokens else {"current_usd": used / MICROS}
     return {
         **money,
         "budget": budget,
@@ -300,10 +291,6 @@ def _status(definition: BudgetDefinition, state: BudgetState | None, now: float)
         "budget_limit": limit / scale if scale > 1 else limit,
         "remaining": max(0, remaining) / scale if scale > 1 else max(0, remaining),
         "utilization": (limit - remaining) / limit,
-        "alert_level": _level(definition, state),
+        "alert_level": None if state is None else definition.level(state.limit, state.remaining),
         "on_exceeded": definition.on_exceeded,
     }
-
-
-def _level(definition: BudgetDefinition, state: BudgetState | None) -> AlertLevel | None:
-    return None if state is None else definition.level(state.limit, state.remaining)

@@ -1,8 +1,8 @@
 """Scaling decisions as rows: what was decided, why, and whether it is in force.
 
 Law: a decision is written before it is applied and marked after, both in transactions on the agent's state row; until it is
-marked nobody decides anew, and whoever finds it applies it first. So a crash between the two loses nothing, and two
-who decide at once make one decision. Cooldowns count from the mark.
+marked nobody decides anew, and the process that finds it applies it first. So a crash between the two loses nothing, and
+two who decide at once make one decision. Cooldowns count from the mark.
 
 Rows in `control`: `scaling#<agent>` / `state` (version, what was applied, the open decision); `decisions#<agent>` /
 `<ISO time>#<version>#<id>`, for 30 days.
@@ -10,7 +10,6 @@ Rows in `control`: `scaling#<agent>` / `state` (version, what was applied, the o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,11 +20,11 @@ from helix.core.messages import Record
 from helix.core.scaling import Action, Blocked, Rule, ScalingDecision, ScalingState
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
-from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, StateStore, Update, Value, When
+from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, StateStore, Value, When
 
-KEPT_S = 30 * 86_400
+KEEP_S = 30 * 86_400
 SEEN = 20
-"""So many triggers are known again when they come twice."""
+"""How many triggers are recognized when they come twice."""
 
 
 class DecisionRow(Record, frozen=True):
@@ -45,26 +44,19 @@ class DecisionRow(Record, frozen=True):
     applied: bool = False
 
     def decision(self) -> ScalingDecision:
-        return ScalingDecision(
-            before=self.before,
-            after=self.after,
-            rule=self.rule,
-            reason=self.reason,
-            signals=self.metrics,
-            blocked_by=self.blocked_by,
-            wanted=self.wanted,
-            trigger=self.trigger,
-        )
+        return ScalingDecision(signals=self.metrics, **{name: getattr(self, name) for name in _SHARED})
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+_SHARED = ("before", "after", "rule", "reason", "blocked_by", "wanted", "trigger")
+
+
+class Standing(Record, frozen=True, extra="ignore"):
     """An agent's state row as it was read. `pending`: the decision that was written and may not be in force. `held`: what
     blocked the last decision, if that one was blocked. `seen`: the triggers of the last decisions. `owed`: the machines for
     the last one could not be asked for yet."""
 
     version: int = 0
-    state: ScalingState = field(default_factory=ScalingState)
+    state: ScalingState = Field(default_factory=ScalingState)
     pending: DecisionRow | None = None
     held: str = ""
     seen: tuple[str, ...] = ()
@@ -79,11 +71,7 @@ class DecisionLog:
 
     async def standing(self, agent: str) -> Standing:
         [row] = await self._store.get([_state(agent)])
-        if row is None:
-            return Standing()
-        pending = DecisionRow.model_validate(row["pending"]) if row["pending"] else None
-        state = ScalingState.model_validate(row["state"])
-        return Standing(row["version"], state, pending, row["held"], tuple(row["seen"]), row["owed"])
+        return Standing() if row is None else Standing.model_validate(row)
 
     async def propose(
         self, agent: str, standing: Standing, decision: ScalingDecision, *, event: str = ""
@@ -91,9 +79,8 @@ class DecisionLog:
         """Write a decision that will be applied. None: somebody else decided since `standing` was read. `event` is the id
         of what triggered it, to be known again."""
         row = self._row(decision, standing)
-        seen = [*standing.seen, event][-SEEN:] if event else list(standing.seen)
-        told = _told(standing, pending=row.model_dump(), open=row.id, held="", seen=seen)
-        return row if await self._write(agent, standing, told, row) else None
+        seen = (*standing.seen, event)[-SEEN:] if event else standing.seen
+        return row if await self._write(agent, standing, row, pending=row, held="", seen=seen) else None
 
     def while_open(self, agent: str, row: DecisionRow) -> Check:
         """Holds until the decision is marked or given up: the condition of what puts it into force, so that one who stood
@@ -110,7 +97,7 @@ class DecisionLog:
 
     async def paid(self, agent: str, standing: Standing) -> bool:
         """What was owed is done. False: something was decided since `standing` was read."""
-        return await self._write(agent, standing, _told(standing, owed=False), None)
+        return await self._write(agent, standing, None, owed=False)
 
     async def note(self, agent: str, standing: Standing, decision: ScalingDecision) -> DecisionRow | None:
         """Record a decision that something blocked, once for as long as that same thing blocks; None otherwise."""
@@ -118,8 +105,7 @@ class DecisionLog:
         if held == standing.held:
             return None
         row = self._row(decision, standing) if held else None
-        told = _told(standing, held=held)
-        return row if await self._write(agent, standing, told, row) else None
+        return row if await self._write(agent, standing, row, held=held) else None
 
     async def record(self, agent: str, decision: ScalingDecision) -> DecisionRow:
         """A change that somebody else has made already, a person for example: cooldowns count from it."""
@@ -127,7 +113,7 @@ class DecisionLog:
             standing = await self.standing(agent)
             row = self._row(decision, standing).model_copy(update={"applied": True})
             state = standing.state.applied(decision, row.at)
-            if await self._write(agent, standing, _told(standing, state=state.model_dump(), held=""), row):
+            if await self._write(agent, standing, row, state=state, held=""):
                 return row
 
     async def history(self, agent: str, limit: int = 10) -> list[DecisionRow]:
@@ -142,67 +128,40 @@ class DecisionLog:
     def _row(self, decision: ScalingDecision, standing: Standing) -> DecisionRow:
         now = self._clock.now()
         stamp = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        return DecisionRow(
-            id=f"{stamp}#{standing.version + 1:08d}#{self._ids.new('dec')}",  # in order, also within a millisecond
-            at=now,
-            before=decision.before,
-            after=decision.after,
-            action=decision.action,
-            rule=decision.rule,
-            reason=decision.reason,
-            trigger=decision.trigger,
-            blocked_by=decision.blocked_by,
-            wanted=decision.wanted,
-            metrics=decision.signals,
-        )
+        ident = f"{stamp}#{standing.version + 1:08d}#{self._ids.new('dec')}"  # in order, also within a millisecond
+        shared = {name: getattr(decision, name) for name in (*_SHARED, "action")}
+        return DecisionRow(id=ident, at=now, metrics=decision.signals, **shared)
 
-    async def _write(self, agent: str, standing: Standing, told: Value, row: DecisionRow | None) -> bool:
+    async def _write(
+        self, agent: str, standing: Standing, row: DecisionRow | None, name: str = "decide_scaling", **changes: Any
+    ) -> bool:
+        """The state row as it was read with these changes, and the decision. False: somebody else has written it."""
+        changed = standing.model_copy(update={**changes, "version": standing.version + 1})
+        value = {**changed.model_dump(mode="json"), "open": changed.pending.id if changed.pending else None}
         when = When(equal={"version": standing.version}) if standing.version else ABSENT
-        operations: list[Operation] = [Put(_state(agent), {**told, "version": standing.version + 1}, when)]
+        operations: list[Operation] = [Put(_state(agent), value, when)]
         if row is not None:
-            operations.append(Put(_decision(agent, row), _stored(row)))
+            operations.append(Put(Key("control", _decisions(agent), row.id), _stored(row)))
         try:
-            await self._store.transact("decide_scaling", operations)
+            await self._store.transact(name, operations)
         except ConditionFailedError:
             return False
         return True
 
     async def _close(self, agent: str, row: DecisionRow, *, applied: bool, owed: bool = False) -> bool:
+        closed = row.model_copy(update={"applied": True} if applied else {"blocked_by": "operator"})
         while True:
             standing = await self.standing(agent)
             if standing.pending is None or standing.pending.id != row.id:
                 return False
             state = standing.state.applied(row.decision(), self._clock.now()) if applied else standing.state
-            changed: Value = {"state": state.model_dump(), "pending": None, "open": None}
-            changed |= {"owed": standing.owed or owed, "version": standing.version + 1}
-            operations: list[Operation] = [
-                Update(_state(agent), set=changed, when=When(equal={"version": standing.version}))
-            ]
-            outcome = {"applied": True} if applied else {"blocked_by": "operator"}
-            operations.append(Put(_decision(agent, row), _stored(row.model_copy(update=outcome))))
-            try:
-                await self._store.transact("confirm_scaling", operations)
-            except ConditionFailedError:
-                continue
-            return True
-
-
-def _told(standing: Standing, **changes: Any) -> Value:
-    """The state row as it was read, with these fields changed."""
-    pending = standing.pending
-    return {
-        "state": standing.state.model_dump(),
-        "pending": pending.model_dump() if pending else None,
-        "open": pending.id if pending else None,
-        "held": standing.held,
-        "seen": list(standing.seen),
-        "owed": standing.owed,
-        **changes,
-    }
+            changes = {"state": state, "pending": None, "owed": standing.owed or owed}
+            if await self._write(agent, standing, closed, "confirm_scaling", **changes):
+                return True
 
 
 def _stored(row: DecisionRow) -> Value:
-    return {**row.model_dump(), "ttl": int(row.at) + KEPT_S}
+    return {**row.model_dump(), "ttl": int(row.at) + KEEP_S}
 
 
 def _read(value: dict[str, Any]) -> DecisionRow:
@@ -215,7 +174,3 @@ def _state(agent: str) -> Key:
 
 def _decisions(agent: str) -> str:
     return f"decisions#{agent}"
-
-
-def _decision(agent: str, row: DecisionRow) -> Key:
-    return Key("control", _decisions(agent), row.id)

@@ -1,7 +1,7 @@
 """DeployedRuntime: the fleet of a deployed stage, under the names of `AgentRuntime`.
 
     runtime = DeployedRuntime(store)                   # the stage's tables, from wherever they can be reached
-    await runtime.scale_agent("desk", instances=5)
+    await runtime.scale_agent("support", instances=5)
 
 Law: an instance is a run that may be at work, and a process one that is. Nothing is started or ended here: limits and stop
 records are rows, which the functions go by; `govern` moves the limits by load and cost, within the agent's bounds.
@@ -11,27 +11,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.row_slots import RowSlots
-from helix.adapters.segments import SegmentStreams
-from helix.adapters.system import SystemClock, SystemIds
 from helix.core.agents import AnyAgent
 from helix.core.errors import AgentNotFoundError
 from helix.core.resources import ResourceConfig
 from helix.engine.engine import Engine
-from helix.engine.hooks import HookManager
-from helix.engine.open_runs import PARTITIONS, partition_name
-from helix.engine.rollup import read_totals
+from helix.fleet.control import NOT_FOUND, FleetControl
 from helix.fleet.decisions import DecisionLog
-from helix.fleet.desk import NOT_FOUND, FleetDesk
 from helix.fleet.health import HealthChange
-from helix.fleet.stopping import tell_to_stop
+from helix.fleet.stopping import stop_runs
 from helix.ports.clock import Clock
-from helix.ports.model import LLMAdapter
-from helix.ports.slots import SlotCounter
 from helix.ports.state_store import StateStore
+from helix.runtime.system import SystemClock, SystemIds
+from helix.services.hook_manager import HookManager
+from helix.services.open_runs import PARTITIONS, partition_name
+from helix.services.row_budgets import RowBudgets
+from helix.services.row_slots import RowSlots
+from helix.services.segments import SegmentStreams
+from helix.services.slot_rows import SlotCounter
+from helix.services.usage_counters import read_totals
 
 MOST = 100
 """Instances that an agent without resources of its own may be given."""
@@ -48,18 +47,18 @@ class DeployedRuntime:
 
     async def start_agent(self, agent_id: str) -> list[str]:
         """Let a stopped agent take runs again: those that wait go on in their order. The ids of the runs at work."""
-        await (await self.desk()).start(agent_id)
+        await (await self.control()).start(agent_id)
         return await self._at_work(agent_id)
 
     async def stop_agent(self, agent_id: str, force: bool = False) -> int:
         """Take no more runs (they wait), and interrupt those at work; with `force`, abort them, and those that wait.
-        Returns how many were told."""
-        await (await self.desk()).stop(agent_id, force=force)
-        return await self.tell_to_stop(agent_id, force)
+        Returns how many were stopped."""
+        await (await self.control()).stop(agent_id, force=force)
+        return await self.stop_runs(agent_id, force)
 
-    async def tell_to_stop(self, agent_id: str, force: bool = False) -> int:
+    async def stop_runs(self, agent_id: str, force: bool = False) -> int:
         """Only the second half of `stop_agent`."""
-        return await tell_to_stop(self._engine(), agent_id, STOPPED, force=force)
+        return await stop_runs(self._engine(), agent_id, STOPPED, force=force)
 
     async def restart_agent(self, agent_id: str) -> list[str]:
         """Interrupt what is at work, and take runs again. New code needs no restart: the next step runs it."""
@@ -69,29 +68,29 @@ class DeployedRuntime:
     async def scale_agent(self, agent_id: str, instances: int) -> list[str]:
         """Allow so many runs at once. Fewer ends nothing: it drains. Raises `InvalidScaleError` outside of the agent's
         bounds. The ids of the runs at work."""
-        await (await self.desk()).scale(agent_id, instances)
+        await (await self.control()).scale(agent_id, instances)
         return await self._at_work(agent_id)
 
     async def get_agent_status(self, agent_id: str) -> dict[str, Any]:
         """As `AgentRuntime.get_agent_status`: status is `running`, `stopped` (limit 0) or `not_found`; instances is the
         limit, None without one; processes are the runs at work."""
         try:
-            found = await (await self.desk()).status(agent_id)
+            found = await (await self.control()).status(agent_id)
         except AgentNotFoundError:
             return {"agent_id": agent_id, "status": NOT_FOUND}
         if found["status"] == NOT_FOUND:
             return found
-        return self._told(found, await self._slots.counters(), await self._at_work(agent_id))
+        return self._shown(found, await self._slots.counters(), await self._at_work(agent_id))
 
     async def list_agents(self, *, after: str = "", limit: int | None = None) -> list[dict[str, Any]]:
         """The status of every agent, by id; in pages: of at most `limit`, those that follow the id `after`."""
-        listed = await (await self.desk()).list(after=after, limit=limit)
+        listed = await (await self.control()).list(after=after, limit=limit)
         counters, opened = await self._slots.counters(), await self._open_runs()
         return [
-            self._told(found, counters, await self._at_work(found["agent_id"], opened, counters)) for found in listed
+            self._shown(found, counters, await self._at_work(found["agent_id"], opened, counters)) for found in listed
         ]
 
-    async def desk(self) -> FleetDesk:
+    async def control(self) -> FleetControl:
         """What is wanted of the agents that are known now."""
         most = {total.agent: MOST for total in await read_totals(self.store) if total.agent}
         for name, counter in (await self._slots.counters()).items():
@@ -99,17 +98,17 @@ class DeployedRuntime:
                 most[name] = min(MOST, counter.default or MOST)
         known = {name: ResourceConfig(min_instances=0, max_instances=max(1, limit)) for name, limit in most.items()}
         log = DecisionLog(self.store, self._clock, SystemIds())
-        return FleetDesk(self.store, self._clock, slots=self._slots, known=known, log=log)
+        return FleetControl(self.store, self._clock, slots=self._slots, known=known, log=log)
 
-    async def heed(self, change: HealthChange) -> None:
-        """For `HealthChecker(store, on_change=runtime.heed)`: readiness lost stops admission of its agent until all of its
-        readiness checks are well again. Of liveness an alarm tells: there is no process to restart."""
+    async def apply_health(self, change: HealthChange) -> None:
+        """For `HealthChecker(store, on_change=runtime.apply_health)`: a failed readiness check stops admission of its agent
+        until all of its readiness checks pass again. A failed liveness check raises an alarm: no process is restarted."""
         if change.stops_admission is not None:
-            await (await self.desk()).heed(change)
+            await (await self.control()).apply_health(change)
 
     # --- inside ---------------------------------------------------------------------------------------------------
 
-    def _told(
+    def _shown(
         self, found: dict[str, Any], counters: Mapping[str | None, SlotCounter], runs: list[str]
     ) -> dict[str, Any]:
         counter = counters.get(found["agent_id"])
@@ -125,12 +124,8 @@ class DeployedRuntime:
     ) -> list[str]:
         """`opened`, `counters`: as they were read for all agents together."""
         counter = counters.get(agent_id) if counters is not None else None
-        line = (
-            []
-            if counters is not None and (counter is None or not counter.queued)
-            else await self._slots.queue(agent_id)
-        )
-        waiting = {ticket.candidate.run_id for ticket in line}
+        waits = counters is None or (counter is not None and counter.queued)
+        waiting = {ticket.candidate.run_id for ticket in await self._slots.queue(agent_id)} if waits else set()
         found = (await self._open_runs() if opened is None else opened).get(agent_id, [])
         return [run_id for run_id in found if run_id not in waiting]
 
@@ -149,17 +144,13 @@ class DeployedRuntime:
             streams=SegmentStreams(self.store),
             clock=self._clock,
             ids=SystemIds(),
-            models=_no_model,
-            agents=_no_agent,
+            models=_elsewhere,
+            agents=_elsewhere,
             hooks=HookManager(None),
             budgets=RowBudgets(self.store),
             slots=self._slots,
         )
 
 
-def _no_model(agent: AnyAgent) -> LLMAdapter:
-    raise AgentNotFoundError(f"agent {agent.name!r} is executed elsewhere")
-
-
-def _no_agent(name: str) -> AnyAgent:
-    raise AgentNotFoundError(f"agent {name!r} is executed elsewhere")
+def _elsewhere(agent: AnyAgent | str) -> NoReturn:
+    raise AgentNotFoundError(f"agent {agent if isinstance(agent, str) else agent.name!r} is executed elsewhere")

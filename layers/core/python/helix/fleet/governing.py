@@ -3,35 +3,36 @@
 Law: what triggers it says where to look, never what to do: decisions are made of the numbers of now, so a message that
 comes twice, late or out of order does no harm. One decision at a time: it is written, applied and marked, and a repeat
 begins where the one before stopped. A change is judged by what came after it, so nothing but spent money moves an agent
-again within `SETTLE_S`. A limit of 0 that was not set here is an operator's, and stays.
+again within `QUIET_S`. A limit of 0 that was not set here is an operator's, and stays.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from helix.core.delivery import Delivery
 from helix.core.errors import HelixError
 from helix.core.fleet_policy import policy_of
 from helix.core.llm_scaling import CostAwareScalingPolicy
 from helix.core.measures import Measures
 from helix.core.resources import ResourceConfig
 from helix.core.scaling import ScalingDecision
-from helix.engine.delivery import Delivery
-from helix.engine.engine import logger
+from helix.engine.engine import Engine, logger
+from helix.engine.runs.admission import begin_granted
 from helix.fleet.decisions import DecisionLog, DecisionRow, Standing
-from helix.fleet.spending import AgentMoney
+from helix.fleet.spending import AgentMoney, BudgetMoney
 from helix.ports.capacity import Capacity, NoCapacity
 from helix.ports.clock import Clock
 from helix.ports.metrics import Metrics, NoMetrics
 from helix.ports.metrics_source import MetricsSource
-from helix.ports.slots import SlotCounter, Slots
+from helix.services.row_slots import RowSlots
+from helix.services.slot_rows import SlotCounter
 
 WINDOW_S = 300.0
 """What a decision looks back on."""
-SETTLE_S = 45.0
+QUIET_S = 45.0
 """Less than the minute between two looks by the schedule."""
 MARGIN_S = 5.0
 FAILED = "failed"
@@ -56,25 +57,15 @@ class Registered:
     stopped: bool = False
 
 
-class Money(Protocol):
-    async def agents(self) -> set[str]:
-        """Those that have budgets of their own."""
-        ...
-
-    async def read(self, agents: Collection[str]) -> Mapping[str | None, AgentMoney]:
-        """The budgets that bind these agents, by agent; under None the worst of them all."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Governor:
     """grant: begin those who need not wait any longer, after a limit was raised. registered: None for an agent that nobody
     knows."""
 
-    slots: Slots
+    slots: RowSlots
     grant: Callable[[], Awaitable[None]]
     registered: Callable[[str], Awaitable[Registered | None]]
-    money: Money
+    money: BudgetMoney
     source: MetricsSource
     log: DecisionLog
     clock: Clock
@@ -158,11 +149,11 @@ class Governor:
             return "given up" if await self.log.give_up(agent, row) else "decided elsewhere"
         if row.action == "up":
             await self.grant()
-        kept = await self._keep_ready(agent, row.after, resources)
-        if not await self.log.confirm(agent, row, owed=not kept):
+        ready = await self._keep_ready(agent, row.after, resources)
+        if not await self.log.confirm(agent, row, owed=not ready):
             return "decided elsewhere"
         logger.info("govern: agent %s: %d -> %d: %s", agent, row.before, row.after, row.reason)
-        self.metrics.record(Measures({"ScalingDecisions": 1}, agent=agent, details=_details(row)))
+        self.metrics.record(Measures({"ScalingDecisions": 1}, agent=agent, details=row.model_dump(include=_DETAILS)))
         return row.action
 
     async def _keep_ready(self, agent: str, limit: int, resources: ResourceConfig | None) -> bool:
@@ -176,11 +167,36 @@ class Governor:
 
     def _unsettled(self, standing: Standing) -> bool:
         changed = standing.state.changed_at
-        return changed is not None and self.clock.now() < changed + SETTLE_S
+        return changed is not None and self.clock.now() < changed + QUIET_S
 
 
-def _details(row: DecisionRow) -> dict[str, str | int | float]:
-    return {"before": row.before, "after": row.after, "rule": row.rule, "reason": row.reason, "trigger": row.trigger}
+def governor_of(
+    engine: Engine,
+    registered: Callable[[str], Awaitable[Registered | None]],
+    source: MetricsSource,
+    capacity: Callable[[RowSlots], Capacity] = lambda slots: NoCapacity(),
+) -> Governor:
+    """Of the agents whose limits, budgets and decisions are rows of the engine's store."""
+    slots = engine.slots
+    assert slots is not None, "this engine admits every run"
+
+    async def grant() -> None:
+        await begin_granted(engine, await slots.grant())
+
+    return Governor(
+        slots=slots,
+        grant=grant,
+        registered=registered,
+        money=BudgetMoney(engine.budgets, engine.clock),
+        source=source,
+        log=DecisionLog(engine.store, engine.clock, engine.ids),
+        clock=engine.clock,
+        capacity=capacity(slots),
+        metrics=engine.metrics,
+    )
+
+
+_DETAILS = {"before", "after", "rule", "reason", "trigger"}
 
 
 def _rests(counter: SlotCounter, standing: Standing, policy: CostAwareScalingPolicy, money: AgentMoney) -> bool:

@@ -1,7 +1,7 @@
 """HealthChecker: named checks of targets, asked at once or in the background, and what they amount to.
 
-Law: a target may have any number of checks, told apart by name; its health is the worst of theirs. Who wants to act on a
-change is told of it once, after it is stored: a failed readiness check stops admission of its target, a failed liveness
+Law: a target may have any number of checks, with different names; its health is the worst of theirs. A listener
+receives a change once, after it is stored: a failed readiness check stops admission of its target, a failed liveness
 check asks for a restart; both are the listener's to do.
 """
 
@@ -12,9 +12,9 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from helix.adapters.system import SystemClock
 from helix.core.errors import InvalidInputError, StoreError
 from helix.core.health import (
+    CheckFunction,
     CheckType,
     HealthCheck,
     HealthResult,
@@ -24,14 +24,17 @@ from helix.core.health import (
     judge,
     of_target,
     overall,
+    verdict_of,
 )
+from helix.core.json import clean_text
 from helix.core.llm_metrics import LLMMetrics
-from helix.engine.beats import SWEEP
 from helix.engine.engine import logger
 from helix.fleet import health_rows
-from helix.fleet.probing import probe
 from helix.ports.clock import Clock
 from helix.ports.state_store import StateStore
+from helix.runtime.local import open_store
+from helix.runtime.system import SystemClock
+from helix.sessions.sweep import SWEEP
 
 LLM = "llm"
 """The name under which `check_llm_health` keeps its result."""
@@ -64,7 +67,7 @@ Listener = Callable[[HealthChange], Awaitable[None] | None]
 
 
 class HealthChecker:
-    """store: results are kept there, and go on from there after a restart; default in memory. on_change: told of each
+    """store: results are kept there, and go on from there after a restart; default in memory. on_change: receives each
     change of a check's status; what it raises is logged. llm_rule: the limits of `check_llm_health`."""
 
     def __init__(
@@ -75,11 +78,10 @@ class HealthChecker:
         on_change: Listener | None = None,
         llm_rule: LLMHealthRule | None = None,
     ) -> None:
-        self._store, self._clock = store, clock or SystemClock()
+        self._store, self._clock = store or open_store(":memory:"), clock or SystemClock()
         self.on_change = on_change
         self._llm_rule = llm_rule or LLMHealthRule()
         self._checks: dict[str, dict[str, HealthCheck]] = {}
-        self._results: dict[tuple[str, str], HealthResult] = {}
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._monitoring = False
 
@@ -95,16 +97,13 @@ class HealthChecker:
     async def unregister_check(self, target_id: str, name: str | None = None) -> bool:
         """Remove a check of the target, or all of them, with their results. False if there was none."""
         known = self._checks.get(target_id, {})
-        gone = [check for check in known if name is None or check == name]
+        gone = [check for check in known if name in (None, check)]
         for check in gone:
             await self._unwatch(target_id, check)
             del known[check]
         if not known:
             self._checks.pop(target_id, None)
-        for place in [place for place in self._results if place[0] == target_id and name in (None, place[1])]:
-            del self._results[place]
-        if self._store is not None:
-            await health_rows.forget(self._store, target_id, name)
+        await health_rows.forget(self._store, target_id, name)
         return bool(gone)
 
     async def check_health(self, target_id: str, run: bool = False) -> HealthResult:
@@ -112,38 +111,36 @@ class HealthChecker:
         if run:
             checks = self._checks.get(target_id, {}).values()
             await asyncio.gather(*(self._ask(target_id, check) for check in checks))
-        return of_target(await self._known(target_id))
+        return of_target(await self.results(target_id))
 
     async def results(self, target_id: str) -> list[HealthResult]:
-        """Of each of its checks, as last seen."""
-        return await self._known(target_id)
+        """Of each of its checks, as last seen by any process on the store."""
+        found = {result.check: result for result in await health_rows.results(self._store, target_id)}
+        for name, check in self._checks.get(target_id, {}).items():
+            found.setdefault(name, HealthResult(check=name, check_type=check.check_type, message="not asked yet"))
+        return list(found.values())
 
     async def get_overall_health(self) -> OverallHealth:
         """Of all targets that are registered here or have results in the store."""
-        found = {*self._checks, *(target for target, _ in self._results)}
-        if self._store is not None:
-            found.update(await health_rows.targets(self._store))
-        return overall({target: of_target(await self._known(target)) for target in sorted(found)})
+        found = {*self._checks, *await health_rows.targets(self._store)}
+        return overall({target: of_target(await self.results(target)) for target in sorted(found)})
 
     async def check_llm_health(
         self, target_id: str, llm_metrics: LLMMetrics, cost_budget: float | None = None
     ) -> HealthResult:
         """Judge an agent's figures, and keep the result as the target's check `llm`. `cost_budget`: US dollars an hour."""
         status, reasons = self._llm_rule.judge(llm_metrics, cost_budget)
-        now = self._clock.now()
+        ok, check, now = (
+            status is HealthStatus.HEALTHY,
+            HealthCheck(name=LLM, check_type=CheckType.CUSTOM),
+            self._clock.now(),
+        )
 
         def decide(before: HealthResult | None) -> HealthResult:
-            ok = status is HealthStatus.HEALTHY
-            return HealthResult(
-                status=status,
-                message="; ".join(reasons),
-                check=LLM,
-                checked_at=now,
-                consecutive_failures=0 if ok else (before.consecutive_failures if before else 0) + 1,
-                consecutive_successes=(before.consecutive_successes if before else 0) + 1 if ok else 0,
-            )
+            counted = judge(check, before, (ok, "; ".join(reasons)), now, 0)
+            return counted.model_copy(update={"status": status})
 
-        return await self._keep(target_id, LLM, decide)
+        return await self._store_result(target_id, LLM, decide)
 
     # --- monitoring ----------------------------------------------------------------------------------------------------
 
@@ -176,54 +173,68 @@ class HealthChecker:
         while self._tasks.get((target, check.name)) is asyncio.current_task():
             try:
                 await self._ask(target, check)
-            except StoreError as error:
-                logger.warning("health of %r: %r could not be kept: %s", target, check.name, error)
-            except Exception:
-                logger.warning("health of %r: %r could not be kept", target, check.name, exc_info=True)
+            except Exception as error:
+                shown = None if isinstance(error, StoreError) else error  # a store that fails needs no traceback
+                said = "the result of check %r of %r is not stored: %s"
+                logger.warning(said, check.name, target, error, exc_info=shown)
             await self._clock.sleep(check.interval)
 
     # --- inside --------------------------------------------------------------------------------------------------------
 
     async def _ask(self, target: str, check: HealthCheck) -> HealthResult:
         asked = await probe(check.name, check.check_fn, check.timeout, self._clock)
-        return await self._keep(
-            target,
-            check.name,
-            lambda before: judge(check, before, (asked.ok, asked.message), asked.at, asked.took_ms),
-        )
+        said = (asked.ok, asked.message), asked.at, asked.took_ms
+        return await self._store_result(target, check.name, lambda before: judge(check, before, *said))
 
-    async def _keep(
+    async def _store_result(
         self, target: str, name: str, decide: Callable[[HealthResult | None], HealthResult]
     ) -> HealthResult:
-        if self._store is not None:
-            before, after = await health_rows.save(self._store, target, name, decide)
-        else:
-            before = self._results.get((target, name))
-            after = decide(before)
-        self._results[target, name] = after
+        before, after = await health_rows.save(self._store, target, name, decide)
         was = HealthStatus.UNKNOWN if before is None else before.status
         if was is not after.status:
-            await self._tell(HealthChange(target, name, after.check_type, was, after.status, after))
+            await self._notify(HealthChange(target, name, after.check_type, was, after.status, after))
         return after
 
-    async def _known(self, target: str) -> list[HealthResult]:
-        """Results from the store where there is one: other processes look at the target too."""
-        if self._store is not None:
-            found = {result.check: result for result in await health_rows.results(self._store, target)}
-        else:
-            found = {name: result for (about, name), result in self._results.items() if about == target}
-        for name, check in self._checks.get(target, {}).items():
-            found.setdefault(name, HealthResult(check=name, check_type=check.check_type, message="not asked yet"))
-        return list(found.values())
-
-    async def _tell(self, change: HealthChange) -> None:
+    async def _notify(self, change: HealthChange) -> None:
         if change.after is HealthStatus.UNHEALTHY:
             logger.warning("%s: check %r is unhealthy: %s", change.target, change.check, change.result.message)
         if self.on_change is None:
             return
         try:
-            told = self.on_change(change)
-            if inspect.isawaitable(told):
-                await told
+            answer = self.on_change(change)
+            if inspect.isawaitable(answer):
+                await answer
         except Exception:
             logger.exception("a listener failed on the health of %r", change.target)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    ok: bool
+    message: str
+    at: float
+    took_ms: float
+
+
+async def probe(name: str, check: CheckFunction | None, timeout_s: float, clock: Clock) -> Probe:
+    """A plain function is called in a thread, so that one that blocks holds up nobody; after its time nobody waits for
+    it any more."""
+    begun = clock.now()
+    try:
+        async with asyncio.timeout(timeout_s):
+            ok, message = (True, "") if check is None else verdict_of(await _ask(check))
+    except TimeoutError:
+        ok, message = False, f"no answer within {timeout_s:g} s"
+    except Exception as error:
+        logger.debug("health check %r failed", name, exc_info=True)
+        ok, message = False, f"{type(error).__name__}: {error}"
+    now = clock.now()
+    return Probe(ok, clean_text(message), now, max(0.0, now - begun) * 1000)
+
+
+async def _ask(check: CheckFunction) -> object:
+    if inspect.iscoroutinefunction(check) or inspect.iscoroutinefunction(getattr(check, "__call__", None)):  # noqa: B004
+        answer: object = check()
+    else:
+        answer = await asyncio.to_thread(check)
+    return await answer if inspect.isawaitable(answer) else answer

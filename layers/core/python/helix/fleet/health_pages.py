@@ -1,4 +1,4 @@
-"""What `/health`, `/ready` and `/live` say, whoever serves them: an app of your own or the deployed function.
+"""What `/health`, `/ready` and `/live` say, in an app of your own and in the deployed function.
 
 Law: degraded still serves (200); unhealthy, and not ready, do not (503). Only a critical check makes the whole unhealthy.
 Pages say statuses and ages to everybody; what a check said, which may name what is not for everybody, only on request.
@@ -54,7 +54,7 @@ def health_of(checks: Sequence[Checked]) -> HealthStatus:
 
 def health_page(about: About, checks: Sequence[Checked], *, details: bool) -> Page:
     status = health_of(checks)
-    body = {**_head(about, status), "checks": {check.name: _told(check, details) for check in checks}}
+    body = {**_head(about, status), "checks": {check.name: _shown(check, details) for check in checks}}
     return _page(503 if status is HealthStatus.UNHEALTHY else 200, body)
 
 
@@ -66,17 +66,6 @@ def live_page(about: About) -> Page:
     return _page(200, _head(about, "alive"))
 
 
-def refused_page(token_known: bool) -> Page:
-    """401 where a token would help, 403 where there is none that would."""
-    if token_known:
-        return _page(401, {"error": "not_authenticated"})
-    return _page(403, {"error": "forbidden"})
-
-
-def lost_page() -> Page:
-    return _page(404, {"error": "not_found"})
-
-
 def may_see(token: str | None, headers: Mapping[str, str]) -> bool:
     """Whether the request carries the token. Names of `headers` are in lower case."""
     given, token = headers.get("authorization", ""), (token or "").strip()
@@ -86,22 +75,23 @@ def may_see(token: str | None, headers: Mapping[str, str]) -> bool:
 
 
 def _head(about: About, status: str) -> dict[str, Any]:
-    return {
-        "status": status,
-        "service": about.service,
-        "version": about.version,
-        "uptime_seconds": round(about.uptime_s, 3),
-    }
+    uptime_s = round(about.uptime_s, 3)
+    return {"status": status, "service": about.service, "version": about.version, "uptime_seconds": uptime_s}
 
 
-def _told(check: Checked, details: bool) -> dict[str, Any]:
-    told: dict[str, Any] = {"status": check.status, "critical": check.critical}
+def _shown(check: Checked, details: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {"status": check.status, "critical": check.critical}
     if details:
-        told["message"] = check.message
+        shown["message"] = check.message
         if check.took_ms is not None:
-            told["response_time_ms"] = round(check.took_ms, 3)
-    return told
+            shown["response_time_ms"] = round(check.took_ms, 3)
+    return shown
 
 
 def _page(status: int, body: Mapping[str, Any]) -> Page:
     return Page(status, dumps(body))
+
+
+REFUSED, FORBIDDEN = _page(401, {"error": "not_authenticated"}), _page(403, {"error": "forbidden"})
+"""401 where a token is expected, 403 where no token is configured."""
+NOT_FOUND = _page(404, {"error": "not_found"})

@@ -3,19 +3,18 @@
 Rows of `control`: `health#<target>` / `<check>` is a `HealthResult`, `health` / `<target>` lists the targets. The app as a
 whole is the target `app`: `sweep` ({at}) and `ready` ({ready, reason, at}) are rows of its partition.
 
-Law: a result is built on the one before it, whoever wrote that: two probes at once are counted as two.
+Law: a result is built on the one before it, whichever process wrote that: two probes at once are counted as two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from helix.core.errors import ConditionFailedError
 from helix.core.health import HealthResult
-from helix.engine.beats import BEAT, SWEEP
 from helix.ports.clock import Clock
 from helix.ports.state_store import ABSENT, Delete, Key, Operation, Put, StateStore, Value, When
+from helix.sessions.sweep import BEAT, SWEEP
 
 APP = "app"
 READY = "ready"
@@ -42,7 +41,7 @@ async def save(
         seen = ABSENT if stored is None else When(equal={"checked_at": stored.get("checked_at")})
         listed: list[Operation] = [Put(target_key(target), {"since": after.checked_at})] if before is None else []
         try:
-            await store.transact("health_result", [Put(key, _value(after), seen), *listed])
+            await store.transact("health_result", [Put(key, after.model_dump(mode="json"), seen), *listed])
             return before, after
         except ConditionFailedError:
             continue
@@ -85,7 +84,3 @@ async def app_rows(store: StateStore) -> tuple[Value | None, Value | None]:
     """The rows `sweep` and `ready`."""
     sweep, ready = await store.get([BEAT, result_key(APP, READY)])
     return sweep, ready
-
-
-def _value(result: HealthResult) -> dict[str, Any]:
-    return result.model_dump(mode="json")

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from helix.core.delivery import Delivery
 from helix.core.errors import HelixError
 from helix.core.health import HealthResult, HealthStatus
 from helix.core.llm_metrics import LLMMetrics
 from helix.core.measures import Measures
-from helix.engine.delivery import Delivery
 from helix.engine.engine import logger
-from helix.engine.rollup import agent_scope, hour_key, read_counts
 from helix.fleet import health_rows
 from helix.fleet.governing import MARGIN_S, WINDOW_S
 from helix.fleet.health import LLM, HealthChecker
@@ -25,6 +24,7 @@ from helix.ports.clock import Clock
 from helix.ports.metrics import Metrics
 from helix.ports.metrics_source import MetricsSource
 from helix.ports.state_store import StateStore
+from helix.services.usage_counters import agent_scope, hour_key, read_counts
 
 FRESH_S = 3_600.0
 UNHEALTHY = "UnhealthyChecks"
@@ -34,15 +34,15 @@ Counts = Mapping[str | None, Mapping[str, float]]
 
 
 class AskedOnce:
-    """A `MetricsSource` for one look: whoever wants an agent's numbers again gets the same ones."""
+    """A `MetricsSource` for one look: a second question about an agent gets the same answer."""
 
     def __init__(self, source: MetricsSource) -> None:
-        self._source, self._told = source, dict[tuple[str, float], LLMMetrics]()
+        self._source, self._answers = source, dict[tuple[str, float], LLMMetrics]()
 
     async def read(self, agent: str, window_s: float) -> LLMMetrics:
-        if (agent, window_s) not in self._told:
-            self._told[agent, window_s] = await self._source.read(agent, window_s)
-        return self._told[agent, window_s]
+        if (agent, window_s) not in self._answers:
+            self._answers[agent, window_s] = await self._source.read(agent, window_s)
+        return self._answers[agent, window_s]
 
 
 async def worked_lately(store: StateStore, agents: Iterable[str], counts: Counts, now: float) -> set[str]:
@@ -99,7 +99,7 @@ async def _was_not_well(health: HealthChecker, agent: str) -> bool:
     return any(result.check == LLM and result.status is not HealthStatus.HEALTHY for result in results)
 
 
-async def tell_checks(store: StateStore, metrics: Metrics, now: float, is_agent: Callable[[str], bool]) -> None:
+async def record_checks(store: StateStore, metrics: Metrics, now: float, is_agent: Callable[[str], bool]) -> None:
     """Of each agent that has checks, and of all targets together; nothing where nobody has registered one."""
     unhealthy = Counter[str]()
     for target in await health_rows.targets(store):

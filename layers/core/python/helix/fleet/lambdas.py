@@ -1,38 +1,33 @@
 """The `govern` function: woken by alarms and by the schedule, it moves the limits of the deployed app.
 
 Law: what wakes it says where to look. A message that is no alarm of this stage is nobody's business here; what is done once
-a minute (gauges, untold alerts of budgets) is done by the schedule, so alarms that come in numbers cost little.
+a minute (gauges, unpublished alerts of budgets) is done by the schedule, so alarms that come in numbers cost little.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import partial
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
-from helix.adapters.aws.capacity import ProvisionedConcurrency
-from helix.adapters.aws.cloudwatch import CloudWatchMetrics
-from helix.adapters.aws.notifier import SnsNotifier
+from helix.core.agents import AnyAgent
+from helix.core.delivery import Delivery
 from helix.core.errors import AgentNotFoundError, StoreError
 from helix.core.measures import AGENT, STAGE
 from helix.core.resources import ResourceConfig
-from helix.engine.admission import gauges
-from helix.engine.delivery import Delivery
 from helix.engine.engine import logger
-from helix.engine.launching import begin_granted
-from helix.engine.rollup import agent_scope, read_scopes
-from helix.fleet.decisions import DecisionLog
-from helix.fleet.gauges import tell_gauges
-from helix.fleet.governing import FAILED, Governor, Registered, Trigger
+from helix.engine.runs.admission import gauges
+from helix.fleet.alerts import publish_alerts
+from helix.fleet.governing import FAILED, Governor, Registered, Trigger, governor_of
 from helix.fleet.health import HealthChecker
-from helix.fleet.judging import AskedOnce, judge_calls, tell_checks, worked_lately
+from helix.fleet.judging import AskedOnce, judge_calls, record_checks, worked_lately
 from helix.fleet.rows import read_entry
-from helix.fleet.spending import BudgetMoney
-from helix.fleet.telling import tell_alerts
-from helix.ports.capacity import Capacity, NoCapacity
+from helix.fleet.spending import record_gauges
 from helix.runtime.cloud import Application
+from helix.services.usage_counters import agent_scope, read_scopes
 
 OF_AGENT = agent_scope("")
 
@@ -41,13 +36,9 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
 
-class SnsMessage(_Part):
-    id: str = Field(default="", alias="MessageId")
-    text: str = Field(default="", alias="Message")
-
-
 class SnsRecord(_Part):
-    sns: SnsMessage = Field(alias="Sns")
+    id: str = Field(default="", validation_alias=AliasPath("Sns", "MessageId"))
+    text: str = Field(default="", validation_alias=AliasPath("Sns", "Message"))
 
 
 class GovernEvent(_Part):
@@ -85,12 +76,12 @@ def triggers(event: GovernEvent, stage: str) -> list[Trigger]:
         return [Trigger()]
     found = []
     for record in event.records:
-        alarm = _alarm(record.sns.text)
+        alarm = _alarm(record.text)
         if alarm is None or not alarm.dimensions.get(STAGE, {stage}) & {stage}:
             continue
         agents = alarm.dimensions.get(AGENT)
         name = alarm.name.removeprefix(f"helix-{stage}-")
-        found.append(Trigger(name, frozenset(agents) if agents else None, record.sns.id))
+        found.append(Trigger(name, frozenset(agents) if agents else None, record.id))
     return found
 
 
@@ -103,8 +94,8 @@ def _alarm(text: str) -> Alarm | None:
 
 async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> dict[str, int]:
     """Answers how often what came of a look at an agent. Raises `StoreError` where one could not be looked at: an alarm's
-    message comes again then, and somebody is told if it lasts."""
-    governor, done = governor_of(app), Counter[str]()
+    message comes again then, and an alarm is raised if it lasts."""
+    governor, done = deployed_governor(app), Counter[str]()
     for trigger in triggers(event, app.settings.stage):
         done += await governor.govern(trigger, delivery)
     if not event.records:
@@ -116,61 +107,39 @@ async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> di
     return dict(done)
 
 
-def governor_of(app: Application) -> Governor:
+def deployed_governor(app: Application) -> Governor:
     """Of the deployed app: numbers from CloudWatch, limits in the control table, warm functions if the stage has any."""
-    engine, stage = app.engine, app.settings.stage
-    slots = engine.slots
-    assert slots is not None, "a deployed engine admits"
-
-    async def grant() -> None:
-        await begin_granted(engine, await slots.grant())
-
-    warm: Capacity = NoCapacity()
-    if app.settings.provision_agents:
-        warm = ProvisionedConcurrency(app.lazy_client("lambda"), stage)
-    return Governor(
-        slots=slots,
-        grant=grant,
-        registered=lambda agent: _registered(app, agent),
-        money=BudgetMoney(engine.budgets, app.clock),
-        source=AskedOnce(CloudWatchMetrics(app.lazy_client("cloudwatch"), stage, app.clock)),
-        log=DecisionLog(app.store, app.clock, app.ids),
-        clock=app.clock,
-        capacity=warm,
-        metrics=engine.metrics,
-    )
+    registered = partial(_registered, app)
+    return governor_of(app.engine, registered, AskedOnce(app.cloudwatch), lambda slots: app.capacity)
 
 
 async def _registered(app: Application, agent: str) -> Registered | None:
     """What the deployed definition asks for; whether somebody stopped the agent says its entry."""
-    try:
-        asked = app.agents.named(agent).resources
-    except AgentNotFoundError:
+    defined = _defined(app, agent)
+    if defined is None:
         return None
-    entry = await read_entry(app.store, agent)
+    asked, entry = defined.resources, await read_entry(app.store, agent)
     resources = ResourceConfig.of(asked, f"agent {agent!r}", "resources") if asked else None
     return Registered(resources, stopped=entry is not None and entry.stopped)
 
 
 async def _each_minute(app: Application, governor: Governor, delivery: Delivery) -> Counter[str]:
-    """What does not depend on any alarm: gauges, untold alerts, how each agent's model calls do."""
+    """What does not depend on any alarm: gauges, unpublished alerts, how each agent's model calls do."""
     counts, money, now = await gauges(app.engine), governor.money, app.clock.now()
     governed = {agent for agent in counts if agent is not None} | await money.agents()
     agents = governed | {scope.removeprefix(OF_AGENT) for scope in await read_scopes(app.store, OF_AGENT)}
     read = await money.read(agents)
     shown = {agent: used for agent, used in read.items() if agent is None or agent in governed}
-    tell_gauges(app.engine.metrics, counts, shown)
-    await tell_checks(app.store, app.engine.metrics, now, lambda target: _is_agent(app, target))
-    notifier = SnsNotifier(app.lazy_client("sns"), app.settings.notices)
-    told = await tell_alerts(app.store, notifier, app.settings.stage)
+    record_gauges(app.engine.metrics, counts, shown)
+    await record_checks(app.store, app.engine.metrics, now, lambda target: _defined(app, target) is not None)
+    published = await publish_alerts(app.store, app.notifier.publish, app.settings.stage)
     health, ask = HealthChecker(app.store, clock=app.clock), await worked_lately(app.store, agents, counts, now)
     failed = await judge_calls(health, governor.source, counts, read, delivery, app.clock, ask=ask)
-    return Counter({"alerts told": told, FAILED: failed})
+    return Counter({"alerts published": published, FAILED: failed})
 
 
-def _is_agent(app: Application, name: str) -> bool:
+def _defined(app: Application, name: str) -> AnyAgent | None:
     try:
-        app.agents.named(name)
+        return app.agents.named(name)
     except AgentNotFoundError:
-        return False
-    return True
+        return None

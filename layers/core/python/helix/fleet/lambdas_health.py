@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasPath, BaseModel, ConfigDict, Field
 
 from helix._version import __version__
 from helix.core.errors import HelixError, StoreError
@@ -19,42 +19,29 @@ from helix.core.health import HealthStatus, of_target
 from helix.engine.engine import logger
 from helix.fleet import health_rows
 from helix.fleet.health_pages import (
+    FORBIDDEN,
+    NOT_FOUND,
+    REFUSED,
     About,
     Checked,
     Page,
     health_page,
     live_page,
-    lost_page,
     may_see,
     ready_page,
-    refused_page,
 )
-from helix.fleet.kept_secret import KeptSecret
-from helix.fleet.prometheus import Figures, Queue, render
-from helix.fleet.stored_figures import queues, stored_usage
+from helix.fleet.prometheus import Figures, Queue, queues, render, stored_usage
+from helix.fleet.secret_cache import CachedSecret
 from helix.ports.state_store import Key, StateStore, Value
 from helix.runtime.cloud import Application
 
 if TYPE_CHECKING:
-    from helix.engine.delivery import Delivery
+    from helix.core.delivery import Delivery
 
 SWEEP_LATE_S = 300.0
 """The schedule's beat is a minute: so long after its last one something is wrong."""
 READ_S = 3.0
 """For all that one page reads."""
-
-
-class HttpPart(BaseModel):
-    model_config = ConfigDict(extra="ignore", defer_build=True)
-
-    path: str = ""
-    method: str = "GET"
-
-
-class HealthContext(BaseModel):
-    model_config = ConfigDict(extra="ignore", defer_build=True)
-
-    http: HttpPart = HttpPart.model_construct(path="", method="GET")
 
 
 class HealthEvent(BaseModel):
@@ -64,13 +51,13 @@ class HealthEvent(BaseModel):
 
     route_key: str = Field(default="", alias="routeKey")
     headers: dict[str, str] = Field(default_factory=dict)
-    context: HealthContext = Field(alias="requestContext", default_factory=HealthContext)
+    path: str = Field(default="", validation_alias=AliasPath("requestContext", "http", "path"))
 
     @property
     def route(self) -> str:
-        """`/health` and so on; of a `$default` route the end of the path that was asked for."""
+        """`/health` and so on; of a `$default` route the last part of the requested path."""
         named = self.route_key.partition(" ")[2]
-        return named or "/" + self.context.http.path.rstrip("/").rpartition("/")[2]
+        return named or "/" + self.path.rstrip("/").rpartition("/")[2]
 
 
 async def health(app: Application, event: HealthEvent, delivery: Delivery) -> dict[str, Any]:
@@ -93,11 +80,11 @@ async def _page(app: Application, event: HealthEvent) -> Page:
             return health_page(about, checks, details=_trusted(app, headers))
         case "/metrics":
             if not _trusted(app, headers):
-                return refused_page(token_known=bool(app.settings.metrics_secret))
+                return REFUSED if app.settings.metrics_secret else FORBIDDEN
             text, content_type = render(await _figures(app, about))
             return Page(200, text, content_type)
         case _:
-            return lost_page()
+            return NOT_FOUND
 
 
 # --- what is looked at ---------------------------------------------------------------------------------------------
@@ -185,7 +172,7 @@ def _trusted(app: Application, headers: dict[str, str]) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _secret(app: Application) -> KeptSecret:
+def _secret(app: Application) -> CachedSecret:
     arn = app.settings.metrics_secret
 
     def read() -> str:
@@ -194,7 +181,7 @@ def _secret(app: Application) -> KeptSecret:
         except (BotoCoreError, ClientError, KeyError) as error:
             raise StoreError(f"the secret {arn!r} cannot be read: {error}") from error
 
-    return KeptSecret(read, app.clock)
+    return CachedSecret(read, app.clock)
 
 
 @lru_cache(maxsize=1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from helix.core.errors import SessionNotFoundError
 from helix.core.ledger import Ledger, Line
-from helix.engine.session_calls import session_calls
 from helix.fleet.ledger_aws import LEFT_OUT, aws_lines
 from helix.fleet.ledger_models import BOOKS, model_lines
 from helix.fleet.ledger_rows import SessionRows, read_rows
 from helix.ports.state_store import StateStore
+from helix.services.session_calls import session_calls
 
 MAX_SESSIONS = 10_000
 

@@ -1,6 +1,6 @@
 """The platform's part of the ledger: what AWS charges for a deployed session, at list price, from its rows.
 
-Law: a line says whether its quantity was counted from rows, or estimated and from what. What no row tells of is left
+Law: a line says whether its quantity was counted from rows, or estimated and from what. What no row shows is left
 out, and named in `LEFT_OUT`.
 """
 
@@ -114,13 +114,13 @@ def _stream_lines(rows: SessionRows) -> Iterator[Line]:
         ("API Gateway", "messages"): (messages, "messages", prices.SOCKET_MESSAGE, "estimated", "for one client"),
     }
     asked = Counter(run.mode for run in rows.runs)
-    told = ", ".join(f"{mode} {count}" for mode, count in asked.items())
+    modes = ", ".join(f"{mode} {count}" for mode, count in asked.items())
     quantities["Lambda", "ws_message"] = (
         asked.total(),
         "requests",
         prices.LAMBDA_REQUEST,
         "estimated",
-        f"one for each run: {told}",
+        f"one for each run: {modes}",
     )
     for (service, what), (quantity, unit, price, basis, how) in quantities.items():
         yield Line(service, what, session_id, quantity, unit, priced(quantity, price), basis, how)

@@ -1,31 +1,35 @@
 """What a run's rows say of its executions: which functions were called how often, and which states were entered.
 
-The deployed machine goes CallModel, Next, and then one way (infra/definition.py); every answer, and every call that an
-execution took on, left a row. So states and deliveries can be counted from rows, but for repeats: a delivery that was
-refused because another was at work left nothing.
+The deployed machine goes CallModel, Next, and then one way (infra/definition.py). An invocation of CallModel takes as many
+steps as fit: it ends where a call of the step is left to another function, or where the run ends. Every answer names the
+delivery that bought it, and every call that another function took left a row, so states and invocations can be counted.
 
-Law: nothing is guessed here. What rows do not tell is not counted.
+Rows do not show: a delivery that was refused because another one was at work; one that died while it held no claim (it
+counts as one that was out of time); one that was out of time just before the run ended; a call that was left to another
+function and met a stop there.
+
+Law: nothing is guessed here. What no row shows is not counted.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from helix.core.rows import CallRow, RunRow
+from helix.core.entries import CallRow
+from helix.core.rows import AttemptRow, RunRow
 from helix.fleet.ledger_rows import Answered, SessionRows
 
 KEEPING = frozenset({"continue", "with_confirmation", "takeover", "retry"})
 """Modes in which a run goes on with the step that the one before left open."""
 NEVER_STARTED = frozenset({"queue_timeout"})
-BETWEEN_STEPS = frozenset({"aborted", "runtime_crash", "budget_exceeded", "invalid_agent", "context_too_large"})
-"""Errors that end a run in a delivery of their own, after its last answer."""
 LOOP = ("CallModel", "Next")
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The calls of one answer that an execution took on together. `from_at`: since when they could be (Unix seconds)."""
+    """The calls of one answer that other functions took, together. `from_at`: since when they could (Unix seconds)."""
 
     calls: tuple[CallRow, ...]
     from_at: float
@@ -56,13 +60,21 @@ def count_run(rows: SessionRows, run: RunRow) -> RunCount:
     """Of all executions of the run."""
     found = RunCount(run)
     error = run.error.code if run.error is not None else None
+    if run.mode == "abort":  # its caller ended it: nothing was executed
+        return found
     if error in NEVER_STARTED:
         found.invocations["finish_run"] = 0
         return found
     mine = [one for one in rows.answers if one.answer.run_id == run.run_id]
     adopted = _adopted(rows, run)
-    taken = [group for one in [*adopted, *mine] if (group := _taken(one, run)) is not None]
-    models = len(mine) + len(adopted) + (0 if _ended_by_answer(rows, run, mine) else 1)
+    steps = [(one, _taken(one, run)) for one in [*adopted, *mine]]
+    taken = [group for _, group in steps if group is not None]
+    models = 1
+    for (one, group), (after, _) in pairwise(steps):
+        another = one in mine and _buyer(one) != _buyer(after) and not _deaths(rows, run, one, after)
+        models += group is not None or another
+    if steps and steps[-1][1] is not None:
+        models += 1
     found.invocations["call_model"] = models
     for group in taken:
         found.invocations += group.verbs
@@ -84,7 +96,7 @@ def count_run(rows: SessionRows, run: RunRow) -> RunCount:
         found.invocations[ended] += 1
         if ended == "finish_run":
             found.states["FinishRun"] += 1
-    _repeats(rows, run, taken, found)
+    _repeats(rows, run, mine, taken, found)
     _times(rows, run, mine, taken, found)
     found.states = +found.states
     found.invocations = +found.invocations
@@ -110,33 +122,46 @@ def _executed(one: Answered) -> list[CallRow]:
     return [row for row in one.calls if row is not None and row.by != "plan"]
 
 
+def _inline(one: Answered) -> list[CallRow]:
+    return [row for row in _executed(one) if row.inline]
+
+
 def _taken(one: Answered, run: RunRow) -> Taken | None:
+    """None where the delivery that bought the answer, or found it, goes on by itself. A call that waits for a person was
+    written with the answer: only once it is approved, a function takes it."""
     calls = []
-    asked = {pending.call_id for pending in run.pending} if one.answer.run_id == run.run_id else set()
     for row in _executed(one):
         again = row.child is not None and run.mode in KEEPING and (row.ended_at or run.started_at + 1) > run.started_at
-        claimed = row.claim >= 1 and (row.run_id == run.run_id or again)
-        # Who must be asked finds the delivery that takes the call on; what he says is taken on by the next run.
-        asks = row.call_id in asked or (row.state == "asked" and row.run_id == run.run_id)
-        if (claimed or asks) and not row.inline:
+        if row.claim >= 1 and (row.run_id == run.run_id or again) and not row.inline:
             calls.append(row)
-    return Taken(tuple(calls), max(one.answer.created_at, run.started_at)) if calls else None
+    from_at = max([one.answer.created_at, run.started_at, *(row.ended_at or 0 for row in _inline(one))])
+    return Taken(tuple(calls), from_at) if calls else None
 
 
-def _ended_by_answer(rows: SessionRows, run: RunRow, mine: list[Answered]) -> bool:
-    """Whether the delivery that bought the last answer also ended the run."""
-    if not mine or run.status not in ("completed", "failed"):
-        return False
-    last = max(mine, key=lambda one: one.answer.step)
-    later = any(row.run_id == run.run_id and row.step > last.answer.step for row in rows.attempts)
-    between = run.error is not None and run.error.code in BETWEEN_STEPS
-    open_calls = [request for request, row in zip(last.answer.tool_calls, last.calls, strict=True) if row is None]
-    return not (_executed(last) or open_calls or later or between)
+def _buyer(one: Answered) -> str:
+    """The delivery that bought the answer."""
+    return one.answer.attempt_id.rpartition(".")[0]
 
 
-def _repeats(rows: SessionRows, run: RunRow, taken: list[Taken], found: RunCount) -> None:
-    dead = sum(1 for row in rows.attempts if row.run_id == run.run_id and row.outcome == "dead")
+def _deaths(rows: SessionRows, run: RunRow, one: Answered, after: Answered) -> int:
+    """How many deliveries died between two answers, in an inline call or a model call: each came again."""
+    step = after.answer.step
+    return _deaths_in_calls(one) + sum(1 for row in rows.attempts if _dead(row, run) and row.step == step)
+
+
+def _deaths_in_calls(one: Answered) -> int:
+    """Calls of a step run side by side, so that one death makes each of them be claimed again."""
+    return max((max(0, row.claim - 1) + (row.by == "policy") for row in _inline(one)), default=0)
+
+
+def _dead(row: AttemptRow, run: RunRow) -> bool:
+    return row.run_id == run.run_id and row.outcome == "dead"
+
+
+def _repeats(rows: SessionRows, run: RunRow, mine: list[Answered], taken: list[Taken], found: RunCount) -> None:
+    dead = sum(1 for row in rows.attempts if _dead(row, run))
     alive = max(0, dead - (run.error is not None and run.error.code == "runtime_crash"))
+    alive += sum(_deaths_in_calls(one) for one in mine)
     claims = sum(max(0, row.claim - 1) for group in taken for row in group.calls if row.child is None)
     for verb, many in (("call_model", alive), ("call_tool", claims)):
         if many:
@@ -152,7 +177,7 @@ def _times(rows: SessionRows, run: RunRow, mine: list[Answered], taken: list[Tak
     for at, one in sorted(bought, key=lambda pair: pair[0]):
         found.model_s += max(0.0, at - before)
         ended = [row.ended_at for row in _executed(one) if row.ended_at is not None] if one is not None else []
-        inline = [row.ended_at for row in _executed(one) if row.inline and row.ended_at] if one is not None else []
+        inline = [row.ended_at for row in _inline(one) if row.ended_at] if one is not None else []
         found.model_s += max(0.0, max(inline, default=at) - at)
         before = max([at, *ended])
     for group in taken:

@@ -1,4 +1,4 @@
-"""The models' part of the ledger: a line for every attempt, and what tools told that they used.
+"""The models' part of the ledger: a line for every attempt, and what tools reported that they used.
 
 Law: what the books of the runs say is the sum of these lines; where it is not, a line says so, and adds what no call
 explains.
@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from helix.core.entries import CallRow
 from helix.core.ledger import NANOS, Line, total
-from helix.core.rows import CallRow, RunRow
+from helix.core.rows import RunRow
 from helix.core.usage import Usage
 from helix.core.usage_parts import AGENTS, ASSUMED
-from helix.engine.session_calls import ModelCall
 from helix.fleet.ledger_rows import SessionRows
+from helix.services.session_calls import ModelCall
 
 MODEL, TOOL, BOOKS = "Model", "Tool", "Books"
 MICRO = NANOS // 1_000_000
 
 
 def model_lines(rows: SessionRows, calls: Sequence[ModelCall]) -> list[Line]:
-    """Of one session: its calls, what its tools told, and the difference to its runs' rows, if there is one."""
+    """Of one session: its calls, what its tools reported, and the difference to its runs' rows, if there is one."""
     own = {run.run_id for run in rows.runs}  # a copy begins with answers that another session paid for
     lines = [_call(call) for call in calls]
     for one in rows.answers:
@@ -66,15 +67,15 @@ def _of_outcome(call: ModelCall) -> tuple[str, str]:
     match call.outcome:
         case "answered" | "failed" | "lost":
             if call.usage.unknown_calls:
-                return "estimated", "at least: the provider did not tell all that it used"
+                return "estimated", "at least: the provider did not report all that it used"
             if not call.usage.priced:
                 return "estimated", "no price is known for this model: it counts as nothing here"
-            told = {"lost": "paid and discarded", "failed": call.error or "no answer"}.get(call.outcome, "")
-            return "measured", told
+            detail = {"lost": "paid and discarded", "failed": call.error or "no answer"}.get(call.outcome, "")
+            return "measured", detail
         case _:
             if call.assumed_micros or call.assumed_tokens:
-                return "estimated", "nobody heard of it again: its reserved worst case counts as spent"
-            return "estimated", "nobody heard of it again, and no budget had reserved for it: not known"
+                return "estimated", "its result is unknown: its reserved worst case counts as spent"
+            return "estimated", "its result is unknown, and no budget had reserved for it"
 
 
 def _tool(rows: SessionRows, row: CallRow) -> Iterable[Line]:
@@ -89,7 +90,7 @@ def _tool(rows: SessionRows, row: CallRow) -> Iterable[Line]:
         unit="tokens",
         nanos=row.usage.cost_micros * MICRO,
         basis="measured",
-        how="as the tool told",
+        how="as the tool reported",
         run_id=row.run_id,
         step=row.step,
     )
@@ -103,10 +104,12 @@ def _booked(rows: SessionRows, run: RunRow) -> int:
     micros = usage.cost_micros + run.late_micros
     if AGENTS in parts:
         micros -= parts[AGENTS].cost_micros
-    heard = {(row.step, row.attempt) for row in rows.attempts if row.run_id == run.run_id and row.outcome == "lost"}
+    late_calls = {
+        (row.step, row.attempt) for row in rows.attempts if row.run_id == run.run_id and row.outcome == "lost"
+    }
     assumed = parts[ASSUMED].cost_micros if ASSUMED in parts else 0
     if claim is not None:
-        assumed += claim.micros if (claim.step, claim.attempt) not in heard else 0
+        assumed += claim.micros if (claim.step, claim.attempt) not in late_calls else 0
     late = (row for row in rows.attempts if row.run_id == run.run_id and row.outcome == "lost")
     counted = sum(row.assumed_micros for row in late)  # was assumed before its answer came after all
     return (micros + max(0, assumed - counted)) * MICRO

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from helix.core.entries import AssistantRow, CallRow, parse_entry
 from helix.core.json import size
-from helix.core.rows import AssistantRow, AttemptRow, CallRow, RunRow, SessionRow, parse_entry
+from helix.core.rows import AttemptRow, RunRow, SessionRow
 from helix.ports.state_store import StateStore
 
 

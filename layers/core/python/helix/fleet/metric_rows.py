@@ -10,30 +10,29 @@ nothing; readers add rows up. What a process had not written yet when it was kil
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 from collections import defaultdict
+from collections.abc import Hashable
 
+from helix._log import get_logger
 from helix.core.errors import HelixError
-from helix.core.llm_metrics import LLMMetrics, Tally, from_json, metrics_of, to_json, total
+from helix.core.llm_metrics import CallSample, LLMMetrics, Tally, from_json, metrics_of, to_json, total
 from helix.core.measures import Measures
-from helix.fleet.tracking import key_of, sample_of
 from helix.ports.clock import Clock
 from helix.ports.state_store import Key, Operation, Put, StateStore
 
 BUCKET_S = 10
-KEPT_S = 86_400
+KEEP_S = 86_400
 AGENTS = "metrics"
 MOST_OPERATIONS = 50
 MOST_BUCKETS = 1_000
 """Kept while the store does not answer; the oldest go first."""
 
-logger = logging.getLogger("helix")
+logger = get_logger("helix")
 
 
 class StoreMetrics:
     """A `Metrics` that counts model calls and admission waits per agent, and writes them every `BUCKET_S` seconds between
-    `start` and `stop`, or when told to `flush`."""
+    `start` and `stop`, or at `flush`."""
 
     def __init__(self, store: StateStore, clock: Clock, process_id: str) -> None:
         self._store, self._clock, self._process = store, clock, process_id
@@ -90,8 +89,7 @@ class StoreMetrics:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await asyncio.gather(task, return_exceptions=True)
         await self.flush()
 
     async def _run(self) -> None:
@@ -101,7 +99,7 @@ class StoreMetrics:
 
     def _row(self, bucket: int, agent: str) -> Put:
         key = Key("control", f"{AGENTS}#{agent}", f"{_sort(bucket)}#{self._process}")
-        return Put(key, {"tally": to_json(self._tallies[bucket, agent]), "ttl": bucket + BUCKET_S + KEPT_S})
+        return Put(key, {"tally": to_json(self._tallies[bucket, agent]), "ttl": bucket + BUCKET_S + KEEP_S})
 
     def _forget(self) -> None:
         """Buckets that are over and written, and the oldest of too many."""
@@ -113,27 +111,16 @@ class StoreMetrics:
         self._seen = {key: bucket for key, bucket in self._seen.items() if bucket >= current - 60 * BUCKET_S}
 
 
-async def read_metrics(
-    store: StateStore,
-    agent: str | None,
-    window_s: float,
-    now: float,
-    *,
-    queue_depth: int = 0,
-    concurrent: int = 0,
-    max_concurrent: int = 10,
-) -> LLMMetrics:
+async def read_metrics(store: StateStore, agent: str | None, window_s: float, now: float, **load: int) -> LLMMetrics:
     """The model calls of an agent (None: of all) in the last `window_s` seconds (at least 60), of all processes together.
-    Buckets that the window's beginning cuts are counted whole. How many wait, run and may run is the caller's to say:
-    admission knows it."""
+    Buckets that the window's start cuts count as a whole. load: `queue_depth`, `concurrent` and `max_concurrent`, as
+    admission knows them."""
     window = max(window_s, 60.0)
     agents = [agent] if agent is not None else await agents_measured(store)
     start, end = _sort(_bucket(now - window)), _sort(_bucket(now) + BUCKET_S)
     pages = await asyncio.gather(*(store.query("control", f"{AGENTS}#{name}", start=start, end=end) for name in agents))
     tallies = [from_json(row.value["tally"]) for page in pages for row in page]
-    return metrics_of(
-        total(tallies), window, now, queue_depth=queue_depth, concurrent=concurrent, max_concurrent=max_concurrent
-    )
+    return metrics_of(total(tallies), window, now, **load)
 
 
 async def agents_measured(store: StateStore) -> list[str]:
@@ -147,3 +134,24 @@ def _bucket(at: float) -> int:
 
 def _sort(bucket: int) -> str:
     return f"{max(bucket, 0):012d}"
+
+
+def sample_of(measures: Measures, now: float) -> CallSample:
+    """The model call that the measures describe."""
+    values = measures.values
+    return CallSample(
+        at=now,
+        input_tokens=int(values.get("InputTokens", 0)),
+        output_tokens=int(values.get("OutputTokens", 0)),
+        latency_ms=values.get("ModelLatency"),
+        ttft_ms=values.get("TimeToFirstToken"),
+        cost=values.get("CostUsd", 0),
+        error=values.get("ModelErrors", 0) > 0,
+        throttled=values.get("ModelThrottles", 0) > 0,
+    )
+
+
+def key_of(measures: Measures) -> Hashable | None:
+    """(run, step, attempt), where the measures name them."""
+    place = tuple(measures.details.get(name) for name in ("run_id", "step", "attempt"))
+    return None if None in place else place

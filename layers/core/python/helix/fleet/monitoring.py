@@ -6,29 +6,27 @@ Law: it only reads rows and writes rows, so any process on the store may do it, 
 from __future__ import annotations
 
 import asyncio
-import logging
+from functools import partial
 
+from helix._log import get_logger
+from helix.core.delivery import Delivery
 from helix.core.errors import AgentNotFoundError
 from helix.core.llm_metrics import LLMMetrics
 from helix.core.resources import ResourceConfig
-from helix.engine.admission import gauges
-from helix.engine.delivery import Delivery
 from helix.engine.engine import Engine
-from helix.engine.launching import begin_granted
-from helix.fleet.decisions import DecisionLog
-from helix.fleet.gauges import tell_gauges
-from helix.fleet.governing import Governor, Registered, Trigger
+from helix.engine.runs.admission import gauges
+from helix.fleet.governing import Registered, Trigger, governor_of
 from helix.fleet.health import HealthChecker
 from helix.fleet.judging import judge_calls
 from helix.fleet.metric_rows import read_metrics
 from helix.fleet.rows import change_entry, read_entry
-from helix.fleet.spending import BudgetMoney
+from helix.fleet.spending import record_gauges
 from helix.ports.clock import Clock
-from helix.ports.slots import Slots
 from helix.ports.state_store import StateStore
+from helix.services.row_slots import RowSlots
 
 EVERY_S = 30.0
-logger = logging.getLogger("helix")
+logger = get_logger("helix")
 
 
 class StoredMetrics:
@@ -44,7 +42,7 @@ class StoredMetrics:
 class WantedProcesses:
     """A `Capacity`: worker processes, as many as runs may be at work. None only where none is: runs end in processes."""
 
-    def __init__(self, store: StateStore, slots: Slots) -> None:
+    def __init__(self, store: StateStore, slots: RowSlots) -> None:
         self._store, self._slots = store, slots
 
     async def set_instances(self, agent: str, instances: int) -> None:
@@ -55,13 +53,15 @@ class WantedProcesses:
 
 class FleetMonitor:
     """Looks at every agent each `every_s` seconds between `start_monitoring` and `stop_monitoring`. What goes wrong is
-    logged and tried again at the next look. health: is told how the model calls of each agent do, as its check `llm`."""
+    logged and tried again at the next look. health: receives how the model calls of each agent do, as its check `llm`."""
 
     def __init__(self, engine: Engine, *, every_s: float = EVERY_S, health: HealthChecker | None = None) -> None:
         self._engine, self._every_s, self._health = engine, every_s, health
         self._task: asyncio.Task[None] | None = None
         self._owner = engine.ids.new("monitor")
-        self.governor = governor_of(engine)
+        source, store = StoredMetrics(engine.store, engine.clock), engine.store
+        registered = partial(_registered, engine)
+        self.governor = governor_of(engine, registered, source, lambda slots: WantedProcesses(store, slots))
 
     async def start_monitoring(self) -> None:
         if self._task is None or self._task.done():
@@ -79,7 +79,7 @@ class FleetMonitor:
         counts, money = await gauges(engine), self.governor.money
         agents = {agent for agent in counts if agent is not None} | await money.agents()
         read = await money.read(agents)
-        tell_gauges(engine.metrics, counts, read)
+        record_gauges(engine.metrics, counts, read)
         delivery = Delivery(self._owner, engine.clock.now() + self._every_s)
         if self._health is not None:
             await judge_calls(self._health, self.governor.source, counts, read, delivery, engine.clock)
@@ -92,27 +92,6 @@ class FleetMonitor:
                 await self.look()
             except Exception:
                 logger.exception("govern: this look failed")
-
-
-def governor_of(engine: Engine) -> Governor:
-    """Of a fleet whose rows are in the engine's store."""
-    slots = engine.slots
-    assert slots is not None, "this engine admits every run"
-
-    async def grant() -> None:
-        await begin_granted(engine, await slots.grant())
-
-    return Governor(
-        slots=slots,
-        grant=grant,
-        registered=lambda agent: _registered(engine, agent),
-        money=BudgetMoney(engine.budgets, engine.clock),
-        source=StoredMetrics(engine.store, engine.clock),
-        log=DecisionLog(engine.store, engine.clock, engine.ids),
-        clock=engine.clock,
-        capacity=WantedProcesses(engine.store, slots),
-        metrics=engine.metrics,
-    )
 
 
 async def _registered(engine: Engine, agent: str) -> Registered | None:

@@ -57,3 +57,27 @@ class ProcessInfo(BaseModel):
     @property
     def alive(self) -> bool:
         return self.status in (ProcessStatus.STARTING, ProcessStatus.RUNNING, ProcessStatus.STOPPING)
+
+
+def born(pid: int) -> float | None:
+    """When that process began, which distinguishes it from a later one with its number."""
+    import psutil  # where functions run there are no processes to look at
+
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return None
+
+
+def lives(pid: int | None, since: float | None) -> bool:
+    """Whether it is that very process, and no zombie."""
+    if pid is None:
+        return False
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        same = since is None or abs(process.create_time() - since) < 0.02
+        return bool(same and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False

@@ -6,9 +6,14 @@ Prometheus expects. The registry is made for each answer, so nothing of the proc
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from helix.ports.state_store import StateStore
+from helix.services.row_slots import RowSlots
+from helix.services.usage_counters import read_totals
 
 PREFIX = "helix"
 
@@ -35,7 +40,7 @@ class Queue:
     limit: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Figures:
     """None, or nothing in a list: not known, and left out."""
 
@@ -69,49 +74,78 @@ class _Collector:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         f = self._figures
-        gauges = {
-            "uptime_seconds": ("Seconds since the process started.", f.uptime_s),
-            "ready": ("1 if new work is accepted.", float(f.ready)),
-            "cpu_percent": ("Processor use of the process.", f.cpu_percent),
-            "memory_percent": ("Memory of the process, of what it may use.", f.memory_percent),
-            "memory_used_bytes": ("Resident memory of the process.", f.memory_bytes),
-        }
-        counters = {
-            "requests": ("Requests, or runs, that were taken on.", f.requests),
-            "errors": ("Those that failed.", f.errors),
-        }
-        for name, (told, value) in gauges.items():
+        plain: tuple[tuple[Any, str, str, float | None], ...] = (
+            (GaugeMetricFamily, "uptime_seconds", "Seconds since the process started.", f.uptime_s),
+            (GaugeMetricFamily, "ready", "1 if new work is accepted.", float(f.ready)),
+            (GaugeMetricFamily, "cpu_percent", "Processor use of the process.", f.cpu_percent),
+            (GaugeMetricFamily, "memory_percent", "Memory of the process, of what it may use.", f.memory_percent),
+            (GaugeMetricFamily, "memory_used_bytes", "Resident memory of the process.", f.memory_bytes),
+            (CounterMetricFamily, "requests", "Requests, or runs, that were taken on.", f.requests),
+            (CounterMetricFamily, "errors", "Those that failed.", f.errors),
+        )
+        for family, name, help_text, value in plain:
             if value is not None:
-                yield GaugeMetricFamily(f"{PREFIX}_{name}", told, value=value)
-        for name, (told, count) in counters.items():
-            if count is not None:
-                yield CounterMetricFamily(f"{PREFIX}_{name}", told, value=count)
-        yield from self._models(CounterMetricFamily)
-        yield from self._queues(GaugeMetricFamily)
+                yield family(f"{PREFIX}_{name}", help_text, value=value)
+        agent, model = ["agent"], ["agent", "model"]
+        health = [([status], float(count)) for status, count in sorted(f.health.items())]
+        limits = [([q.agent], q.limit) for q in f.queues if q.limit is not None]
+        tokens = [([t.agent, t.model, "input"], t.input_tokens) for t in f.totals]
+        tokens += [([t.agent, t.model, "output"], t.output_tokens) for t in f.totals]
+        calls = [([t.agent, t.model], t.requests) for t in f.totals]
+        cost = [([t.agent, t.model], t.cost_micros / 1_000_000) for t in f.totals]
+        labelled: tuple[tuple[Any, str, str, list[str], Sequence[tuple[list[str], float]]], ...] = (
+            (CounterMetricFamily, "llm_requests", "Model calls.", model, calls),
+            (CounterMetricFamily, "llm_tokens", "Tokens of model calls.", [*model, "direction"], tokens),
+            (CounterMetricFamily, "llm_cost", "US dollars that model calls cost.", model, cost),
+            (GaugeMetricFamily, "queue_depth", "Runs that wait to be admitted.", agent, _of(f.queues, "depth")),
+            (GaugeMetricFamily, "runs_active", "Runs that are admitted.", agent, _of(f.queues, "active")),
+            (GaugeMetricFamily, "concurrency_limit", "How many runs may be admitted at once.", agent, limits),
+            (GaugeMetricFamily, "targets", "Targets of health checks, by status.", ["status"], health),
+        )
+        for family, name, help_text, labels, values in labelled:
+            metric = family(f"{PREFIX}_{name}", help_text, labels=labels)
+            for place, number in values:
+                metric.add_metric(place, number)
+            yield metric
 
-    def _models(self, family: Any) -> Iterator[Any]:
-        labels = ["agent", "model"]
-        requests = family(f"{PREFIX}_llm_requests", "Model calls.", labels=labels)
-        tokens = family(f"{PREFIX}_llm_tokens", "Tokens of model calls.", labels=[*labels, "direction"])
-        cost = family(f"{PREFIX}_llm_cost", "US dollars that model calls cost.", labels=labels)
-        for one in self._figures.totals:
-            place = [one.agent, one.model]
-            requests.add_metric(place, one.requests)
-            tokens.add_metric([*place, "input"], one.input_tokens)
-            tokens.add_metric([*place, "output"], one.output_tokens)
-            cost.add_metric(place, one.cost_micros / 1_000_000)
-        yield from (requests, tokens, cost)
 
-    def _queues(self, family: Any) -> Iterator[Any]:
-        depth = family(f"{PREFIX}_queue_depth", "Runs that wait to be admitted.", labels=["agent"])
-        active = family(f"{PREFIX}_runs_active", "Runs that are admitted.", labels=["agent"])
-        limit = family(f"{PREFIX}_concurrency_limit", "How many runs may be admitted at once.", labels=["agent"])
-        for queue in self._figures.queues:
-            depth.add_metric([queue.agent], queue.depth)
-            active.add_metric([queue.agent], queue.active)
-            if queue.limit is not None:
-                limit.add_metric([queue.agent], queue.limit)
-        health = family(f"{PREFIX}_targets", "Targets of health checks, by status.", labels=["status"])
-        for status, count in sorted(self._figures.health.items()):
-            health.add_metric([status], count)
-        yield from (depth, active, limit, health)
+def _of(queues: Sequence[Queue], name: str) -> list[tuple[list[str], float]]:
+    return [([queue.agent], getattr(queue, name)) for queue in queues]
+
+
+# --- figures from the store, of all processes together: a restart takes nothing back ---
+
+
+@dataclass(frozen=True, slots=True)
+class StoredUsage:
+    """`runs`: those that have ended, of all agents; `failed`: of these, in an error of their own."""
+
+    models: list[ModelTotals]
+    runs: int
+    failed: int
+
+
+async def stored_usage(store: StateStore) -> StoredUsage:
+    """All-time totals, by agent and model. What a run used is counted when it has ended."""
+    counts = await read_totals(store)
+    found: dict[tuple[str, str], Counter[str]] = {}
+    for one in counts:
+        if one.calls or one.tokens or one.micros:
+            sums = found.setdefault((one.agent, one.model), Counter())
+            used = {"input_tokens": one.input, "output_tokens": one.output, "cost_micros": one.micros}
+            sums.update({"requests": one.calls, **used})
+    models = [ModelTotals(agent, model, **sums) for (agent, model), sums in sorted(found.items())]
+    return StoredUsage(models, sum(one.runs for one in counts), sum(one.failed for one in counts))
+
+
+async def model_totals(store: StateStore) -> list[ModelTotals]:
+    return (await stored_usage(store)).models
+
+
+async def queues(store: StateStore) -> list[Queue]:
+    """Of each agent that is, or was, limited."""
+    counters = await RowSlots(store).counters()
+    return [
+        Queue(agent, counter.queued, counter.running, counter.bound)
+        for agent, counter in sorted((a, c) for a, c in counters.items() if a is not None)
+    ]

@@ -22,8 +22,8 @@ from helix.fleet.process_info import OVER, ProcessInfo, ProcessStatus
 from helix.ports.state_store import Delete, Key, Operation, Put, StateStore, Update, When
 
 FLEET = "fleet"
-KEPT_S = 86_400.0
-KEPT_PROCESSES = 20
+KEEP_S = 86_400.0
+MAX_PROCESSES = 20
 """So many processes that are over are shown of an agent; older ones are forgotten."""
 
 
@@ -62,20 +62,20 @@ class AgentEntry(BaseModel):
         return self.supervisor is not None and self.supervisor_expires >= now
 
 
-def entry_key(agent_id: str) -> Key:
-    return Key("control", FLEET, agent_id)
+def entry_key(agent_name: str) -> Key:
+    return Key("control", FLEET, agent_name)
 
 
-def processes_partition(agent_id: str) -> str:
-    return f"{FLEET}#{agent_id}"
+def processes_partition(agent_name: str) -> str:
+    return f"{FLEET}#{agent_name}"
 
 
-def process_key(agent_id: str, process_id: str) -> Key:
-    return Key("control", processes_partition(agent_id), f"p#{process_id}")
+def process_key(agent_name: str, process_id: str) -> Key:
+    return Key("control", processes_partition(agent_name), f"p#{process_id}")
 
 
-async def read_entry(store: StateStore, agent_id: str) -> AgentEntry | None:
-    (value,) = await store.get([entry_key(agent_id)])
+async def read_entry(store: StateStore, agent_name: str) -> AgentEntry | None:
+    (value,) = await store.get([entry_key(agent_name)])
     return None if value is None else AgentEntry.model_validate(value)
 
 
@@ -91,41 +91,43 @@ async def put_entry(store: StateStore, entry: AgentEntry, when: When) -> bool:
 
 
 async def change_entry(
-    store: StateStore, agent_id: str, *, add: Sequence[str] = (), seen: dict[str, Any] | None = None, **changes: Any
+    store: StateStore, agent_name: str, *, add: Sequence[str] = (), seen: dict[str, Any] | None = None, **changes: Any
 ) -> bool:
     """Set fields of an entry that is there, and count `add` one up. False if `seen` no longer holds, or it is gone."""
     when = When(equal=seen) if seen else None
-    update = Update(entry_key(agent_id), set=changes, add=dict.fromkeys(add, 1), when=when)
+    update = Update(entry_key(agent_name), set=changes, add=dict.fromkeys(add, 1), when=when)
     return await _commit(store, "change_agent", [update])
 
 
-async def read_processes(store: StateStore, agent_id: str) -> list[ProcessInfo]:
+async def read_processes(store: StateStore, agent_name: str) -> list[ProcessInfo]:
     """Oldest first: ids sort by time."""
-    rows = await store.query("control", processes_partition(agent_id), start="p#", end="p$")
+    rows = await store.query("control", processes_partition(agent_name), start="p#", end="p$")
     return [ProcessInfo.model_validate(row.value) for row in rows]
 
 
-async def read_crashes(store: StateStore, agent_id: str, limit: int) -> list[ProcessInfo]:
+async def read_crashes(store: StateStore, agent_name: str, limit: int) -> list[ProcessInfo]:
     """The lives of its processes that ended with a crash, each as it was then; those of the newest processes."""
-    partition = processes_partition(agent_id)
+    partition = processes_partition(agent_name)
     rows = await store.query("control", partition, start="l#", end="l$", limit=limit, reverse=True)
     return [ProcessInfo.model_validate(row.value) for row in rows]
 
 
-async def put_process(store: StateStore, agent_id: str, info: ProcessInfo, now: float) -> None:
-    value, expires = info.model_dump(mode="json"), {"ttl": int(now + KEPT_S)}
-    kept = {**value, **expires} if info.status in OVER else value
-    operations: list[Operation] = [Put(process_key(agent_id, info.process_id), kept)]
+async def put_process(store: StateStore, agent_name: str, info: ProcessInfo, now: float) -> None:
+    value, expires = info.model_dump(mode="json"), {"ttl": int(now + KEEP_S)}
+    stored = {**value, **expires} if info.status in OVER else value
+    operations: list[Operation] = [Put(process_key(agent_name, info.process_id), stored)]
     if info.status in (ProcessStatus.CRASHED, ProcessStatus.FAILED):  # its next life takes the row above
-        life = Key("control", processes_partition(agent_id), f"l#{info.worker_id}")
+        life = Key("control", processes_partition(agent_name), f"l#{info.worker_id}")
         operations.append(Put(life, {**value, **expires}))
     await store.transact("put_process", operations)
 
 
-async def forget_processes(store: StateStore, agent_id: str, processes: Sequence[ProcessInfo]) -> Sequence[ProcessInfo]:
+async def forget_processes(
+    store: StateStore, agent_name: str, processes: Sequence[ProcessInfo]
+) -> Sequence[ProcessInfo]:
     """Delete the rows of those that are over, but for the newest. Returns those that were forgotten."""
-    gone = [info for info in processes if info.status in OVER][:-KEPT_PROCESSES][:100]
-    operations: list[Operation] = [Delete(process_key(agent_id, info.process_id)) for info in gone]
+    gone = [info for info in processes if info.status in OVER][:-MAX_PROCESSES][:100]
+    operations: list[Operation] = [Delete(process_key(agent_name, info.process_id)) for info in gone]
     if operations:
         await store.transact("forget_processes", operations)
     return gone

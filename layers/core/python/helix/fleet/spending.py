@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 
 from helix.core.budget import GLOBAL, MICROS, BudgetDefinition
 from helix.core.cost_status import Spending
+from helix.core.measures import Measures
 from helix.core.periods import TokenPeriod
-from helix.ports.budgets import Budgets, BudgetState
 from helix.ports.clock import Clock
+from helix.ports.metrics import Metrics
+from helix.services.budget_rows import BudgetState
+from helix.services.row_budgets import RowBudgets
 
 AGENT = "agent:"
 PERIODS: Mapping[TokenPeriod, str] = {
@@ -50,7 +53,7 @@ class _Used:
 class BudgetMoney:
     """The budgets of agents, and everybody's, as they are now."""
 
-    def __init__(self, budgets: Budgets, clock: Clock) -> None:
+    def __init__(self, budgets: RowBudgets, clock: Clock) -> None:
         self._budgets, self._clock = budgets, clock
 
     async def agents(self) -> set[str]:
@@ -75,7 +78,7 @@ def _used(definition: BudgetDefinition, state: BudgetState | None) -> _Used:
     if state is None or state.limit <= 0:
         return _Used(definition, 0.0, definition.limit)
     share = (state.limit - state.remaining) / state.limit
-    if "exceeded" in state.told and share >= definition.critical:
+    if "exceeded" in state.reported and share >= definition.critical:
         share = max(share, 1.0)
     return _Used(definition, share, state.limit)
 
@@ -89,3 +92,20 @@ def _money(used: Collection[_Used]) -> AgentMoney:
         spent=Spending.model_validate({**spent, "shares": shares}),
         worst=max((one.share for one in used), default=None),
     )
+
+
+def record_gauges(
+    metrics: Metrics, counts: Mapping[str | None, Mapping[str, float]], money: Mapping[str | None, AgentMoney]
+) -> None:
+    """Who waits, who works, what is allowed, how much of the money is used: by agent, and under None of all. `counts` have
+    a `ConcurrencyLimit` only where there is one."""
+    limits = [values["ConcurrencyLimit"] for agent, values in counts.items() if agent and "ConcurrencyLimit" in values]
+    for agent in [*sorted(name for name in counts.keys() | money.keys() if name is not None), None]:
+        values = dict(counts.get(agent, {}))
+        if agent is None and limits:
+            values.setdefault("ConcurrencyLimit", sum(limits))
+        worst = money[agent].worst if agent in money else None
+        if worst is not None:
+            values["BudgetUtilization"] = worst * 100
+        if values:
+            metrics.record(Measures(values, agent=agent))

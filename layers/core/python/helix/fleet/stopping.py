@@ -1,33 +1,38 @@
-"""Telling the runs of an agent to stop, from a process that has neither the agents' code nor their executor.
+"""Stopping the runs of an agent, from a process that has neither the agents' code nor their executor.
 
-Law: only stop records are written; whoever executes a run sees its record within a second, or at the next delivery, and
-ends it. Runs that wait in the queue are left there: a stopped agent takes them on when it starts again.
+Law: only stop records are written; a run's process sees its record within a second, or at the next delivery, and ends
+it. Runs that wait in the queue stay there, unless `force` aborts them: the agent takes them when it starts again.
+A session that cannot be read keeps no other run from being stopped.
 """
 
 from __future__ import annotations
 
+from helix.core.errors import DamagedRowError, SessionNotFoundError
 from helix.core.rows import StopRow
-from helix.engine.ends import put_stop
-from helix.engine.engine import Engine
-from helix.engine.open_runs import PARTITIONS, partition_name
+from helix.engine.engine import Engine, logger
+from helix.engine.runs.ends import put_stop
+from helix.services.open_runs import PARTITIONS, partition_name
 
 
-async def tell_to_stop(engine: Engine, agent: str, reason: str, *, force: bool = False) -> int:
+async def stop_runs(engine: Engine, agent: str, reason: str, *, force: bool = False) -> int:
     """Interrupt every run of the agent that is at work; with `force`, abort those that wait too. Returns how many were
-    told."""
+    stopped."""
     waiting = set()
     if engine.slots is not None and not force:
         waiting = {ticket.candidate.run_id for ticket in await engine.slots.queue(agent)}
-    told = 0
+    stopped = 0
     for number in range(PARTITIONS):
         for row in await engine.store.query("control", partition_name(number)):
             run_id, session_id = row.key.sort, row.value["session_id"]
             if row.value["agent_type"] != agent or run_id in waiting:
                 continue
-            if await engine.history.session(session_id) is None:
-                continue
             stop = StopRow(
                 run_id=run_id, stop="abort" if force else "interrupt", reason=reason, created_at=engine.clock.now()
             )
-            told += await put_stop(engine, session_id, stop)
-    return told
+            try:
+                stopped += await put_stop(engine, session_id, stop)
+            except SessionNotFoundError:
+                continue  # deleted, or expired
+            except DamagedRowError as error:  # the sweep fails its run
+                logger.warning("run %s of agent %s cannot be stopped: %s", run_id, agent, error)
+    return stopped

@@ -1,24 +1,171 @@
-"""Who may open a connection: the token's place in a handshake, and what it proves.
+"""Who may open a connection: principals, API keys, the token's place in a handshake, and what it proves.
 
-Law: closed by default. Unless the service is anonymous, a connection without a valid token is nobody's and is
-refused; what was wrong with it is not said.
+An API key is `helix_<id>_<secret>`, made for a user, shown once, and known to the service by its hash. A secret has 160
+random bits, so one round of SHA-256 is enough: there is no dictionary of such secrets to try. Rows of the control table:
+`key#<id>` has what a check needs, `keys` lists the ids.
+
+Law: closed by default. Unless the service is anonymous, a connection without a valid token is refused, and the answer does
+not say what is wrong with it. Nobody who reads the table can use a key. A key that was revoked or has expired opens no
+connection; the connections it has opened end with their proof, at most two hours later. Different (tenant, user) pairs have
+different texts, and no principal's prefix begins another's.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from helix.core.errors import InvalidInputError
+from helix._log import get_logger
+from helix.core.errors import ConditionFailedError, InvalidInputError, NotAuthenticatedError
 from helix.core.frames import BEARER_SUBPROTOCOL, SUBPROTOCOL
 from helix.gateway.connections import MAX_CONNECTION_S, ROW_MARGIN_S
-from helix.gateway.keys import ApiKeys, is_api_key
-from helix.gateway.principals import refused
 from helix.ports.clock import Clock
+from helix.ports.ids import Ids
+from helix.ports.state_store import ABSENT, Key, Put, StateStore, Update, Value
 
 if TYPE_CHECKING:
-    from helix.gateway.tokens import TokenVerifier  # which a service without such tokens does without
+    from helix.gateway.json_web_tokens import TokenVerifier  # which a service without such tokens does without
+
+
+logger = get_logger("helix.gateway")
+MAX_PRINCIPAL_BYTES: Final = 256
+_PLAIN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.@+-")
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """`str(principal)` is `user`, or `tenant/user`, with what is neither a letter, a digit nor one of `_.@+-` as `=XX`."""
+
+    user_id: str
+    tenant: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.user_id or self.tenant == "" or len(str(self)) > MAX_PRINCIPAL_BYTES:
+            raise NotAuthenticatedError(
+                f"a user needs an id, and it and its tenant at most {MAX_PRINCIPAL_BYTES} bytes"
+            )
+
+    def __str__(self) -> str:
+        user = _encode(self.user_id)
+        return user if self.tenant is None else f"{_encode(self.tenant)}/{user}"
+
+
+def prefix_of(principal: str | None) -> str:
+    """How the session ids begin that this principal may choose: `user:` or `:tenant:user:`. Nothing is reserved for
+    nobody: where nobody is asked who they are, all ids are everybody's."""
+    if principal is None:
+        return ""
+    tenant, slash, user = principal.rpartition("/")
+    return f":{tenant}:{user}:" if slash else f"{user}:"
+
+
+def _encode(text: str) -> str:
+    return "".join(
+        char if char in _PLAIN else "".join(f"={byte:02X}" for byte in char.encode("utf-8", "surrogatepass"))
+        for char in text
+    )
+
+
+def refused(why: str) -> NotAuthenticatedError:
+    """The log says what is wrong; the sender of the token does not learn it."""
+    logger.info("a token was refused: %s", why)
+    return NotAuthenticatedError("the token is not valid here, or has expired")
+
+
+KEY = re.compile(r"helix_([0-9A-Z]{26})_([0-9A-Z]{32})")
+RANDOM = 16  # characters at the end of an id, 5 random bits each
+DAY_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """What may be shown of a key. Times are Unix seconds."""
+
+    key_id: str
+    principal: Principal
+    name: str
+    created_at: float
+    expires_at: float | None = None
+    revoked_at: float | None = None
+
+
+class ApiKeys:
+    def __init__(self, store: StateStore, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+
+    async def create(self, ids: Ids, principal: Principal, *, name: str = "", expires_at: float | None = None) -> str:
+        """The new key: it cannot be read again. `name` is for people. `expires_at` in Unix seconds, default never."""
+        now = self._clock.now()
+        if expires_at is not None and expires_at <= now:
+            raise InvalidInputError(f"expires_at is {expires_at}, which is past")
+        if len(name) > 200:
+            raise InvalidInputError(f"name has {len(name)} characters; the limit is 200")
+        key_id = ids.new("key").rpartition("_")[2]
+        secret = ids.new("secret")[-RANDOM:] + ids.new("secret")[-RANDOM:]
+        value: Value = {"hash": _hash(secret), "user_id": principal.user_id, "tenant": principal.tenant}
+        value |= {"name": name, "created_at": now, "expires_at": expires_at, "revoked_at": None}
+        if expires_at is not None:
+            value["ttl"] = int(expires_at) + DAY_S
+        listed = {"ttl": value["ttl"]} if "ttl" in value else {}
+        rows = [Put(_key(key_id), value, ABSENT), Put(Key("control", "keys", key_id), listed)]
+        await self._store.transact("create_key", rows)
+        return f"helix_{key_id}_{secret}"
+
+    async def verify(self, token: str) -> ApiKey | None:
+        """The key, if it is one, and is neither revoked nor expired."""
+        match = KEY.fullmatch(token)
+        if match is None:
+            return None
+        (value,) = await self._store.get([_key(match[1])])
+        if value is None or not hmac.compare_digest(value["hash"], _hash(match[2])):
+            return None
+        found = _api_key(match[1], value)
+        expired = found.expires_at is not None and found.expires_at <= self._clock.now()
+        return None if expired or found.revoked_at is not None else found
+
+    async def revoke(self, key_id: str) -> bool:
+        """False if there is no such key. A repeat keeps the time of the first."""
+        (value,) = await self._store.get([_key(key_id)])
+        if value is None:
+            return False
+        if value["revoked_at"] is None:
+            try:
+                await self._store.transact("revoke_key", [Update(_key(key_id), set={"revoked_at": self._clock.now()})])
+            except ConditionFailedError:
+                return False  # expired, and removed just now
+        return True
+
+    async def list(self, *, limit: int = 100, after: str | None = None) -> list[ApiKey]:
+        """Keys in the order of their making, expired and revoked ones included. `after` is the last page's last id."""
+        start = "" if after is None else f"{after}\0"
+        rows = await self._store.query("control", "keys", start=start, limit=limit)
+        values = await self._store.get([_key(row.key.sort) for row in rows])
+        return [_api_key(row.key.sort, value) for row, value in zip(rows, values, strict=True) if value is not None]
+
+
+def is_api_key(token: str) -> bool:
+    """Whether it looks like one: then it is no JSON Web Token."""
+    return token.startswith("helix_")
+
+
+def _key(key_id: str) -> Key:
+    return Key("control", f"key#{key_id}", "key")
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _api_key(key_id: str, value: Value) -> ApiKey:
+    created, expires, revoked = (
+        None if value[name] is None else float(value[name]) for name in ("created_at", "expires_at", "revoked_at")
+    )
+    return ApiKey(key_id, Principal(value["user_id"], value["tenant"]), value["name"], created or 0.0, expires, revoked)
+
 
 MAX_TOKEN: Final = 8192
 
@@ -35,12 +182,7 @@ class Authoriser:
     """`keys` and `tokens` are the kinds of proof that are accepted; with neither, and `anonymous`, anybody may connect."""
 
     def __init__(
-        self,
-        clock: Clock,
-        *,
-        keys: ApiKeys | None = None,
-        tokens: TokenVerifier | None = None,
-        anonymous: bool = False,
+        self, clock: Clock, *, keys: ApiKeys | None = None, tokens: TokenVerifier | None = None, anonymous: bool = False
     ) -> None:
         if anonymous == (keys is not None or tokens is not None):
             raise InvalidInputError("a service asks for keys or tokens, or is anonymous: one of these, and not both")

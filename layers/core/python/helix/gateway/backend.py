@@ -6,37 +6,37 @@ anybody else it does not exist: the same error, word for word.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from helix.core.agents import AnyAgent
-from helix.core.errors import AgentNotFoundError, InvalidInputError, SessionNotFoundError
+from helix.core.errors import AgentNotFoundError, DamagedRowError, InvalidInputError, SessionNotFoundError
 from helix.core.registry import AgentFactoryContext, AgentRegistry
 from helix.core.rows import SessionRow
 from helix.engine.history import DELETING, History
-from helix.gateway.authoriser import Authoriser
+from helix.gateway.authoriser import Authoriser, prefix_of
 from helix.gateway.connections import Connections
-from helix.gateway.principals import prefix_of
 from helix.ports.clock import Clock
-from helix.ports.ids import Ids
 from helix.ports.sockets import Sockets
+from helix.ports.state_store import Key, Value
 from helix.runtime.executor import Executor
 
 
-@dataclass(slots=True)
 class Backend:
-    """One for each process. `registry` has the agents that clients may name."""
+    """One for each process. registry: the agents that clients may name, default the executor's."""
 
-    executor: Executor
-    connections: Connections
-    sockets: Sockets
-    authoriser: Authoriser
-    registry: AgentRegistry
-    clock: Clock
-    ids: Ids
-    history: History = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.history = History(self.executor.store)
+    def __init__(
+        self,
+        executor: Executor,
+        sockets: Sockets,
+        authoriser: Authoriser,
+        *,
+        connections: Connections | None = None,
+        registry: AgentRegistry | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.executor, self.sockets, self.authoriser = executor, sockets, authoriser
+        self.clock, self.ids = clock or executor.engine.clock, executor.engine.ids
+        self.connections = connections or Connections(executor.store, self.clock)
+        self.registry = registry or executor.registry
+        self.history = History(executor.store)
 
     # --- sessions and their owners --------------------------------------------------------------------------------------
 
@@ -49,13 +49,21 @@ class Backend:
         return row
 
     async def find(self, principal: str | None, session_id: str, *, deleting: bool = False) -> SessionRow | None:
-        row = await self.history.session(session_id)
-        root = row
-        if row is not None and row.parent is not None:
-            root = await self.history.session(row.stream_id)
-        if row is None or root is None or root.user_id != principal:
+        """None where there is none, or it is another's. Raises `DamagedRowError` for one's own that cannot be read."""
+        try:
+            row = await self.history.session(session_id)
+        except DamagedRowError:
+            if await self.listed(principal, session_id) is None:
+                return None
+            raise
+        if row is None or not await self.history.belongs(row, principal):
             return None
         return row if row.status != DELETING or deleting else None
+
+    async def listed(self, principal: str | None, session_id: str) -> Value | None:
+        """The entry of a root session in its owner's list, which says whose it is where its row cannot be read."""
+        (entry,) = await self.executor.store.get([Key("sessions", f"index#{principal or ''}", session_id)])
+        return entry
 
     async def check_free(self, session_id: str) -> None:
         """A session that is not the principal's, whatever its id, must not be given the principal's message."""

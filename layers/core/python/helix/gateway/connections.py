@@ -8,7 +8,7 @@ Rows of the streams table, in partitions of their own:
 
 Law: a subscription is made only for a connection that is there and has not expired, in one transaction with both its
 rows; `close` takes the connection first, so nothing can subscribe behind its back. Every row carries `ttl`, for the
-connections whose end nobody told.
+connections whose end was not reported.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class Connections:
     async def get(self, connection_id: str) -> Connection | None:
         """The connection, expired or not (compare `expires_at`); None if it was never opened, or is closed."""
         (value,) = await self._store.get([_connection_key(connection_id)])
-        return None if value is None else _connection(connection_id, value)
+        if value is None:
+            return None
+        return Connection(connection_id, value["principal"], float(value["expires_at"]), float(value["opened_at"]))
 
     async def renew(self, connection_id: str, principal: str | None, expires_at: float) -> None:
         """A new proof of the same principal: the connection and its subscriptions live until `expires_at`.
@@ -108,7 +110,8 @@ class Connections:
             streams = _streams(rows)
             if stream_id not in streams and len(streams) >= MAX_SUBSCRIPTIONS:
                 raise InvalidInputError(
-                    f"a connection has at most {MAX_SUBSCRIPTIONS} subscriptions: unsubscribe first"
+                    f"a connection has at most {MAX_SUBSCRIPTIONS} subscriptions, and this one has {len(streams)}: "
+                    "unsubscribe from a stream, or open another connection"
                 )
             as_read = When(equal={"expires_at": value["expires_at"]})
             copied = {name: value[name] for name in ("principal", "expires_at", "ttl")}
@@ -129,8 +132,8 @@ class Connections:
         """Those whose connection has not expired, in no particular order. One query."""
         now = self._clock.now()
         rows = await self._store.query("streams", _subscribers_of(stream_id))
-        found = [_subscriber(row) for row in rows]
-        return [subscriber for subscriber in found if subscriber.expires_at > now]
+        live = [(row.key.sort, row.value) for row in rows if row.value["expires_at"] > now]
+        return [Subscriber(name, v["principal"], float(v["expires_at"]), bool(v.get("lagging"))) for name, v in live]
 
     async def mark_lagging(self, stream_id: str, connection_id: str) -> None:
         """It missed a frame: nothing more is posted to it until it has subscribed again."""
@@ -187,12 +190,3 @@ def _deletes(connection_id: str, rows: Sequence[Row]) -> list[Operation]:
     """What is found in the connection's partition, with the stream's side of each subscription."""
     operations: list[Operation] = [Delete(row.key) for row in rows]
     return operations + [Delete(_subscriber_key(stream_id, connection_id)) for stream_id in _streams(rows)]
-
-
-def _connection(connection_id: str, value: dict[str, Any]) -> Connection:
-    return Connection(connection_id, value["principal"], float(value["expires_at"]), float(value["opened_at"]))
-
-
-def _subscriber(row: Row) -> Subscriber:
-    value = row.value
-    return Subscriber(row.key.sort, value["principal"], float(value["expires_at"]), bool(value.get("lagging")))

@@ -17,13 +17,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from helix.core.errors import InvalidInputError, NotAuthenticatedError
 from helix.core.measures import NAMESPACE, STAGE
-from helix.gateway.authoriser import Authoriser, accepted_subprotocol, token_of
+from helix.gateway.authoriser import ApiKeys, Authoriser, accepted_subprotocol, token_of
 from helix.gateway.connections import MAX_CONNECTION_S, Connections
-from helix.gateway.keys import ApiKeys
 from helix.runtime.cloud import Application
 
 if TYPE_CHECKING:
-    from helix.engine.delivery import Delivery
+    from helix.core.delivery import Delivery
     from helix.gateway.gateway import Gateway
 
 Json = dict[str, Any]
@@ -130,7 +129,7 @@ def authoriser(app: Application) -> Authoriser:
     if "jwt" in settings.auth:
         if not settings.jwks_url:
             raise InvalidInputError("HELIX_AUTH has jwt, and HELIX_JWKS_URL is not set")
-        from helix.gateway.tokens import TokenRules, TokenVerifier
+        from helix.gateway.json_web_tokens import TokenRules, TokenVerifier
 
         rules = TokenRules(settings.jwt_issuer, settings.jwt_audience, settings.jwks_url)
         tokens = TokenVerifier(rules, app.clock)
@@ -143,15 +142,7 @@ def gateway(app: Application) -> Gateway:
     from helix.gateway.backend import Backend
     from helix.gateway.gateway import Gateway
 
-    backend = Backend(
-        executor=app.executor,
-        connections=Connections(app.store, app.clock),
-        sockets=app.sockets,
-        authoriser=authoriser(app),
-        registry=app.executor.registry,
-        clock=app.clock,
-        ids=app.ids,
-    )
+    backend = Backend(app.executor, app.sockets, authoriser(app), clock=app.clock)
     return Gateway(backend, count=partial(_count, app))
 
 

@@ -13,11 +13,9 @@ from aws_lambda_powertools import Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 
-from helix.adapters.aws.overflow import Overflow
-from helix.adapters.aws.set_aside import S3Aside
+from helix.core.delivery import Delivery
 from helix.core.errors import StoreError
 from helix.core.measures import NAMESPACE
-from helix.engine.delivery import Delivery
 from helix.gateway.connections import Connections
 from helix.gateway.projecting import LogRecord, Projected, Projector
 from helix.runtime.cloud import Application
@@ -54,14 +52,14 @@ async def project_stream(app: Application, event: ProjectStreamEvent, delivery: 
 
 
 def projector(app: Application) -> Projector:
-    bucket = app.settings.bucket
+    objects = app.overflow
     return Projector(
         app.log,
         Connections(app.store, app.clock),
         app.sockets,
         app.clock,
-        fetch=(lambda name: Overflow(app.client("s3"), bucket).read(name)) if bucket else None,
-        aside=S3Aside(lambda: app.client("s3"), bucket) if bucket else None,
+        fetch=objects.read if objects else None,
+        aside=app.aside,
     )
 
 

@@ -1,13 +1,12 @@
 """A WebSocket server in this process: what API Gateway, the functions and the projector do, on one event loop.
 
-For tests, and for whoever builds a client against agents that run here. Law: it is the same `Gateway`, behind the same
+For tests, and for building a client against agents that run here. Law: it is the same `Gateway`, behind the same
 handshake; each message is a task of its own, as each is an invocation of its own when deployed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any, Self
@@ -17,6 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.typing import Subprotocol
 
+from helix._log import get_logger
 from helix.core.errors import NotAuthenticatedError
 from helix.core.frames import MAX_FRAME_BYTES, SUBPROTOCOL
 from helix.core.protocol import MAX_REQUEST_BYTES
@@ -25,7 +25,7 @@ from helix.gateway.authoriser import Authoriser, Proof, token_of
 from helix.gateway.backend import Backend
 from helix.gateway.connections import Connections
 from helix.gateway.gateway import Gateway
-from helix.gateway.posting import post_messages
+from helix.gateway.projecting import post_messages
 from helix.ports.clock import Clock
 from helix.ports.sockets import Posted, Sockets
 from helix.ports.state_store import StateStore
@@ -33,7 +33,7 @@ from helix.ports.streams import StreamManager
 from helix.runtime.executor import Executor
 from helix.stream.reader import read_with_idle
 
-logger = logging.getLogger("helix.gateway")
+logger = get_logger("helix.gateway")
 POST_S = 2.0
 IDLE_S = 1.0
 
@@ -84,16 +84,10 @@ class LoopbackGateway:
         clock = clock or executor.engine.clock
         self.sockets = sockets or LoopbackSockets()
         self.connections = _Followed(executor.store, clock, self.sockets, executor.streams)
-        backend = Backend(
-            executor=executor,
-            connections=self.connections,
-            sockets=self.sockets,
-            authoriser=authoriser or Authoriser(clock, anonymous=True),
-            registry=registry or executor.registry,
-            clock=clock,
-            ids=executor.engine.ids,
+        authoriser = authoriser or Authoriser(clock, anonymous=True)
+        self.gateway = Gateway(
+            Backend(executor, self.sockets, authoriser, connections=self.connections, registry=registry, clock=clock)
         )
-        self.gateway = Gateway(backend)
         self._server: Server | None = None
         self._proofs: dict[ServerConnection, Proof] = {}
         self._acting: set[asyncio.Task[None]] = set()
@@ -166,12 +160,17 @@ class _Followed(Connections):
 
     async def subscribe(self, connection_id: str, stream_id: str) -> None:
         """Following begins before the subscription counts: nothing falls between."""
-        if stream_id not in self._following:
+        if not self._is_followed(stream_id):
             info = await self._streams.info(stream_id)
             begin = info.latest_sequence if info is not None else 0
-            if stream_id not in self._following:
+            if not self._is_followed(stream_id):
                 self._following[stream_id] = asyncio.create_task(self._follow(stream_id, begin))
         await super().subscribe(connection_id, stream_id)
+
+    def _is_followed(self, stream_id: str) -> bool:
+        """Following ends with a stream that was deleted, or a store that failed: it begins anew then."""
+        task = self._following.get(stream_id)
+        return task is not None and not task.done()
 
     async def drop_stream(self, stream_id: str) -> None:
         await super().drop_stream(stream_id)

@@ -1,29 +1,120 @@
-"""The projector: what writers put on Kinesis becomes the stream's log, and goes to those who watch it (PROTOCOL 11).
+"""The projector: records from Kinesis go into the stream's log and to the subscribed sockets (docs/protocol.md#stream).
 
 Law: the records of one stream are taken in their order, and streams do not wait for each other. A record that cannot be
-read is set aside and fails its stream; only what stands in everybody's way (a store that does not answer) fails the
+read is set aside and fails its stream; only a fault that stops every stream (a store that does not answer) fails the
 batch, from the first record on that is not done. A batch that comes again is posted again.
+
+All sockets are served at once, each within a deadline of its own. A socket that misses its deadline is marked, gets one
+notice, and is left alone until it has subscribed again. It holds up no other.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, assert_never
 
-from helix.adapters.aws.log_records import unpack
-from helix.adapters.aws.overflow import ObjectGoneError
-from helix.adapters.segments import Entry, SegmentStreams
-from helix.core.errors import HelixError, OperatorError, StoreError
-from helix.core.wire import StreamMessage
-from helix.gateway.connections import Connections
-from helix.gateway.posting import post_messages
+from helix._log import get_logger
+from helix.core.errors import HelixError, ObjectGoneError, OperatorError, StoreError
+from helix.core.frames import lagging_frame, message_frames
+from helix.core.log_records import unpack
+from helix.core.wire import StreamMessage, is_stream_end
+from helix.gateway.connections import Connections, Subscriber
 from helix.ports.clock import Clock
-from helix.ports.sockets import Sockets
+from helix.ports.sockets import Posted, Sockets
+from helix.services.segments import Entry, SegmentStreams
 
-logger = logging.getLogger("helix.gateway")
+logger = get_logger("helix.gateway")
+DEADLINE_S = 2.0  # for what is posted to one socket
+FRAME_S = 0.25  # what each of many frames may take: a large message is not a slow reader
+NOTICE_S = 0.5
+
+
+@dataclass(slots=True)
+class Posting:
+    """To how many sockets messages were posted, and how many were too slow for them."""
+
+    sent: int = 0
+    lagging: int = 0
+
+
+async def post_messages(
+    connections: Connections, sockets: Sockets, stream_id: str, messages: Sequence[StreamMessage]
+) -> Posting:
+    """Post `messages`, at least one, to the stream's subscribers.
+
+    Raises `StoreError` where the store does not answer, or the gateway takes nothing for anybody: post it all again.
+    """
+    tally = Posting()
+    # Read behind the append: who subscribed before it is here, who subscribes after it finds the messages in the log.
+    subscribers = await connections.subscribers(stream_id)
+    if not subscribers:
+        return tally
+    frames = message_frames(stream_id, messages)
+    notice = lagging_frame(stream_id, messages[0].sequence - 1)
+    faults: dict[str, StoreError] = {}
+    ending = any(is_stream_end(message) for message in messages)
+
+    async def serve(subscriber: Subscriber) -> None:
+        name = subscriber.connection_id
+        if subscriber.lagging:
+            if ending:  # it may have missed the notice too, and nothing more will come to remind it
+                await notify(name)
+            return
+        try:
+            outcome = await _post(sockets, name, frames, max(DEADLINE_S, FRAME_S * len(frames)))
+        except StoreError as fault:
+            faults[name] = fault
+            return
+        match outcome:
+            case "sent":
+                tally.sent += 1
+            case "gone":
+                await connections.close(name)
+            case "slow":
+                await leave(name)
+            case _:
+                assert_never(outcome)
+
+    async def leave(name: str) -> None:
+        tally.lagging += 1
+        await connections.mark_lagging(stream_id, name)
+        await notify(name)
+
+    async def notify(name: str) -> None:
+        with suppress(StoreError):  # who misses the notice asks again when its stream is quiet
+            await _post(sockets, name, [notice], NOTICE_S)
+
+    await _all(serve(subscriber) for subscriber in subscribers)
+    if faults and not tally.sent:
+        raise next(iter(faults.values()))
+    for name, fault in faults.items():
+        logger.warning("connection %r: %s", name, fault)
+    await _all(leave(name) for name in faults)
+    return tally
+
+
+async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Let all end, then raise what the first of them raised."""
+    for outcome in await asyncio.gather(*works, return_exceptions=True):
+        if outcome is not None:
+            raise outcome
+
+
+async def _post(sockets: Sockets, connection_id: str, frames: Sequence[bytes], deadline_s: float) -> Posted:
+    """The first outcome that is not "sent", or "sent". Raises `StoreError`."""
+    try:
+        async with asyncio.timeout(deadline_s):
+            for frame in frames:
+                if (posted := await sockets.post(connection_id, frame)) != "sent":
+                    return posted
+    except TimeoutError:
+        return "slow"
+    return "sent"
+
+
 UNREADABLE = "a record of this stream could not be read: what follows in this run is missing, the run itself goes on"
 
 
@@ -78,7 +169,7 @@ class Projector:
         self._fetch, self._aside = fetch, aside
 
     async def project(self, batch: Sequence[LogRecord]) -> Projected:
-        """Records of one shard, in its order. Raises nothing that a repeat could mend: see `Projected.failed`."""
+        """Records of one shard, in its order. Raises nothing that a repeat could fix: see `Projected.failed`."""
         items = await asyncio.to_thread(lambda: [self._decode(record) for record in batch])
         streams: dict[str, list[_Item]] = {}
         for item in items:
@@ -117,10 +208,10 @@ class Projector:
             failed = rest[0].record.position
         try:
             if messages:
-                told = await post_messages(self._connections, self._sockets, stream_id, messages)
+                tally = await post_messages(self._connections, self._sockets, stream_id, messages)
                 done.messages += len(messages)
-                done.posted += told.sent
-                done.lagging += told.lagging
+                done.posted += tally.sent
+                done.lagging += tally.lagging
         except StoreError as error:
             logger.error("stream %r cannot be posted: %s", stream_id, error)
             failed = items[0].record.position
@@ -143,7 +234,7 @@ class Projector:
             raise
         except (HelixError, ValueError) as error:
             logger.warning("record %s of stream %r: %s", entries[0].position, stream_id, error)
-        # One of them cannot be stored, whoever comes again: find out which.
+        # One of them cannot be stored, however often it is repeated: find out which.
         try:
             return 1, await self._log.project(stream_id, entries[:1])
         except OperatorError:

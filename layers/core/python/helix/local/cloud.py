@@ -23,16 +23,14 @@ from typing import Any, Self
 import boto3
 from botocore.config import Config
 
-from helix.adapters.aws.dynamodb import DynamoDBStateStore
-from helix.adapters.system import SystemClock, SystemIds
-from helix.gateway.keys import ApiKeys
-from helix.gateway.principals import Principal
-from helix.local.assembly import read_assembly
-from helix.local.deploying import Account, deploy
+from helix.gateway.authoriser import ApiKeys, Principal
 from helix.local.emulator import ACCOUNT, ADMIN
 from helix.local.metrics import MetricForwarder
 from helix.local.process import Emulator, Listener, OfflineError
-from helix.local.project import Project
+from helix.local.project import Project, read_assembly
+from helix.local.stacks import Account, deploy
+from helix.runtime.system import SystemClock, SystemIds
+from helix.runtime.tables import open_tables
 
 REGION = "us-east-1"
 ALIAS = "live"
@@ -128,11 +126,12 @@ class OfflineCloud:
         return f"{self.emulator.url}/_aws/execute-api/{self._place('HealthUrl')}"
 
     def _place(self, output: str) -> str:
-        """API and path of a URL that the stack tells; the port may have changed since it was deployed."""
+        """API and path of a URL among the stack's outputs; the port may have changed since it was deployed."""
         found = _API.search(self.outputs[output])
         if found is None:
-            told = self.outputs[output]
-            raise OfflineError(f"the stack's output {output} is {told!r}, which the emulator does not serve")
+            raise OfflineError(
+                f"the stack's output {output} is {self.outputs[output]!r}, which the emulator does not serve"
+            )
         return found[1]
 
     def client(self, service: str) -> Any:
@@ -171,32 +170,26 @@ class OfflineCloud:
     def create_key(self, user: str, tenant: str | None = None, *, name: str = "") -> str:
         """A new API key of that user; it is shown only now."""
         principal = Principal(user, tenant)
-        key: str = self._on_keys(lambda keys: keys.create(SystemIds(), principal, name=name))
-        return key
+        return str(self._on_keys(lambda keys: keys.create(SystemIds(), principal, name=name)))
 
     def _on_keys(self, act: Callable[[ApiKeys], Coroutine[Any, Any, Any]]) -> Any:
-        keys = ApiKeys(
-            DynamoDBStateStore(self.client("dynamodb"), {"control": self.table("control")}, clock=self._clock),
-            self._clock,
-        )
-        with ThreadPoolExecutor(1) as aside:  # whoever calls may be inside of an event loop
+        keys = ApiKeys(open_tables(self.client("dynamodb"), {"control": self.table("control")}), self._clock)
+        with ThreadPoolExecutor(1) as aside:  # the caller may be inside an event loop
             return aside.submit(asyncio.run, act(keys)).result()
 
     # --- what may happen to it -------------------------------------------------------------------------------------------
 
     def listen(self, listener: Listener) -> None:
-        """Be told each line that a function logs, as it is written, from a thread of its own."""
+        """Call the listener with each line that a function logs, as it is written, from a thread of its own."""
         self.emulator.listen(listener)
 
     def tick(self) -> int:
         """All schedules are due now. Returns how many there are."""
-        count: int = self.emulator.ask("tick")
-        return count
+        return int(self.emulator.ask("tick"))
 
     def kill_worker(self, verb: str) -> int:
         """SIGKILL to the workers of a function that are at work. Returns how many there were."""
-        count: int = self.emulator.ask("kill", function=self.function(verb))
-        return count
+        return int(self.emulator.ask("kill", function=self.function(verb)))
 
     def retire_workers(self) -> None:
         """The next calls are cold starts, also of code in `paths`."""
@@ -207,8 +200,12 @@ class OfflineCloud:
         names = [self.function(verb) for verb in WARMED]
         self.emulator.ask("warm", account=ACCOUNT, region=REGION, functions=names, qualifier=ALIAS)
 
-    def settle(self, seconds: float) -> bool:
-        """Wait until no execution runs any more, or so long. False if one still does."""
+    def save(self) -> bool:
+        """Write the state to disk now, and not within two seconds. False if it could not be written."""
+        return bool(self.emulator.ask("save"))
+
+    def wait_until_quiet(self, seconds: float) -> bool:
+        """Wait up to `seconds` until no execution runs. False if one still does."""
         client, ends = self.client("stepfunctions"), self._clock.now() + seconds
         machines = self.machines()
         while any(client.list_executions(stateMachineArn=m, statusFilter="RUNNING")["executions"] for m in machines):
@@ -218,10 +215,10 @@ class OfflineCloud:
         return True
 
     def look(self) -> dict[str, Any]:
-        """What `helix.local.check` says of the project's code as it is now."""
+        """What `helix.local.code_check` says of the project's code as it is now."""
         modules = self.context.get("agents", "agents")
         done = subprocess.run(
-            [sys.executable, "-m", "helix.local.check", modules],
+            [sys.executable, "-m", "helix.local.code_check", modules],
             cwd=self.root,
             env=self.project.environment(),
             capture_output=True,

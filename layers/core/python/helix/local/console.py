@@ -1,8 +1,9 @@
 """Logs for people: one line of a function is one line of the terminal, in one shape.
 
-Law: what a function says is shown, and what fails stands out. Of its metrics only those are shown that tell what was
-done: a step and how long it took, a client's message and how it was answered; all of them are in CloudWatch. With
-`--logs json` each line is one JSON object, metrics included. The same line gives the same text, whatever came before.
+Law: what a function says is shown, and what fails stands out. Of its metrics only these are shown: a
+step and how long it took, a client's message and its answer; CloudWatch has all of them. With
+`--logs json` each line is one JSON object, metrics included. The same line gives the same text, whatever came before;
+control characters are shown, never written.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TextIO
 
+from helix.core.printable import json_line, printable
 from helix.local.metrics import embedded
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -53,7 +55,7 @@ class Console:
             f"{paint(_QUIET, moment)} {paint(_COLOURS[level], f'{level:<7}')} {paint(_NAME, f'{self._verb(line):<14}')}"
         )
         first = " ".join([f"{head} {paint(_COLOURS[level], message)}", *(paint(_QUIET, word) for word in more)])
-        below = [f"    {row}" for name in sorted(_ONE_LINE) for row in _rows(fields.get(name))]
+        below = [f"    {printable(row)}" for name in sorted(_ONE_LINE) for row in _rows(fields.get(name))]
         return "\n".join([first, *below])
 
     def json(self, line: Mapping[str, Any]) -> str:
@@ -62,7 +64,7 @@ class Console:
             said = json.loads(line["line"])
         except ValueError:
             said = None
-        return json.dumps(head | {"said": said if isinstance(said, dict) else line["line"]}, ensure_ascii=False)
+        return json_line(head | {"said": said if isinstance(said, dict) else line["line"]})
 
     def _verb(self, line: Mapping[str, Any]) -> str:
         return str(line["function"]).removeprefix(self._prefix)
@@ -104,8 +106,9 @@ def _rows(value: Any) -> list[str]:
 
 
 def _plain(code: str, text: str) -> str:
-    return text
+    return printable(text)
 
 
 def _coloured(code: str, text: str) -> str:
+    text = printable(text)
     return f"\x1b[{code}m{text}\x1b[0m" if text and code != "0" else text

@@ -1,8 +1,8 @@
-"""Where MiniStack does otherwise than AWS and Helix relies on AWS: each difference is set right here, and named.
+"""Where MiniStack differs from AWS and Helix relies on AWS: each difference is corrected here, by a function of its name.
 
 Law: one function, one difference, with what AWS does in its docstring. The version of MiniStack is pinned, and
-`tests/integration/test_emulator.py` fails where a correction stops to hold or is no longer needed. What is not
-corrected is listed in docs/guide/offline.md.
+`tests/integration/test_emulator.py` fails if a correction does not work or is no longer needed. docs/guide/offline.md
+lists the differences that remain.
 """
 
 from __future__ import annotations
@@ -18,18 +18,16 @@ from ministack.core import iam_evaluator, lambda_runtime
 from ministack.services import apigateway, cloudformation, dynamodb, lambda_svc, stepfunctions
 from ministack.services.cloudformation import provisioners
 
-from helix.local.corrections_fleet import (
-    alarms_are_evaluated_as_time_passes,
-    alarms_look_at_their_own_metric,
-    alarms_speak_as_cloudwatch,
-    provisioned_concurrency_is_a_right,
-)
-from helix.local.workers import Code, Pool
+from helix.local import corrections_fleet
+from helix.local.corrections_fleet import Corrections
+from helix.local.pool import Pool
+from helix.local.workers import Code
 
 VERSION = "1.5.33"
 STATE_PAYLOAD = 256 * 1024
 HISTORY_EVENTS = 25_000
 SOCKET_MESSAGE = 128 * 1024
+CORRECTIONS = Corrections()
 _NOT_THE_FUNCTION_S = frozenset({"AWS_ENDPOINT_URL"})
 
 
@@ -48,24 +46,7 @@ def all_of(pool: Pool) -> list[Callable[[], None]]:
     def functions_run_in_the_pool() -> None:
         functions_run_in(pool)
 
-    return [
-        functions_run_in_the_pool,
-        errors_of_token_tasks_fail_them,
-        payloads_have_a_limit,
-        histories_have_a_limit,
-        histories_have_what_maps_do,
-        failed_kinesis_items_come_again,
-        conditions_are_parsed_once,
-        sockets_echo_the_subprotocol,
-        routes_answer_only_when_asked,
-        socket_messages_have_a_limit,
-        nested_stacks_keep_attributes,
-        requests_count_as_encrypted,
-        alarms_look_at_their_own_metric,
-        alarms_are_evaluated_as_time_passes,
-        alarms_speak_as_cloudwatch,
-        provisioned_concurrency_is_a_right,
-    ]
+    return [functions_run_in_the_pool, *CORRECTIONS, *corrections_fleet.CORRECTIONS]
 
 
 # --- Lambda --------------------------------------------------------------------------------------------------------------
@@ -89,9 +70,9 @@ def functions_run_in(pool: Pool) -> None:
         log = "\n".join(answer.log)
         if answer.error is None:
             return {"body": answer.result, "log": log}
-        told = f"[ERROR] {answer.error['errorType']}: {answer.error['errorMessage']}"
-        pool.tell(code, request_id, event, told)
-        return {"body": answer.error, "error": True, "log": "\n".join(filter(None, [log, told]))}
+        line = f"[ERROR] {answer.error['errorType']}: {answer.error['errorMessage']}"
+        pool.write_log(code, request_id, event, line)
+        return {"body": answer.error, "error": True, "log": "\n".join(filter(None, [log, line]))}
 
     def worker(name: str, config: Mapping[str, Any], code_zip: bytes, qualifier: str = "$LATEST") -> Any:
         return _SocketWorker({"config": config, "code_zip": code_zip})
@@ -135,32 +116,33 @@ def code_of(func: Mapping[str, Any]) -> Code:
 # --- Step Functions --------------------------------------------------------------------------------------------------
 
 
-def errors_of_token_tasks_fail_them() -> None:
+@CORRECTIONS.replaces(stepfunctions, "_invoke_with_callback")
+def errors_of_token_tasks_fail_them(
+    otherwise: Any, resource: str, data: Mapping[str, Any], token: str, state: Mapping[str, Any]
+) -> Any:
     """When the function of a `waitForTaskToken` task fails, so does the task, and its Retry and Catch apply. MiniStack
     waits on for the token.
     """
-    otherwise, tokens = stepfunctions._invoke_with_callback, stepfunctions._task_tokens
 
-    def invoke(resource: str, data: Mapping[str, Any], token: str, state: Mapping[str, Any]) -> Any:
-        if "states:::lambda:invoke" not in resource:
-            return otherwise(resource, data, token, state)
-        seconds, done = state.get("TimeoutSeconds", 99_999), threading.Event()
-        tokens[token] = {"event": done, "result": None, "error": None, "heartbeat": None}
-        try:
-            function = stepfunctions._resolve_lambda_function_ref(data.get("FunctionName", ""), optimized=True)
-            stepfunctions._call_lambda(function, data.get("Payload", data))
-            if not done.wait(seconds):
-                raise stepfunctions._ExecutionError("States.Timeout", f"Task timed out after {seconds} seconds")
-            told = tokens[token]
-        finally:
-            tokens.pop(token, None)
-        if told["error"] is not None:
-            raise stepfunctions._ExecutionError(told["error"]["Error"], told["error"]["Cause"])
-        return json.loads(told["result"])
-
-    stepfunctions._invoke_with_callback = invoke
+    if "states:::lambda:invoke" not in resource:
+        return otherwise(resource, data, token, state)
+    tokens = stepfunctions._task_tokens
+    seconds, done = state.get("TimeoutSeconds", 99_999), threading.Event()
+    tokens[token] = {"event": done, "result": None, "error": None, "heartbeat": None}
+    try:
+        function = stepfunctions._resolve_lambda_function_ref(data.get("FunctionName", ""), optimized=True)
+        stepfunctions._call_lambda(function, data.get("Payload", data))
+        if not done.wait(seconds):
+            raise stepfunctions._ExecutionError("States.Timeout", f"Task timed out after {seconds} seconds")
+        answer = tokens[token]
+    finally:
+        tokens.pop(token, None)
+    if answer["error"] is not None:
+        raise stepfunctions._ExecutionError(answer["error"]["Error"], answer["error"]["Cause"])
+    return json.loads(answer["result"])
 
 
+@CORRECTIONS.add
 def payloads_have_a_limit() -> None:
     """256 KB for the input of an execution and the answer of a task."""
     call, start = stepfunctions._call_lambda, stepfunctions._start_execution
@@ -182,42 +164,38 @@ def payloads_have_a_limit() -> None:
     stepfunctions._start_execution = limited_start
 
 
-def histories_have_a_limit() -> None:
+@CORRECTIONS.replaces(stepfunctions, "_add_event")
+def histories_have_a_limit(add: Any, execution: dict[str, Any], event_type: str, details: Any = None) -> Any:
     """An execution fails at 25,000 events."""
-    add = stepfunctions._add_event
 
-    def limited(execution: dict[str, Any], event_type: str, details: Any = None) -> Any:
-        if len(execution["events"]) >= HISTORY_EVENTS and not event_type.startswith("Execution"):
-            message = f"The execution reached the maximum number of history events ({HISTORY_EVENTS})."
-            raise stepfunctions._ExecutionError("States.Runtime", message)
-        return add(execution, event_type, details)
-
-    stepfunctions._add_event = limited
+    if len(execution["events"]) >= HISTORY_EVENTS and not event_type.startswith("Execution"):
+        message = f"The execution reached the maximum number of history events ({HISTORY_EVENTS})."
+        raise stepfunctions._ExecutionError("States.Runtime", message)
+    return add(execution, event_type, details)
 
 
-def histories_have_what_maps_do() -> None:
+@CORRECTIONS.replaces(stepfunctions, "_run_sub_machine")
+def histories_have_what_maps_do(
+    run_to_end: Any, states: Mapping[str, Any], start: str, data: Any, execution: dict[str, Any], ctx: dict[str, Any]
+) -> Any:
     """States inside of a Map are in the history, as all others."""
-    run_to_end = stepfunctions._run_sub_machine
 
-    def run(states: Mapping[str, Any], start: str, data: Any, execution: dict[str, Any], ctx: dict[str, Any]) -> Any:
-        name: str | None = start
-        while name is not None and name in states:
-            state = states[name]
-            kind = state["Type"]
-            entered = {"name": name, "input": json.dumps(data)}
-            stepfunctions._add_event(execution, f"{kind}StateEntered", {"stateEnteredEventDetails": entered})
-            if kind not in _HANDLERS:  # Succeed, Fail
-                return run_to_end(states, name, data, execution, ctx)
-            ctx["State"] = {"Name": name, "EnteredTime": stepfunctions.now_iso(), "RetryCount": 0}
-            handle = getattr(stepfunctions, _HANDLERS[kind])
-            more = (execution, ctx) if kind in ("Task", "Parallel", "Map") else (ctx,)
-            data, following = handle(state, data, *more)
-            left = {"name": name, "output": json.dumps(data)}
-            stepfunctions._add_event(execution, f"{kind}StateExited", {"stateExitedEventDetails": left})
-            name = following
-        return data if name is None else run_to_end(states, name, data, execution, ctx)
-
-    stepfunctions._run_sub_machine = run
+    name: str | None = start
+    while name is not None and name in states:
+        state = states[name]
+        kind = state["Type"]
+        entered = {"name": name, "input": json.dumps(data)}
+        stepfunctions._add_event(execution, f"{kind}StateEntered", {"stateEnteredEventDetails": entered})
+        if kind not in _HANDLERS:  # Succeed, Fail
+            return run_to_end(states, name, data, execution, ctx)
+        ctx["State"] = {"Name": name, "EnteredTime": stepfunctions.now_iso(), "RetryCount": 0}
+        handle = getattr(stepfunctions, _HANDLERS[kind])
+        more = (execution, ctx) if kind in ("Task", "Parallel", "Map") else (ctx,)
+        data, following = handle(state, data, *more)
+        left = {"name": name, "output": json.dumps(data)}
+        stepfunctions._add_event(execution, f"{kind}StateExited", {"stateExitedEventDetails": left})
+        name = following
+    return data if name is None else run_to_end(states, name, data, execution, ctx)
 
 
 _HANDLERS = {kind: f"_execute_{kind.lower()}" for kind in ("Pass", "Task", "Choice", "Wait", "Parallel", "Map")}
@@ -226,28 +204,26 @@ _HANDLERS = {kind: f"_execute_{kind.lower()}" for kind in ("Pass", "Task", "Choi
 # --- Kinesis ---------------------------------------------------------------------------------------------------------
 
 
-def failed_kinesis_items_come_again() -> None:
+@CORRECTIONS.replaces(lambda_svc, "_execute_function")
+def failed_kinesis_items_come_again(execute: Any, func: Mapping[str, Any], event: Any) -> Any:
     """`batchItemFailures` brings records again. Here it is the whole batch that comes again, not what follows the first
     failed record: what a consumer with at-least-once delivery must bear anyway. MiniStack counts the batch as done.
     """
-    execute = lambda_svc._execute_function
 
-    def checked(func: Mapping[str, Any], event: Any) -> Any:
-        done = execute(func, event)
-        records = event.get("Records") if isinstance(event, dict) else None
-        if records and records[0].get("eventSource") == "aws:kinesis" and not done.get("error"):
-            body = done.get("body")
-            if isinstance(body, dict) and body.get("batchItemFailures"):
-                told = {"errorType": "batchItemFailures", "errorMessage": json.dumps(body["batchItemFailures"])}
-                return {**done, "error": True, "body": told}
-        return done
-
-    lambda_svc._execute_function = checked
+    done = execute(func, event)
+    records = event.get("Records") if isinstance(event, dict) else None
+    if records and records[0].get("eventSource") == "aws:kinesis" and not done.get("error"):
+        body = done.get("body")
+        if isinstance(body, dict) and body.get("batchItemFailures"):
+            failure = {"errorType": "batchItemFailures", "errorMessage": json.dumps(body["batchItemFailures"])}
+            return {**done, "error": True, "body": failure}
+    return done
 
 
 # --- DynamoDB --------------------------------------------------------------------------------------------------------
 
 
+@CORRECTIONS.add
 def conditions_are_parsed_once() -> None:
     """A query's condition is parsed once. MiniStack parses it again for every row of the partition, which makes long
     sessions slow."""
@@ -261,79 +237,101 @@ def conditions_are_parsed_once() -> None:
 _subprotocol: contextvars.ContextVar[str | None] = contextvars.ContextVar("subprotocol", default=None)
 
 
-def sockets_echo_the_subprotocol() -> None:
+@CORRECTIONS.replaces(apigateway, "handle_websocket")
+async def sockets_echo_the_subprotocol(
+    handle: Any, scope: Any, receive: Any, send: Any, *rest: Any, **more: Any
+) -> None:
     """The header Sec-WebSocket-Protocol of $connect's answer is the accepted subprotocol, without which browsers hang
     up.
     """
-    handle = apigateway.handle_websocket
 
-    async def handle_websocket(scope: Any, receive: Any, send: Any, *rest: Any, **more: Any) -> None:
-        async def tell(message: dict[str, Any]) -> None:
-            if message["type"] == "websocket.accept" and (name := _subprotocol.get()):
-                message = {**message, "subprotocol": name}
-            await send(message)
+    async def send_accepted(message: dict[str, Any]) -> None:
+        if message["type"] == "websocket.accept" and (name := _subprotocol.get()):
+            message = {**message, "subprotocol": name}
+        await send(message)
 
-        _subprotocol.set(None)
-        await handle(scope, receive, tell, *rest, **more)
-
-    apigateway.handle_websocket = handle_websocket
+    _subprotocol.set(None)
+    await handle(scope, receive, send_accepted, *rest, **more)
 
 
-def routes_answer_only_when_asked() -> None:
+@CORRECTIONS.replaces(apigateway, "_authorize_ws_connect")
+async def authorizers_without_identity_source_are_always_asked(
+    authorize: Any, api_id: str, route: Mapping[str, Any], *rest: Any
+) -> Any:
+    """The authorizer of a WebSocket API that names no identity source is called for each $connect. MiniStack takes the
+    source that HTTP APIs have by default, the header Authorization, and answers 401 without it: to every browser.
+    """
+
+    authorizer = apigateway._authorizers.get(api_id, {}).get(route.get("authorizerId"))
+    if authorizer and authorizer["identitySource"] == ["$request.header.Authorization"]:
+        authorizer["identitySource"] = []  # one of a WebSocket API would begin with `route.`
+    return await authorize(api_id, route, *rest)
+
+
+@CORRECTIONS.replaces(apigateway, "_evaluate_route_selection")
+def messages_without_a_route_go_to_the_default(evaluate: Any, expression: str, payload: str) -> str:
+    """Also those that cannot be read. MiniStack ends the connection for JSON that is nested too deep for Python."""
+
+    try:
+        route: str = evaluate(expression, payload)
+    except RecursionError:
+        return "$default"
+    return route
+
+
+@CORRECTIONS.replaces(apigateway, "_invoke_ws_lambda")
+async def routes_answer_only_when_asked(invoke: Any, *args: Any, **more: Any) -> Any:
     """A route without a route response sends nothing back, whatever its function returns; a function that fails makes the
     gateway say so, in its own words."""
-    invoke = apigateway._invoke_ws_lambda
 
-    async def invoke_route(*args: Any, **more: Any) -> Any:
-        _, _, _, route, _, connection_id, event_type, message_id = args[:8]
-        answer = await invoke(*args, **more)
-        if not isinstance(answer, dict):
-            return answer
-        if event_type == "CONNECT":
-            headers = {name.lower(): value for name, value in (answer.get("headers") or {}).items()}
-            _subprotocol.set(headers.get("sec-websocket-protocol"))
-        if event_type == "MESSAGE" and answer.get("statusCode") == 500:
-            told = {"message": "Internal server error", "connectionId": connection_id, "requestId": message_id}
-            return {"statusCode": 500, "body": json.dumps(told)}
-        if event_type == "MESSAGE" and not route.get("routeResponseSelectionExpression"):
-            return {name: value for name, value in answer.items() if name != "body"}
+    _, _, _, route, _, connection_id, event_type, message_id = args[:8]
+    answer = await invoke(*args, **more)
+    if not isinstance(answer, dict):
         return answer
+    if event_type == "CONNECT":
+        headers = {name.lower(): value for name, value in (answer.get("headers") or {}).items()}
+        _subprotocol.set(headers.get("sec-websocket-protocol"))
+    if event_type == "MESSAGE" and answer.get("statusCode") == 500:
+        error = {"message": "Internal server error", "connectionId": connection_id, "requestId": message_id}
+        return {"statusCode": 500, "body": json.dumps(error)}
+    if event_type == "MESSAGE" and not route.get("routeResponseSelectionExpression"):
+        return {name: value for name, value in answer.items() if name != "body"}
+    return answer
 
-    apigateway._invoke_ws_lambda = invoke_route
 
-
-def socket_messages_have_a_limit() -> None:
+@CORRECTIONS.replaces(apigateway, "handle_connections_api")
+async def socket_messages_have_a_limit(
+    handle: Any, method: str, api_id: str, stage: str, connection_id: str, body: bytes, headers: Any
+) -> Any:
     """PostToConnection takes 128 KB. (The server refuses longer ones of clients: `emulator.py`.)"""
-    handle = apigateway.handle_connections_api
 
-    async def handle_connections_api(
-        method: str, api_id: str, stage: str, connection_id: str, body: bytes, headers: Any
-    ) -> Any:
-        if method == "POST" and len(body or b"") > SOCKET_MESSAGE:
-            told = {"Content-Type": "application/json", "x-amzn-ErrorType": "PayloadTooLargeException"}
-            return 413, told, json.dumps({"message": "Message too long"}).encode()
-        return await handle(method, api_id, stage, connection_id, body, headers)
-
-    apigateway.handle_connections_api = handle_connections_api
+    if method == "POST" and len(body or b"") > SOCKET_MESSAGE:
+        headers = {"Content-Type": "application/json", "x-amzn-ErrorType": "PayloadTooLargeException"}
+        return 413, headers, json.dumps({"message": "Message too long"}).encode()
+    return await handle(method, api_id, stage, connection_id, body, headers)
 
 
 # --- CloudFormation ------------------------------------------------------------------------------------------------
 
 
-def nested_stacks_keep_attributes() -> None:
+@CORRECTIONS.replaces(provisioners, "_update_resource")
+def nested_stacks_keep_attributes(
+    update: Any,
+    kind: str,
+    physical_id: str,
+    old: Any,
+    new: Any,
+    stack: str,
+    logical_id: str | None = None,
+    known: Any = None,
+) -> tuple[str, dict[str, Any]]:
     """What an update leaves unchanged in a nested stack still has the attributes that others read of it."""
-    update = provisioners._update_resource
 
-    def update_resource(
-        kind: str, physical_id: str, old: Any, new: Any, stack: str, logical_id: str | None = None, known: Any = None
-    ) -> tuple[str, dict[str, Any]]:
-        if known is None:
-            resources = (cloudformation._stacks.get(stack) or {}).get("_resources", {})
-            known = resources.get(logical_id, {}).get("Attributes", {})
-        updated, attributes = update(kind, physical_id, old, new, stack, logical_id, known)
-        return updated, {**known, **(attributes or {})} if updated == physical_id else attributes
-
-    provisioners._update_resource = update_resource
+    if known is None:
+        resources = (cloudformation._stacks.get(stack) or {}).get("_resources", {})
+        known = resources.get(logical_id, {}).get("Attributes", {})
+    updated, attributes = update(kind, physical_id, old, new, stack, logical_id, known)
+    return updated, {**known, **(attributes or {})} if updated == physical_id else attributes
 
 
 # --- IAM -------------------------------------------------------------------------------------------------------------
@@ -341,11 +339,8 @@ def nested_stacks_keep_attributes() -> None:
 _OF_THE_CONNECTION = {"aws:securetransport": "true", "s3:tlsversion": "1.2"}
 
 
-def requests_count_as_encrypted() -> None:
+@CORRECTIONS.replaces(iam_evaluator, "_resolve_condition_key")
+def requests_count_as_encrypted(resolve: Any, key: str, context: Any) -> Any:
     """Requests come over TLS, so a policy that denies all others denies none. MiniStack speaks plain HTTP, on loopback."""
-    resolve = iam_evaluator._resolve_condition_key
 
-    def resolve_key(key: str, context: Any) -> Any:
-        return _OF_THE_CONNECTION.get(key.lower()) or resolve(key, context)
-
-    iam_evaluator._resolve_condition_key = resolve_key
+    return _OF_THE_CONNECTION.get(key.lower()) or resolve(key, context)

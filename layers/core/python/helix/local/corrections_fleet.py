@@ -1,17 +1,106 @@
-"""Where MiniStack does otherwise than AWS in what a fleet is governed by: part of `helix.local.corrections`."""
+"""Alarms and concurrency, by which a fleet is governed: how alarms are evaluated and what they send, and the corrections of
+both. Part of `helix.local.corrections`.
+
+Law: an alarm looks at one metric, which is a name and exactly its dimensions, period by period; a number of the last
+periods must breach. Here the last period ends now, not with the minute of the clock, so that no test waits for it.
+https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/alarm-evaluation.html
+"""
 
 from __future__ import annotations
 
+import datetime
 import json
+import operator
 import threading
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 from ministack.core import iam_actions
 from ministack.core.responses import get_account_id, get_region, request_scope
 from ministack.services import cloudwatch, sns
 
-from helix.adapters.system import SystemClock
-from helix.local.alarms import judge, message
+from helix.runtime.system import SystemClock
+
+State = Literal["OK", "ALARM", "INSUFFICIENT_DATA"]
+Point = Mapping[str, Any]
+"""Has a "Timestamp", in Unix seconds."""
+
+LATE_S = 60.0
+"""Points come nearly in the order of their time."""
+_COMPARE: Mapping[str, Callable[[float, float], bool]] = {
+    "GreaterThanOrEqualToThreshold": operator.ge,
+    "GreaterThanThreshold": operator.gt,
+    "LessThanThreshold": operator.lt,
+    "LessThanOrEqualToThreshold": operator.le,
+}
+
+
+def judge(alarm: Mapping[str, Any], points: Sequence[Point], now: float) -> tuple[State, str] | None:
+    """The state that the alarm is in now, and why; None if it stays as it is."""
+    breaches = _COMPARE.get(alarm.get("ComparisonOperator", ""))
+    if breaches is None:
+        return None
+    count = int(alarm.get("EvaluationPeriods", 1))
+    wanted = int(alarm.get("DatapointsToAlarm") or count)
+    statistic = alarm.get("ExtendedStatistic") or alarm.get("Statistic", "Average")
+    threshold, treat = float(alarm["Threshold"]), alarm.get("TreatMissingData") or "missing"
+    periods = _periods(points, float(alarm.get("Period", 60)), count, now)
+    found = [
+        cloudwatch._stat_value(cloudwatch._calc_stats(each), statistic, each) if each else None for each in periods
+    ]
+    known: list[float] = [datapoint for datapoint in found if datapoint is not None]
+    if not known and treat == "ignore":
+        return None
+    if not known and treat == "missing":
+        return "INSUFFICIENT_DATA", "Insufficient Data: no datapoints were received"
+    missing = (len(found) - len(known)) if treat == "breaching" else 0
+    breaching = [datapoint for datapoint in known if breaches(datapoint, threshold)]
+    state: State = "ALARM" if len(breaching) + missing >= wanted else "OK"
+    sign = alarm["ComparisonOperator"]
+    return state, f"Threshold Crossed: of {count} datapoints {known}, {len(breaching) + missing} {sign} {threshold}"
+
+
+def _periods(points: Sequence[Point], period: float, count: int, now: float) -> list[list[Point]]:
+    """The points of each of the last `count` periods, the newest first."""
+    found: list[list[Point]] = [[] for _ in range(count)]
+    oldest = now - period * count
+    for point in reversed(points):
+        age = now - float(point["Timestamp"])
+        if age > now - oldest + LATE_S:
+            break
+        if 0 <= (index := int(max(age, 0.0) // period)) < count:
+            found[index].append(point)
+    return found
+
+
+def message(alarm: Mapping[str, Any], old: str, new: str, reason: str, now: float, account: str, region: str) -> Any:
+    """The message to the topic, before it becomes JSON."""
+    extended = alarm.get("ExtendedStatistic")
+    statistic = (
+        {"ExtendedStatistic": extended} if extended else {"Statistic": alarm.get("Statistic", "Average").upper()}
+    )
+    moment = datetime.datetime.fromtimestamp(now, datetime.UTC)
+    same = ("MetricName", "Namespace", "Unit", "Period", "EvaluationPeriods", "DatapointsToAlarm", "ComparisonOperator")
+    trigger = {name: alarm.get(name) for name in (*same, "Threshold", "TreatMissingData")}
+    dimensions = [{"value": d["Value"], "name": d["Name"]} for d in alarm.get("Dimensions", [])]
+    trigger |= {"StatisticType": next(iter(statistic)), **statistic, "Dimensions": dimensions}
+    return {
+        "AlarmName": alarm["AlarmName"],
+        "AlarmDescription": alarm.get("AlarmDescription") or None,
+        "AWSAccountId": account,
+        "NewStateValue": new,
+        "NewStateReason": reason,
+        "StateChangeTime": moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}+0000",
+        "Region": region,
+        "AlarmArn": alarm.get("AlarmArn", ""),
+        "OldStateValue": old,
+        "OKActions": alarm.get("OKActions", []),
+        "AlarmActions": alarm.get("AlarmActions", []),
+        "InsufficientDataActions": alarm.get("InsufficientDataActions", []),
+        "Trigger": trigger,
+    }
+
 
 EVERY_S = 1.0
 _ACTIONS = {"ALARM": "AlarmActions", "OK": "OKActions", "INSUFFICIENT_DATA": "InsufficientDataActions"}
@@ -19,32 +108,52 @@ _PROVISIONED = "/provisioned-concurrency"
 _OF_METHOD = {"PUT": "Put", "DELETE": "Delete", "GET": "Get"}
 _clock = SystemClock()
 _judging = threading.Lock()
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def alarms_look_at_their_own_metric() -> None:
-    """An alarm on one agent's metric is not moved by another's; so many of its last periods must breach; missing data is
-    what the alarm says it is. MiniStack puts all dimensions and periods together."""
+class Corrections(list[Callable[[], None]]):
+    """Corrections in the order in which they are made: a function without parameters makes one."""
 
-    def value(points: list[Any], statistic: str) -> float | None:
-        found: float | None = cloudwatch._stat_value(cloudwatch._calc_stats(points), statistic, points)
-        return found
+    def add(self, make: F) -> F:
+        self.append(make)
+        return make
 
-    def evaluate(alarm: dict[str, Any]) -> None:
-        dimensions = {d["Name"]: d["Value"] for d in alarm.get("Dimensions", [])}
-        key = (alarm.get("Namespace"), alarm.get("MetricName"), cloudwatch._dims_key(dimensions))
-        with _judging:
-            found = judge(alarm, cloudwatch._metrics.get(key) or (), _clock.now(), value)
-            if found is None or found[0] == alarm["StateValue"]:
-                return
-            (new, reason), old = found, alarm["StateValue"]
-            alarm |= {"StateValue": new, "StateReason": reason, "StateUpdatedTimestamp": int(_clock.now())}
-            cloudwatch._record_history(alarm["AlarmName"], old, new, reason)
-        cloudwatch._dispatch_alarm_actions(alarm, old, new, reason)
-        cloudwatch._evaluate_parent_alarms(alarm)
+    def replaces(self, module: Any, name: str) -> Callable[[F], F]:
+        """The decorated function takes the place of that one of MiniStack, and gets it as its first parameter."""
 
-    cloudwatch._evaluate_alarm = evaluate
+        def decorate(function: F) -> F:
+            def make() -> None:
+                setattr(module, name, partial(function, getattr(module, name)))
+
+            make.__name__ = function.__name__
+            self.append(make)
+            return function
+
+        return decorate
 
 
+CORRECTIONS = Corrections()
+
+
+@CORRECTIONS.replaces(cloudwatch, "_evaluate_alarm")
+def alarms_look_at_their_own_metric(_: Any, alarm: dict[str, Any]) -> None:
+    """An alarm on one agent's metric does not depend on another's; `DatapointsToAlarm` of its last periods must breach;
+    missing data counts as the alarm says. MiniStack puts all dimensions and periods together."""
+
+    dimensions = {d["Name"]: d["Value"] for d in alarm.get("Dimensions", [])}
+    key = (alarm.get("Namespace"), alarm.get("MetricName"), cloudwatch._dims_key(dimensions))
+    with _judging:
+        found = judge(alarm, cloudwatch._metrics.get(key) or (), _clock.now())
+        if found is None or found[0] == alarm["StateValue"]:
+            return
+        (new, reason), old = found, alarm["StateValue"]
+        alarm |= {"StateValue": new, "StateReason": reason, "StateUpdatedTimestamp": int(_clock.now())}
+        cloudwatch._record_history(alarm["AlarmName"], old, new, reason)
+    cloudwatch._dispatch_alarm_actions(alarm, old, new, reason)
+    cloudwatch._evaluate_parent_alarms(alarm)
+
+
+@CORRECTIONS.add
 def alarms_are_evaluated_as_time_passes() -> None:
     """Also while nobody sends data: so an alarm ends by itself. MiniStack looks at alarms when a metric comes."""
 
@@ -56,24 +165,23 @@ def alarms_are_evaluated_as_time_passes() -> None:
     threading.Thread(target=look, daemon=True).start()
 
 
-def alarms_speak_as_cloudwatch() -> None:
+@CORRECTIONS.replaces(cloudwatch, "_dispatch_alarm_actions")
+def alarms_speak_as_cloudwatch(_: Any, alarm: dict[str, Any], old: str, new: str, reason: str) -> None:
     """The message is in CloudWatch's own spelling (`name` and `value` of dimensions), and a topic whose policy does not
     admit CloudWatch hears nothing. MiniStack spells as in its API, and asks no topic."""
 
-    def dispatch(alarm: dict[str, Any], old: str, new: str, reason: str) -> None:
-        if not alarm.get("ActionsEnabled", True):
-            return
-        account, region = get_account_id(), get_region()
-        told = json.dumps(message(alarm, old, new, reason, _clock.now(), account, region))
-        subject = f'{new}: "{alarm["AlarmName"]}" in {region}'[:100]
-        for arn in alarm.get(_ACTIONS[new]) or []:
-            allowed = sns.topic_policy_allows(arn, "cloudwatch.amazonaws.com", alarm.get("AlarmArn", ""), account)
-            if cloudwatch._is_sns_action_arn(arn) and allowed:
-                sns._fanout(arn, cloudwatch.new_uuid(), told, subject)
-
-    cloudwatch._dispatch_alarm_actions = dispatch
+    if not alarm.get("ActionsEnabled", True):
+        return
+    account, region = get_account_id(), get_region()
+    text = json.dumps(message(alarm, old, new, reason, _clock.now(), account, region))
+    subject = f'{new}: "{alarm["AlarmName"]}" in {region}'[:100]
+    for arn in alarm.get(_ACTIONS[new]) or []:
+        allowed = sns.topic_policy_allows(arn, "cloudwatch.amazonaws.com", alarm.get("AlarmArn", ""), account)
+        if cloudwatch._is_sns_action_arn(arn) and allowed:
+            sns._fanout(arn, cloudwatch.new_uuid(), text, subject)
 
 
+@CORRECTIONS.add
 def provisioned_concurrency_is_a_right() -> None:
     """Of its own, on the alias. MiniStack takes it for a change of the function's code."""
     action, resource = iam_actions._lambda_action, iam_actions.extract_resource_arn

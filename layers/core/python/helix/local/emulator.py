@@ -1,11 +1,10 @@
-"""The emulator's process: MiniStack on loopback, set right where it matters, ruled by the process that started it.
+"""The emulator's process: MiniStack on loopback, with corrections, controlled by the process that started it.
 
-Law: it ends when its standard input does, and saves its state first: it outlives nobody. Standard input takes orders,
-one JSON object a line, each with an `id`; standard output gives events, one JSON object a line: {"type": "log", ...}
-lines of functions and {"type": "done", "id", "result"} for orders. What MiniStack itself has to say goes to standard
-error.
+Law: it ends when its standard input does, and saves its state first. Standard input takes commands, one JSON object a
+line, each with an `id`; standard output gives events, one JSON object a line: {"type": "log", ...} for lines of
+functions and {"type": "done", "id", "result"} for commands. MiniStack itself logs to standard error.
 
-    python -m helix.local.emulator PORT FOLDER [CORRECTIONS TO LEAVE OUT]
+    python -m helix.local.emulator PORT FOLDER WORKERS [CORRECTIONS TO LEAVE OUT]
 """
 
 from __future__ import annotations
@@ -16,18 +15,23 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from helix.runtime.system import SystemClock
+
 if TYPE_CHECKING:
-    from helix.local.workers import Pool
+    from helix.local.pool import Pool
 
 ADMIN = "test"
 """Access key id and secret of the account's root, as MiniStack knows it."""
 ACCOUNT = "000000000000"
 HANG_UP_S = 2.0
 LOOK_S = 0.05
-_KEPT_OUT = ("AWS_", "HELIX_", "MINISTACK_", "LAMBDA_", "SFN_", "_HELIX")
+_LEFT_OUT = ("AWS_", "HELIX_", "MINISTACK_", "LAMBDA_", "SFN_", "_HELIX")
+_SHARED = {"NO_PROXY", "no_proxy", "TMPDIR", "PYTHONUNBUFFERED"}
+"""Settings of the emulator that its functions have too."""
 
 
 def settings(
@@ -36,10 +40,10 @@ def settings(
     """The environment of the emulator's process. The user's own AWS settings stay out: nothing here may reach an
     account.
     """
-    kept = {name: value for name, value in environment.items() if not name.startswith(_KEPT_OUT)}
-    local = ",".join(filter(None, [kept.get("NO_PROXY") or kept.get("no_proxy"), "127.0.0.1", "localhost"]))
+    retained = {name: value for name, value in environment.items() if not name.startswith(_LEFT_OUT)}
+    local = ",".join(filter(None, [retained.get("NO_PROXY") or retained.get("no_proxy"), "127.0.0.1", "localhost"]))
     return {
-        **kept,
+        **retained,
         "NO_PROXY": local,
         "no_proxy": local,
         "AUTH": "true" if auth else "false",
@@ -78,44 +82,48 @@ class Voice:
             try:
                 self._out.write(text)
                 self._out.flush()
-            except BrokenPipeError:  # the one who started this is gone; standard input says so too
+            except BrokenPipeError:  # the parent is gone; standard input says so too
                 return
 
+    def log(self, line: Mapping[str, Any]) -> None:
+        self({"type": "log", **line})
 
-async def serve(port: int, folder: Path, without: Collection[str] = ()) -> None:
+    def warn(self, text: str) -> None:
+        """A line of the log that is no function's."""
+        line = {"function": "emulator", "version": "", "request_id": "", "about": {}, "line": f"[ERROR] {text}"}
+        self.log({**line, "time": SystemClock().now()})
+
+
+async def serve(port: int, folder: Path, workers: int, without: Collection[str] = ()) -> None:
     from hypercorn.asyncio import serve as run
     from hypercorn.config import Config
     from ministack.app import app
 
     from helix.local import corrections
-    from helix.local.orders import Orders
-    from helix.local.workers import Pool
+    from helix.local.commands import Commands
+    from helix.local.pool import Pool
+    from helix.local.state_file import StateFile
 
-    voice, ended = Voice(), asyncio.Event()
+    voice, ended, loop = Voice(), asyncio.Event(), asyncio.get_running_loop()
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
-    pool = Pool(
-        folder / "code",
-        f"http://127.0.0.1:{port}",
-        _for_functions(os.environ),
-        lambda line: voice({"type": "log", **line}),
-    )
+    state = StateFile(folder / "state", voice.warn)
+    pool = Pool(folder / "code", f"http://127.0.0.1:{port}", _for_functions(os.environ), voice.log, workers)
     corrections.apply(pool, without)
-    orders = Orders(pool)
-    loop = asyncio.get_running_loop()
-    threading.Thread(
-        target=_listen, args=(orders, voice, lambda: loop.call_soon_threadsafe(ended.set)), daemon=True
-    ).start()
+    commands = Commands(pool, lambda: asyncio.run_coroutine_threadsafe(state.save(), loop).result())
+    end = partial(loop.call_soon_threadsafe, ended.set)
+    threading.Thread(target=_listen, args=(commands, voice, end), daemon=True).start()
 
     config = Config()
     config.bind = [f"127.0.0.1:{port}"]
     config.websocket_max_message_size = corrections.SOCKET_MESSAGE
     config.graceful_timeout = 1.0
     config.errorlog = "-"
-    announcing = asyncio.create_task(_announce(port, voice))
+    tasks = [asyncio.create_task(state.keep()), asyncio.create_task(_announce(port, voice))]
     try:
-        await run(app, config, shutdown_trigger=lambda: _hang_up(ended, pool))
+        await run(state.watching(app), config, shutdown_trigger=lambda: _hang_up(ended, pool))
     finally:
-        announcing.cancel()
+        for task in tasks:
+            task.cancel()
         pool.close()
 
 
@@ -148,37 +156,26 @@ async def _announce(port: int, voice: Voice) -> None:
 
 
 def _for_functions(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a function finds beside its own environment: this machine's, with the providers' keys, without the
+    """The environment that functions find beside their own: this machine's, with the providers' keys, without the
     emulator's.
     """
-    own = (
-        *_KEPT_OUT,
-        "AUTH",
-        "DOCKER_HOST",
-        "GATEWAY_PORT",
-        "PERSIST_STATE",
-        "STATE_DIR",
-        "S3_",
-        "SFTP_",
-        "IOT_",
-        "LOG_LEVEL",
-    )
-    return {name: value for name, value in environment.items() if not name.startswith(own)}
+    own = settings(0, Path(), auth=True, wait_scale=1, environment={}).keys() - _SHARED
+    return {name: value for name, value in environment.items() if not (name in own or name.startswith(_LEFT_OUT))}
 
 
-def _listen(orders: Callable[[Mapping[str, Any]], Any], voice: Voice, end: Callable[[], None]) -> None:
+def _listen(commands: Callable[[Mapping[str, Any]], Any], voice: Voice, end: Callable[[], None]) -> None:
     for line in sys.stdin:
-        order = json.loads(line)
-        threading.Thread(target=_do, args=(orders, voice, order), daemon=True).start()
+        command = json.loads(line)
+        threading.Thread(target=_do, args=(commands, voice, command), daemon=True).start()
     end()
 
 
-def _do(orders: Callable[[Mapping[str, Any]], Any], voice: Voice, order: Mapping[str, Any]) -> None:
+def _do(commands: Callable[[Mapping[str, Any]], Any], voice: Voice, command: Mapping[str, Any]) -> None:
     try:
-        voice({"type": "done", "id": order["id"], "result": orders(order)})
+        voice({"type": "done", "id": command["id"], "result": commands(command)})
     except Exception as error:
-        voice({"type": "done", "id": order["id"], "error": f"{type(error).__name__}: {error}"})
+        voice({"type": "done", "id": command["id"], "error": f"{type(error).__name__}: {error}"})
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]))
+    asyncio.run(serve(int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]))

@@ -1,6 +1,6 @@
 """Embedded metrics: what functions log in CloudWatch's format becomes metrics, as CloudWatch does it, so that alarms fire.
 
-Law: a line that is not in the format is not a metric; nothing that goes wrong with a metric reaches whoever logged it.
+Law: a line that is not in the format is not a metric; a metric that fails does not fail the function that logged it.
 https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html
 """
 
@@ -57,7 +57,7 @@ class MetricForwarder:
         try:
             for start in range(0, len(data), AT_MOST):
                 self._client().put_metric_data(Namespace=namespace, MetricData=data[start : start + AT_MOST])
-        except Exception as error:  # whatever it is, functions go on, and the user is told
+        except Exception as error:  # functions go on
             logger.warning("%d metrics of %s were not forwarded: %s", len(data), namespace, error)
 
 

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from queue import Empty, Queue
 from typing import IO, Any
@@ -28,7 +28,7 @@ from helix.local.emulator import settings
 
 START_S = 30.0
 END_S = 20.0
-ORDER_S = 120.0
+COMMAND_S = 120.0
 LOOK_S = 0.05
 
 Listener = Callable[[dict[str, Any]], None]
@@ -55,7 +55,8 @@ class FolderInUseError(OfflineError):
 
 class Emulator:
     """port: 0 for a free one. folder: where state, objects, unpacked code and its own log are. auth: IAM is enforced.
-    wait_scale: what waits and retry intervals of state machines are multiplied by. without: corrections to leave out.
+    wait_scale: what waits and retry intervals of state machines are multiplied by. workers: how many run at once, 0 for
+    as many as this machine bears. without: corrections to leave out.
     """
 
     def __init__(
@@ -65,13 +66,15 @@ class Emulator:
         port: int = 0,
         auth: bool = True,
         wait_scale: float = 1.0,
+        workers: int = 0,
         environment: Mapping[str, str],
         without: Collection[str] = (),
     ) -> None:
         self.folder, self.port = folder.resolve(), port or free_port()
-        self._auth, self._scale, self._environment, self._without = auth, wait_scale, environment, without
+        self._auth, self._scale, self._environment = auth, wait_scale, environment
+        self._words = [str(workers), *without]
         self._listeners: list[Listener] = []
-        self._orders = itertools.count(1)
+        self._numbers = itertools.count(1)
         self._waiting: dict[int, Queue[dict[str, Any]]] = {}
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
@@ -96,20 +99,23 @@ class Emulator:
 
     def start(self) -> None:
         """Return once it answers. Raises `FolderInUseError`, `PortTakenError` and `OfflineError`."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._owned = _own(self.folder)
-        try:
-            _require_free(self.port)
-            self._start(self._owned)
-        except BaseException:
-            self.kill()
-            raise
+        with private_files():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if self.folder.stat().st_mode & 0o077:  # an earlier version made it
+                make_private(self.folder)
+            self._owned = _own(self.folder)
+            try:
+                _require_free(self.port)
+                self._start(self._owned)
+            except BaseException:
+                self.kill()
+                raise
 
     def _start(self, owned: IO[str]) -> None:
         self._log = self.log_path.open("w", encoding="utf-8")
         options = {"auth": self._auth, "wait_scale": self._scale}
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "helix.local.emulator", str(self.port), str(self.folder), *self._without],
+            [sys.executable, "-P", "-m", "helix.local.emulator", str(self.port), str(self.folder), *self._words],
             env=settings(self.port, self.folder, environment=self._environment, **options),  # type: ignore[arg-type]
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -130,33 +136,33 @@ class Emulator:
         if "error" in answer:
             raise OfflineError(f"MiniStack did not start: {answer['error']}; its log is {str(self.log_path)!r}")
 
-    def ask(self, order: str, **fields: Any) -> Any:
-        """The result of an order (`helix.local.orders`). Raises `OfflineError`."""
-        number, answers = next(self._orders), Queue[dict[str, Any]]()
+    def ask(self, command: str, **fields: Any) -> Any:
+        """The result of a command (`helix.local.commands`). Raises `OfflineError`."""
+        number, answers = next(self._numbers), Queue[dict[str, Any]]()
         self._waiting[number] = answers
         try:
             with self._lock:
                 assert self._process is not None and self._process.stdin is not None, "start it first"
-                self._process.stdin.write(json.dumps({"id": number, "order": order, **fields}) + "\n")
+                self._process.stdin.write(json.dumps({"id": number, "command": command, **fields}) + "\n")
                 self._process.stdin.flush()
-            answer = answers.get(timeout=ORDER_S)
+            answer = answers.get(timeout=COMMAND_S)
         except (OSError, Empty) as error:
-            raise OfflineError(f"the emulator does not answer {order!r}; its log is {str(self.log_path)!r}") from error
+            raise OfflineError(
+                f"the emulator does not answer {command!r}; its log is {str(self.log_path)!r}"
+            ) from error
         finally:
             del self._waiting[number]
         if "error" in answer:
-            raise OfflineError(f"{order!r} failed: {answer['error']}")
+            raise OfflineError(f"{command!r} failed: {answer['error']}")
         return answer["result"]
 
     def close(self) -> None:
         """End it in order; its state is on disk afterwards."""
-        process = self._process
-        if process is None or process.stdin is None:
+        if self._process is None:
             return
-        with contextlib.suppress(OSError):
-            process.stdin.close()
+        self._close_input(self._process)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(END_S)
+            self._process.wait(END_S)
         self.kill()
 
     def kill(self) -> None:
@@ -165,11 +171,18 @@ class Emulator:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+            self._close_input(self._process)
         if self._reader is not None:
             self._reader.join(END_S)
         for file in (self._log, self._owned):
             if file is not None:
                 file.close()
+
+    @staticmethod
+    def _close_input(process: subprocess.Popen[str]) -> None:
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):
+            process.stdin.close()
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -185,11 +198,27 @@ class Emulator:
             waiting.put({"error": f"it ended: {_last_line(self.log_path)}"})
 
 
+@contextlib.contextmanager
+def private_files() -> Iterator[None]:
+    """What this process and those that it starts create meanwhile is readable by its owner alone."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def make_private(folder: Path) -> None:
+    """Leave the folder, and all in it, to its owner alone."""
+    for path in [folder, *folder.rglob("*")]:
+        if not path.is_symlink():
+            path.chmod(path.stat().st_mode & 0o700)
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return int(probe.getsockname()[1])
 
 
 def _own(folder: Path) -> IO[str]:

@@ -1,25 +1,118 @@
-"""The project on disk: where it is, what its deployment depends on, and its synthesis, kept by the hash of that.
+"""The project on disk: where it is, its synthesis, stored by the hash of what it depends on, and the stacks, templates and
+files of that synthesis.
 
-Law: what is kept is used only if every file and setting it was made from is unchanged; so a start without changes does
-not need Node. Synthesis happens in a process of its own, aside, and becomes visible when it is whole.
+Law: a stored synthesis is used only if every file and setting it was made from is unchanged; so a start without changes
+does not need Node. Synthesis happens in a process of its own, aside, and becomes visible when it is whole. A file's key is
+its content's hash, as CDK made it. An archive is a function of the files in it: no times, the same order everywhere.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
 
-from helix.local.assembly import files_of
-from helix.local.process import OfflineError
+from helix.local.process import OfflineError, make_private, private_files
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file that a template names. `bucket` and `key` still have CDK's ${AWS::...} places; `zipped`: a folder to
+    archive.
+    """
+
+    path: Path
+    bucket: str
+    key: str
+    zipped: bool
+
+    def read(self) -> bytes:
+        return archive(self.path) if self.zipped and self.path.is_dir() else self.path.read_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class StackArtifact:
+    name: str
+    template: Path
+    parameters: dict[str, str]
+    tags: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    stacks: tuple[StackArtifact, ...]
+    assets: tuple[Asset, ...]
+
+
+def read_assembly(folder: Path) -> Assembly:
+    artifacts: dict[str, Any] = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["artifacts"]
+    stacks, assets = [], list[Asset]()
+    order = TopologicalSorter({name: artifact.get("dependencies", []) for name, artifact in artifacts.items()})
+    for name in order.static_order():
+        artifact = artifacts[name]
+        properties = artifact.get("properties", {})
+        match artifact["type"]:
+            case "aws:cloudformation:stack":
+                stacks.append(
+                    StackArtifact(
+                        properties.get("stackName", name),
+                        folder / properties["templateFile"],
+                        properties.get("parameters", {}),
+                        properties.get("tags", {}),
+                    )
+                )
+            case "cdk:asset-manifest":
+                assets += _assets(folder / properties["file"])
+    return Assembly(tuple(stacks), tuple(assets))
+
+
+def _assets(manifest: Path) -> Iterator[Asset]:
+    for file in json.loads(manifest.read_text(encoding="utf-8"))["files"].values():
+        source = file["source"]
+        for destination in file["destinations"].values():
+            yield Asset(
+                manifest.parent / source["path"],
+                destination["bucketName"],
+                destination["objectKey"],
+                source.get("packaging") == "zip",
+            )
+
+
+def archive(folder: Path, prefix: str = "") -> bytes:
+    """A zip of the folder's files, their names behind `prefix`."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as package:
+        for path in sorted(files_of(folder)):
+            entry = zipfile.ZipInfo(prefix + path.relative_to(folder).as_posix(), _EPOCH)
+            executable = path.stat().st_mode & stat.S_IXUSR
+            entry.external_attr = (0o755 if executable else 0o644) << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            package.writestr(entry, path.read_bytes())
+    return packed.getvalue()
+
+
+def files_of(folder: Path) -> Iterator[Path]:
+    """Every file below, links followed, without what Python leaves behind."""
+    for place, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        yield from (Path(place) / name for name in names if not name.endswith(".pyc"))
+
 
 INPUTS = ("infra", "functions", "layers/core", "layers/agents", "layers/deps", "cdk.json")
-KEPT = 3
+RETAINED = 3
 SYNTH_S = 300
 NODE_NOTICES = {
     "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
@@ -69,17 +162,19 @@ class Project:
             return folder
         made = folder.with_suffix(f".{os.getpid()}")
         shutil.rmtree(made, ignore_errors=True)
-        made.mkdir(parents=True)
         pairs = [word for name, value in sorted(context.items()) for word in ("-c", f"{name}={value}")]
         try:
-            self._run([sys.executable, "-m", "infra.app", *pairs, "-o", str(made)])
+            with private_files():
+                made.mkdir(parents=True)
+                self._run([sys.executable, "-m", "infra.app", *pairs, "-o", str(made)])
+            make_private(made)  # CDK copies files with their modes
             _put(made, folder)
         finally:
             shutil.rmtree(made, ignore_errors=True)
         self._forget_old()
         return folder
 
-    def is_kept(self, context: Mapping[str, str]) -> bool:
+    def is_retained(self, context: Mapping[str, str]) -> bool:
         """Whether `synthesise` will find what it would make."""
         return (self._folder / self.digest(context) / "manifest.json").is_file()
 
@@ -104,25 +199,27 @@ class Project:
     def _run(self, command: list[str]) -> None:
         if shutil.which("node", path=self._environment.get("PATH")) is None:
             raise SynthError(
-                "Node is missing: CDK needs it to synthesise the app (https://nodejs.org, version 22 or later)"
+                "Node is missing: CDK needs it to synthesise the app (https://nodejs.org, version 20 or later)"
             )
         environment = {**self.environment(), **QUICK_SYNTH}
-        done = subprocess.run(
-            command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=SYNTH_S, check=False
-        )
+        try:
+            done = subprocess.run(
+                command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=SYNTH_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise SynthError(f"the app could not be synthesised within {SYNTH_S} seconds") from None
         if done.returncode:
-            self._folder.mkdir(parents=True, exist_ok=True)
             log = self._folder / "synth.log"
             log.write_text(done.stdout + done.stderr, encoding="utf-8")
             raise SynthError(f"the app could not be synthesised: {_last(done.stderr)} (all of it: {str(log)!r})")
 
     def _forget_old(self) -> None:
-        kept = sorted(
+        retained = sorted(
             (path for path in self._folder.iterdir() if path.is_dir()),
             key=lambda folder: folder.stat().st_mtime,
             reverse=True,
         )
-        for folder in kept[KEPT:]:
+        for folder in retained[RETAINED:]:
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,9 +1,9 @@
 """Hot reload: what changed on disk runs in the next call, and sessions, sockets and runs go on.
 
-Law: code is looked at in a process of its own before it goes anywhere, so a broken edit changes nothing and is told by
-file and line. New code goes the way of a deployment: a new layer or package, a published version, and the alias, in
-that order; what runs finishes on the old one. A change of the infrastructure, or of what agents ask of it, is a
-deployment.
+Law: code is looked at in a process of its own before it goes anywhere, so a broken edit changes nothing and is reported
+by file and line. New code is deployed as on AWS: a new layer or package, a published version, then the alias; runs in
+progress finish their call on the old code. A change of the infrastructure, of the core layer, or of what agents ask
+of the infrastructure, is a deployment.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from helix.local.assembly import archive
 from helix.local.cloud import ALIAS, OfflineCloud
 from helix.local.process import OfflineError
+from helix.local.project import archive
 
-LAYERS = ("core", "agents")
+LAYERS = ("agents",)
+INFRASTRUCTURE = ("cdk.json", "infra", "layers/core")
 LOOK_MS = 200
 SOURCES = ("functions", "layers/core/python", "layers/agents/python", "infra", "cdk.json")
 
@@ -60,8 +61,7 @@ class Reloader:
         return Reloaded(f"reloaded {said}")
 
     def _is_infrastructure(self, path: Path) -> bool:
-        root = self._cloud.root
-        return path == root / "cdk.json" or (root / "infra") in path.parents
+        return any(path.is_relative_to(self._cloud.root / name) for name in INFRASTRUCTURE)
 
     # --- code ------------------------------------------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ class Reloader:
         client.update_alias(FunctionName=function, Name=ALIAS, FunctionVersion=version)
 
 
-def watch(reloader: Reloader, stop: Any, tell: Callable[[Reloaded], None], watching: Any) -> None:
+def watch(reloader: Reloader, stop: Any, report: Callable[[Reloaded], None], watching: Any) -> None:
     """Reload at each change, until the event `stop` is set. Sets the event `watching` once no change is missed."""
     from watchfiles import watch as changes
 
@@ -130,7 +130,7 @@ def watch(reloader: Reloader, stop: Any, tell: Callable[[Reloaded], None], watch
         watching.set()
         done = reloader.reload(Path(path) for _, path in batch)
         if done is not None:
-            tell(done)
+            report(done)
 
 
 def _matters(path: Path) -> bool:

@@ -58,9 +58,9 @@ def main() -> None:
     try:
         handler = _load(os.environ["_HANDLER"])
     except BaseException as error:
-        _tell(answers, _init_failure(error))
+        _answer(answers, _init_failure(error))
         return
-    _tell(answers, {"status": "ready"})
+    _answer(answers, {"status": "ready"})
     while True:
         _serve(handler, json.loads(lines.get()), answers)
 
@@ -90,7 +90,7 @@ def _serve(handler: Handler, request: dict[str, Any], answers: TextIO) -> None:
     answers.flush()
 
 
-def _tell(answers: TextIO, answer: dict[str, Any]) -> None:
+def _answer(answers: TextIO, answer: dict[str, Any]) -> None:
     answers.write(json.dumps(answer) + "\n")
     answers.flush()
 

@@ -10,7 +10,7 @@ from helix.core.measures import Measures
 class Metrics(Protocol):
     def record(self, measures: Measures) -> None:
         """Take note of them. Returns at once and never raises: what is measured must not fail because of it. Measures may
-        be lost with their process, and are told once at most."""
+        be lost with their process, and are recorded once at most."""
         ...
 
 

@@ -11,14 +11,13 @@ from helix.core.json import JsonObject
 from helix.core.messages import AnyMessage
 from helix.core.steps import AnyStepResult, ParsedToolCall
 from helix.core.usage import Usage
-from helix.ports.cache import Question
 
 MaybeAwaitable = Awaitable[None] | None
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """What a model is told of a tool. `parameters` is a JSON Schema object."""
+    """What a model knows of a tool. `parameters` is a JSON Schema object."""
 
     name: str
     description: str
@@ -62,6 +61,18 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """What the response cache is asked (docs/semantics.md#cache). exact: a digest of everything that changes the answer.
+    For questions that may be worded otherwise: threshold, the least cosine similarity; context, a digest of all but the
+    last user message; text, that message."""
+
+    exact: str
+    threshold: float | None = None
+    context: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LLMGenerateInput:
     """One model call. `messages` starts with the system message. `tool_choice` is `auto`, `required`, `none` or a tool
     name. `timeout_s` is what is left before the caller's own deadline; None means no deadline. `chosen`: why a route chose
@@ -85,11 +96,13 @@ class LLMGenerateInput:
 
 class LLMAdapter(Protocol):
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
-        """Ask the model once (with the config's own retries and fallbacks) and return what it gave.
+        """Ask the model once and return what it gave. An error that says `retryable` is repeated by the engine
+        (`services.retrying`), up to the config's `max_retries`; an adapter with the attribute `repeats_failures = True`
+        applies retries and fallbacks of the config itself.
 
         A failure of the provider is an `ErrorStepResult`, not an exception. Cancelling the awaiting task ends the call
         and its connection at once. When `timeout_s` runs out the result is a retryable error. `usage` is filled for
-        every answer, errors included where the provider told it.
+        every answer, errors included where the provider reported it.
         """
         ...
 

@@ -6,12 +6,14 @@ Every adapter (memory, SQLite, DynamoDB, Redis) therefore obeys the same protoco
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
-from helix.core.errors import InvalidInputError
+from pydantic_core import from_json
+
+from helix.core.errors import ConditionFailedError, DamagedRowError, InvalidInputError
 
 Table = Literal["sessions", "streams", "control"]
 Scalar = str | int | float | bool | None
@@ -30,6 +32,31 @@ class Key(NamedTuple):
 class Row(NamedTuple):
     key: Key
     value: Value
+
+
+class Damaged(dict[str, Any]):
+    """The value of a row that cannot be read. Its fields raise `DamagedRowError`; its key can be listed and deleted."""
+
+    def __init__(self, key: Key, problem: object) -> None:
+        super().__init__()
+        self._problem = f"row {key.sort!r} of {key.partition!r} in table {key.table!r} cannot be read: {problem}"
+
+    def refuse(self, *_: Any) -> Any:
+        raise DamagedRowError(self._problem)
+
+    __getitem__ = __contains__ = __iter__ = get = keys = values = items = refuse
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def read_value(key: Key, text: str | bytes) -> Value:
+    """The row's value from its JSON, for adapters that store it as text."""
+    try:
+        value = from_json(text)
+    except (ValueError, TypeError) as error:
+        return Damaged(key, error)
+    return value if isinstance(value, dict) else Damaged(key, "it is no JSON object")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +137,7 @@ class StateStore(Protocol):
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
         """The rows, in the order of `keys`, None for what is not there. Sees every transaction that was answered before
-        the call began. The values are the caller's own copies."""
+        the call began. The values are the caller's own copies; a row that cannot be read is `Damaged`."""
         ...
 
     async def query(
@@ -136,6 +163,17 @@ class StateStore(Protocol):
         """
         ...
 
+    async def purge(self, now: float) -> int:
+        """Delete the rows of all tables that expired before `now` (Unix seconds), and return how many.
+
+        A row expires at its top-level number `ttl` (Unix seconds, whole: DynamoDB reads no fractions); a row without
+        that number never does. A row that is
+        renewed meanwhile stays. Until its deletion an expired row is read like any other: readers that must not act on
+        it compare its time. A store may delete expired rows without a call, by its own clock; one whose backend does
+        (DynamoDB) leaves them to the backend and returns 0.
+        """
+        ...
+
     def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
         """Changes after this call are not missed: watch first, then read, then `changed`."""
         ...
@@ -155,9 +193,35 @@ def check_operations(name: str, operations: Sequence[Operation]) -> None:
         raise InvalidInputError(f"transaction {name!r} names a row twice")
 
 
+def applied(name: str, index: int, operation: Operation, read: Callable[[], Value | None]) -> Value | None:
+    """The row after the operation, None where it is deleted, for adapters that read before they write. A check leaves it.
+    The row is read only where the operation depends on it. Raises `ConditionFailedError`."""
+    value: Value | None = None
+    if operation.when is not None or isinstance(operation, Update):
+        value = read()
+        refused = operation.when is not None and not operation.when.holds(value)
+        if refused or (isinstance(operation, Update) and value is None):
+            raise ConditionFailedError(name, index)
+    match operation:
+        case Put():
+            return operation.value
+        case Update():
+            return updated(value or {}, operation)
+        case Delete():
+            return None
+        case Check():
+            return value
+
+
 def updated(value: Value, update: Update) -> Value:
-    """The row after `update`, for adapters that read before they write."""
+    """The row after `update`."""
     after = {**value, **update.set}
     for name, amount in update.add.items():
         after[name] = (after.get(name) or 0) + amount
     return after
+
+
+def expired(value: Value, now: float) -> bool:
+    """Whether `purge` deletes the row, for adapters that read before they write."""
+    ttl = value.get("ttl")
+    return isinstance(ttl, (int, float)) and not isinstance(ttl, bool) and ttl < now

@@ -28,7 +28,8 @@ class StreamManager(Protocol):
         ...
 
     async def info(self, stream_id: str) -> StreamInfo | None:
-        """None if the stream does not exist."""
+        """None if the stream does not exist. It is there from the claim of its root session's first run on: until the first
+        message comes, `latest_sequence` is 0."""
         ...
 
     async def delete(self, stream_id: str) -> None:

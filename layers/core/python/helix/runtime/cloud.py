@@ -28,21 +28,25 @@ from helix.ports.ids import Ids
 from helix.runtime.cloud_settings import CloudSettings, read_cloud_settings
 
 if TYPE_CHECKING:
-    from helix.adapters.segments import SegmentStreams
+    from helix.adapters.aws.notifier import SnsNotifier
+    from helix.adapters.aws.set_aside import S3Aside
     from helix.core.agents import AnyAgent
     from helix.engine.engine import Engine
+    from helix.ports.capacity import Capacity
+    from helix.ports.metrics_source import MetricsSource
     from helix.ports.model import LLMAdapter
     from helix.ports.sockets import Sockets
     from helix.ports.streams import StreamManager
     from helix.ports.tracing import Tracer
     from helix.runtime.agents import Agents
-    from helix.runtime.step_functions import StepFunctionsExecutor
+    from helix.runtime.launching import StepFunctionsExecutor
+    from helix.services.segments import SegmentStreams
 
 T = TypeVar("T")
 CONFIG = Config(
     connect_timeout=2, read_timeout=10, max_pool_connections=32, retries={"mode": "standard", "max_attempts": 3}
 )
-"""Short timeouts: a call that hangs is repeated by whoever knows what it means."""
+"""Short timeouts: the caller of a call that hangs repeats it and knows what that means."""
 
 
 class Application:
@@ -63,15 +67,11 @@ class Application:
             self._clients[service] = self._session.create_client(service, endpoint_url=endpoint, config=config)
         return self._clients[service]
 
-    def lazy_client(self, service: str) -> Any:
-        """The same, made at its first call."""
-        return _Lazy(self, service)
-
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(work)
 
     def flush(self, timeout_s: float) -> None:
-        """Let what is told aside of the work get out, before the process may be frozen."""
+        """Send what is recorded beside the work, before the process may be frozen."""
         if "tracer" in self.__dict__:
             self.tracer.flush(timeout_s)
 
@@ -105,7 +105,7 @@ class Application:
     @cached_property
     def log(self) -> SegmentStreams:
         """The replay log itself: where the projector appends, and everybody reads."""
-        from helix.adapters.segments import SegmentStreams
+        from helix.services.segments import SegmentStreams
 
         days = self.settings.stream_days
         return SegmentStreams(self.store, clock=self.clock, ttl_s=days * 86_400 if days else None)
@@ -126,10 +126,38 @@ class Application:
         return ApiGatewaySockets(client)
 
     @cached_property
+    def aside(self) -> S3Aside | None:
+        """Where records go that cannot be read, for a person to look at."""
+        from helix.adapters.aws.set_aside import S3Aside
+
+        return S3Aside(lambda: self.client("s3"), self.settings.bucket) if self.settings.bucket else None
+
+    @property
+    def capacity(self) -> Capacity:
+        """Warm functions, if the stage has any."""
+        from helix.adapters.aws.capacity import ProvisionedConcurrency
+        from helix.ports.capacity import NoCapacity
+
+        warm = self.settings.provision_agents
+        return ProvisionedConcurrency(_Lazy(self, "lambda"), self.settings.stage) if warm else NoCapacity()
+
+    @property
+    def cloudwatch(self) -> MetricsSource:
+        from helix.adapters.aws.cloudwatch import CloudWatchMetrics
+
+        return CloudWatchMetrics(_Lazy(self, "cloudwatch"), self.settings.stage, self.clock)
+
+    @property
+    def notifier(self) -> SnsNotifier:
+        from helix.adapters.aws.notifier import SnsNotifier
+
+        return SnsNotifier(_Lazy(self, "sns"), self.settings.notices)
+
+    @cached_property
     def agents(self) -> Agents:
         """The agents that are deployed: importing their modules registers them."""
         from helix.runtime.agents import Agents
-        from helix.runtime.model_names import named_models
+        from helix.runtime.models import named_models
 
         for module in self.settings.agents:
             importlib.import_module(module)
@@ -162,11 +190,11 @@ class Application:
         from helix.adapters.aws.emf import EmfMetrics
         from helix.adapters.aws.launcher import StepFunctionsLauncher
         from helix.adapters.models.catalog import LitellmCatalog
-        from helix.adapters.row_budgets import RowBudgets
-        from helix.adapters.row_cache import RowCache
-        from helix.adapters.row_slots import RowSlots
         from helix.engine.engine import Engine, Settings
-        from helix.engine.hooks import HookManager
+        from helix.services.hook_manager import HookManager
+        from helix.services.row_budgets import RowBudgets
+        from helix.services.row_cache import RowCache
+        from helix.services.row_slots import RowSlots
 
         return Engine(
             store=self.store,
@@ -179,7 +207,12 @@ class Application:
             budgets=RowBudgets(self.store),
             launcher=StepFunctionsLauncher(_Lazy(self, "stepfunctions"), self.settings.machine),
             slots=RowSlots(self.store, account_limit=self.settings.max_runs or None),
-            settings=Settings(roll_over_events=self.settings.roll_over_events),
+            settings=Settings(
+                roll_over_events=self.settings.roll_over_events,
+                keep_checkpoints=self.settings.keep_checkpoints or None,
+                session_ttl_s=self.settings.session_days * 86_400.0 or None,
+                steps_per_invocation=self.settings.steps_per_invocation or None,
+            ),
             metrics=EmfMetrics(self.settings.stage, self.clock),
             tracer=self.tracer,
             catalog=LitellmCatalog(),
@@ -194,7 +227,7 @@ class Application:
 
     @cached_property
     def executor(self) -> StepFunctionsExecutor:
-        from helix.runtime.step_functions import StepFunctionsExecutor
+        from helix.runtime.launching import StepFunctionsExecutor
 
         return StepFunctionsExecutor(self.engine, self.agents)
 

@@ -1,4 +1,4 @@
-"""Executor: sessions and runs of agents, whoever executes them.
+"""Executor: sessions and runs of agents, wherever they are executed.
 
 Law: everything a caller does with sessions is here, once; the runtimes differ in how a claimed run begins (`_begin`), who
 acts (`_delivery`) and how its end is waited for.
@@ -9,31 +9,42 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Self, TypeVar, get_args
+from typing import Any, Self, TypeVar, assert_never, get_args
 
 from helix.core.agents import Agent, AnyAgent
-from helix.core.chunks import StreamChunk
-from helix.core.claiming import lapsed
-from helix.core.errors import AgentNotFoundError, InvalidInputError
+from helix.core.claim_plan import lapsed
+from helix.core.delivery import Delivery
+from helix.core.errors import AgentNotFoundError, CallerError, InvalidInputError, SessionNotFoundError
+from helix.core.handles import (
+    AgentExecutionHandle,
+    AgentResult,
+    CanResumeResult,
+    Confirmation,
+    ResumeMode,
+    RetryMode,
+    SessionState,
+)
 from helix.core.initial import Input, parse_input
 from helix.core.json import JsonObject
-from helix.core.status import ENDS
+from helix.core.status import ENDS, ClaimMode
 from helix.core.wire import StreamMessage
-from helix.engine.answers import Answered, Confirmation, answer, wake_parents
-from helix.engine.claim_checks import check_input
-from helix.engine.claims import Claimed, ClaimInput, Opening, claim
-from helix.engine.copies import clone_session, delete_session
-from helix.engine.delivery import Delivery
-from helix.engine.ends import abort, fail_lapsed, interrupt, leave_children, sweep_session
+from helix.engine.claims.claim import Claimed, claim
+from helix.engine.claims.confirm import Answered, answer, wake_parents
 from helix.engine.engine import Engine
-from helix.engine.sessions import CanResumeResult, Sessions, SessionState
-from helix.engine.snapshots import SessionSnapshot, read_snapshot
+from helix.engine.runs.ends import abort, children_left, fail_lapsed, interrupt, leave_children, sweep_session
+from helix.engine.runs.housekeeping import name_checkpoint
 from helix.runtime.agents import Agents
-from helix.runtime.handle import AgentExecutionHandle, AgentResult, ResumeMode, RetryMode
-from helix.runtime.watching import read_run, result_of, wait_run
+from helix.runtime.handle import ExecutorHandle, read_run, result_of, wait_run
+from helix.services.claim_input import ClaimInput, Opening, check_input, check_key, check_session_id
+from helix.services.request_keys import keyed_run
+from helix.sessions.copies import clone_session
+from helix.sessions.deletion import delete_session, expire_all
+from helix.sessions.read import Sessions
+from helix.sessions.snapshots import SessionSnapshot, read_snapshot
 
 StateT = TypeVar("StateT")
 OutputT = TypeVar("OutputT")
+BRANCH = {"from_session_id", "checkpoint_id"}
 
 
 class Executor(ABC):
@@ -51,7 +62,7 @@ class Executor(ABC):
     async def _begin(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
         """Execute the claimed run, here or elsewhere; return once it is on its way."""
 
-    async def _check_room(self, agent: AnyAgent, mode: str, session_id: str | None) -> None:
+    async def _check_room(self, agent: AnyAgent, mode: ClaimMode, session_id: str | None) -> None:
         """Raise `QueueFullError` where a run that is claimed so could neither work nor wait."""
         return
 
@@ -76,10 +87,13 @@ class Executor(ABC):
     async def wait_result(
         self, agent: Agent[Any, OutputT], session_id: str, run_id: str, timeout_s: float | None
     ) -> AgentResult[OutputT]:
-        """The result of the run once it no longer runs; a superseded run reports how it stopped. Raises `TimeoutError`,
-        and `RunStoppedError` where this process gave the run up."""
+        """The result of the run once it no longer runs; a superseded run reports how it stopped, or its abort.
+        Raises `TimeoutError`, and `RunStoppedError` where this process gave the run up."""
         async with asyncio.timeout(timeout_s):
             run = await wait_run(self.store, self.sessions, session_id, run_id, self._gave_up)
+            if run.status == "superseded":
+                last = await self.sessions.get_current_run(session_id)
+                run = last if last.mode == "abort" and last.previous_run_id == run_id else run
         return await result_of(agent, self.sessions, run)
 
     # --- starting runs --------------------------------------------------------------------------------------------
@@ -96,12 +110,17 @@ class Executor(ABC):
         metadata: JsonObject | None = None,
         run_id: str | None = None,
         priority: int | None = None,
+        key: str | None = None,
     ) -> AgentExecutionHandle[OutputT]:
         """Start a run: a new session, or the next message of one that is not running.
 
         input: a message, or `{"message": ..., "state": {...}}`. branch: `{"from_session_id": ..., "checkpoint_id": ...}`
         makes a new session from another's checkpoint (default its latest) first. run_id: the id of the run (default a new
-        one, see `core.row_keys.make_run_id`); a repeat of the claim finds it as the session's.
+        one, see `core.row_keys.make_run_id`).
+        user_id: who asks, and the owner of a new session. Another user's session does not exist for them: with `user_id`
+        every verb that takes it raises `SessionNotFoundError` there; without it nobody is asked.
+        key: the name of this request, unique over users and verbs. A repeat under it, from any process and for at least
+        `request_keys.HOLDS_S`, starts nothing and gives the handle of the run that the first one started.
         priority: where runs wait for slots, a higher one goes first (-999 to 999; a new session has 0): this run, and those
         of the session after it.
         Raises `AgentAlreadyRunningError` if the session is running: exactly one of several callers wins; `QueueFullError`
@@ -109,17 +128,23 @@ class Executor(ABC):
         """
         asked = parse_input(agent, input)
         self.agents.know(agent)
+        if (known := await self._known(agent, key, user_id)) is not None:
+            return known
+        if session_id is not None:
+            check_session_id(session_id)
         if branch is not None:
-            if not {"from_session_id"} <= set(branch) <= {"from_session_id", "checkpoint_id"}:
+            if not isinstance(branch, Mapping) or not {"from_session_id"} <= set(branch) <= BRANCH:
                 raise InvalidInputError(
-                    f"branch has {sorted(branch)}: give from_session_id, and checkpoint_id if you like"
+                    "branch must have from_session_id, and may have checkpoint_id, and nothing else"
                 )
             if session_id is not None and await self.sessions.exists(session_id):
                 raise InvalidInputError(f"branch makes a new session, and {session_id!r} exists: leave session_id out")
+            await self._check_user(branch["from_session_id"], user_id)
             await self._check_room(agent, "execute", None)
             copied = await self.branch(branch["from_session_id"], branch.get("checkpoint_id"), session_id=session_id)
             session_id = copied.session_id
-        session_id = session_id or self.engine.ids.new("ses")
+        elif session_id is None:
+            session_id = self.engine.ids.new("ses")
         opening = Opening(user_id=user_id, tags=tags or [], metadata=metadata or {})
         ask = ClaimInput(
             "execute",
@@ -129,6 +154,7 @@ class Executor(ABC):
             run_id=run_id,
             opening=opening,
             priority=priority,
+            key=key,
         )
         return await self._claim(agent, session_id, ask)
 
@@ -141,17 +167,22 @@ class Executor(ABC):
         message: str | None = None,
         checkpoint_id: str | None = None,
         confirmation: Confirmation | None = None,
-        run_id: str | None = None,
+        user_id: str | None = None,
+        key: str | None = None,
     ) -> AgentExecutionHandle[OutputT]:
         """Go on with an interrupted or paused session as a new run, or rewind to a checkpoint.
 
         continue: execute what is pending, then loop. with_message: close what is pending, then a new message.
         with_confirmation: answer a pending call (here or in a sub-agent). from_checkpoint: time travel, also from
         completed and failed sessions; later messages stay reachable by their own checkpoints.
-        A session whose process died goes on here once its lease has lapsed.
+        A session whose process died goes on here once its lease has lapsed. `user_id`, `key`: as of `execute`;
+        a repeated answer raises `CallNotPendingError`, under a key too.
         """
         self.agents.know(agent)
         _check_mode(mode, ResumeMode)
+        if (known := await self._known(agent, key, user_id)) is not None:
+            return known
+        await self._check_user(session_id, user_id)
         if message is not None and mode == "continue":
             mode = "with_message"
         if checkpoint_id is not None and mode in ("continue", "with_message"):
@@ -162,14 +193,21 @@ class Executor(ABC):
             await self.answer(agent, session_id, confirmation)
             return await self.get_handle(agent, session_id)
         session = await self.engine.history.existing(session_id)
+        claim_mode: ClaimMode = mode
         if lapsed(session, self.engine.clock.now()):
-            if mode == "continue":
-                return await self._claim(agent, session_id, ClaimInput("takeover", run_id=run_id))
-            await fail_lapsed(self.engine, agent, session_id, self._delivery())
-            mode_after = "execute" if mode == "with_message" else mode
-            ask = ClaimInput(mode_after, message, checkpoint_id=checkpoint_id, run_id=run_id)
-            return await self._claim(agent, session_id, ask)
-        ask = ClaimInput(mode, message, checkpoint_id=checkpoint_id, run_id=run_id)
+            match mode:
+                case "continue":
+                    claim_mode = "takeover"
+                case "with_message" | "with_confirmation":
+                    claim_mode = "execute"
+                case "from_checkpoint":
+                    claim_mode = mode
+                case _:
+                    assert_never(mode)
+            if claim_mode != "takeover":
+                await fail_lapsed(self.engine, agent, session_id, self._delivery())
+        opening = Opening(user_id=user_id)
+        ask = ClaimInput(claim_mode, message, checkpoint_id=checkpoint_id, opening=opening, key=key)
         return await self._claim(agent, session_id, ask)
 
     async def retry(
@@ -179,22 +217,32 @@ class Executor(ABC):
         *,
         mode: RetryMode = "from_checkpoint",
         message: str | None = None,
-        run_id: str | None = None,
+        user_id: str | None = None,
+        key: str | None = None,
     ) -> AgentExecutionHandle[OutputT]:
         """Try a failed session again with a fresh step budget: from its last checkpoint, or from the failed run's start.
 
         With a message, the failed run's unanswered message is replaced; without, nothing is repeated that was bought.
+        `user_id`, `key`: as of `execute`.
         """
         self.agents.know(agent)
         _check_mode(mode, RetryMode)
+        if (known := await self._known(agent, key, user_id)) is not None:
+            return known
+        await self._check_user(session_id, user_id)
         await fail_lapsed(self.engine, agent, session_id, self._delivery())
-        claim_mode = "retry" if mode == "from_checkpoint" else "from_start"
-        return await self._claim(agent, session_id, ClaimInput(claim_mode, message, run_id=run_id))
+        claim_mode: ClaimMode = "retry" if mode == "from_checkpoint" else "from_start"
+        return await self._claim(
+            agent, session_id, ClaimInput(claim_mode, message, opening=Opening(user_id=user_id), key=key)
+        )
 
-    async def answer(self, agent: AnyAgent, session_id: str, confirmation: Confirmation) -> Answered:
+    async def answer(
+        self, agent: AnyAgent, session_id: str, confirmation: Confirmation, *, user_id: str | None = None
+    ) -> Answered:
         """Answer a call that waits, here or in a sub-agent. The runs that can go on are started here. First answer wins;
         later ones raise `CallNotPendingError`."""
         self.agents.know(agent)
+        await self._check_user(session_id, user_id)
         delivery = self._delivery()
         answered = await answer(self.engine, agent, session_id, confirmation, delivery)
         if answered.claimed is not None:
@@ -214,10 +262,32 @@ class Executor(ABC):
             await self._revive(agent, session_id)
         for other in await sweep_session(self.engine, agent, session_id, delivery):
             await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
-        await leave_children(self.engine, agent, session_id, ask, delivery)
-        claimed = await claim(self.engine, agent, session_id, ask, delivery)
+        left = await children_left(self.engine, session_id, ask)
+        try:
+            claimed = await claim(self.engine, agent, session_id, ask, delivery)
+        except CallerError:  # another delivery of the same request may have been quicker
+            if (known := await self._known(agent, ask.key, ask.opening.user_id)) is None:
+                raise
+            return known
         await self._begin(agent, claimed, delivery)
-        return AgentExecutionHandle(self, agent, session_id, claimed.run.run_id)
+        await leave_children(self.engine, agent, left, delivery)
+        return ExecutorHandle(self, agent, session_id, claimed.run.run_id)
+
+    async def _known(
+        self, agent: Agent[Any, OutputT], key: str | None, user_id: str | None
+    ) -> AgentExecutionHandle[OutputT] | None:
+        """The run that was started under the key."""
+        check_key(key)
+        known = await keyed_run(self.store, key) if key is not None else None
+        return None if known is None else await self.get_handle(agent, known.session_id, known.run_id, user_id=user_id)
+
+    async def _check_user(self, session_id: str, user_id: str | None) -> None:
+        """Raise `InvalidInputError` where this is no id, `SessionNotFoundError` where the session is not this user's."""
+        check_session_id(session_id)
+        if user_id is not None:
+            session = await self.engine.history.session(session_id)
+            if session is None or not await self.engine.history.belongs(session, user_id):
+                raise SessionNotFoundError(session_id)
 
     async def _revive(self, agent: AnyAgent, session_id: str) -> None:
         """A new message to a session whose process died: its run failed, and the message follows."""
@@ -228,15 +298,16 @@ class Executor(ABC):
     # --- controlling and watching ---------------------------------------------------------------------------------
 
     async def get_handle(
-        self, agent: Agent[Any, OutputT], session_id: str, run_id: str | None = None
+        self, agent: Agent[Any, OutputT], session_id: str, run_id: str | None = None, *, user_id: str | None = None
     ) -> AgentExecutionHandle[OutputT]:
         """A handle of a run by ids (default: the session's current run)."""
         self.agents.know(agent)
+        await self._check_user(session_id, user_id)
         session = await self.sessions.get(session_id)
         await self._tidy(session_id)
         if run_id is not None:
             await self.sessions.get_run(session_id, run_id)
-        return AgentExecutionHandle(self, agent, session_id, run_id or session.current_run_id)
+        return ExecutorHandle(self, agent, session_id, run_id or session.current_run_id)
 
     async def interrupt(self, session_id: str, reason: str | None = None, *, run_id: str | None = None) -> bool:
         """Ask the run to stop; from any process. False if it does not run."""
@@ -245,7 +316,8 @@ class Executor(ABC):
     async def abort(
         self, agent: AnyAgent, session_id: str, reason: str | None = None, *, run_id: str | None = None
     ) -> None:
-        """Fail the running session (with `run_id`: if that is its run) for good, its sub-agents too."""
+        """Fail the session (with `run_id`: if that is its run) for good, its sub-agents too: running, paused or
+        interrupted. One that has ended stays as it is."""
         self.agents.know(agent)
         for other in await abort(self.engine, agent, session_id, reason, self._delivery(), run_id=run_id):
             await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
@@ -268,32 +340,32 @@ class Executor(ABC):
         self, from_session_id: str, checkpoint_id: str | None = None, *, session_id: str | None = None
     ) -> SessionState:
         """A new session with another's messages and state up to a checkpoint (default its latest)."""
-        target = session_id or self.engine.ids.new("ses")
+        target = session_id if session_id is not None else self.engine.ids.new("ses")
         await clone_session(self.engine, from_session_id, target, from_checkpoint_id=checkpoint_id)
         return await self.sessions.get(target)
 
     async def clone_session(
-        self,
-        source: str,
-        target: str,
-        *,
-        from_checkpoint_id: str | None = None,
-        from_message_index: int | None = None,
+        self, source: str, target: str, *, from_checkpoint_id: str | None = None, from_message_index: int | None = None
     ) -> SessionState:
-        """Copy a session, or its first messages, to a new id. See `helix.engine.copies.clone_session`."""
+        """Copy a session, or its first messages, to a new id. See `helix.sessions.copies.clone_session`."""
         await clone_session(
             self.engine, source, target, from_checkpoint_id=from_checkpoint_id, from_message_index=from_message_index
         )
         return await self.sessions.get(target)
 
+    async def name_checkpoint(self, session_id: str, checkpoint_id: str, name: str | None) -> None:
+        """Keep the checkpoint, whatever `Settings.keep_checkpoints` says, under a name; None lets it go again. Raises
+        `CheckpointNotFoundError`."""
+        await name_checkpoint(self.engine, session_id, checkpoint_id, name)
+
     async def delete(self, session_id: str) -> bool:
         """Delete the session, its sub-agents' sessions and its stream. Raises `AgentAlreadyRunningError` while it runs."""
         return await delete_session(self.engine, session_id)
 
-    async def stream_run(self, session_id: str, run_id: str, *, after: int | None = None) -> AsyncIterator[StreamChunk]:
-        async for message in self.stream_messages(session_id, run_id, after=after):
-            if message.kind == "chunk":
-                yield message.parsed()
+    async def expire(self) -> int:
+        """Delete the sessions that were not used for `Settings.session_ttl_s`, and rows that expired
+        (`StateStore.purge`). Returns how many sessions. A fleet and a deployment do it by themselves."""
+        return await expire_all(self.engine, self._delivery())
 
     async def stream_messages(
         self, session_id: str, run_id: str, *, after: int | None = None
@@ -315,12 +387,11 @@ class Executor(ABC):
         if session is None or session.status not in ENDS:
             return
         run = await self.engine.history.run(session_id, session.run_id) if session.run_id else None
-        silent_since = self.engine.clock.now() - self.engine.settings.lease_s
+        silent_since = self.engine.clock.now() - self.engine.settings.claim_s
         if run is None or run.effects == "done" or (run.ended_at or 0) > silent_since:
             return
-        for other in await sweep_session(
-            self.engine, self.agents.named(session.agent_type), session_id, self._delivery()
-        ):
+        agent = self.agents.named(session.agent_type)
+        for other in await sweep_session(self.engine, agent, session_id, self._delivery()):
             await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
 
 

@@ -1,91 +1,147 @@
-"""The handle of a run: plain ids and an executor; any process can make one."""
+"""The handle of a run of an executor, and watching that run from any process: until it stops, and its messages in order."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
-
-from pydantic import BaseModel, ConfigDict, Field
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from helix.core.agents import Agent
-from helix.core.chunks import StreamChunk
-from helix.core.rows import Pending
-from helix.core.usage import Usage
+from helix.core.errors import OperatorError
+from helix.core.handles import (
+    AgentExecutionHandle,
+    AgentResult,
+    CanResumeResult,
+    Confirmation,
+    ResumeMode,
+    RetryMode,
+    SessionState,
+)
+from helix.core.json import JsonValue, dumps
+from helix.core.rows import RunRow
+from helix.core.status import end_status
 from helix.core.wire import StreamMessage
-from helix.engine.answers import Confirmation
-from helix.engine.sessions import CanResumeResult, SessionState
+from helix.ports.state_store import StateStore
+from helix.ports.streams import StreamManager
+from helix.sessions.read import Sessions
 
 if TYPE_CHECKING:
     from helix.runtime.executor import Executor
 
+
 OutputT = TypeVar("OutputT")
-ResumeMode = Literal["continue", "with_message", "with_confirmation", "from_checkpoint"]
-RetryMode = Literal["from_checkpoint", "from_start"]
+LOOK_S = 1.0
 
 
-class AgentResult(BaseModel, Generic[OutputT]):
-    """How a run ended. `output` is an instance of the agent's output schema, or JSON, or for agents without a schema the
-    last text. `error` is set for failed runs; `pending` lists what a paused one waits for."""
+class RunStoppedError(OperatorError):
+    """The process that executed the run gave it up, because its store or its stream failed. `__cause__` says why."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    code = "run_stopped"
 
-    session_id: str
-    run_id: str
-    status: str
-    output: OutputT | None = None
-    text: str | None = None
-    error: str | None = None
-    error_code: str | None = None
-    recoverable: bool = True
-    pending: list[Pending] = Field(default_factory=list)
-    completion_reason: str | None = None
-    usage: Usage = Field(default_factory=Usage)
-    steps: int = 0
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id!r} stopped in this process and nothing recorded is lost: resume its session")
 
 
-class AgentExecutionHandle(Generic[OutputT]):
-    """A run of a session, from anywhere. Nothing is lost when it is dropped: the run goes on."""
+async def wait_run(
+    store: StateStore, sessions: Sessions, session_id: str, run_id: str, look: Callable[[str], None]
+) -> RunRow:
+    """The run's row once it no longer runs. `look` is called before each wait, and may raise."""
+    with store.watch("sessions", session_id) as watch:
+        run = await sessions.get_run(session_id, run_id)
+        while run.status == "running":
+            look(run_id)
+            await watch.changed(LOOK_S)
+            run = await sessions.get_run(session_id, run_id)
+    return run
 
+
+async def read_run(
+    streams: StreamManager,
+    sessions: Sessions,
+    session_id: str,
+    run_id: str,
+    after: int | None,
+    idle: Callable[[], Awaitable[None]],
+) -> AsyncIterator[StreamMessage]:
+    """The run's messages and those of the sub-agents under it, from its beginning (or after a sequence) to its end.
+    `idle` is called while nothing comes, and may raise."""
+    run = await sessions.get_run(session_id, run_id)
+    stream_id = (await sessions.get(session_id)).stream_id
+    sequence = run.start_sequence if after is None else after
+    # Where the log lags behind the rows, the claim saw an earlier end of it: what came since is of the runs before.
+    begun = after is not None
+    while True:
+        messages = await streams.read(stream_id, sequence)
+        for message in messages:
+            sequence = message.sequence
+            own = message.session_id == session_id
+            if own and message.turn < run.turn:
+                continue
+            begun = begun or own
+            if not begun:
+                continue
+            if own and message.turn > run.turn:
+                return  # taken over: the run has no end of its own on the stream
+            yield message
+            if own and message.kind != "chunk":
+                return
+        if not messages:
+            await idle()
+            await streams.wait(stream_id, sequence, LOOK_S)
+
+
+async def result_of(agent: Agent[Any, OutputT], sessions: Sessions, run: RunRow) -> AgentResult[OutputT]:
+    """The result in the run's row, its output as the agent's schema."""
+    output: Any = run.output
+    schema: Any = agent.output_schema
+    if run.status == "completed" and schema is not None and output is not None:
+        output = schema.model_validate_json(dumps(output), by_alias=True, by_name=True)
+    text = await sessions.last_text(run) if run.status == "completed" else None
+    return AgentResult[Any](
+        session_id=run.session_id,
+        run_id=run.run_id,
+        status=end_status(run.status),
+        output=output if output is not None or schema is not None else text,
+        text=text,
+        error=run.error.message if run.error else None,
+        error_code=run.error.code if run.error else None,
+        recoverable=run.error.recoverable if run.error else True,
+        pending=await sessions.run_pending(run),
+        completion_reason=run.completion_reason,
+        usage=run.usage,
+        steps=run.steps,
+    )
+
+
+class ExecutorHandle(AgentExecutionHandle[OutputT]):
     def __init__(self, executor: Executor, agent: Agent[Any, OutputT], session_id: str, run_id: str) -> None:
         self._executor, self._agent = executor, agent
         self.session_id, self.run_id = session_id, run_id
 
-    def __repr__(self) -> str:
-        return f"AgentExecutionHandle(session_id={self.session_id!r}, run_id={self.run_id!r})"
-
-    async def stream(self, *, after: int | None = None) -> AsyncIterator[StreamChunk]:
-        """The run's chunks, replayed from its beginning (or after a sequence) and then live, each once, to its end."""
-        return self._executor.stream_run(self.session_id, self.run_id, after=after)
-
     async def messages(self, *, after: int | None = None) -> AsyncIterator[StreamMessage]:
-        """Like `stream`, in wire form, the end message included."""
         return self._executor.stream_messages(self.session_id, self.run_id, after=after)
 
     async def result(self, timeout_s: float | None = None) -> AgentResult[OutputT]:
-        """Wait until this run no longer runs: completed, failed, interrupted or paused. Raises TimeoutError."""
         return await self._executor.wait_result(self._agent, self.session_id, self.run_id, timeout_s)
 
     async def interrupt(self, reason: str | None = None, *, wait: bool = False) -> bool:
-        """Ask this run to stop at its next point; state is kept and `resume` goes on. False if it does not run any more.
-
-        The request is durable and returns at once; with `wait` the return comes when the run has stopped.
-        """
         asked = await self._executor.interrupt(self.session_id, reason, run_id=self.run_id)
         if asked and wait:
             await self.result()
         return asked
 
     async def abort(self, reason: str | None = None) -> None:
-        """Fail this run for good: no resume, no retry; a new message may follow. Idempotent; a run that has ended, or
-        that another one followed, is left alone."""
         await self._executor.abort(self._agent, self.session_id, reason, run_id=self.run_id)
 
     async def get_state(self) -> SessionState:
-        """The session's committed state."""
         return await self._executor.sessions.get(self.session_id)
 
     async def can_resume(self) -> CanResumeResult:
         return await self._executor.can_resume(self.session_id)
+
+    async def answer(
+        self, tool_call_id: str, *, approved: bool = True, data: JsonValue = None, reason: str | None = None
+    ) -> AgentExecutionHandle[OutputT]:
+        return await self.resume(confirmation=Confirmation(tool_call_id, approved, data, reason))
 
     async def resume(
         self,
@@ -95,18 +151,10 @@ class AgentExecutionHandle(Generic[OutputT]):
         checkpoint_id: str | None = None,
         confirmation: Confirmation | None = None,
     ) -> AgentExecutionHandle[OutputT]:
-        """Go on as a new run; see `LocalExecutor.resume`."""
-        return await self._executor.resume(
-            self._agent,
-            self.session_id,
-            mode=mode,
-            message=message,
-            checkpoint_id=checkpoint_id,
-            confirmation=confirmation,
-        )
+        given: dict[str, Any] = {"message": message, "checkpoint_id": checkpoint_id, "confirmation": confirmation}
+        return await self._executor.resume(self._agent, self.session_id, mode=mode, **given)
 
     async def retry(
         self, *, mode: RetryMode = "from_checkpoint", message: str | None = None
     ) -> AgentExecutionHandle[OutputT]:
-        """Try a failed session again; see `LocalExecutor.retry`."""
         return await self._executor.retry(self._agent, self.session_id, mode=mode, message=message)

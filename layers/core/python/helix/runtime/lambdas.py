@@ -9,7 +9,6 @@ from __future__ import annotations
 from helix.runtime.starting import started  # isort: skip  first: it makes all other imports faster
 
 import json
-import logging
 import os
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
@@ -18,17 +17,18 @@ from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import BaseModel, ValidationError
 
+from helix._log import WithoutContent, get_logger
+from helix.core.delivery import Delivery
 from helix.core.errors import HelixError, InvalidInputError
 from helix.core.measures import NAMESPACE
 from helix.core.measures import STAGE as STAGE_DIMENSION
-from helix.engine.delivery import Delivery
 from helix.runtime.cloud import Application, application
 from helix.runtime.cloud_settings import STAGE
 
 EventT = TypeVar("EventT", bound=BaseModel)
 IDS = ("session_id", "run_id", "part", "step")
 FLUSH_S = 2.0
-"""How long an answer waits for what is told aside of it: traces."""
+"""How long an answer waits for its traces to be sent."""
 started()
 
 
@@ -47,7 +47,8 @@ def serve(name: str, event_type: type[EventT], verb: Verb[EventT]) -> Handler:
     level = os.environ.get("HELIX_LOG", "INFO").upper()
     logger = Logger(service=name, level=level, log_uncaught_exceptions=False, json_serializer=_json)
     metrics = Metrics(namespace=NAMESPACE, service=name)
-    helix = logging.getLogger("helix")
+    logger.addFilter(WithoutContent())
+    helix = get_logger("helix")
     helix.handlers, helix.propagate = list(logger.handlers), False
     helix.setLevel(logger.log_level)
     if os.environ.get(STAGE):
@@ -70,7 +71,7 @@ def serve(name: str, event_type: type[EventT], verb: Verb[EventT]) -> Handler:
             raise
         except Exception as error:
             metrics.add_metric("Errors", MetricUnit.Count, 1)
-            logger.exception("%s", type(error).__name__)
+            logger.exception("unhandled exception", extra={"exception_name": type(error).__name__})
             raise
         finally:
             for key, value in ids.items():

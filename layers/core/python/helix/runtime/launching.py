@@ -1,16 +1,17 @@
-"""LaunchingExecutor: claims runs here, and has them executed elsewhere."""
+"""LaunchingExecutor: claims runs here, and has them executed elsewhere, for example by Step Functions and Lambda."""
 
 from __future__ import annotations
 
 import contextlib
 
 from helix.core.agents import AnyAgent
+from helix.core.delivery import Delivery
 from helix.core.errors import AgentNotFoundError
-from helix.engine.admission import check_room
-from helix.engine.claims import Claimed
-from helix.engine.delivery import Delivery
+from helix.core.status import ClaimMode
+from helix.engine.claims.claim import Claimed
 from helix.engine.engine import Engine
-from helix.engine.intake import begin, stop_waiting
+from helix.engine.runs.admission import check_room
+from helix.engine.runs.intake import begin, stop_waiting
 from helix.runtime.agents import Agents
 from helix.runtime.executor import Executor
 
@@ -42,7 +43,7 @@ class LaunchingExecutor(Executor):
                 await stop_waiting(self.engine, session_id, target, self._delivery())
         return asked
 
-    async def _check_room(self, agent: AnyAgent, mode: str, session_id: str | None) -> None:
+    async def _check_room(self, agent: AnyAgent, mode: ClaimMode, session_id: str | None) -> None:
         await check_room(self.engine, agent, mode, session_id)
 
     def _gave_up(self, run_id: str) -> None:
@@ -50,3 +51,12 @@ class LaunchingExecutor(Executor):
 
     def _delivery(self) -> Delivery:
         return Delivery(self._owner, self.engine.clock.now() + ACT_S)
+
+
+class StepFunctionsExecutor(LaunchingExecutor):
+    """Claims runs and starts their executions; what runs them is deployed (`helix deploy`). Safe from any number of
+    processes with access to the tables. `helix.runtime.cloud.application().executor` makes one of the environment that a
+    deployed function has."""
+
+    async def __aenter__(self) -> StepFunctionsExecutor:
+        return self

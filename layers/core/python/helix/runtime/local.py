@@ -6,22 +6,20 @@ import asyncio
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from helix.adapters.models.catalog import LitellmCatalog
-from helix.adapters.row_budgets import RowBudgets
-from helix.adapters.row_cache import RowCache
-from helix.adapters.segments import SegmentStreams
 from helix.adapters.system import SystemClock, SystemIds
 from helix.core.agents import Agent, AnyAgent
+from helix.core.delivery import Delivery
+from helix.core.handles import AgentResult
 from helix.core.hooks import Hooks
 from helix.core.registry import AgentRegistry
-from helix.engine.claims import Claimed
-from helix.engine.delivery import Delivery, Lease
+from helix.engine.claims.claim import Claimed
+from helix.engine.claims.liveness import LostClaimError
 from helix.engine.engine import Engine, Settings, logger
-from helix.engine.hooks import HookManager
-from helix.engine.loop import LostLeaseError, run_loop
-from helix.ports.cache import ResponseCache
+from helix.engine.runs.housekeeping import EXPIRY_PARTITIONS
+from helix.engine.verbs import execute_run
 from helix.ports.catalog import ModelCatalog
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
@@ -31,11 +29,16 @@ from helix.ports.streams import StreamManager
 from helix.ports.tracing import Tracer
 from helix.runtime.agents import Agents, Models
 from helix.runtime.executor import Executor
-from helix.runtime.handle import AgentResult
+from helix.runtime.handle import RunStoppedError
 from helix.runtime.tracing import open_tracer
-from helix.runtime.watching import RunStoppedError
+from helix.services.hook_manager import HookManager
+from helix.services.row_budgets import RowBudgets
+from helix.services.row_cache import RowCache
+from helix.services.segments import SegmentStreams
+from helix.sessions.deletion import expire_sessions
 
 OutputT = TypeVar("OutputT")
+EXPIRED_AT_OPENING = 5
 
 
 class LocalExecutor(Executor):
@@ -63,15 +66,16 @@ class LocalExecutor(Executor):
         metrics: Metrics | None = None,
         tracer: Tracer | None = None,
         catalog: ModelCatalog | None = None,
-        cache: ResponseCache | None = None,
+        cache: RowCache | None = None,
         settings: Settings | None = None,
     ) -> None:
         opened = open_store(store)
         agents = Agents(registry, model)
+        clock = clock or SystemClock()
         engine = Engine(
             store=opened,
             streams=streams or SegmentStreams(opened),
-            clock=clock or SystemClock(),
+            clock=clock,
             ids=ids or SystemIds(),
             models=agents.model_of,
             agents=agents.named,
@@ -89,8 +93,14 @@ class LocalExecutor(Executor):
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._failures: dict[str, Exception] = {}
 
+    async def __aenter__(self) -> Self:
+        """Also deletes a few sessions that expired, so that a store in use does not grow for ever."""
+        for number in range(EXPIRY_PARTITIONS if self.engine.settings.session_ttl_s is not None else 0):
+            await expire_sessions(self.engine, number, self._delivery(), limit=EXPIRED_AT_OPENING)
+        return self
+
     async def close(self) -> None:
-        """Stop this process's runs where they are, giving back their leases: `resume` works at once. Close the store."""
+        """Stop this process's runs where they are, releasing their claims: `resume` works at once. Close the store."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -119,9 +129,10 @@ class LocalExecutor(Executor):
 
     async def _run(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
         try:
-            for other in await run_loop(self.engine, agent, claimed, delivery):
+            for other in await execute_run(self.engine, agent, claimed, delivery):
                 await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
-        except LostLeaseError as error:
+        except LostClaimError as error:
+            self._failures[claimed.run.run_id] = error
             logger.warning("%s", error)
         except Exception as error:
             self._failures[claimed.run.run_id] = error
@@ -132,8 +143,7 @@ class LocalExecutor(Executor):
             raise RunStoppedError(run_id) from self._failures[run_id]
 
     def _delivery(self) -> Delivery:
-        lease = Lease(self.engine.clock.now() + self.engine.settings.lease_s)
-        return Delivery(self._owner, self.engine.clock.now() + 24 * 3600, lease)
+        return Delivery(self._owner)
 
 
 def open_store(store: str | Path | StateStore) -> StateStore:

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 from helix.core.agents import AnyAgent
 from helix.core.config import LLMConfig
+from helix.core.errors import InvalidInputError
 from helix.core.states import typed_state
 from helix.core.steps import AnyStepResult
 from helix.ports.model import LLMAdapter, LLMGenerateInput
+from helix.runtime.agents import Models
+from helix.runtime.importing import load
 
 DEMO_NAMES = ("demo", "demonstration")
+NOT_LANGUAGE_MODELS = (None, "demonstration", "function")
+"""Of model calls as they are stored: those that no provider answered."""
 
 _VARIABLES: dict[str, tuple[str, ...]] = {
     "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE"),
@@ -88,6 +94,7 @@ class OneModel:
 
     def __init__(self, adapter: LLMAdapter, model: str) -> None:
         self._adapter, self._model = adapter, model
+        self.repeats_failures = getattr(adapter, "repeats_failures", False)
 
     def configured(self, config: LLMConfig) -> LLMConfig:
         return config.model_copy(update={"model": self._model, "fallbacks": [], "route": None})
@@ -150,3 +157,27 @@ def _tree(agent: AnyAgent) -> Iterator[AnyAgent]:
             seen.add(member.name)
             yield member
             stack.extend(tool.agent for tool in reversed(member.tools) if tool.agent is not None)
+
+
+IMPORTED = "import:"
+
+
+def named_models(name: str | None) -> Models | None:
+    """`import:module:attribute` (an adapter, or a function agent -> adapter), `demo`, or any litellm name; None for each
+    agent's own. Raises `InvalidInputError` where nothing is there."""
+    if not name:
+        return None
+    if name.startswith(IMPORTED):
+        place = name.removeprefix(IMPORTED)
+        found: Models = load(place)
+        if not callable(found) and not hasattr(found, "generate_step"):
+            raise InvalidInputError(f"the model {place!r} is neither an adapter nor a function of an agent")
+        return found
+
+    @cache
+    def chosen(agent: AnyAgent) -> LLMAdapter:
+        adapter = choose_model(agent, name, {}).adapter
+        assert adapter is not None, "a model was asked for by name"
+        return adapter
+
+    return chosen

@@ -12,13 +12,13 @@ Law: without an endpoint nothing is imported. A tracer that cannot be made is no
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
+from helix._log import get_logger
 from helix.adapters.system import SystemClock
 from helix.ports.tracing import NoTracer, Tracer
 
-logger = logging.getLogger("helix.tracing")
+logger = get_logger("helix.tracing")
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 TRACES_ENDPOINT = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
@@ -32,7 +32,7 @@ _RATIOS = ("traceidratio", "parentbased_traceidratio")
 
 
 def open_tracer(environment: Mapping[str, str], *, service: str = "helix") -> Tracer:
-    """`service` names the process where OTEL_SERVICE_NAME does not. To be closed by whoever opens it."""
+    """`service` names the process where OTEL_SERVICE_NAME does not. The caller closes it."""
     given = {name: value.strip() for name, value in environment.items() if value.strip()}
     url = given.get(TRACES_ENDPOINT) or _traces_path(given.get(ENDPOINT, ""))
     off = given.get("OTEL_SDK_DISABLED", "").lower() == "true" or given.get("OTEL_TRACES_EXPORTER") == "none"

@@ -6,18 +6,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, Json, model_validator
 
-from helix.engine.deliveries import (
-    Place,
-    deliver_call,
-    deliver_child,
-    deliver_end,
-    deliver_failure,
-    deliver_model,
-)
-from helix.engine.delivery import Delivery
+from helix.core.delivery import Delivery, Position
 from helix.engine.engine import logger
-from helix.engine.sweeping import sweep as sweep_runs
+from helix.engine.verbs import deliver_call, deliver_child, deliver_end, deliver_failure, deliver_model
 from helix.runtime.cloud import Application
+from helix.sessions.sweep import sweep as sweep_runs
 
 
 class Event(BaseModel):
@@ -91,13 +84,13 @@ class FailRunEvent(Event):
             raise ValueError("needs session_id and run_id, or the detail of an execution's status event")
         return self
 
-    def place(self) -> tuple[str, str, int, str]:
-        """(session, run, part, cause)."""
+    def position(self) -> tuple[Position, str]:
+        """And the cause."""
         if self.detail is not None:
             about = self.detail.input
-            return about.session_id, about.run_id, about.part, self.detail.status
+            return Position(about.session_id, about.run_id, about.part, 0), self.detail.status
         assert self.session_id is not None and self.run_id is not None
-        return self.session_id, self.run_id, self.part, self.error.error
+        return Position(self.session_id, self.run_id, self.part, 0), self.error.error
 
 
 class SweepEvent(Event):
@@ -106,28 +99,28 @@ class SweepEvent(Event):
 
 async def call_model(app: Application, event: CallModelEvent, delivery: Delivery) -> dict[str, Any]:
     """Answers the event for the next `call_model`, and what comes before it: `next`, with `call` or `calls`."""
-    place = Place(event.session_id, event.run_id, event.part, event.step, event.events)
-    move = await deliver_model(app.engine, place, delivery)
-    told: dict[str, Any] = {**event.model_dump(include={"session_id", "run_id", "part"})}
-    told |= {"step": move.step, "events": move.events}
+    position = Position(event.session_id, event.run_id, event.part, event.step, event.events)
+    move = await deliver_model(app.engine, position, delivery)
+    after: dict[str, Any] = {**event.model_dump(include={"session_id", "run_id", "part"})}
+    after |= {"step": move.step, "events": move.events}
     if move.kind != "on":
-        return {**told, "next": "finish" if move.kind == "over" else "rolled"}
-    calls = [{"step": move.step - 1, "id": call_id, "kind": kind} for call_id, kind in move.calls]
+        return {**after, "next": "finish" if move.kind == "over" else "rolled"}
+    calls = [{"step": move.step - 1, "id": call.call_id, "kind": call.kind} for call in move.calls]
     if not calls:
-        return {**told, "next": "call_model"}
+        return {**after, "next": "call_model"}
     if len(calls) == 1:
-        return {**told, "next": calls[0]["kind"], "call": calls[0]}
-    return {**told, "next": "map", "calls": calls}
+        return {**after, "next": calls[0]["kind"], "call": calls[0]}
+    return {**after, "next": "map", "calls": calls}
 
 
 async def call_tool(app: Application, event: CallToolEvent, delivery: Delivery) -> dict[str, Any]:
-    place = Place(event.session_id, event.run_id, event.part, event.call.step)
-    return {"told": await deliver_call(app.engine, place, event.call.id, delivery)}
+    position = Position(event.session_id, event.run_id, event.part, event.call.step)
+    return {"call": await deliver_call(app.engine, position, event.call.id, delivery)}
 
 
 async def start_run(app: Application, event: StartRunEvent, delivery: Delivery) -> dict[str, Any]:
-    place = Place(event.session_id, event.run_id, event.part, event.call.step)
-    return {"told": await deliver_child(app.engine, place, event.call.id, event.token, delivery)}
+    position = Position(event.session_id, event.run_id, event.part, event.call.step)
+    return {"call": await deliver_child(app.engine, position, event.call.id, event.token, delivery)}
 
 
 async def finish_run(app: Application, event: FinishRunEvent, delivery: Delivery) -> dict[str, Any]:
@@ -136,9 +129,9 @@ async def finish_run(app: Application, event: FinishRunEvent, delivery: Delivery
 
 
 async def fail_run(app: Application, event: FailRunEvent, delivery: Delivery) -> dict[str, Any]:
-    session_id, run_id, part, cause = event.place()
-    await deliver_failure(app.engine, session_id, run_id, part, cause, delivery)
-    return {"session_id": session_id, "run_id": run_id}
+    position, cause = event.position()
+    await deliver_failure(app.engine, position, cause, delivery)
+    return {"session_id": position.session_id, "run_id": position.run_id}
 
 
 async def sweep(app: Application, event: SweepEvent, delivery: Delivery) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """The HTTP side of a stream without a web framework: server-sent events that a browser resumes by itself.
 
 Law: an event's `id` is its sequence, so what a client sends back as `Last-Event-ID` is where it goes on. The body ends
-with the message that ends the stream; whoever asks again after it gets 204, which tells an EventSource to stop asking.
+with the message that ends the stream; a request after it gets 204, which makes an EventSource stop.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reading a stream: what is stored, then what comes, as one sequence without a gap or a repeat.
 
 Law: sequences strictly ascend. Where the log has lost messages (its beginning expires), a `stream_resync` stands in the
-gap instead of silence. A reader that is not told otherwise stops at the end of the root session's last run; an end with
+gap instead of silence. By default a reader stops at the end of the root session's last run; an end with
 later messages behind it is history, and is passed on like any other message.
 """
 

@@ -3,6 +3,5 @@
 contracts        pytest classes that every adapter of a port must pass, races included
 crash            crash points: end the process at any call to a store or stream
 invariants       what must hold of a session's rows and stream at every moment
-broken           stores that break one law each: proof that the contracts bite
 openai_server    an OpenAI-compatible server on loopback
 """

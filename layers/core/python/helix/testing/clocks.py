@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from helix.adapters.system import SystemClock
+from helix.runtime.system import SystemClock
 
 
 class ShiftedClock(SystemClock):
-    """The real clock, `ahead_s` seconds ahead: for whoever looks at it, every lease shorter than that has lapsed."""
+    """The real clock, `ahead_s` seconds ahead: every claim shorter than that has lapsed by it."""
 
     def __init__(self, ahead_s: float = 0.0) -> None:
         self.ahead_s = ahead_s

@@ -16,27 +16,19 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, Literal, TypeAlias, TypeVar
+from contextlib import contextmanager, suppress
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
-from helix.adapters.segments import SegmentStreams
 from helix.core.sequencer import StreamRecord
-from helix.core.wire import StreamInfo, StreamMessage
-from helix.ports.state_store import Key, Operation, Row, StateStore, Table, Value, Watch
+from helix.ports.state_store import StateStore, Table, Watch
 from helix.ports.streams import StreamManager
+from helix.services.segments import SegmentStreams
 
 T = TypeVar("T")
 Point: TypeAlias = tuple[str, int]
-_KINDS = {
-    "r": "run",
-    "m": "message",
-    "l": "lineage",
-    "c": "checkpoint",
-    "x": "stop",
-    "h": "guard",
-    "s": "segment",
-    "u": "attempt",
-}
+_KINDS = dict(
+    zip("rmlcxhsu", ["run", "message", "lineage", "checkpoint", "stop", "guard", "segment", "attempt"], strict=True)
+)
 
 
 class Crash(BaseException):
@@ -76,11 +68,11 @@ class CrashPoints:
 
     def store(self, inner: StateStore) -> StateStore:
         """`inner` with every call a crash point."""
-        return _CrashingStore(inner, self)
+        return cast(StateStore, _Crashing(inner, self))
 
     def streams(self, inner: StreamManager) -> StreamManager:
         """`inner` with every call a crash point."""
-        return _CrashingStreams(inner, self)
+        return cast(StreamManager, _Crashing(inner, self))
 
     async def call(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
         """`call`, with a point before it and one after it."""
@@ -118,77 +110,46 @@ class CrashPoints:
             await asyncio.gather(over, inner, return_exceptions=True)
 
 
-class _CrashingStore:
-    def __init__(self, inner: StateStore, points: CrashPoints) -> None:
-        self._inner, self._points = inner, points
-
-    async def get(self, keys: Sequence[Key]) -> list[Value | None]:
-        return await self._points.call(f"get:{_kind(keys[0].sort) if keys else ''}", lambda: self._inner.get(keys))
-
-    async def query(
-        self,
-        table: Table,
-        partition: str,
-        *,
-        start: str = "",
-        end: str | None = None,
-        limit: int | None = None,
-        reverse: bool = False,
-    ) -> list[Row]:
-        name = f"query:{_kind(start or end or table)}"
-        return await self._points.call(
-            name,
-            lambda: self._inner.query(table, partition, start=start, end=end, limit=limit, reverse=reverse),
-        )
-
-    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
-        await self._points.call(f"transact:{name}", lambda: self._inner.transact(name, operations))
-
-    def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
-        return self._watch(table, partition)
-
-    @contextmanager
-    def _watch(self, table: Table, partition: str) -> Iterator[Watch]:
-        with self._inner.watch(table, partition) as watch:
-            yield _CrashingWatch(watch, self._points)
-
-    async def close(self) -> None:
-        await self._inner.close()
-
-
-class _CrashingWatch:
-    def __init__(self, inner: Watch, points: CrashPoints) -> None:
-        self._inner, self._points = inner, points
-
-    async def changed(self, timeout_s: float) -> None:
-        await self._points.unless_crashed(self._inner.changed(timeout_s))
-
-
-class _CrashingStreams:
-    def __init__(self, inner: StreamManager, points: CrashPoints) -> None:
-        self._inner, self._points = inner, points
-
-    async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
-        last = records[-1] if records else None
-        name = f"append:{(last.mark or last.kind) if last else ''}"
-        await self._points.call(name, lambda: self._inner.append(stream_id, records))
-
-    async def read(self, stream_id: str, after: int = 0, limit: int = 1000) -> list[StreamMessage]:
-        return await self._points.call("read", lambda: self._inner.read(stream_id, after, limit))
-
-    async def wait(self, stream_id: str, after: int, timeout_s: float) -> None:
-        await self._points.unless_crashed(self._inner.wait(stream_id, after, timeout_s))
-
-    async def info(self, stream_id: str) -> StreamInfo | None:
-        return await self._points.call("info", lambda: self._inner.info(stream_id))
-
-    async def delete(self, stream_id: str) -> None:
-        await self._points.call("delete", lambda: self._inner.delete(stream_id))
-
-
 def _kind(sort: str) -> str:
     head = sort.partition("#")[0]
     return _KINDS.get(head, head)
+
+
+def _appended(_: str, records: Sequence[StreamRecord]) -> str:
+    last = records[-1] if records else None
+    return f"append:{(last.mark or last.kind) if last else ''}"
+
+
+_NAMES: dict[str, Callable[..., str]] = {
+    "get": lambda keys: f"get:{_kind(keys[0].sort) if keys else ''}",
+    "query": lambda table, _, *, start="", end=None, **__: f"query:{_kind(start or end or table)}",
+    "transact": lambda name, _: f"transact:{name}",
+    "purge": lambda _: "transact:purge",
+    "append": _appended,
+    **{verb: lambda *_, verb=verb, **__: verb for verb in ("read", "info", "delete")},
+}
+
+
+class _Crashing:
+    """A store, a stream manager or a watch, with the name and the points of each verb."""
+
+    def __init__(self, inner: Any, points: CrashPoints) -> None:
+        self._inner, self._points = inner, points
+
+    def __getattr__(self, verb: str) -> Any:
+        call, points = getattr(self._inner, verb), self._points
+        if verb in _NAMES:
+            return lambda *given, **named: points.call(_NAMES[verb](*given, **named), lambda: call(*given, **named))
+        if verb in ("wait", "changed"):
+            return lambda *given, **named: points.unless_crashed(call(*given, **named))
+        if verb == "close":
+            return call
+        raise AttributeError(verb)
+
+    @contextmanager
+    def watch(self, table: Table, partition: str) -> Iterator[Watch]:
+        with self._inner.watch(table, partition) as watch:
+            yield _Crashing(watch, self._points)
 
 
 Act: TypeAlias = Callable[[StateStore, StreamManager, CrashPoints], Awaitable[object]]
@@ -228,7 +189,7 @@ async def crash_everywhere(
             await act(points.store(store), points.streams(SegmentStreams(points.store(store))), points)
         if points.crashed:
             covered.append(point)
-        await _bury()
+        await _end()
         try:
             await recover(store, SegmentStreams(store), point)
         except BaseException as error:
@@ -244,7 +205,7 @@ def _drop_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
         loop.default_exception_handler(context)
 
 
-async def _bury() -> None:
+async def _end() -> None:
     """End what the dead process left on this event loop."""
     me = asyncio.current_task()
     left = [task for task in asyncio.all_tasks() if task is not me and task.get_name().startswith("helix:")]

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
 from helix.core.patches import apply, same
 from helix.core.row_keys import checkpoint_version
-from helix.core.rows import AnyEntry, AssistantRow, CallRow, CheckpointRow, SessionRow, UserRow
+from helix.core.rows import CheckpointRow, SessionRow
 from helix.core.status import ENDS
 from helix.testing.session_rows import SessionRows
 
-GIVERS = frozenset({"tool", "answer", "plan", "policy", "close", "child"})
+GIVERS = frozenset({"tool", "answer", "plan", "policy", "close", "child", "merge"})
 
 
-def check_history(rows: SessionRows, session: SessionRow) -> list[str]:
+def check_history(rows: SessionRows, session: SessionRow, pruned: bool = False) -> list[str]:
     return [
         *_lineages(rows, session),
         *check_messages("history", rows.history(session.lineage, session.count), session.step),
         *_open_step(rows, session),
         *_checkpoints(rows, session),
-        *_states(rows),
+        *(() if pruned else _states(rows)),
         *_authors(rows, session),
     ]
 

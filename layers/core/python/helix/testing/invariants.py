@@ -1,4 +1,4 @@
-"""The invariants of PROTOCOL 12 as far as rows and stream can show them: for property tests and crash tests.
+"""The invariants of docs/protocol.md#invariants, as far as rows and stream show them, for property and crash tests.
 
 Law: reads only. What it checks holds at every moment, in mid-run and after a crash; `at_rest` adds what must hold once
 no worker works and ended runs had their effects.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from helix.core.rows import AssistantRow, CallRow, RunRow, SessionRow
+from helix.core.entries import AssistantRow, CallRow
+from helix.core.rows import RunRow, SessionRow
 from helix.core.status import CLAIMS, ENDS, FINAL_RUNS
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
@@ -33,13 +34,14 @@ async def check_session(
     *,
     at_rest: bool = False,
     journal: Journal | None = None,
+    pruned: bool = False,
 ) -> None:
     """Raise `InvariantViolation` with all that is wrong with the session, its sub-agents' sessions and its stream.
 
     at_rest: nobody works on the session any more, and its effects were completed. journal: remembers what it saw, so
-    that a later check finds what changed and must not have.
+    that a later check finds what changed and must not have. pruned: `Settings.keep_checkpoints` is set.
     """
-    problems = await find_problems(store, streams, session_id, at_rest=at_rest, journal=journal)
+    problems = await find_problems(store, streams, session_id, at_rest=at_rest, journal=journal, pruned=pruned)
     if problems:
         raise InvariantViolation(session_id, problems)
 
@@ -51,12 +53,13 @@ async def find_problems(
     *,
     at_rest: bool = False,
     journal: Journal | None = None,
+    pruned: bool = False,
 ) -> list[str]:
     """Like `check_session`, as a list."""
     tree = await read_tree(store, session_id)
     if tree[0].session is not None and tree[0].session.status == "deleting":
         tree = tree[:1]  # its sub-agents' rows are going
-    problems = [f"{rows.session_id}: {p}" for rows in tree for p in check_rows(rows, at_rest=at_rest)]
+    problems = [f"{rows.session_id}: {p}" for rows in tree for p in check_rows(rows, at_rest=at_rest, pruned=pruned)]
     problems += check_children(tree, at_rest=at_rest)
     root = tree[0]
     if root.session is not None and root.session.parent is None and root.session.status != "deleting":
@@ -80,14 +83,14 @@ async def read_tree(store: StateStore, session_id: str) -> list[SessionRows]:
     return tree
 
 
-def check_rows(rows: SessionRows, *, at_rest: bool = False) -> list[str]:
-    """Problems of one session's rows."""
+def check_rows(rows: SessionRows, *, at_rest: bool = False, pruned: bool = False) -> list[str]:
+    """Problems of one session's rows. Of checkpoints that were `pruned`, the others know nothing."""
     session = rows.session
     if session is None:
         return list(_absent(rows))
     if session.status == "deleting":
         return []
-    problems = [*_session(rows, session), *_runs(rows, session), *check_history(rows, session)]
+    problems = [*_session(rows, session), *_runs(rows, session, pruned), *check_history(rows, session, pruned)]
     if at_rest:
         problems += _at_rest(rows, session)
     return problems
@@ -136,7 +139,7 @@ def _paused(rows: SessionRows, session: SessionRow) -> Iterator[str]:
             yield f"no_answer_lost: paused on call {pending.call_id!r}, which is {row.state if row else 'missing'!r}"
 
 
-def _runs(rows: SessionRows, session: SessionRow) -> Iterator[str]:
+def _runs(rows: SessionRows, session: SessionRow, pruned: bool) -> Iterator[str]:
     runs = rows.runs_in_order()
     first = 1 if session.forked_from is None or runs else 0
     turns = [run.turn for run in runs]
@@ -148,6 +151,10 @@ def _runs(rows: SessionRows, session: SessionRow) -> Iterator[str]:
         yield "one_winner_per_claim: run ids do not sort by turn"
     for before, run in zip([None, *runs][:-1], runs, strict=True):
         yield from _run(rows, session, before, run)
+        origin = rows.checkpoints.get(run.start_state_at)
+        needed = run.start_state_at and (run.run_id == session.run_id or not pruned)
+        if needed and (origin is None or origin.state is None):
+            yield f"checkpoint_forever: turn {run.turn} began on a state that is not there: {run.start_state_at!r}"
     for run_id in rows.stops:
         if run_id not in rows.runs:
             yield f"interrupt_own_run: a stop of a run that is not there: {run_id!r}"
@@ -172,12 +179,9 @@ def _run(rows: SessionRows, session: SessionRow, before: RunRow | None, run: Run
     if (run.error is not None) != (run.status == "failed"):
         yield f"legal_transitions: {name} is {run.status!r} with error {run.error!r}"
     if current and run.status != "running" and (run.output, run.error) != (session.output, session.error):
-        yield f"legal_transitions: {name} and its session tell different ends"
+        yield f"legal_transitions: {name} and its session have different ends"
     if None in rows.history(run.start_lineage, run.start_count):
         yield f"checkpoint_forever: {name} began on messages that are not there"
-    origin = rows.checkpoints.get(run.start_state_at)
-    if run.start_state_at and (origin is None or origin.state is None):
-        yield f"checkpoint_forever: {name} began on a state that is not there: {run.start_state_at!r}"
 
 
 def _at_rest(rows: SessionRows, session: SessionRow) -> Iterator[str]:
@@ -203,19 +207,19 @@ def check_children(tree: list[SessionRows], *, at_rest: bool) -> list[str]:
             problems.append(f"one_child: {child.session_id!r} does not know its parent")
             continue
         calls = [entry for entry in parent.entries.values() if isinstance(entry, CallRow) and entry.child is not None]
-        told = [row for row in calls if row.child is not None and row.child.session_id == child.session_id]
-        problems += _told(child, rows, told, parent, at_rest=at_rest)
+        reported = [row for row in calls if row.child is not None and row.child.session_id == child.session_id]
+        problems += _reported(child, rows, reported, parent, at_rest=at_rest)
     return problems
 
 
-def _told(
-    child: SessionRow, rows: SessionRows, told: list[CallRow], parent: SessionRows, *, at_rest: bool
+def _reported(
+    child: SessionRow, rows: SessionRows, reported: list[CallRow], parent: SessionRows, *, at_rest: bool
 ) -> Iterator[str]:
     call_id = child.parent.call_id if child.parent is not None else ""
-    if len(told) != 1:
-        yield f"one_child: call {call_id!r} of child {child.session_id!r} has {len(told)} rows"
+    if len(reported) != 1:
+        yield f"one_child: call {call_id!r} of child {child.session_id!r} has {len(reported)} rows"
         return
-    row = told[0]
+    row = reported[0]
     if row.call_id != call_id:
         yield f"one_child: child {child.session_id!r} is of call {call_id!r}, and call {row.call_id!r} has it"
     if row.state == "done" and row.by == "child":
@@ -225,4 +229,4 @@ def _told(
     current = parent.session
     waits = current is not None and current.open is not None and current.open.step == row.step
     if at_rest and waits and row.state != "done" and child.status in ("completed", "failed"):
-        yield f"parent_wakes: child {child.session_id!r} is {child.status!r}, and its parent was not told"
+        yield f"parent_wakes: child {child.session_id!r} is {child.status!r}, and its parent has no report"

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from helix.core.entries import AnyEntry, parse_entry
 from helix.core.lineage import ROOT, spans
 from helix.core.row_keys import SESSION
-from helix.core.rows import AnyEntry, CheckpointRow, LineageRow, RunRow, SessionRow, StopRow, parse_entry
+from helix.core.rows import CheckpointRow, LineageRow, RunRow, SessionRow, StopRow
 from helix.ports.state_store import Row, StateStore
 
 

@@ -1,4 +1,4 @@
-"""What must hold of a stream, beside the rows that it tells of."""
+"""What must hold for a stream, beside its rows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from helix.core.entries import AssistantRow, CallRow
 from helix.core.planning import call_value
-from helix.core.rows import AssistantRow, CallRow
 from helix.core.wire import StreamMessage
 from helix.ports.streams import StreamManager
 from helix.testing.journal import read_all
@@ -29,8 +29,8 @@ async def check_stream(
     for rows in tree:
         if rows.session is None or rows.session.status == "deleting":
             continue
-        told = replay([m for m in messages if m.session_id == rows.session_id])
-        problems += [f"{rows.session_id}: {p}" for p in _told(rows, told, at_rest=at_rest)]
+        tally = replay([m for m in messages if m.session_id == rows.session_id])
+        problems += [f"{rows.session_id}: {p}" for p in _reported(rows, tally, at_rest=at_rest)]
     return problems
 
 
@@ -43,7 +43,7 @@ def _dense(stream_id: str, messages: Sequence[StreamMessage], latest: int) -> It
 
 
 @dataclass(slots=True)
-class Told:
+class Tally:
     """What a reader of one session has at the end. `texts` are committed: (step, attempt, run) -> text."""
 
     texts: list[tuple[int, int, str, str]] = field(default_factory=list)
@@ -55,71 +55,71 @@ class Told:
     lossy: bool = False
 
 
-def replay(messages: Sequence[StreamMessage]) -> Told:
+def replay(messages: Sequence[StreamMessage]) -> Tally:
     """Read as a client does: text by attempt, kept at `step_committed`, dropped at `step_discarded`."""
-    told = Told()
+    tally = Tally()
     turn = 0
     for message in messages:
         if message.turn < turn:
-            told.problems.append(
+            tally.problems.append(
                 f"zombie_invisible: sequence {message.sequence} is of turn {message.turn}, after {turn}"
             )
-        if message.turn in told.ends:
-            told.problems.append(
+        if message.turn in tally.ends:
+            tally.problems.append(
                 f"end_truthful: sequence {message.sequence} comes after the end of turn {message.turn}"
             )
         turn = max(turn, message.turn)
-        told.runs[message.turn].add(message.run_id)
+        tally.runs[message.turn].add(message.run_id)
         if message.kind != "chunk":
-            told.ends[message.turn].append(message.status or message.kind)
+            tally.ends[message.turn].append(message.status or message.kind)
             continue
         chunk = message.chunk or {}
         step, attempt = chunk.get("step", 0), chunk.get("attempt", 0)
         assert isinstance(step, int) and isinstance(attempt, int)
         match chunk.get("type"):
             case "text_delta":
-                _, text = told.open.get((step, attempt), ("", ""))
-                told.open[step, attempt] = (str(chunk.get("run_id")), text + str(chunk["delta"]))
+                _, text = tally.open.get((step, attempt), ("", ""))
+                tally.open[step, attempt] = (str(chunk.get("run_id")), text + str(chunk["delta"]))
             case "step_committed":
-                run_id, text = told.open.pop((step, attempt), (str(chunk.get("run_id")), ""))
+                run_id, text = tally.open.pop((step, attempt), (str(chunk.get("run_id")), ""))
                 if text:
-                    told.texts.append((step, attempt, run_id, text))
+                    tally.texts.append((step, attempt, run_id, text))
             case "step_discarded":
-                told.open.pop((step, attempt), None)
+                tally.open.pop((step, attempt), None)
             case "tool_end":
-                told.tool_ends.append(
+                tally.tool_ends.append(
                     (str(chunk["tool_call_id"]), chunk.get("result"), bool(chunk.get("success", True)))
                 )
             case "stream_resync" if chunk.get("reason") == "chunks were lost":
-                told.lossy = True
-    return told
+                tally.lossy = True
+    return tally
 
 
-def _told(rows: SessionRows, told: Told, *, at_rest: bool) -> Iterator[str]:
-    yield from told.problems
-    if told.lossy:
+def _reported(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str]:
+    yield from tally.problems
+    if tally.lossy:
         yield "stream_gapless: chunks were lost"
-    for turn, runs in told.runs.items():
+    for turn, runs in tally.runs.items():
         known = {run.run_id for run in rows.runs.values() if run.turn == turn}
         if not runs <= known:
-            yield f"zombie_invisible: turn {turn} was told by {runs}, its run is {known}"
-    for turn, ends in told.ends.items():
+            yield f"zombie_invisible: turn {turn} was reported by {runs}, its run is {known}"
+    for turn, ends in tally.ends.items():
         if len(ends) > 1:
             yield f"end_truthful: turn {turn} ended {len(ends)} times: {ends}"
-    yield from _texts(rows, told, at_rest=at_rest)
-    yield from _tool_ends(rows, told, at_rest=at_rest)
+    yield from _texts(rows, tally, at_rest=at_rest)
+    yield from _tool_ends(rows, tally, at_rest=at_rest)
     if at_rest:
-        yield from _ends(rows, told)
+        yield from _ends(rows, tally)
 
 
-def _texts(rows: SessionRows, told: Told, *, at_rest: bool) -> Iterator[str]:
+def _texts(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str]:
     """final_is_committed, both ways: no other text is final, and (at rest) every stored text is."""
     answers = {(e.step, e.attempt, e.run_id): e.content for e in rows.entries.values() if isinstance(e, AssistantRow)}
-    for step, attempt, run_id, text in told.texts:
+    for step, attempt, run_id, text in tally.texts:
         stored = answers.get((step, attempt, run_id))
         if stored != text:
             yield f"final_is_committed: step {step}, attempt {attempt} is final as {text!r}, stored is {stored!r}"
-    counts = Counter((step, attempt, run_id) for step, attempt, run_id, _ in told.texts)
+    counts = Counter((step, attempt, run_id) for step, attempt, run_id, _ in tally.texts)
     for place, count in counts.items():
         if count > 1:
             yield f"final_is_committed: {place} was committed {count} times"
@@ -129,25 +129,25 @@ def _texts(rows: SessionRows, told: Told, *, at_rest: bool) -> Iterator[str]:
         for answer, content in (((e.step, e.attempt, e.run_id), e.content) for e in history):
             if content and answer not in counts:
                 yield f"final_is_committed: the stored text of {answer} never became final on the stream"
-        if told.open:
-            yield f"final_is_committed: text of {sorted(told.open)} was neither committed nor discarded"
+        if tally.open:
+            yield f"final_is_committed: text of {sorted(tally.open)} was neither committed nor discarded"
 
 
-def _tool_ends(rows: SessionRows, told: Told, *, at_rest: bool) -> Iterator[str]:
+def _tool_ends(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[str]:
     """One per call, with the stored result. Lineages may use a call id again; then any of its rows may be meant."""
     calls: defaultdict[str, list[CallRow]] = defaultdict(list)
     for entry in rows.entries.values():
         if isinstance(entry, CallRow):
             calls[entry.call_id].append(entry)
-    counts = Counter(call_id for call_id, _, _ in told.tool_ends)
+    counts = Counter(call_id for call_id, _, _ in tally.tool_ends)
     for call_id, count in counts.items():
         if count > max(1, len(calls[call_id])):
             yield f"stream_gapless: tool_end of {call_id!r} came {count} times"
-    for call_id, result, success in told.tool_ends:
+    for call_id, result, success in tally.tool_ends:
         done = [row for row in calls[call_id] if row.state == "done"]
         if not done:
             yield f"zombie_invisible: tool_end of {call_id!r}, which is {[row.state for row in calls[call_id]]}"
-        elif not any((call_value(row), bool(row.success)) == (result, success) for row in done):
+        elif not any(row.by == "merge" or (call_value(row), bool(row.success)) == (result, success) for row in done):
             yield f"result_immutable: tool_end of {call_id!r} says {result!r}, stored is {done[0].content!r}"
     session = rows.session
     if at_rest and session is not None and session.forked_from is None:
@@ -156,12 +156,12 @@ def _tool_ends(rows: SessionRows, told: Told, *, at_rest: bool) -> Iterator[str]
                 yield f"stream_gapless: call {message.call_id!r} ({message.by}) has no tool_end"
 
 
-def _ends(rows: SessionRows, told: Told) -> Iterator[str]:
-    """The last turn's end is told, and as what it was."""
+def _ends(rows: SessionRows, tally: Tally) -> Iterator[str]:
+    """The last turn's end is on the stream, with its status."""
     session = rows.session
     run = rows.runs.get(session.run_id) if session is not None else None
     if session is None or run is None or session.status == "running":
         return
-    ends = told.ends.get(run.turn, [])
+    ends = tally.ends.get(run.turn, [])
     if ends != [session.status]:
         yield f"end_truthful: turn {run.turn} is {session.status!r}, its stream ended as {ends}"

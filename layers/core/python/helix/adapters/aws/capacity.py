@@ -7,11 +7,11 @@ so much to give) is logged and leaves runs to cold starts: the admission limit d
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from helix._log import get_logger
 from helix.core.errors import StoreError
 
 ALIAS = "live"
@@ -26,7 +26,7 @@ _REFUSED = frozenset(
     }
 )
 _GONE = frozenset({"ProvisionedConcurrencyConfigNotFoundException", "ResourceNotFoundException"})
-logger = logging.getLogger("helix")
+logger = get_logger("helix")
 
 
 class ProvisionedConcurrency:

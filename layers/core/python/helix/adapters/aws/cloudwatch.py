@@ -7,15 +7,12 @@ those are that policies judge or histories show; the rest of `LLMMetrics` stays 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from math import ceil
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from helix.core.errors import StoreError
+from helix.adapters.aws.calls import call
 from helix.core.llm_metrics import LLMMetrics
 from helix.core.measures import AGENT, NAMESPACE, STAGE
 from helix.ports.clock import Clock
@@ -92,19 +89,12 @@ class CloudWatchMetrics:
         }
         values: dict[str, list[float]] = {name: [] for name in ASKED}
         while True:
-            answer = await self._get(request)
+            answer = await call(self._client, "get_metric_data", "reading metrics", **request)
             for result in answer["MetricDataResults"]:
                 values[result["Id"]] += result["Values"]
             if not (token := answer.get("NextToken")):
                 return {name: _together(ASKED[name][1], points) for name, points in values.items()}
             request["NextToken"] = token
-
-    async def _get(self, request: dict[str, Any]) -> dict[str, Any]:
-        try:
-            answer: dict[str, Any] = await asyncio.to_thread(self._client.get_metric_data, **request)
-            return answer
-        except (BotoCoreError, ClientError) as error:
-            raise StoreError(f"reading metrics: {error}") from error
 
 
 def _together(statistic: str, points: list[float]) -> float:

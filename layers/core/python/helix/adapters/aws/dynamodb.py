@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -27,12 +28,12 @@ from helix.adapters.aws.items import (
     offload_fields,
     pointers,
 )
-from helix.adapters.aws.overflow import ObjectGoneError, Overflow
-from helix.core.errors import ConditionFailedError, InvalidInputError, StoreError
+from helix.adapters.aws.overflow import Overflow
+from helix.core.errors import ConditionFailedError, InvalidInputError, ObjectGoneError, StoreError
 from helix.core.row_keys import SESSION
 from helix.ports.clock import Clock
 from helix.ports.state_store import (
-    Check,
+    Damaged,
     Delete,
     Key,
     Operation,
@@ -50,25 +51,13 @@ BATCH_KEYS = 100
 MAX_TRANSACTION_BYTES = 3_800_000  # DynamoDB's 4 MB, less keys and conditions
 LAST_ROWS: Mapping[Table, str] = {"sessions": SESSION}  # with them a partition ends, and its objects go
 _UNSURE = frozenset({"InternalServerError", "ServiceUnavailable"})
-_RETRY = frozenset(
-    {
-        "TransactionConflict",
-        "TransactionConflictException",
-        "TransactionInProgressException",
-        "ProvisionedThroughputExceeded",
-        "ProvisionedThroughputExceededException",
-        "ThrottlingError",
-        "ThrottlingException",
-        "RequestLimitExceeded",
-        "InternalServerError",
-        "ServiceUnavailable",
-    }
-)
+_BUSY = ("TransactionConflict", "TransactionInProgress", "ProvisionedThroughputExceeded", "Throttling")
+_RETRY = _UNSURE | {*_BUSY, *(f"{name}Exception" for name in _BUSY), "ThrottlingError", "RequestLimitExceeded"}
 
 
 class DynamoDBStateStore:
     """`tables` names the three tables (partition key `pk`, sort key `sk`, both strings). `overflow` holds what exceeds an
-    item; without it such a row is refused. `poll_s` is how often a watch looks again: DynamoDB tells nobody."""
+    item; without it such a row is refused. `poll_s` is how often a watch looks again: DynamoDB notifies nobody."""
 
     def __init__(
         self,
@@ -160,12 +149,12 @@ class DynamoDBStateStore:
                 return rows
             cursor = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
 
-    def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
-        return self._watch()
+    async def purge(self, now: float) -> int:
+        """The tables' own TTL deletes expired rows: it reads the attribute `ttl`, and charges no write."""
+        return 0
 
-    @contextlib.contextmanager
-    def _watch(self) -> Iterator[Watch]:
-        yield _Polling(self._clock, self._poll_s)
+    def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
+        return contextlib.nullcontext(_Polling(self._clock, self._poll_s))
 
     async def close(self) -> None:
         return None
@@ -180,7 +169,7 @@ class DynamoDBStateStore:
         if self._overflow is not None:
             for operation in operations:
                 if isinstance(operation, Delete) and operation.key.sort == LAST_ROWS.get(operation.key.table):
-                    # Before its last row: so that whoever goes on after a crash still finds what to go on with.
+                    # Before its last row: so that a repeat after a crash still finds what to continue with.
                     await asyncio.to_thread(self._overflow.clear, operation.key.partition)
         unsure = False
         for attempt in range(TRIES):
@@ -206,38 +195,24 @@ class DynamoDBStateStore:
 
     async def _single(self, kind: str, request: dict[str, Any]) -> None:
         """One row needs no transaction, which would cost twice as much."""
-        match kind:
-            case "Put":
-                await self._call("put_item", **request)
-            case "Update":
-                await self._call("update_item", **request)
-            case "Delete":
-                await self._call("delete_item", **request)
-            case _:  # a check alone: read it in a transaction of one
-                await self._call("transact_write_items", TransactItems=[{kind: request}])
+        if kind == "ConditionCheck":  # alone: in a transaction of one
+            await self._call("transact_write_items", TransactItems=[{kind: request}])
+        else:
+            await self._call(f"{kind.lower()}_item", **request)
 
     async def _prepare(self, operation: Operation) -> tuple[str, dict[str, Any]]:
-        request: dict[str, Any] = {"TableName": self._tables[operation.key.table]}
-        terms = Terms()
-        match operation:
-            case Put():
-                fields = await asyncio.to_thread(encode, operation.value, self._offload(operation.key))
-                request["Item"] = _key(operation.key) | fields
-                kind = "Put"
-            case Update():
-                fields = {name: attribute(value) for name, value in operation.set.items()}
-                await asyncio.to_thread(offload_fields, fields, self._offload(operation.key))
-                expression = update(fields, operation.add, terms)
-                request["Key"] = _key(operation.key)
-                if expression:
-                    request["UpdateExpression"] = expression
-                kind = "Update" if expression else "ConditionCheck"
-            case Delete():
-                request["Key"] = _key(operation.key)
-                kind = "Delete"
-            case Check():
-                request["Key"] = _key(operation.key)
-                kind = "ConditionCheck"
+        key, terms = _key(operation.key), Terms()
+        request: dict[str, Any] = {"TableName": self._tables[operation.key.table], "Key": key}
+        kind = "Delete" if isinstance(operation, Delete) else "ConditionCheck"
+        if isinstance(operation, Put):
+            del request["Key"]
+            fields = await asyncio.to_thread(encode, operation.value, self._offload(operation.key))
+            kind, request["Item"] = "Put", key | fields
+        elif isinstance(operation, Update):
+            fields = {name: attribute(value) for name, value in operation.set.items()}
+            await asyncio.to_thread(offload_fields, fields, self._offload(operation.key))
+            if expression := update(fields, operation.add, terms):
+                kind, request["UpdateExpression"] = "Update", expression
         wanted = condition(operation.when, terms, must_exist=isinstance(operation, Update))
         if wanted:
             request["ConditionExpression"] = wanted
@@ -266,15 +241,15 @@ class DynamoDBStateStore:
     async def _decode(self, table: Table, items: Sequence[dict[str, Any]]) -> list[Value | None]:
         """The values, those in S3 fetched at once. None for a row that was deleted meanwhile."""
         fetch = None if self._overflow is None else self._overflow.read
-        return await asyncio.gather(
-            *(self._fetched(table, item, fetch) if pointers(item) else _plain(item) for item in items)
-        )
+        return await asyncio.gather(*(self._decoded(table, item, fetch) for item in items))
 
-    async def _fetched(self, table: Table, item: dict[str, Any], fetch: Any) -> Value | None:
+    async def _decoded(self, table: Table, item: dict[str, Any], fetch: Any) -> Value | None:
         """A row whose object is gone was deleted, or written anew, since it was read: then it is read again."""
         for attempt in range(TRIES):
+            if not pointers(item):
+                return _value(table, item)
             try:
-                return await asyncio.to_thread(decode, item, fetch)
+                return await asyncio.to_thread(_value, table, item, fetch)
             except ObjectGoneError:
                 if attempt + 1 == TRIES:
                     raise
@@ -341,5 +316,8 @@ def _too_large(error: ClientError) -> bool:
     return error.response["Error"]["Code"] == "ValidationException" or "ValidationError" in reasons
 
 
-async def _plain(item: dict[str, Any]) -> Value | None:
-    return decode(item)
+def _value(table: Table, item: dict[str, Any], fetch: Any = None) -> Value:
+    try:
+        return decode(item, fetch)
+    except (ValueError, TypeError, RecursionError, zlib.error) as error:
+        return Damaged(Key(table, *(str(next(iter(item[name].values()))) for name in ("pk", "sk"))), error)

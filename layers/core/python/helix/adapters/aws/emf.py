@@ -11,14 +11,14 @@ happens in several tasks at once would be mixed. So the line is written here.
 from __future__ import annotations
 
 import json
-import logging
 import sys
 from typing import TextIO
 
+from helix._log import get_logger
 from helix.core.measures import AGENT, NAMESPACE, STAGE, UNITS, Measures
 from helix.ports.clock import Clock
 
-logger = logging.getLogger("helix")
+logger = get_logger("helix")
 
 
 class EmfMetrics:

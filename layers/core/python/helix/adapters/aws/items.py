@@ -39,21 +39,12 @@ def attribute(value: Any) -> Attribute:
             return {"BOOL": value}
         case int() if abs(value) < 10**38:
             return {"N": str(value)}
-        case float():
-            return {"N": _float(value)}
+        case float() if value == 0 or 1e-130 <= abs(value) < 1e126:  # DynamoDB's own range
+            return {"N": str(Decimal(repr(value)))}  # whole floats come back as integers: JSON knows no difference
         case str() if len(value) <= SHORT_STRING:
             return {"S": value}
         case _:
             return {"B": _pack(dumps(value).encode())}
-
-
-def _float(value: float) -> str:
-    text = repr(value)
-    if text in ("inf", "-inf", "nan"):
-        raise InvalidInputError(f"value is not JSON: {text}")
-    # A trailing .0 tells a float from an integer: DynamoDB drops it, so whole floats come back as integers, which JSON
-    # does not tell apart either.
-    return str(Decimal(text))
 
 
 def _pack(raw: bytes) -> bytes:

@@ -2,7 +2,7 @@
 the log.
 
 Law: an append is acknowledged once Kinesis has it, in order; what it says is on the log a moment later. So a reader
-may be behind what was appended, and `info` tells what is on the log, not what is on its way.
+may be behind what was appended, and `info` returns what is on the log, not what is on its way.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from helix.adapters.aws.log_records import pack
+from helix.adapters.aws.calls import call
 from helix.adapters.aws.overflow import Overflow
-from helix.adapters.segments import SegmentStreams
 from helix.core.errors import StoreError
+from helix.core.log_records import pack
 from helix.core.sequencer import StreamRecord
 from helix.core.wire import StreamInfo, StreamMessage
 from helix.ports.clock import Clock
 from helix.ports.state_store import Key
+from helix.services.segments import SegmentStreams
 
 TRIES = 3
 
@@ -56,13 +55,13 @@ class KinesisStreams:
     async def _put(self, stream_id: str, data: bytes) -> None:
         """Repeated here, so that a flush of several goes on where it stopped; behind that the writer repeats all of it,
         and the sequencer knows what it had."""
+        what = f"Kinesis put_record on {self._stream_name!r}"
+        record: dict[str, Any] = {"StreamName": self._stream_name, "PartitionKey": stream_id, "Data": data}
         for attempt in range(TRIES):
             try:
-                await asyncio.to_thread(
-                    self._client.put_record, StreamName=self._stream_name, PartitionKey=stream_id, Data=data
-                )
+                await call(self._client, "put_record", what, **record)
                 return
-            except (ClientError, BotoCoreError) as error:
+            except StoreError:
                 if attempt + 1 == TRIES:
-                    raise StoreError(f"Kinesis put_record on {self._stream_name!r}: {error}") from error
+                    raise
                 await self._clock.sleep(0.05 * 2**attempt)

@@ -6,13 +6,10 @@ name, which is success.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from helix.core.errors import StoreError
+from helix.adapters.aws.calls import call
 from helix.ports.launcher import ExecutionState, Part, execution_name
 
 PROFILE = "{profile}"
@@ -27,52 +24,30 @@ class StepFunctionsLauncher:
 
     async def start(self, part: Part) -> None:
         place = {"session_id": part.session_id, "run_id": part.run_id, "part": part.part, "step": part.step}
-        try:
-            await self._call(
-                "start_execution",
-                stateMachineArn=self._machine.replace(PROFILE, part.profile),
-                name=execution_name(part),
-                input=json.dumps({**place, "events": 0}, separators=(",", ":")),
-            )
-        except ClientError as error:
-            if _code(error) != "ExecutionAlreadyExists":
-                raise StoreError(f"starting execution {execution_name(part)!r}: {error}") from error
+        await call(
+            self._client,
+            "start_execution",
+            f"starting execution {execution_name(part)!r}",
+            {"ExecutionAlreadyExists"},
+            stateMachineArn=self._machine.replace(PROFILE, part.profile),
+            name=execution_name(part),
+            input=json.dumps({**place, "events": 0}, separators=(",", ":")),
+        )
 
     async def state(self, part: Part) -> ExecutionState:
-        try:
-            found = await self._call("describe_execution", executionArn=self._execution(part))
-        except ClientError as error:
-            if _code(error) == "ExecutionDoesNotExist":
-                return "none"
-            raise StoreError(f"looking for execution {execution_name(part)!r}: {error}") from error
+        what, none = f"looking for execution {execution_name(part)!r}", {"ExecutionDoesNotExist"}
+        found = await call(self._client, "describe_execution", what, none, executionArn=self._execution(part))
+        if found is None:
+            return "none"
         return "running" if found["status"] in ("RUNNING", "PENDING_REDRIVE") else "ended"
 
     async def stop(self, part: Part, reason: str) -> None:
-        try:
-            await self._call("stop_execution", executionArn=self._execution(part), error="aborted", cause=reason[:1000])
-        except ClientError as error:
-            if _code(error) not in _GONE:
-                raise StoreError(f"stopping execution {execution_name(part)!r}: {error}") from error
+        what, why = f"stopping execution {execution_name(part)!r}", {"error": "aborted", "cause": reason[:1000]}
+        await call(self._client, "stop_execution", what, _GONE, executionArn=self._execution(part), **why)
 
     async def wake(self, token: str) -> None:
-        try:
-            await self._call("send_task_success", taskToken=token, output="{}")
-        except ClientError as error:
-            if _code(error) not in _GONE:
-                raise StoreError(f"answering a task token: {error}") from error
+        await call(self._client, "send_task_success", "answering a task token", _GONE, taskToken=token, output="{}")
 
     def _execution(self, part: Part) -> str:
         machine = self._machine.replace(PROFILE, part.profile).replace(":stateMachine:", ":execution:")
         return f"{machine}:{execution_name(part)}"
-
-    async def _call(self, verb: str, **request: Any) -> dict[str, Any]:
-        try:
-            answer: dict[str, Any] = await asyncio.to_thread(getattr(self._client, verb), **request)
-            return answer
-        except BotoCoreError as error:
-            raise StoreError(f"Step Functions {verb}: {error}") from error
-
-
-def _code(error: ClientError) -> str:
-    code: str = error.response["Error"]["Code"]
-    return code

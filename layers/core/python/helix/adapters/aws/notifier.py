@@ -1,32 +1,28 @@
-"""Telling people by an SNS topic."""
+"""Notifications to people through an SNS topic."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from helix.core.errors import StoreError
+from helix.adapters.aws.calls import call
 
 LONGEST_SUBJECT = 99
 
 
 class SnsNotifier:
-    """`client`: botocore's of `sns`. `topic`: its ARN; empty: nobody is told."""
+    """`client`: botocore's of `sns`. `topic`: its ARN; empty: nothing is published."""
 
     def __init__(self, client: Any, topic: str) -> None:
         self._client, self._topic = client, topic
 
     async def publish(self, subject: str, message: Mapping[str, Any]) -> bool:
+        """Publish the message as JSON. True: SNS delivers it at least once. False: there is no topic. Raises `StoreError`
+        when SNS may not have it; publish it again then."""
         if not self._topic:
             return False
         line = " ".join(subject.encode("ascii", "replace").decode().split())[:LONGEST_SUBJECT]
         text = json.dumps(message, ensure_ascii=False)
-        try:
-            await asyncio.to_thread(self._client.publish, TopicArn=self._topic, Subject=line, Message=text)
-        except (BotoCoreError, ClientError) as error:
-            raise StoreError(f"publishing {line!r}: {error}") from error
+        await call(self._client, "publish", f"publishing {line!r}", TopicArn=self._topic, Subject=line, Message=text)
         return True

@@ -8,18 +8,11 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from helix.core.errors import StoreError
+from helix.adapters.aws.calls import ask
+from helix.core.errors import ObjectGoneError, StoreError
 from helix.ports.state_store import Key
 
 _GONE = frozenset({"NoSuchKey", "404", "NotFound"})
-
-
-class ObjectGoneError(StoreError):
-    """The object is not there: what pointed to it was deleted or replaced since it was read. Read again."""
-
-    code = "object_gone"
 
 
 class Overflow:
@@ -57,11 +50,7 @@ class Overflow:
         return f"{self._prefix}{quote(partition, safe='')}/"
 
     def _call(self, verb: str, **request: Any) -> Any:
-        try:
-            return getattr(self._client, verb)(Bucket=self._bucket, **request)
-        except ClientError as error:
-            if error.response["Error"]["Code"] in _GONE:
-                raise ObjectGoneError(f"S3 {verb}: {request.get('Key')!r} is not in {self._bucket!r}") from error
-            raise StoreError(f"S3 {verb}: {error}") from error
-        except BotoCoreError as error:
-            raise StoreError(f"S3 {verb}: {error}") from error
+        answer = ask(self._client, verb, f"S3 {verb}", _GONE, Bucket=self._bucket, **request)
+        if answer is None:
+            raise ObjectGoneError(f"S3 {verb}: {request.get('Key')!r} is not in {self._bucket!r}")
+        return answer

@@ -1,14 +1,11 @@
-"""Records that nobody can read, kept in S3 for whoever wants to know why."""
+"""Records that cannot be read, stored in S3 for inspection."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-from helix.core.errors import StoreError
+from helix.adapters.aws.calls import call
 
 PREFIX = "failed/project_stream/"
 
@@ -23,7 +20,4 @@ class S3Aside:
     async def put(self, stream_id: str, position: str, data: bytes) -> None:
         """Raises `StoreError` if the object cannot be written."""
         name = f"{self._prefix}{stream_id}/{position}"
-        try:
-            await asyncio.to_thread(self._client().put_object, Bucket=self._bucket, Key=name, Body=data)
-        except (ClientError, BotoCoreError) as error:
-            raise StoreError(f"S3 put_object: {error}") from error
+        await call(self._client(), "put_object", "S3 put_object", Bucket=self._bucket, Key=name, Body=data)

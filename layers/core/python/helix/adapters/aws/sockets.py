@@ -29,7 +29,7 @@ def sockets_config(deadline_s: float = DEADLINE_S) -> Config:
     return Config(
         connect_timeout=deadline_s,
         read_timeout=deadline_s,
-        retries={"total_max_attempts": 1},  # a repeat would be the deadline's again: whoever lags replays
+        retries={"total_max_attempts": 1},  # a repeat would be the deadline's again: a client that lags replays
         max_pool_connections=AT_ONCE,
     )
 

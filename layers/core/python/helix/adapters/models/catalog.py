@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -19,6 +18,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from helix._log import get_logger
 from helix.core.errors import InvalidInputError
 from helix.ports.catalog import ModelInfo
 
@@ -36,7 +36,7 @@ _TABLE = "model_prices_and_context_window_backup.json"
 _PROMPT_TIER = re.compile(r"_above_\d+k_tokens$")
 _CACHE_LIFE = re.compile(r"_above_\d+hr$")
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 class LitellmCatalog:

@@ -169,8 +169,8 @@ class _Turn:
                 continue
             if verbs & _READ and self._offered(_SEARCH):
                 continue
-            told = {stem(w) for w in words(f"{' '.join(verbs)} {tool.description}")}
-            other.append((sum(stem(k) in told for k in self.evidence.keywords), tool))
+            reported = {stem(w) for w in words(f"{' '.join(verbs)} {tool.description}")}
+            other.append((sum(stem(k) in reported for k in self.evidence.keywords), tool))
         relevant = sorted((pair for pair in other if pair[0]), key=lambda pair: -pair[0])
         chosen = relevant or (other if not self.called else [])
         return [self._call(tool, f"Asking {tool.name}.") for _, tool in chosen[:2]]

@@ -25,7 +25,7 @@ class LiteLLMEmbedding:
     `options` (`api_key`, `api_base`, `dimensions`, ...). `timeout_s` bounds one call. `spent`: what all calls used.
 
     Raises `ModelError`, with the codes of a model call's errors; `retryable` says whether it may succeed later. OpenAI's
-    own client has tried twice more by then: litellm cannot tell it not to.
+    own client has tried twice more by then: litellm cannot turn that off.
     """
 
     def __init__(

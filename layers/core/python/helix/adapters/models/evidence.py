@@ -1,16 +1,17 @@
-"""What a program can tell of texts without understanding them: keywords, matching sentences, where they came from.
+"""What a program can find in texts without understanding them: keywords, matching sentences, where they came from.
 
 Law: pure and deterministic. Used by the demonstration model only.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from helix.core.json import loads
 
 SOURCE_KEYS = ("path", "file", "filename", "url", "uri", "source", "document", "id", "key", "title", "name")
 _SUFFIXES = ("ations", "ation", "ings", "ing", "ies", "ied", "ed", "es", "s", "e", "y")
@@ -48,8 +49,8 @@ def stem(word: str) -> str:
 def keywords(text: str, limit: int = 6) -> list[str]:
     """Words that carry the question, in its order; the longest ones where there are more than `limit`."""
     found = [w for w in dict.fromkeys(words(text)) if w not in STOP_WORDS and (len(w) > 2 or w.isdigit())]
-    kept = set(sorted(found, key=len, reverse=True)[:limit])
-    return [w for w in found if w in kept]
+    retained = set(sorted(found, key=len, reverse=True)[:limit])
+    return [w for w in found if w in retained]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,9 @@ class Evidence:
     passages: list[Passage] = field(default_factory=list)
 
     def add(self, content: str, arguments: Mapping[str, Any]) -> None:
-        """Take in the text of a tool result; `arguments` of its call may tell its source."""
+        """Take in the text of a tool result; `arguments` of its call may name its source."""
         try:
-            value = json.loads(content)
+            value = loads(content)
         except ValueError:
             value = content
         self.passages.extend(_passages(value, {}, _source(arguments)))
@@ -128,7 +129,7 @@ def sentences_of(text: str) -> Iterator[str]:
 def prose_of(message: str) -> str:
     """A user message as text: of a JSON object (a structured task for a sub-agent), the values that are texts."""
     try:
-        value = json.loads(message)
+        value = loads(message)
     except ValueError:
         return message
     return "\n".join(v for v in value.values() if isinstance(v, str)) if isinstance(value, dict) else message

@@ -126,16 +126,8 @@ class Filler:
             return addresses[0] if schema["format"] == "uri" and addresses else _FORMATS[str(schema["format"])]
         text = text or self._text(name)
         if "pattern" in schema:
-            tries = [
-                text,
-                *(word.strip(".,;:?!\"'()") for word in self.question.split()),
-                *self.evidence.keywords,
-                "a",
-                "A",
-                "0",
-                "00",
-                "000",
-            ]
+            asked = [word.strip(".,;:?!\"'()") for word in self.question.split()]
+            tries = [text, *asked, *self.evidence.keywords, *("a", "A", "0", "00", "000")]
             text = next((t for t in tries if re.search(schema["pattern"], t)), text)
         most, least = float(schema.get("maxLength", math.inf)), int(schema.get("minLength", 0))
         if len(text) > most:

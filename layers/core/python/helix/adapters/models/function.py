@@ -5,12 +5,11 @@ Law: pure. The same messages give the same answer in every process, so a resumed
 
 from __future__ import annotations
 
-import json
-
 from helix.adapters.models.playback import notify
 from helix.core.agents import AnyAgent
 from helix.core.errors import DefinitionError, InvalidInputError
 from helix.core.functions import plan_function_call
+from helix.core.json import loads
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, UserMessage
 from helix.core.steps import (
     AnyStepResult,
@@ -62,7 +61,7 @@ def _failed(error: str, code: str) -> ErrorStepResult:
 def _error_text(content: str) -> str:
     """A failed result is `{"error": message}`; whatever else it is stands for itself."""
     try:
-        value = json.loads(content)
+        value = loads(content)
     except ValueError:
         return content
     return str(value["error"]) if isinstance(value, dict) and "error" in value else content

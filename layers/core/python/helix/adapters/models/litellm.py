@@ -18,19 +18,16 @@ from typing import Any, cast
 
 from helix.adapters.models.litellm_attempt import Call, attempt
 from helix.adapters.models.litellm_errors import Failure, failure
-from helix.adapters.models.litellm_stream import notify
+from helix.adapters.models.playback import notify
 from helix.adapters.models.pricing import Prices
 from helix.adapters.system import SystemClock
 from helix.core.errors import DefinitionError
 from helix.core.steps import AnyStepResult, ErrorStepResult, StopReason
 from helix.ports.clock import Clock
 from helix.ports.model import LLMGenerateInput
+from helix.services.retrying import wait_before
 
-__all__ = ["MAX_WAIT_S", "LiteLLMAdapter", "load_litellm"]
-
-MAX_WAIT_S = 60.0
-"""The longest pause between two attempts. A model that asks for more is given up for this call: a fallback, or the
-caller's own schedule (`retry_after_s`), serves better than a process that sleeps."""
+__all__ = ["LiteLLMAdapter", "load_litellm"]
 
 _ITS_WARNINGS = (
     ".*conflict with protected namespace.*",
@@ -47,6 +44,9 @@ class LiteLLMAdapter:
     not have are left out for it (litellm's `drop_params`), so that fallbacks may differ. `output_schema` is not sent:
     the `__finish__` tool carries it.
     """
+
+    repeats_failures = True
+    """Its repeats are between its fallbacks: the engine adds none of its own."""
 
     def __init__(self, *, prices: Prices = MappingProxyType({}), clock: Clock | None = None) -> None:
         self._prices = dict(prices)
@@ -91,10 +91,10 @@ class LiteLLMAdapter:
             if not isinstance(outcome, Failure):
                 return outcome
             await notify(call.request.callbacks.on_error, outcome.error())
-            wait = min(2.0**repeats, MAX_WAIT_S) if outcome.retry_after_s is None else outcome.retry_after_s
-            in_time = wait <= MAX_WAIT_S and (call.deadline is None or self._clock.now() + wait < call.deadline)
-            allowed = repeats < call.request.config.max_retries and call.may_go_on
-            if not outcome.retryable or not allowed or not in_time:
+            wait = wait_before(repeats, call.request.config.max_retries, outcome.retry_after_s)
+            if wait is None or not outcome.retryable or not call.may_go_on:
+                return outcome
+            if call.deadline is not None and self._clock.now() + wait >= call.deadline:
                 return outcome
             await self._clock.sleep(wait)
             repeats += 1

@@ -1,7 +1,7 @@
 """One attempt at one model: ask, read the stream to its end, close it.
 
 Law: whatever happens, the connection is closed when this returns or is cancelled, and what the attempt used is in
-`Call.spent`: as the provider told it, or as a call of unknown usage where it may be billed for more than it told.
+`Call.spent`: as the provider reported it, or as a call of unknown usage where more may be billed than was reported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from helix.adapters.models.litellm_errors import Failure, classify, failure, may_be_billed
 from helix.adapters.models.litellm_messages import call_arguments, strict_names
-from helix.adapters.models.litellm_stream import Answer
+from helix.adapters.models.litellm_stream import PartialAnswer
 from helix.adapters.models.litellm_tap import StreamTap
 from helix.adapters.models.pricing import Prices, partial_usage, usage_of
 from helix.core.steps import AnyStepResult, ErrorStepResult
@@ -66,7 +66,7 @@ async def attempt(litellm: ModuleType, call: Call, prices: Prices, now: Callable
         async with asyncio.timeout(config.timeout_s) as limit:
             strict_ok = bool(litellm.supports_response_schema(model=model))
             strict = strict_names(call.request, provider, strict_ok)
-            answer = Answer(
+            answer = PartialAnswer(
                 call.request.callbacks, {t.name: t.parameters for t in call.request.tools if t.name in strict}
             )
             arguments = call_arguments(call.request, model, provider, strict_ok=strict_ok)
@@ -75,7 +75,7 @@ async def attempt(litellm: ModuleType, call: Call, prices: Prices, now: Callable
                 return failure(model, "connection_error", "the stream ended before the answer was complete")
             usage, billed = usage_of(litellm, model, provider, reading.usage, prices), False
             uncounted = answer.said and not usage.completion_tokens
-            if uncounted or not reading.told_usage:  # litellm's own estimate
+            if uncounted or not reading.reported_usage:  # litellm's own estimate
                 usage = usage.model_copy(update={"unknown_calls": 1})
             call.spent += usage
             result = await answer.result(model, finish_reason, reading.refusal, call.spent)
@@ -106,15 +106,15 @@ class _Reading:
         self.heard = False
 
     @property
-    def told_usage(self) -> bool:
+    def reported_usage(self) -> bool:
         """Whether `usage` is the provider's, and not litellm's estimate."""
-        return self._tap is not None and self._tap.told_usage
+        return self._tap is not None and self._tap.reported_usage
 
     @property
     def refusal(self) -> str:
         return self._tap.refusal if self._tap else ""
 
-    async def run(self, stream: Any, answer: Answer, stall_timeout_s: float) -> str | None:
+    async def run(self, stream: Any, answer: PartialAnswer, stall_timeout_s: float) -> str | None:
         """Feed `stream` to `answer` to its end; why it ended, or None where it was cut.
 
         The first chunk may take as long as the model thinks. After it, silence is a stall, unless the answer is
@@ -137,7 +137,7 @@ class _Reading:
                 await answer.feed(chunk.choices[0].delta)
 
     def partial(self) -> Any:
-        """What the provider told of tokens before its stream broke, if anything."""
+        """What the provider reported of tokens before its stream broke, if anything."""
         return self.usage or partial_usage(getattr(self._stream, "chunks", None) or [])
 
     async def close(self) -> None:

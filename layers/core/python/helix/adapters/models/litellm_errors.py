@@ -1,6 +1,7 @@
 """What an exception of a model call means: classified once, here.
 
-Law: `classify` is total. Codes are stable; messages name the model, say what to do and carry no secret.
+Law: `classify` is total. Codes are stable; messages name the model and say what to do. They carry no secret, and the
+provider's own words only with `HELIX_LOG_CONTENT=1`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from helix._log import content_shown
 from helix.core.errors import ModelError
 
 _ADVICE = {
@@ -26,13 +28,13 @@ _ADVICE = {
     "deadline_exceeded": "the caller's time was up: run it again, or allow more time",
     "authentication": "set the provider's API key, or correct it",
     "permission_denied": "give the API key access to this model, or choose another one",
-    "bad_request": "correct the request (LLMConfig, provider_options, tool schemas)",
+    "bad_request": "correct the request (LLMConfig, provider_options, tool schemas); HELIX_LOG_CONTENT=1 shows why",
     "context_too_long": "shorten the conversation, or choose a model with a larger context window",
     "content_filter": "the provider's content policy refused it: change the prompt",
     "refusal": "the model declined to answer: change the prompt, or choose another model",
     "max_tokens": "raise max_output_tokens, or ask for less",
     "model_not_found": "check the model id (<provider>/<model>) and that the account may use it",
-    "model_error": "see the cause",
+    "model_error": "HELIX_LOG_CONTENT=1 shows what the provider said",
 }
 _RETRYABLE = frozenset({"rate_limited", "server_error", "connection_error", "stalled", "timeout", "deadline_exceeded"})
 _BY_STATUS = {
@@ -100,11 +102,10 @@ class Failure:
 def failure(
     model: str, code: str, detail: str, retry_after_s: float | None = None, secrets: Iterable[str] = ()
 ) -> Failure:
-    """A failure of `model` with the advice that belongs to `code`. `detail` is cut and cleared of secrets."""
+    """A failure of `model` with the advice that belongs to `code`. `detail` is cut and cleared of secrets; empty: none."""
     cleaned = redact(" ".join(detail.split()), secrets)[:_DETAIL].rstrip(". ")
-    return Failure(
-        code, f"model {model!r}: {code}: {cleaned}; {_ADVICE.get(code, _ADVICE['model_error'])}", retry_after_s
-    )
+    what = f"{code}: {cleaned}" if cleaned else code
+    return Failure(code, f"model {model!r}: {what}; {_ADVICE.get(code, _ADVICE['model_error'])}", retry_after_s)
 
 
 def classify(error: BaseException, model: str, *, now: float, secrets: Iterable[str] = ()) -> Failure:
@@ -112,7 +113,7 @@ def classify(error: BaseException, model: str, *, now: float, secrets: Iterable[
     chain = list(_chain(error))
     code = _code(chain)
     retry_after_s = _retry_after(chain, now) if code in _RETRYABLE else None
-    return failure(model, code, _detail(chain), retry_after_s, secrets)
+    return failure(model, code, _detail(chain) if content_shown() else "", retry_after_s, secrets)
 
 
 def may_be_billed(error: BaseException) -> bool:
@@ -156,7 +157,7 @@ def _code(chain: list[BaseException]) -> str:
         return "authentication"
     if not any(getattr(error, "response", None) is not None for error in foreign):  # litellm's own ones make one up
         if any(getattr(error, "type", None) == "invalid_request_error" for error in foreign):
-            return "bad_request"  # told within a stream, where there is no status
+            return "bad_request"  # reported within a stream, where there is no status
         if any(_named(error, _TIMEOUTS) for error in chain):
             return "timeout"
         if any(_named(error, _TRANSPORT) for error in foreign):

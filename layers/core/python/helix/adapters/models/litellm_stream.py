@@ -7,14 +7,13 @@ under the tool name that the model used.
 
 from __future__ import annotations
 
-import inspect
 import json
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from helix.adapters.models.litellm_errors import Failure, failure
+from helix.adapters.models.playback import notify
 from helix.adapters.models.strict_schema import drop_nulls
 from helix.core.json import JsonObject
 from helix.core.messages import ThinkingContent
@@ -33,20 +32,6 @@ from helix.core.tools import SUBAGENT_TOOL_PREFIX, is_sub_agent_tool
 from helix.core.usage import Usage
 from helix.ports.model import LLMStreamCallbacks
 
-_log = logging.getLogger(__name__)
-
-
-async def notify(callback: Callable[..., Any] | None, *arguments: object) -> None:
-    """Call a callback and await what it returns. Its exceptions are dropped: a reader must not kill the call."""
-    if callback is None:
-        return
-    try:
-        returned = callback(*arguments)
-        if inspect.isawaitable(returned):
-            await returned
-    except Exception:
-        _log.debug("a stream callback raised; dropped", exc_info=True)
-
 
 @dataclass(slots=True)
 class _Fragments:
@@ -55,7 +40,7 @@ class _Fragments:
     text: str = ""
 
 
-class Answer:
+class PartialAnswer:
     """Feed it the chunks of one attempt in order, then ask for the `result`."""
 
     def __init__(self, callbacks: LLMStreamCallbacks, strict: Mapping[str, JsonObject]) -> None:

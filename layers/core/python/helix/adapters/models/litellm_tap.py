@@ -1,8 +1,8 @@
-"""What litellm's stream leaves out: the provider's own stop reason, OpenAI's refusal text, whether usage was told.
+"""What litellm's stream leaves out: the provider's own stop reason, OpenAI's refusal text, whether usage was reported.
 
 litellm translates every stop reason into OpenAI's five words ("model_context_window_exceeded" and
 "MALFORMED_FUNCTION_CALL" become "stop", as if the answer were whole), makes up "stop" for a stream that ended early and
-usage where none was told, and drops refusal deltas. The tap reads the same events on their way in.
+usage where none was reported, and drops refusal deltas. The tap reads the same events on their way in.
 Law: it only looks; whatever it cannot read it passes on, and a provider it does not know is left alone.
 """
 
@@ -15,7 +15,8 @@ from typing import Any
 
 
 class StreamTap:
-    """`native` is the provider's word if one was seen; `refusal` the refusal text so far; `told_usage` whether the provider
+    """`native` is the provider's word if one was seen; `refusal` the refusal text so far; `reported_usage` whether the
+    provider
     said how many tokens it counted, or could not be listened to."""
 
     def __init__(self, stream: Any) -> None:
@@ -37,11 +38,11 @@ class StreamTap:
     @property
     def finish_reason(self) -> str | None:
         """The reason that really came over the wire, or None: then the stream was cut, whatever litellm says."""
-        told = getattr(self._stream, "received_finish_reason", None)
-        return self.native or told or getattr(self._stream, "intermittent_finish_reason", None)
+        reported = getattr(self._stream, "received_finish_reason", None)
+        return self.native or reported or getattr(self._stream, "intermittent_finish_reason", None)
 
     @property
-    def told_usage(self) -> bool:
+    def reported_usage(self) -> bool:
         return self._usage_seen or self._tee is None
 
     async def close(self) -> None:
@@ -61,8 +62,8 @@ class StreamTap:
         return source
 
     def _see_chunk(self, chunk: Any) -> None:
-        told = chunk.get("usage") if isinstance(chunk, dict) else getattr(chunk, "usage", None)
-        self._usage_seen = self._usage_seen or bool(told)
+        reported = chunk.get("usage") if isinstance(chunk, dict) else getattr(chunk, "usage", None)
+        self._usage_seen = self._usage_seen or bool(reported)
         choices = getattr(chunk, "choices", None)
         text = getattr(getattr(choices[0], "delta", None), "refusal", None) if choices else None
         if isinstance(text, str):

@@ -6,10 +6,10 @@ Law: the callbacks hear what the result holds: thinking, text, then tool calls. 
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
+from helix._log import get_logger
 from helix.core.errors import ModelError
 from helix.core.steps import (
     AnyStepResult,
@@ -23,7 +23,7 @@ from helix.core.tools import SUBAGENT_TOOL_PREFIX
 from helix.ports.clock import Clock
 from helix.ports.model import LLMGenerateInput
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 DELTA_CHARS = 12
 
 
@@ -110,10 +110,5 @@ def pieces(text: str, size: int) -> Iterator[str]:
 
 
 def _stop_reason(result: AnyStepResult) -> StopReason:
-    match result:
-        case ToolCallsStepResult():
-            return StopReason.TOOL_USE
-        case ErrorStepResult():
-            return StopReason.ERROR
-        case _:
-            return StopReason.END_TURN
+    reasons = {"tool_calls": StopReason.TOOL_USE, "error": StopReason.ERROR}
+    return reasons.get(result.type, StopReason.END_TURN)

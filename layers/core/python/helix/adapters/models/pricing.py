@@ -16,7 +16,7 @@ __all__ = ["Prices", "partial_usage", "usage_of"]
 
 
 def usage_of(litellm: ModuleType, model: str, provider: str, reported: Any, prices: Prices) -> Usage:
-    """One call's usage from litellm's usage object. None (nothing was told) gives an unpriced call of no tokens; then, and
+    """One call's usage from litellm's usage object. None (nothing reported) gives an unpriced call of no tokens; then, and
     where no prompt was counted, the call is one of unknown usage."""
     if reported is None:
         return Usage(calls=1, unknown_calls=1, priced=False)
@@ -36,10 +36,10 @@ def usage_of(litellm: ModuleType, model: str, provider: str, reported: Any, pric
 
 
 def partial_usage(chunks: list[Any]) -> Any:
-    """The usage a provider told before its stream broke (Anthropic tells the prompt first), or None."""
-    told = [usage for chunk in chunks if (usage := getattr(chunk, "usage", None)) is not None]
+    """The usage a provider reported before its stream broke (Anthropic reports the prompt first), or None."""
+    usages = [usage for chunk in chunks if (usage := getattr(chunk, "usage", None)) is not None]
     return max(
-        told, key=lambda usage: _count(usage, "prompt_tokens") + _count(usage, "completion_tokens"), default=None
+        usages, key=lambda usage: _count(usage, "prompt_tokens") + _count(usage, "completion_tokens"), default=None
     )
 
 

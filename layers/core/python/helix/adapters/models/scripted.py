@@ -1,4 +1,4 @@
-"""A model that says what it was told to say: for tests, benches and examples.
+"""A model that follows a script: for tests, benches and examples.
 
 Law: deterministic. With `by="position"` it is also stateless: the next answer depends on the conversation alone, so a
 process that resumes a session goes on where the dead one stopped.
@@ -147,9 +147,6 @@ class ScriptedModel:
         if fields["type"] == "tool_calls":
             fields.update(_numbered(fields, first_call))
         return _Line(_RESULT.validate_python(fields), None, delay_s, delta_delay_s)
-
-
-MockLLMAdapter = ScriptedModel
 
 
 def _calls_so_far(messages: Sequence[AnyMessage]) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import logging
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from helix._log import get_logger
 from helix.core.estimating import estimate_text
 from helix.core.json import dumps
 from helix.core.messages import AssistantMessage, ToolResultMessage
@@ -45,7 +45,7 @@ _TABLES = {
 _SHIPPED = Path("litellm_core_utils", "tokenizers")
 _CACHE = "TIKTOKEN_CACHE_DIR"
 _loading = threading.Lock()
-logger = logging.getLogger("helix")
+logger = get_logger("helix")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +156,8 @@ def _described(tool: Any) -> str:
     if isinstance(tool, Mapping):
         function = tool.get("function", tool)
         return _json(function)
-    told = [getattr(tool, name, "") for name in ("name", "description")]
-    return "\n".join([*map(str, told), _json(getattr(tool, "parameters", {}))])
+    reported = [getattr(tool, name, "") for name in ("name", "description")]
+    return "\n".join([*map(str, reported), _json(getattr(tool, "parameters", {}))])
 
 
 def _json(value: object) -> str:

@@ -19,13 +19,32 @@ def script(text: str) -> Script:
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
+FORGET = r"""
+local function forget(expiries, row, index, sort)
+  redis.call('DEL', row)
+  redis.call('ZREM', index, sort)
+  redis.call('ZREM', expiries, row)
+end
+
+local function purge(expiries, far, count)
+  local rows = redis.call('ZRANGEBYSCORE', expiries, '-inf', far, 'LIMIT', 0, count)
+  for _, row in ipairs(rows) do
+    local index, sort = string.match(row, '^([^:]*:[^:]*:[^:]*):(.*)$')
+    forget(expiries, row, index, sort)
+    redis.call('PUBLISH', index, '')
+  end
+  return #rows
+end
+"""
+
 # KEYS: for each operation the row and its index; then the expiries.
 # ARGV: how many expired rows to remove; for each operation
 #   kind (put, update, delete, check), sort, condition (none, absent, there), then four lists of names and texts, each with
 #   its length before it: equal, at_least, below, set; then add, the same with whole numbers.
 # Answers the index of the first refused operation, or -1.
 TRANSACT = script(
-    r"""
+    FORGET
+    + r"""
 local at = 0
 local function take() at = at + 1; return ARGV[at] end
 local function fields()
@@ -106,7 +125,7 @@ local function sum(a, b)
 end
 
 local expiries = KEYS[#KEYS]
-local purge = tonumber(take())
+local expired = tonumber(take())
 local plans = {}
 for n = 1, (#KEYS - 1) / 2 do
   local row = KEYS[2 * n - 1]
@@ -146,16 +165,10 @@ for n = 1, (#KEYS - 1) / 2 do
   plans[n] = plan
 end
 
-local function forget(row, index, sort)
-  redis.call('DEL', row)
-  redis.call('ZREM', index, sort)
-  redis.call('ZREM', expiries, row)
-end
-
 local changed = {}
 for _, plan in ipairs(plans) do
   if plan.kind == 'delete' then
-    forget(plan.row, plan.index, plan.sort)
+    forget(expiries, plan.row, plan.index, plan.sort)
   elseif plan.kind ~= 'check' then
     if plan.kind == 'put' then
       redis.call('DEL', plan.row)
@@ -173,15 +186,14 @@ for _, plan in ipairs(plans) do
   if plan.kind ~= 'check' then changed[plan.index] = true end
 end
 
-local now = redis.call('TIME')[1]
-for _, row in ipairs(redis.call('ZRANGEBYSCORE', expiries, '-inf', now, 'LIMIT', 0, purge)) do
-  local index, sort = string.match(row, '^([^:]*:[^:]*:[^:]*):(.*)$')
-  forget(row, index, sort)
-end
+purge(expiries, '(' .. redis.call('TIME')[1], expired)
 for index in pairs(changed) do redis.call('PUBLISH', index, '') end
 return -1
 """
 )
+
+# KEYS: the expiries. ARGV: the time before which rows go, and how many at most. Answers how many went.
+PURGE = script(FORGET + "return purge(KEYS[1], '(' .. ARGV[1], ARGV[2])")
 
 # KEYS: the index. ARGV: the range's near and far end as ZRANGEBYLEX takes them, 1 if it is reversed, rows, bytes.
 # Answers how many rows the page could have had (fewer than asked for: there are no more), then sorts and rows in turn.

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -20,10 +18,10 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
-from helix.adapters.redis.scripts import QUERY, TRANSACT, Script
+from helix._log import get_logger
+from helix.adapters.redis.scripts import PURGE, QUERY, TRANSACT, Script
 from helix.adapters.redis.subscriptions import Subscriptions
 from helix.adapters.redis.texts import index_of, row_of, text, texts, value_of
-from helix.adapters.segments import SegmentStreams
 from helix.core.errors import ConditionFailedError, InvalidInputError, StoreError
 from helix.ports.state_store import (
     Key,
@@ -37,14 +35,16 @@ from helix.ports.state_store import (
     When,
     check_operations,
 )
+from helix.services.segments import SegmentStreams
 
 T = TypeVar("T")
 PAGE_ROWS = 256
 PAGE_BYTES = 1_000_000  # of one answer: while Redis makes it, everybody else waits
-PURGE = 8  # expired rows that a transaction takes with it: more than it makes, so that they do not pile up
+PURGED_ALONG = 8  # expired rows that a transaction takes with it: more than it makes, so that they do not pile up
+PURGED_AT_ONCE = 500
 READ_TRIES = 3
 
-logger = logging.getLogger("helix.redis")
+logger = get_logger("helix.redis")
 
 
 class RedisStateStore:
@@ -55,8 +55,7 @@ class RedisStateStore:
     many replicas have it (`WAIT`), else `StoreError`. timeout_s: for connecting, and for each answer.
     connections: at most so many at once; who needs another waits. A store belongs to one event loop at a time.
 
-    A row whose top-level number `ttl` (Unix seconds) is past by Redis's clock is removed by a later transaction; until then
-    it is read like any other. Nothing else ever expires.
+    A transaction also deletes a few rows that expired by Redis's clock (`StateStore.purge`).
 
     Raises `StoreError` where Redis cannot be reached or is one that would lose rows: a cluster, or one that evicts.
     """
@@ -102,7 +101,7 @@ class RedisStateStore:
                 found: list[Any] = await pipe.execute()
                 return found
 
-        return [value_of(row) for row in await self._read(read)]
+        return [value_of(key, row) for key, row in zip(keys, await self._read(read), strict=True)]
 
     async def query(
         self,
@@ -123,7 +122,8 @@ class RedisStateStore:
             there, *page = await self._page(index, [near, far, "1" if reverse else "0", size, PAGE_BYTES])
             for sort, fields in zip(page[::2], page[1::2], strict=True):
                 hash_ = dict(zip(fields[::2], fields[1::2], strict=True))
-                rows.append(Row(Key(table, partition, sort.decode()), value_of(hash_) or {}))
+                key = Key(table, partition, sort.decode())
+                rows.append(Row(key, value_of(key, hash_) or {}))
             if there < size and len(page) == 2 * there:
                 break
             last = f"({rows[-1].key.sort}"
@@ -133,31 +133,39 @@ class RedisStateStore:
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         check_operations(name, operations)
         keys: list[str] = []
-        asked: list[str | int] = [PURGE]
+        asked: list[str | int] = [PURGED_ALONG]
         for operation in operations:
             keys += (
                 row_of(self._prefix, operation.key),
                 index_of(self._prefix, operation.key.table, operation.key.partition),
             )
-            asked += _told(operation)
+            asked += _reported(operation)
         keys.append(f"{self._prefix}:expiries")
         try:
             redis = await self._client()
-            refused = await self._commit(redis, keys, asked)
+            refused = await _cancellable(self._commit(redis, keys, asked))
         except (RedisError, OSError) as error:
             raise self._error(f"transaction {name!r}", error) from error
         if refused >= 0:
             raise ConditionFailedError(name, refused)
 
+    async def purge(self, now: float) -> int:
+        gone, page = 0, PURGED_AT_ONCE
+
+        async def ask(redis: Any) -> int:  # harmless when it is sent again
+            return int(await _run(redis, PURGE, [f"{self._prefix}:expiries"], [repr(float(now)), PURGED_AT_ONCE]))
+
+        while page == PURGED_AT_ONCE:
+            page = await self._read(ask)
+            gone += page
+        return gone
+
     @contextlib.contextmanager
-    def _watch(self, table: Table, partition: str) -> Iterator[Watch]:
+    def watch(self, table: Table, partition: str) -> Iterator[Watch]:
         self._bind()
         assert self._subscriptions is not None
         with self._subscriptions.watch(index_of(self._prefix, table, partition), (table, partition)) as watch:
             yield watch
-
-    def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
-        return self._watch(table, partition)
 
     async def close(self) -> None:
         self._closed = True
@@ -178,7 +186,7 @@ class RedisStateStore:
     async def _read(self, ask: Callable[[Any], Awaitable[T]]) -> T:
         for attempt in range(READ_TRIES):
             try:
-                return await ask(await self._client())
+                return await _cancellable(ask(await self._client()))
             except (RedisError, OSError) as error:
                 lost = isinstance(error, (RedisConnectionError, ConnectionError))
                 if not lost or attempt + 1 == READ_TRIES:
@@ -228,20 +236,21 @@ class RedisStateStore:
         )
 
     async def _check(self, redis: Any) -> None:
-        """Refuse a server that would lose rows, as far as it tells; say it if it forgets them when it restarts."""
+        """Refuse a server that would lose rows, as far as it reports that; warn if it forgets them when it restarts."""
         try:
-            info = await redis.info()
+            info = await _cancellable(redis.info())
         except ResponseError as error:  # a user without the right to ask may still read and write
             logger.info("Redis at %s does not say how it is configured: %s", self.place, error)
+            self._checked = True
             return
         if self._checked:  # by another task
             return
-        self._checked = True
         policy = str(info.get("maxmemory_policy", "noeviction"))
         if info.get("redis_mode") == "cluster":
             raise StoreError(f"Redis at {self.place} is a cluster: transactions span its slots; use a single primary")
         if int(info.get("maxmemory", 0)) and policy.startswith("allkeys"):
             raise StoreError(f"Redis at {self.place} evicts rows ({policy}): set maxmemory-policy noeviction")
+        self._checked = True
         if not int(info.get("aof_enabled", 0)):
             logger.warning(
                 "Redis at %s forgets what it wrote since its last snapshot when it restarts: set appendonly yes",
@@ -252,6 +261,18 @@ class RedisStateStore:
         return StoreError(f"Redis at {self.place}, {what}: {error or type(error).__name__}")
 
 
+async def _cancellable(asking: Awaitable[T]) -> T:
+    """Raise a cancellation that `asyncio.wait_for`, which redis-py sends with, has lost (Python 3.11 does that)."""
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
+    try:
+        return await asking
+    finally:
+        if task.cancelling() > before:
+            raise asyncio.CancelledError
+
+
 async def _run(redis: Any, script: Script, keys: Sequence[str], asked: Sequence[str | int]) -> Any:
     """By its hash, and whole where the server does not know it yet: it did nothing then."""
     try:
@@ -260,23 +281,23 @@ async def _run(redis: Any, script: Script, keys: Sequence[str], asked: Sequence[
         return await redis.eval(script.text, len(keys), *keys, *asked)
 
 
-def _told(operation: Operation) -> list[str | int]:
+def _reported(operation: Operation) -> list[str | int]:
     """The operation as `TRANSACT` takes it."""
     when = operation.when or When()
     condition = "none" if operation.when is None else "absent" if when.absent else "there"
-    told: list[str | int] = [type(operation).__name__.lower(), operation.key.sort, condition]
+    reported: list[str | int] = [type(operation).__name__.lower(), operation.key.sort, condition]
     for wanted in ({}, {}, {}) if when.absent else (when.equal, when.at_least, when.below):
-        told += (len(wanted), *texts(wanted))
+        reported += (len(wanted), *texts(wanted))
     match operation:
         case Put():
-            told += (len(operation.value), *texts(operation.value), 0)
+            reported += (len(operation.value), *texts(operation.value), 0)
         case Update():
-            told += (len(operation.set), *texts(operation.set), len(operation.add))
+            reported += (len(operation.set), *texts(operation.set), len(operation.add))
             for name, amount in operation.add.items():
-                told += (name, text(amount))
+                reported += (name, text(amount))
         case _:
-            told += (0, 0)
-    return told
+            reported += (0, 0)
+    return reported
 
 
 def open_redis(url: str) -> RedisStateStore:

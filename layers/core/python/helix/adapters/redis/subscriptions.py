@@ -1,16 +1,15 @@
 """Hearing of changes: one connection that subscribes to the partitions that are watched.
 
 Law: no change is missed. A subscription begins when the server says so, which is after `watch` returned; so its
-confirmation is told as a change, and who waits reads again. The same after a lost connection: what was published
+confirmation counts as a change, and who waits reads again. The same after a lost connection: what was published
 meanwhile went nowhere, and every confirmation of the new connection says "look". A partition that nobody watches any more
-stays subscribed until others crowd it out: who looks, waits and looks again is not told of nothing each time.
+stays subscribed until others crowd it out: a reader that looks, waits and looks again is not woken for nothing each time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from helix._log import get_logger
 from helix.adapters.watching import LocalWatch, Place, Watchers
 
 PING_S = 10.0
@@ -25,7 +25,7 @@ SILENCE_S = 30.0  # a connection that answers no ping for so long is dead, whate
 IDLE = 256
 RECONNECT_S = (0.05, 0.1, 0.25, 0.5, 1.0)
 
-logger = logging.getLogger("helix.redis")
+logger = get_logger("helix.redis")
 
 
 class Subscriptions:

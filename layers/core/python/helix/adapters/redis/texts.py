@@ -18,7 +18,7 @@ from pydantic_core import from_json
 
 from helix.core.errors import InvalidInputError
 from helix.core.json import dumps
-from helix.ports.state_store import Key, Value
+from helix.ports.state_store import Damaged, Key, Value
 
 EXACT = 2.0**53
 MARK = b"\xff"  # the field of a row without fields, because Redis has no empty hash; no UTF-8 name is this
@@ -39,11 +39,14 @@ def texts(value: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def value_of(row: Mapping[bytes, bytes]) -> Value | None:
+def value_of(key: Key, row: Mapping[bytes, bytes]) -> Value | None:
     """The row of a hash as Redis answers it; None for no hash."""
     if not row:
         return None
-    return {name.decode(): from_json(field) for name, field in row.items() if name != MARK}
+    try:
+        return {name.decode(): from_json(field) for name, field in row.items() if name != MARK}
+    except ValueError as error:
+        return Damaged(key, error)
 
 
 def index_of(prefix: str, table: str, partition: str) -> str:

@@ -17,6 +17,7 @@ from helix.ports.state_store import (
     Operation,
     Put,
     StateStore,
+    Table,
     Update,
     Value,
     When,
@@ -24,6 +25,8 @@ from helix.ports.state_store import (
 from helix.testing.contracts.state_store_races import StateStoreRaces
 
 P = "partition"
+LATER = 4_000_000_000
+"""A time that is ahead of every clock, so that no store deletes a row of these tests before `purge`."""
 
 
 def key(sort: str, partition: str = P) -> Key:
@@ -51,7 +54,12 @@ async def refused(store: StateStore, *operations: Operation) -> int:
 
 
 class StateStoreContract(StateStoreRaces):
-    """Give a fixture `store`; and `other`, what a second process would use on the same data, if there can be one."""
+    """Give a fixture `store`; and `other`, what a second process would use on the same data, if there can be one.
+
+    purges: False for a store whose backend deletes expired rows by itself.
+    """
+
+    purges = True
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -282,6 +290,58 @@ class StateStoreContract(StateStoreRaces):
         await put(store, "a", {"n": 1})
         await store.transact("check", [Check(key("a"), When()), Check(key("b"), ABSENT)])
         assert await sorts(store) == ["a"] and await get(store, "a") == {"n": 1}
+
+    # --- expiry ---------------------------------------------------------------------------------------------------
+
+    async def test_purge_deletes_what_has_expired(self, store: StateStore) -> None:
+        """Rows of every table whose `ttl` is below the given time go, and their number is returned."""
+        rows: list[tuple[Table, str]] = [("sessions", "a"), ("streams", "a"), ("control", "a"), ("control", "b")]
+        ttls = (LATER - 1, LATER - 60, 1, -1)
+        for (table, sort), ttl in zip(rows, ttls, strict=True):
+            await store.transact("put", [Put(Key(table, P, sort), {"ttl": ttl, "n": 1})])
+        gone = await store.purge(LATER)
+        assert gone <= len(rows)  # a store may have deleted the oldest by its own clock
+        if self.purges:
+            assert await store.get([Key(table, P, sort) for table, sort in rows]) == [None] * len(rows)
+            assert gone >= 2 and await store.purge(LATER) == 0
+            assert [row for table, _ in rows for row in await store.query(table, P)] == []
+
+    async def test_purge_leaves_what_has_not_expired(self, store: StateStore) -> None:
+        """A row stays whose `ttl` is ahead, is no number, is not at the top, or is not there."""
+        values: list[Value] = [{"ttl": LATER}, {"ttl": LATER + 1}, {"ttl": None}, {"ttl": "1"}, {"ttl": True}]
+        values += [{"ttl": [1]}, {"ttl": {"ttl": 1}}, {"other": {"ttl": 1}}, {"text": '"ttl":1'}, {}]
+        for place, value in enumerate(values):
+            await put(store, str(place), value)
+        assert await store.purge(LATER) == 0
+        assert [row.value for row in await store.query("sessions", P)] == values
+
+    async def test_a_renewed_row_does_not_expire(self, store: StateStore) -> None:
+        """Only the row as it stands counts: a later `ttl`, or none, keeps it; an update may give it one."""
+        for sort in "abc":
+            await put(store, sort, {"ttl": LATER - 1})
+        await put(store, "a", {"ttl": LATER + 1})
+        await store.transact("renew", [Update(key("b"), set={"ttl": LATER + 1})])
+        await put(store, "c", {"n": 1})
+        assert await store.purge(LATER) == 0 and await sorts(store) == ["a", "b", "c"]
+        await store.transact("expire", [Update(key("c"), set={"ttl": LATER - 1})])
+        assert await store.purge(LATER) == self.purges
+        assert await sorts(store) == (["a", "b"] if self.purges else ["a", "b", "c"])
+
+    async def test_purge_deletes_any_number(self, store: StateStore) -> None:
+        """Several pages of expired rows go at once, and the rows between them stay."""
+        for first in range(0, 1_200, 100):
+            puts = [Put(key(f"{i:04d}"), {"ttl": LATER - 1 if i % 8 else LATER + 1}) for i in range(first, first + 100)]
+            await store.transact("put", puts)
+        assert await store.purge(LATER) == (1_050 if self.purges else 0)
+        assert len(await sorts(store)) == (150 if self.purges else 1_200)
+
+    async def test_a_purged_row_is_absent(self, store: StateStore) -> None:
+        """What is written in its place is a new row."""
+        await put(store, "a", {"ttl": LATER - 1, "old": 1})
+        await store.purge(LATER)
+        if self.purges:
+            await store.transact("again", [Put(key("a"), {"new": 1}, ABSENT)])
+            assert await get(store, "a") == {"new": 1}
 
     # --- values ---------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The contract of `StreamManager`: one dense, replayable, truthful stream of many writers (PROTOCOL 11)."""
+"""The contract of `StreamManager`: one dense, replayable, truthful stream of many writers (docs/protocol.md#stream)."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class StreamManagerContract:
         assert [(m.turn, m.kind) for m in messages if m.kind != "chunk"] == [(2, "end")]
         assert await texts(streams) == ["one", "two"]
 
-    async def test_an_end_is_told_once_and_last(self, streams: StreamManager, other: StreamManager) -> None:
+    async def test_an_end_is_emitted_once_and_last(self, streams: StreamManager, other: StreamManager) -> None:
         """A repeated end, and what comes after an end, is dropped; the next turn goes on."""
         await streams.append(S, [started(), ended(status="interrupted")])
         await other.append(S, [ended(status="interrupted")])
@@ -146,7 +146,7 @@ class StreamManagerContract:
         await streams.append(S, [started(2), text(0, "next", turn=2)])
         assert await texts(other) == ["next"]
 
-    async def test_a_run_that_begins_settles_the_one_before(self, streams: StreamManager) -> None:
+    async def test_a_run_that_begins_closes_the_one_before(self, streams: StreamManager) -> None:
         """An attempt left open is committed if it was staged last, else discarded."""
         await streams.append(S, [started(), text(0, "staged")])
         await streams.append(S, [started(2, last=(1, 1))])
@@ -158,7 +158,7 @@ class StreamManagerContract:
         ("mark", "status", "wanted"),
         [("end", "completed", "ended"), ("fail", "failed", "failed"), ("paused", "paused", "paused")],
     )
-    async def test_info_tells_how_it_stands(self, streams: StreamManager, mark: str, status: str, wanted: str) -> None:
+    async def test_info_reports_the_status(self, streams: StreamManager, mark: str, status: str, wanted: str) -> None:
         """Active while the root runs, then as its last run ended, and active again with the next."""
         await streams.append(S, [started(), text(0, "a"), committed(1), ended(status=status, mark=mark, error="why")])
         info = await streams.info(S)

@@ -1,0 +1,254 @@
+"""`helix dev`: the offline cloud in a terminal, until Ctrl-C, with its traces.
+
+Law: Ctrl-C and SIGTERM end it in order at any moment, and what prevents its start is one line. Files with keys are readable
+by their owner alone, from the first byte. A user's own endpoint gets the traces, and then none are shown here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from helix.cli.options import Context, Model, Project
+from helix.cli.output import COMPLETED, RefusedError, say, write, write_json
+from helix.cli.view.base import command
+from helix.local.cloud import REGION, OfflineCloud
+from helix.local.console import Console
+from helix.local.emulator import ADMIN
+from helix.local.process import OfflineError
+from helix.local.project import find_project
+from helix.local.reload import Reloaded, Reloader, watch
+from helix.local.traces import Received, TraceReceiver, render
+from helix.runtime.models import ModelChoice
+from helix.runtime.system import SystemClock
+from helix.runtime.tracing import ENDPOINT, TRACES_ENDPOINT
+
+Show = Callable[[list[Received]], None]
+
+
+@contextlib.contextmanager
+def tracing(show: Show, environment: Mapping[str, str] = os.environ) -> Iterator[tuple[dict[str, str], str | None]]:
+    """While the block runs: the variables that functions need, and where their traces are served. Nothing if they go to
+    the user's endpoint, or if OpenTelemetry is not installed."""
+    elsewhere = environment.get(ENDPOINT) or environment.get(TRACES_ENDPOINT)
+    if elsewhere or not _installed():
+        yield {}, elsewhere or None
+        return
+    with TraceReceiver(show) as receiver:
+        yield {ENDPOINT: receiver.url}, receiver.url
+
+
+def show_traces(as_json: bool) -> Show:
+    """Prints each finished run, in the format of the logs."""
+
+    def show(spans: list[Received]) -> None:
+        if as_json:
+            found = [
+                {"span": s.span_id, "parent": s.parent_id, "name": s.name, "seconds": s.seconds, "told": s.attributes}
+                for s in spans
+            ]
+            write_json({"trace": spans[0].trace_id, "spans": found})
+        else:
+            write("\n".join(["", *(f"    {line}" for line in render(spans)), ""]))
+
+    return show
+
+
+def _installed() -> bool:
+    names = ("opentelemetry", "opentelemetry.sdk", "opentelemetry.proto")  # the first, or looking for the others raises
+    return all(importlib.util.find_spec(name) is not None for name in names)
+
+
+USER = "dev"
+WATCHING_S = 5.0
+KEY_FILE = "api-key"
+ENV_FILE = "env"
+"""Shell variables with which AWS's own tools, and examples, find this cloud: `source .helix/env`."""
+NEEDED = ("ministack", "boto3", "watchfiles", "websockets")
+State = Annotated[
+    str | None, typer.Option("--state", help="Where sessions are stored [default: .helix in the project]")
+]
+StageName = Annotated[str, typer.Option("--stage", help="Part of the names of all resources")]
+
+
+@dataclass(frozen=True, slots=True)
+class CloudOptions:
+    """Of an offline cloud. `model` None: the agents' own, where they can be called."""
+
+    project: Project = "."
+    state: State = None
+    model: Model = None
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    port: Annotated[int, typer.Option("--port", help="Port on 127.0.0.1; 0 for a free one")] = 4566
+    auth: Annotated[bool, typer.Option("--auth/--no-auth", help="Enforce IAM")] = True
+    watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Reload what changes")] = True
+    logs: Annotated[str, typer.Option("--logs", help="`text` or `json`")] = "text"
+
+
+def dev(options: CloudOptions, serve: Serve, stage: StageName = "dev", context: Context = None) -> int:
+    if serve.logs not in ("text", "json"):
+        raise RefusedError(f"--logs is {serve.logs!r}; it must be text or json")
+    began, given = SystemClock().now(), {"stage": stage, **pairs(context)}
+    as_json = serve.logs == "json"
+    root = find_root(options.project)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with tracing(show_traces(as_json)) as (variables, traces):
+            wanted: dict[str, Any] = {"port": serve.port, "auth": serve.auth, "variables": variables}
+            cloud, choice, profiles = make_cloud(options, root, given, **wanted)
+            with cloud:
+                Serving(cloud, as_json=as_json).serve(choice, profiles if serve.watch else None, began, traces)
+    except KeyboardInterrupt:
+        say("stopped before the app was ready")
+    return COMPLETED
+
+
+class Serving:
+    """A cloud that is up, shown in the terminal."""
+
+    def __init__(self, cloud: OfflineCloud, *, as_json: bool) -> None:
+        self._cloud, self._as_json, self._ended = cloud, as_json, threading.Event()
+
+    def serve(self, choice: ModelChoice, profiles: Any, began: float, traces: str | None) -> None:
+        """Until a signal. `profiles`: of the agents, if their code is watched."""
+        cloud, ended = self._cloud, self._ended
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: ended.set())
+        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        console = Console(sys.stdout, prefix=cloud.function(""), colour=colour, as_json=self._as_json)
+        # What functions log while their cloud ends is not shown.
+        cloud.listen(lambda line: None if ended.is_set() else console.hear(line))
+        watching = threading.Event()
+        if profiles is not None:
+            threading.Thread(target=self._watch, args=(profiles, watching), daemon=True).start()
+        key = _key(cloud)
+        write_private(cloud.folder / ENV_FILE, _variables(cloud, key))
+        if profiles is not None:
+            watching.wait(WATCHING_S)
+        self._welcome(key, choice, traces, SystemClock().now() - began, profiles is not None)
+        threading.Thread(target=self._warm, daemon=True).start()
+        while not ended.wait(1):
+            if not cloud.emulator.alive:
+                raise RefusedError(f"the emulator stopped unexpectedly; its log is {str(cloud.emulator.log_path)!r}")
+        say("stopping; sessions are saved")
+
+    def _warm(self) -> None:
+        """While a person reads the welcome. A cloud that ends meanwhile needs no warm functions."""
+        with contextlib.suppress(OfflineError):
+            self._cloud.warm()
+
+    def _watch(self, profiles: Any, watching: threading.Event) -> None:
+        def show(done: Reloaded) -> None:
+            if not self._ended.is_set():  # else the same Ctrl-C has broken the reload off
+                say(done.what if done.error is None else f"NOT reloaded, the previous code stays in use: {done.error}")
+
+        watch(Reloader(self._cloud, profiles), self._ended, show, watching)
+
+    def _welcome(self, key: str, choice: ModelChoice, traces: str | None, seconds: float, watched: bool) -> None:
+        cloud = self._cloud
+        rows = {
+            "talk": command("chat", next(iter(cloud.agents), "AGENT"), "--url", cloud.url, "--key", key),
+            "url": cloud.url,
+            "key": key,
+            "agents": ", ".join(cloud.agents) or "none",
+            "model": model_in_words(choice),
+            "stage": f"{cloud.stage}, IAM {'enforced' if cloud.auth else 'not enforced'}",
+            "aws": f"{cloud.emulator.url} (for AWS tools: source {shlex.quote(str(cloud.folder / ENV_FILE))})",
+            "health": cloud.health_url,
+            **({"traces": traces} if traces is not None else {}),
+            **({"reload": "when you save a file of the project"} if watched else {}),
+            "state": str(cloud.folder),
+        }
+        head = f"Helix runs offline on this machine, ready after {seconds:.1f} s. Press Ctrl-C to stop.\n"
+        lines = [head, *(f"  {name:<8}{value}" for name, value in rows.items()), ""]
+        write("\n".join(lines), to=sys.stderr if self._as_json else sys.stdout)
+
+
+def pairs(context: Sequence[str] | None) -> dict[str, str]:
+    """`KEY=VALUE` of the command line."""
+    split = [text.partition("=") for text in context or ()]
+    if wrong := [name for name, equals, _ in split if not (name and equals)]:
+        raise RefusedError(f"--context {wrong[0]!r} is not of the form KEY=VALUE")
+    return {name: value for name, _, value in split}
+
+
+def find_root(project: str) -> Path:
+    """Of the project, where what an offline cloud needs is installed."""
+    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        raise RefusedError(f"{', '.join(missing)} is not installed: pip install 'helix-agents[local]'")
+    return find_project(Path(project))
+
+
+def make_cloud(
+    options: CloudOptions, root: Path, context: Mapping[str, str], *, aside: str = "", **wanted: Any
+) -> tuple[OfflineCloud, ModelChoice, Any]:
+    """The cloud, its model, and the agents' profiles. `context` is CDK's. `aside`: keep its state in a folder of that
+    name. `wanted`: as `OfflineCloud` takes it. Raises `RefusedError` for broken code.
+    """
+    stored = root / ".helix" if options.state is None else Path(options.state)
+    cloud = OfflineCloud(root, folder=stored / aside, assemblies=stored / "assemblies", context=context, **wanted)
+    looked = cloud.look()
+    if "error" in looked:
+        raise RefusedError(f"the project's code cannot be loaded: {looked['error']}")
+    asked = options.model or context.get("model")
+    missing = None if asked else looked["missing"]
+    choice = ModelChoice(None, "demo" if missing else asked, missing)
+    cloud.context["model"] = "demo" if choice.is_demonstration else choice.name or ""
+    if not cloud.project.is_retained(cloud.context):
+        say("synthesising the app with CDK: up to a minute, only after the app has changed")
+    return cloud, choice, looked["profiles"]
+
+
+def model_in_words(choice: ModelChoice) -> str:
+    if choice.missing:
+        return f"the demonstration model, because {choice.missing} is not set (--model takes any litellm name)"
+    if choice.is_demonstration:
+        return "the demonstration model: a program, not a language model; it costs nothing"
+    return f"{choice.name}, for all agents" if choice.name else "each agent's own"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Readable by its owner alone, from the first byte; what was there is replaced."""
+    made = path.with_name(f".{path.name}.{os.getpid()}")
+    made.unlink(missing_ok=True)
+    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    made.replace(path)
+
+
+def _key(cloud: OfflineCloud) -> str:
+    """The first key is made once and stored beside the state."""
+    stored = cloud.folder / KEY_FILE
+    if stored.is_file() and cloud.knows_key(key := stored.read_text(encoding="utf-8").strip()):
+        return key
+    key = cloud.create_key(USER, name="helix dev")
+    cloud.save()
+    write_private(stored, key + "\n")
+    return key
+
+
+def _variables(cloud: OfflineCloud, key: str) -> str:
+    variables = {
+        "HELIX_URL": cloud.url,
+        "HELIX_KEY": key,
+        "AWS_ENDPOINT_URL": cloud.emulator.url,
+        "AWS_REGION": REGION,
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_ACCESS_KEY_ID": ADMIN,
+        "AWS_SECRET_ACCESS_KEY": ADMIN,
+    }
+    return "".join(f"export {name}={value}\n" for name, value in variables.items())

@@ -1,0 +1,1 @@
+"""`helix fleet`: agents as a service, their limits, budgets, health and history."""

@@ -1,0 +1,125 @@
+"""Options that commands share, and how a function becomes a command.
+
+Law: a parameter of a command that is a dataclass stands for its fields: each is an option of the command line.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from typing import Annotated, Any, ClassVar, get_type_hints
+
+import typer
+from typer.core import TyperGroup
+
+from helix.cli.output import RefusedError
+from helix.runtime.settings import DB, DEFAULT_DB, ProcessSettings, read_settings
+
+AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="module:name, path/file.py:name, or a registered name")]
+SessionName = Annotated[str, typer.Argument(metavar="SESSION", help="Id of the session")]
+InSession = Annotated[str | None, typer.Option("--session", "-s", help="Continue this session, or name a new one")]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", "-m", help="Any litellm name, for all agents; `demo` is the demonstration model"),
+]
+Db = Annotated[str, typer.Option("--db", envvar=DB, help="SQLite file or Redis URL of the sessions")]
+Profile = Annotated[str | None, typer.Option("--profile", help="Profile of the AWS configuration")]
+Region = Annotated[str | None, typer.Option("--region", help="AWS region")]
+Json = Annotated[bool, typer.Option("--json", help="JSON lines on standard output")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many, the newest")]
+Context = Annotated[
+    list[str] | None,
+    typer.Option("--context", "-c", metavar="KEY=VALUE", help="A setting of the deployment (docs/guide/deploy.md)"),
+]
+Project = Annotated[str, typer.Option("--project", help="A folder in the project: at or below its cdk.json")]
+
+
+def settings() -> ProcessSettings:
+    return read_settings(os.environ)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Of commands that run an agent in this process."""
+
+    agent: AgentName
+    model: Model = None
+    db: Db = DEFAULT_DB
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteOptions:
+    url: Annotated[
+        str | None, typer.Option("--url", metavar="WSS", help="A deployed service: run its agent of that name there")
+    ] = None
+    key: Annotated[str | None, typer.Option("--key", envvar="HELIX_KEY", help="API key or token for --url")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Where sessions and a fleet are stored: `db`, unless `stage` names a deployed stage."""
+
+    db: Db = DEFAULT_DB
+    stage: Annotated[str | None, typer.Option("--stage", help="A deployed stage, instead of a local store")] = None
+    profile: Profile = None
+    region: Region = None
+
+
+class Commands(TyperGroup):
+    """Commands by name: the module that has the function of that name, and the help text."""
+
+    table: ClassVar[dict[str, tuple[str | type[Commands], str]]]
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.table)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.table:
+            return None
+        where, text = self.table[cmd_name]
+        if not isinstance(where, str):
+            group = typer.Typer(cls=where, help=text, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
+            group.callback()(lambda: None)
+            return typer.main.get_command(group)
+        try:
+            module = importlib.import_module(f"helix.cli.{where}")
+        except ModuleNotFoundError as error:
+            raise RefusedError(f"{error.name} is not installed: pip install 'helix-agents[all]'") from error
+        single = typer.Typer(rich_markup_mode=None, add_completion=False)
+        single.command(cmd_name, help=text)(_flat(getattr(module, cmd_name.replace("-", "_"))))
+        return typer.main.get_command(single)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Without importing their modules."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])
+
+
+def _flat(command: Callable[..., int]) -> Callable[..., int]:
+    """The command with the fields of its dataclass parameters as parameters of their own."""
+    groups: dict[str, Any] = {}
+    flat: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        kind = parameter.annotation
+        if is_dataclass(kind):
+            groups[parameter.name] = kind
+            hints = get_type_hints(kind, include_extras=True)
+            flat += [_parameter(field, hints[field.name]) for field in fields(kind)]
+        else:
+            flat.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    def run(**given: Any) -> int:
+        made = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
+        return command(**made, **given)
+
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
+    run.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
+    return run
+
+
+def _parameter(field: Field[Any], kind: Any) -> inspect.Parameter:
+    default = inspect.Parameter.empty if field.default is MISSING else field.default
+    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)

@@ -1,0 +1,107 @@
+"""What the commands do: each starts or joins a run, follows it to its end, and returns its handle."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from helix.cli.output import RefusedError
+from helix.cli.run.follow import Follower, Handle, open_questions
+from helix.core.errors import AgentAlreadyRunningError, CannotResumeError
+from helix.core.handles import Confirmation, RetryMode
+
+Action = Callable[[Follower], Awaitable[Handle]]
+
+
+def _followed(session_id: str | None, start: Action) -> Action:
+    """Start a run once no process has its session, and follow it. A session whose process died is waited for."""
+
+    async def action(follower: Follower) -> Handle:
+        if session_id is not None:
+            await follower.until_free(session_id)
+        handle = await start(follower)
+        await follower.follow(handle)
+        return handle
+
+    return action
+
+
+def run(message: str, session_id: str | None) -> Action:
+    """A new session, or the next message of one."""
+    return _followed(session_id, lambda f: f.executor.execute(f.agent, message, session_id=session_id))
+
+
+def retry(session_id: str, message: str | None, from_start: bool) -> Action:
+    mode: RetryMode = "from_start" if from_start else "from_checkpoint"
+    return _followed(session_id, lambda f: f.executor.retry(f.agent, session_id, mode=mode, message=message))
+
+
+def resume(session_id: str, message: str | None, checkpoint_id: str | None) -> Action:
+    async def start(follower: Follower) -> Handle:
+        executor, agent = follower.executor, follower.agent
+        try:
+            return await executor.resume(agent, session_id, message=message, checkpoint_id=checkpoint_id)
+        except CannotResumeError as error:
+            if error.reason != "pending_confirmation":
+                raise
+            questions = await open_questions(executor.sessions.load, session_id)
+            calls = ", ".join(f"{q.call_id} ({q.tool_name})" for q in questions)
+            raise RefusedError(
+                f"session {session_id!r} waits for an answer to {calls}: --approve CALL, --deny CALL, or --message"
+            ) from None
+
+    return _followed(session_id, start)
+
+
+def answer(session_id: str, confirmations: Sequence[Confirmation]) -> Action:
+    """One answer after the other, each followed to where its run ends."""
+
+    async def action(follower: Follower) -> Handle:
+        for confirmation in confirmations:
+            await _answer(follower, session_id, confirmation)
+        return await follower.executor.get_handle(follower.agent, session_id)
+
+    return action
+
+
+async def _answer(follower: Follower, session_id: str, confirmation: Confirmation) -> None:
+    """The answered call may be a sub-agent's: then its run goes on first, and its parents' runs follow."""
+    executor, agent = follower.executor, follower.agent
+    root = await executor.sessions.get(session_id)
+    info = await executor.streams.info(root.stream_id)
+    after = info.latest_sequence if info is not None else 0
+    runs = await _runs_waiting(follower, session_id)
+    answered = await executor.answer(agent, session_id, confirmation)
+    if answered.claimed is None:
+        await _join(follower, session_id)
+        return
+    current = answered.session_id
+    while True:
+        state = await executor.sessions.get(current)
+        if state.current_run_id == runs.get(current):
+            return  # it still waits for something else
+        member = agent.find_agent(state.agent_type) or agent
+        after = await follower.follow(await executor.get_handle(member, current), after=after, root=session_id)
+        if current == session_id or state.parent_session_id is None:
+            return
+        current = state.parent_session_id
+
+
+async def _join(follower: Follower, session_id: str) -> None:
+    """The answer is recorded and starts no run: a living run picks it up; a dead or stopped one is resumed."""
+    try:
+        await follower.until_free(session_id)
+    except AgentAlreadyRunningError:
+        handle = await follower.executor.get_handle(follower.agent, session_id)
+    else:
+        handle = await follower.executor.resume(follower.agent, session_id)
+    await follower.follow(handle)
+
+
+async def _runs_waiting(follower: Follower, session_id: str) -> dict[str, str]:
+    """Run ids of the session and of the sub-agents it waits for."""
+    state = await follower.executor.sessions.get(session_id)
+    runs = {session_id: state.current_run_id}
+    for pending in state.pending:
+        if pending.child_session_id is not None:
+            runs |= await _runs_waiting(follower, pending.child_session_id)
+    return runs

@@ -1,0 +1,234 @@
+"""Following a run to its end, and waiting for a session whose process may have died.
+
+Law: the first Ctrl-C asks the run to stop and waits for it; the second leaves at once and releases the lease, so that
+`resume` works immediately. After any other end of this process the session can be resumed once its lease has lapsed.
+
+A run is taken from a worker only after its lease has lapsed. Any sign of life before that (the lease moves, a step
+commits, the stream grows) refuses the command at once: two workers never compete, and no command waits for a living one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+from helix.cli.output import OF_STATUS, STOPPED, RefusedError, say
+from helix.cli.view.base import Question, View
+from helix.core.agents import AnyAgent
+from helix.core.chunks import StreamChunk
+from helix.core.claim_plan import lapsed
+from helix.core.errors import AgentAlreadyRunningError
+from helix.core.handles import AgentExecutionHandle, AgentResult, Confirmation, SessionState
+from helix.core.json import loads
+from helix.fleet.rows import read_entry
+from helix.ports.clock import Clock
+from helix.runtime.executor import Executor
+from helix.runtime.system import SystemClock
+
+
+async def open_questions(load: Callable[[str], Awaitable[SessionState | None]], session_id: str) -> list[Question]:
+    """In call order, those of sub-agents included: each in the place of the call that waits for its sub-agent."""
+    state = await load(session_id)
+    found: list[Question] = []
+    if state is None:
+        return found
+    for pending in state.pending:
+        if pending.child_session_id is not None:
+            found += await open_questions(load, pending.child_session_id)
+        else:
+            asked = (pending.call_id, pending.tool_name, pending.kind, pending.arguments)
+            found.append(Question(*asked, state.agent_type))
+    return found
+
+
+def confirmations(
+    approve: Sequence[str] | None, deny: Sequence[str] | None, data: str | None, reason: str | None, *, other: bool
+) -> list[Confirmation]:
+    """Approvals first. `other`: the command line also asks for another way to resume, which is refused."""
+    approved, denied = list(approve or ()), list(deny or ())
+    if not approved and not denied:
+        if data is not None or reason is not None:
+            raise RefusedError("--data and --reason go with --approve or --deny")
+        return []
+    if other:
+        raise RefusedError("--approve and --deny answer a call; --message and --checkpoint go on without one: choose")
+    if both := set(approved) & set(denied):
+        raise RefusedError(f"call {sorted(both)[0]!r} is both approved and denied")
+    value = None if data is None else parse_data(data)
+    return [
+        *(Confirmation(call, approved=True, data=value) for call in approved),
+        *(Confirmation(call, approved=False, data=value, reason=reason) for call in denied),
+    ]
+
+
+def parse_data(text: str) -> Any:
+    """JSON if it is, else the text itself."""
+    try:
+        return loads(text)
+    except ValueError:
+        return text
+
+
+POLL_S = 0.1
+
+
+async def until_free(executor: Executor, session_id: str, clock: Clock) -> None:
+    """Return once no worker has the session (there may be no such session). Raises `AgentAlreadyRunningError`.
+
+    The wait is announced when a living worker would have renewed its lease: a refusal stays a single line.
+    """
+    state = await executor.sessions.load(session_id)
+    if state is None or state.status != "running" or not state.lease_expires:
+        return  # without a lease a fleet executes it, which never loses runs: the claim refuses it
+    seen, began, announced = await _signs(executor, state), clock.now(), False
+    patience_s = executor.engine.settings.claim_s / 3 + 0.5
+    while not _over(state, clock.now(), clock.now() - began >= patience_s):
+        if not announced and clock.now() - began >= patience_s:
+            announced = True
+            left = max(1, round(state.lease_expires - clock.now()))
+            say(f"session {session_id!r} is running, but its process is silent: waiting {left} s for its lease to end")
+        await asyncio.sleep(POLL_S)
+        state = await executor.sessions.load(session_id)
+        if state is None or await _signs(executor, state) != seen:
+            raise AgentAlreadyRunningError(session_id, state.current_run_id if state is not None else None)
+    waited = f" (waited {clock.now() - began:.0f} s for its lease)" if clock.now() - began >= POLL_S else ""
+    say(f"the process that ran session {session_id!r} is gone{waited}: going on in its place")
+
+
+def _over(state: SessionState, now: float, patient: bool) -> bool:
+    """After the clock was set back, a lease may lapse before its time: its worker still gets time to renew it."""
+    return lapsed(state, now) and (state.lease_expires < now or patient)
+
+
+async def unserved(executor: Executor, agent_name: str, clock: Clock) -> str | None:
+    """Why a run of a fleet stands still, if no process serves its agent."""
+    entry = await read_entry(executor.store, agent_name)
+    if entry is not None and entry.supervised(clock.now()):
+        return None
+    return f"nobody serves {agent_name!r} from this store now; its runs wait for `helix fleet serve`, on this store"
+
+
+async def _signs(executor: Executor, state: SessionState) -> tuple[float, int, int]:
+    info = await executor.streams.info(state.stream_id)
+    return state.lease_expires, state.version, info.latest_sequence if info is not None else 0
+
+
+Handle = AgentExecutionHandle[Any]
+LOOK_S = 2.0
+
+
+class RunLostError(Exception):
+    """No process executes the run any more, and it has not ended."""
+
+
+class Follower:
+    def __init__(self, executor: Executor, agent: AnyAgent, view: View) -> None:
+        self.executor, self.agent, self.view = executor, agent, view
+        self._clock = SystemClock()
+        self._followed: Handle | None = None
+        self._signals = 0
+        self._asking: asyncio.Task[bool] | None = None
+        self._unserved: str | None = None
+
+    async def run(self, action: Callable[[Follower], Awaitable[Handle]]) -> AgentResult[Any] | None:
+        """Do `action`, show how its last run ended and return that; None if the user did not wait for the end."""
+        task = asyncio.current_task()
+        assert task is not None
+        with on_signals(lambda: self._on_signal(task), signal.SIGINT, signal.SIGTERM):
+            try:
+                handle = await action(self)
+                result: AgentResult[Any] = await handle.result()
+            except (asyncio.CancelledError, RunLostError) as error:
+                await self._leave(error)
+                return None
+        paused = result.status == "paused"
+        self.view.result(result, await open_questions(self.executor.sessions.load, handle.session_id) if paused else ())
+        return result
+
+    async def until_free(self, session_id: str) -> None:
+        await until_free(self.executor, session_id, self._clock)
+
+    async def follow(self, handle: Handle, *, after: int | None = None, root: str | None = None) -> int:
+        """Show the run to its end. Returns the sequence of the last chunk. `root`: the session that the user named, if it
+        is not the run's own."""
+        self._followed = handle
+        self.view.opened(root or handle.session_id)
+        sequence = after or 0
+        async with contextlib.aclosing(self._chunks(handle, after)) as chunks:
+            async for chunk in chunks:
+                sequence = max(sequence, chunk.sequence)
+                self.view.chunk(chunk)
+        return sequence
+
+    async def _chunks(self, handle: Handle, after: int | None) -> AsyncGenerator[StreamChunk, None]:
+        """The run's chunks. Raises `RunLostError` when no process makes them any more."""
+        chunks = aiter(await handle.stream(after=after))
+        coming = asyncio.ensure_future(anext(chunks, None))
+        try:
+            while True:
+                while not (await asyncio.wait({coming}, timeout=LOOK_S))[0]:
+                    await self._check_alive(handle)
+                if (chunk := coming.result()) is None:
+                    return
+                yield chunk
+                coming = asyncio.ensure_future(anext(chunks, None))
+        finally:
+            coming.cancel()
+            await asyncio.gather(coming, return_exceptions=True)
+
+    async def _check_alive(self, handle: Handle) -> None:
+        """A living worker may be late; one that is half a lease late is gone."""
+        state = await self.executor.sessions.get(handle.session_id)
+        slack_s = self.executor.engine.settings.claim_s / 2
+        if state.status != "running" or state.current_run_id != handle.run_id:
+            return
+        if state.lease_expires and state.lease_expires + slack_s < self._clock.now():
+            raise RunLostError("the process that executed the run is gone")
+        if not state.lease_expires:  # a fleet's, which may come back
+            why = await unserved(self.executor, self.agent.name, self._clock)
+            if why is not None and why != self._unserved:
+                say(why)
+            self._unserved = why
+
+    def _on_signal(self, task: asyncio.Task[Any]) -> None:
+        self._signals += 1
+        if self._signals == 1 and self._followed is not None:
+            self.view.stopping()
+            interrupt = self.executor.interrupt(self._followed.session_id, "interrupted at the terminal")
+            self._asking = asyncio.get_running_loop().create_task(interrupt)
+        elif self._signals <= 2:
+            task.cancel()
+        else:
+            os._exit(STOPPED)
+
+    async def _leave(self, error: BaseException) -> None:
+        if self._followed is None:
+            say("stopped before a run was started")
+        else:
+            self.view.left(self._followed, str(error) or "left before the run had stopped")
+        if isinstance(error, asyncio.CancelledError):
+            await self.executor.close()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(STOPPED)  # a tool in a thread cannot be cancelled, and Python would wait for it
+
+
+@contextlib.contextmanager
+def on_signals(handler: Callable[[], None], *numbers: signal.Signals) -> Iterator[None]:
+    """Call `handler` at these signals while the block runs, where the system and the thread allow it."""
+    loop = asyncio.get_running_loop()
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            for number in numbers:
+                loop.add_signal_handler(number, handler)
+                stack.callback(loop.remove_signal_handler, number)
+        yield
+
+
+def code_of(result: AgentResult[Any] | None) -> int:
+    return STOPPED if result is None else OF_STATUS[result.status]

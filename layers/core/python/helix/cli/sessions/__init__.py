@@ -1,0 +1,1 @@
+"""Commands about stored sessions: list, show, copy, delete, and what one cost."""

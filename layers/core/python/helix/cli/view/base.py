@@ -1,0 +1,138 @@
+"""What a command shows of a run: the protocol of the views, their headings and hints, and the view for programs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TextIO
+
+from pydantic import BaseModel
+
+from helix.cli.output import say, write_json
+from helix.core.agents import AnyAgent
+from helix.core.chunks import StreamChunk
+from helix.core.config import LLMConfig
+from helix.core.handles import AgentExecutionHandle, AgentResult
+from helix.core.json import JsonObject
+from helix.runtime.models import ModelChoice
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """Commands for one agent as the user named it. `db` and `model` are None where the defaults apply."""
+
+    agent: str
+    db: str | None = None
+    model: str | None = None
+    fleet: bool = False
+
+    def __call__(self, verb: str, *words: str) -> str:
+        more = [*(["--model", self.model] if self.model else []), *(["--db", self.db] if self.db else [])]
+        return command(verb, self.agent, *words, *more, *(["--fleet"] if self.fleet else []))
+
+    def show(self, session_id: str) -> str:
+        return command("show", session_id, *(["--db", self.db] if self.db else []))
+
+
+def command(*words: str) -> str:
+    """A command line of this program; `...` stands for a message."""
+    return " ".join([program(), *('"..."' if word == "..." else shlex.quote(word) for word in words)])
+
+
+def program() -> str:
+    """How this program was called: `helix` if that finds it, else the path that was typed."""
+    typed = sys.argv[0] if sys.argv else "helix"
+    if os.path.basename(typed) == "__main__.py":
+        return "python -m helix.cli"
+    found = shutil.which("helix")
+    if os.path.basename(typed) != "helix" or (found is not None and os.path.realpath(found) == os.path.realpath(typed)):
+        return "helix"
+    relative = os.path.relpath(typed)
+    return shlex.quote(relative if not relative.startswith("..") else typed)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A call that waits for a person, in the session or in a sub-agent's. `kind` as in `core.rows.Pending`."""
+
+    call_id: str
+    tool_name: str
+    kind: str
+    arguments: JsonObject
+    agent_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """Shown before the first run. `db`: the store, or the service's URL. `brief`: one command of many (a chat), which does
+    not say after each run how to continue."""
+
+    agent: AnyAgent
+    choice: ModelChoice
+    db: str
+    message: str | None = None
+    brief: bool = False
+
+    @property
+    def model(self) -> str:
+        if self.choice.name is not None:
+            return "the demonstration model" if self.choice.is_demonstration else self.choice.name
+        if self.agent.function is not None:
+            return "a function"
+        config = self.agent.llm_config
+        return config.model if isinstance(config, LLMConfig) else "its own model"
+
+
+class View(Protocol):
+    """Called in order: `opened` and `chunk` of each run, `result` of the last one. `opened` gets the session that the user
+    named, also where a sub-agent's run comes first."""
+
+    def opened(self, session_id: str) -> None: ...
+
+    def chunk(self, chunk: StreamChunk) -> None: ...
+
+    def result(self, result: AgentResult[Any], questions: Sequence[Question]) -> None: ...
+
+    def stopping(self) -> None: ...
+
+    def left(self, handle: AgentExecutionHandle[Any], why: str) -> None: ...
+
+
+def demonstration_notice(choice: ModelChoice) -> str:
+    why = f"{choice.missing} is not set" if choice.missing else "you asked for it"
+    return (
+        f"The demonstration model plays, because {why}: a deterministic program that matches words and quotes what tools "
+        "return. It is not a language model, and it costs nothing."
+    )
+
+
+class JsonView:
+    """Implements `View`."""
+
+    def __init__(self, file: TextIO, heading: Heading) -> None:
+        self._file, self._heading, self._opened = file, heading, False
+
+    def opened(self, session_id: str) -> None:
+        if not self._opened and self._heading.choice.is_demonstration:
+            say(demonstration_notice(self._heading.choice))
+        self._opened = True
+
+    def chunk(self, chunk: StreamChunk) -> None:
+        write_json(chunk.model_dump(mode="json"), to=self._file)
+
+    def result(self, result: AgentResult[Any], questions: Sequence[Question]) -> None:
+        output = result.output.model_dump(mode="json") if isinstance(result.output, BaseModel) else result.output
+        self._result(result, {"status": result.status, "output": output, "error": result.error})
+
+    def stopping(self) -> None:
+        say("interrupting: the run stops at its next step; Ctrl-C again leaves at once")
+
+    def left(self, handle: AgentExecutionHandle[Any], why: str) -> None:
+        self._result(handle, {"status": "interrupted", "output": None, "error": why})
+
+    def _result(self, of: AgentResult[Any] | AgentExecutionHandle[Any], reported: dict[str, Any]) -> None:
+        write_json({"type": "result", "session_id": of.session_id, "run_id": of.run_id, **reported}, to=self._file)

@@ -1,0 +1,140 @@
+"""Values as short text, and tables: one look for all commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from rich.table import Table
+from rich.text import Text
+
+from helix.cli.output import console
+from helix.core.usage import Usage
+
+LONGEST_TEXT, MOST_ITEMS = 60, 3
+
+
+def short(value: object, limit: int = 200) -> str:
+    """JSON with long texts cut and long lists counted, in at most `limit` characters; a text alone without its quotes."""
+    if isinstance(value, str):
+        return cut(value, limit)
+    return cut(_short(value), limit)
+
+
+def _short(value: object) -> str:
+    match value:
+        case str():
+            return json.dumps(cut(value, LONGEST_TEXT), ensure_ascii=False)
+        case Mapping():
+            return "{" + ", ".join(f"{name}: {_short(item)}" for name, item in value.items()) + "}"
+        case list() | tuple():
+            items = [_short(item) for item in value[:MOST_ITEMS]]
+            more = [f"… {len(value) - MOST_ITEMS} more"] if len(value) > MOST_ITEMS else []
+            return "[" + ", ".join([*items, *more]) + "]"
+        case _:
+            return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def cut(text: str, limit: int) -> str:
+    """On one line, with an ellipsis where something is missing."""
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def call(name: str, arguments: Mapping[str, Any]) -> str:
+    return f"{name}({', '.join(f'{key}={_short(value)}' for key, value in arguments.items())})"
+
+
+def change(operation: Mapping[str, Any]) -> str:
+    """An RFC 6902 operation as an assignment: `/a/b/-` is `a.b += ...`."""
+    path = str(operation.get("path", "")).removeprefix("/").replace("/", ".").replace("~1", "/").replace("~0", "~")
+    match operation.get("op"):
+        case "add" if path == "-" or path.endswith(".-"):
+            return f"{path[:-2] or 'state'} += {_short(operation.get('value'))}"
+        case "add" | "replace":
+            return f"{path or 'state'} = {_short(operation.get('value'))}"
+        case "remove":
+            return f"{path} removed"
+        case other:
+            return f"{path} {other} {operation.get('from', '')}".rstrip()
+
+
+def tokens(usage: Usage) -> str:
+    text = f"{usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens"
+    return f"{text} ({usage.cached_tokens:,} cached)" if usage.cached_tokens else text
+
+
+def cost(usage: Usage, *, imaginary: bool = False) -> str:
+    """US dollars to two digits that say something; what a demonstration would cost is marked as imaginary."""
+    if not usage.priced:
+        return "price unknown"
+    digits = 2 if usage.cost_micros == 0 or usage.cost_usd >= 1 else 4 if usage.cost_micros >= 100 else 6
+    return f"${usage.cost_usd:.{digits}f}" + (" (imaginary)" if imaginary else "")
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def age(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit} ago"
+    return f"{max(0, seconds):.0f} s ago"
+
+
+_STATUSES = {
+    "green": ("completed", "healthy"),
+    "red": ("failed", "unhealthy"),
+    "cyan": ("running",),
+    "yellow": ("paused", "interrupted", "stopped", "degraded"),
+}
+_STYLES = {status: style for style, statuses in _STATUSES.items() for status in statuses}
+
+
+def status_style(status: str) -> str:
+    """Colour of a status, for rich; empty for other words."""
+    return _STYLES.get(status, "")
+
+
+def lines_of(value: object, indent: int = 0) -> Sequence[str]:
+    """A JSON value as an indented outline: `name: value`, lists with dashes; texts stay whole."""
+    pad = "  " * indent
+    match value:
+        case Mapping() if value:
+            return [line for name, item in value.items() for line in _entry(f"{pad}{name}:", item, indent)]
+        case list() if value:
+            return [line for item in value for line in _entry(f"{pad}-", item, indent)]
+        case str():
+            return [f"{pad}{line}" for line in value.splitlines() or [""]]
+        case _:
+            return [pad + json.dumps(value, ensure_ascii=False)]
+
+
+def _entry(head: str, item: object, indent: int) -> list[str]:
+    if isinstance(item, (Mapping, list)) and item:
+        return [head, *lines_of(item, indent + 1)]
+    first, *rest = lines_of(item)
+    return [f"{head} {first}", *("  " * (indent + 1) + line for line in rest)]
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+    last: Literal["fold", "ellipsis"] = "fold",
+) -> None:
+    """A cell that is a status has its colour. Only the last column gives way on a narrow terminal: an id that is cut is
+    of no use. `right`: the columns with numbers."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for index, name in enumerate(columns):
+        if index == len(columns) - 1:
+            table.add_column(name, no_wrap=last == "ellipsis", overflow=last)
+        else:
+            width = max(len(name), *(len(row[index]) for row in rows)) if rows else None
+            table.add_column(name, no_wrap=True, min_width=width, justify="right" if name in right else "left")
+    for row in rows:
+        table.add_row(*(Text(cell, status_style(cell)) for cell in row))
+    console().print(table)

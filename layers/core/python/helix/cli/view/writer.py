@@ -1,0 +1,83 @@
+"""Writing to a terminal or a pipe: whole lines, and text that grows.
+
+Law: text is wrapped at words within its margin as it comes; into a pipe nothing is wrapped and no control code is
+written. A line never starts in the middle of another speaker's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from typing import TextIO
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from helix.cli.output import PIPE_WIDTH, console
+
+WIDEST = 110
+_PIECES = re.compile(r"\n|[^\S\n]+|\S+")
+
+
+class Writer:
+    def __init__(self, file: TextIO) -> None:
+        self.console = console(file, soft_wrap=True)
+        self.width = min(self.console.width, WIDEST) if self.console.is_terminal else PIPE_WIDTH
+        self._speaker: Hashable = None
+        self._margin, self._style = "", ""
+        self._column, self._space, self._word = 0, "", ""
+
+    def line(self, text: str | Text = "", style: str = "", *, margin: str = "", hang: int = 2) -> None:
+        """One line. What of a `str` does not fit goes below, `hang` columns further in."""
+        self.end()
+        room = self.width - len(margin)
+        if isinstance(text, Text) or cell_len(text) <= room:
+            self._print(margin, text, style, "\n")
+            return
+        indent = ""
+        for row in Text(" ".join(text.split())).wrap(self.console, max(1, room - hang)):
+            self._print(margin, indent + row.plain.rstrip(), style, "\n")
+            indent = " " * hang
+
+    def grow(self, speaker: Hashable, delta: str, style: str = "", *, margin: str = "") -> None:
+        """More of a speaker's text. Another speaker's text before it is ended first."""
+        if speaker != self._speaker:
+            self.end()
+            self._speaker, self._margin, self._style = speaker, margin, style
+        for piece in _PIECES.findall(delta):
+            if not piece.isspace():
+                self._word += piece
+                if self.width < PIPE_WIDTH:
+                    continue  # the rest of the word may come
+            self._put_word()
+            if piece == "\n":
+                self._new_line()
+            elif piece.isspace():
+                self._space = piece if self._column else ""
+
+    def end(self) -> None:
+        """Finish what is growing, so that the next line starts at the left."""
+        self._put_word()
+        self._new_line()
+        self._speaker = None
+
+    def _new_line(self) -> None:
+        if self._column:
+            self._print("", "", "", "\n")
+        self._column, self._space = 0, ""
+
+    def _put_word(self) -> None:
+        if not self._word:
+            return
+        length = cell_len(self._word)
+        if self._column + len(self._space) + length > self.width:
+            self._new_line()
+        if not self._column:
+            self._print(self._margin, "", "", "")
+            self._column = len(self._margin)
+        self._print("", self._space + self._word, self._style, "")
+        self._column += len(self._space) + length
+        self._space, self._word = "", ""
+
+    def _print(self, margin: str, text: str | Text, style: str, end: str) -> None:
+        self.console.print(Text.assemble((margin, "dim"), text if isinstance(text, Text) else (text, style)), end=end)

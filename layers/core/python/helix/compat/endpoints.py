@@ -1,0 +1,185 @@
+"""Health endpoints for any Starlette or FastAPI app: `/health`, `/ready`, `/live` and `/metrics`.
+
+Law: an app starts not ready, and says itself when it is. Checks are asked when the page is; a failed check that is not
+critical leaves the app degraded, which still serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from helix._version import __version__
+from helix.core.errors import InvalidInputError
+from helix.core.health import CheckFunction, HealthStatus
+from helix.fleet.health import probe
+from helix.fleet.health_pages import (
+    REFUSED,
+    ROUTES,
+    About,
+    Checked,
+    Page,
+    health_page,
+    live_page,
+    may_see,
+    ready_page,
+)
+from helix.fleet.prometheus import Figures, ModelTotals, Queue, render
+from helix.ports.clock import Clock
+from helix.runtime.system import SystemClock
+
+CHECK_TIMEOUT_S = 10.0
+Totals = Callable[[], Awaitable[Sequence[ModelTotals]]]
+Queues = Callable[[], Awaitable[Sequence[Queue]]]
+
+
+class HealthEndpointManager:
+    """token: what `/metrics` and the messages of `/health` ask for, as `Authorization: Bearer <token>`; None leaves them
+    open. totals, queues: where stored figures for `/metrics` come from, see `helix.fleet.prometheus`."""
+
+    def __init__(
+        self,
+        service_name: str = "helix",
+        version: str = __version__,
+        *,
+        token: str | None = None,
+        totals: Totals | None = None,
+        queues: Queues | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.service_name, self.version = service_name, version
+        self._token, self._totals, self._queues = token, totals, queues
+        self._clock = clock or SystemClock()
+        self._begun = self._clock.now()
+        self._process = _process()
+        self._checks: dict[str, tuple[CheckFunction, bool]] = {}
+        self._ready, self._reason = False, "starting"
+        self._lock = threading.Lock()
+        self._requests = self._errors = 0
+
+    def add_check(self, name: str, fn: CheckFunction, critical: bool = False) -> None:
+        """`fn` answers a bool or (bool, message), now or awaited. One of the same name is replaced."""
+        if not name:
+            raise InvalidInputError("a check needs a name")
+        self._checks[name] = (fn, critical)
+
+    def remove_check(self, name: str) -> bool:
+        """False if there is none of that name."""
+        return self._checks.pop(name, None) is not None
+
+    def set_ready(self, ready: bool, reason: str = "") -> None:
+        """Whether this process takes work; `reason` is shown on `/ready`."""
+        self._ready, self._reason = ready, reason
+
+    @property
+    def ready(self) -> bool:
+        return self._ready
+
+    def record_request(self, success: bool = True) -> None:
+        """Count a request that the app has answered. Any thread may."""
+        with self._lock:
+            self._requests += 1
+            self._errors += not success
+
+    def mount(self, app: Any, prefix: str = "") -> None:
+        """Serve the four pages of this manager from `app`, below `prefix`, before its other routes. Mounting in several
+        places is fine; the same place twice is one place."""
+        if prefix and not prefix.startswith("/"):
+            raise InvalidInputError(f"prefix {prefix!r} must begin with '/'")
+        base = prefix.rstrip("/")
+        pages = (self._health_page, self._ready_page, self._live_page, self._metrics_page)
+        paths = {f"{base}{route}" for route in ROUTES}
+        routes = app.router.routes
+        routes[:] = [route for route in routes if not (getattr(route, "path", None) in paths and _ours(route))]
+        for at, (route, page) in enumerate(zip(ROUTES, pages, strict=True)):
+            routes.insert(at, Route(f"{base}{route}", _Endpoint(page), methods=["GET"], include_in_schema=False))
+
+    # --- pages ---------------------------------------------------------------------------------------------------------
+
+    async def _health_page(self, request: Request) -> Page:
+        checks = await asyncio.gather(*(self._asked(name, *check) for name, check in list(self._checks.items())))
+        details = self._token is None or may_see(self._token, request.headers)
+        return health_page(self._about(), checks, details=details)
+
+    async def _asked(self, name: str, ask: CheckFunction, critical: bool) -> Checked:
+        asked = await probe(name, ask, CHECK_TIMEOUT_S, self._clock)
+        status = HealthStatus.HEALTHY if asked.ok else HealthStatus.UNHEALTHY
+        return Checked(name, status, asked.message, critical, asked.took_ms)
+
+    async def _ready_page(self, request: Request) -> Page:
+        return ready_page(self._about(), self._ready, self._reason)
+
+    async def _live_page(self, request: Request) -> Page:
+        return live_page(self._about())
+
+    async def _metrics_page(self, request: Request) -> Page:
+        if self._token is not None and not may_see(self._token, request.headers):
+            return REFUSED
+        figures = Figures(self._clock.now() - self._begun, self._ready)
+        with self._lock:
+            figures.requests, figures.errors = self._requests, self._errors
+        if self._process is not None:
+            with self._process.oneshot():
+                figures.cpu_percent = self._process.cpu_percent(None)  # since the last page; two busy cores are 200
+                figures.memory_percent = self._process.memory_percent()
+                figures.memory_bytes = self._process.memory_info().rss
+        figures.totals = await self._totals() if self._totals is not None else ()
+        figures.queues = await self._queues() if self._queues is not None else ()
+        return Page(200, *render(figures))
+
+    def _about(self) -> About:
+        return About(self.service_name, self.version, self._clock.now() - self._begun)
+
+
+class _Endpoint:
+    """Starlette calls an object that is no function as an ASGI app; by its class it is known as ours."""
+
+    def __init__(self, page: Callable[[Request], Awaitable[Page]]) -> None:
+        self._page = page
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        page = await self._page(Request(scope, receive))
+        headers = {"cache-control": "no-store", "content-type": page.content_type}
+        await Response(page.body, page.status, headers)(scope, receive, send)
+
+
+def _ours(route: Any) -> bool:
+    return isinstance(getattr(route, "endpoint", None), _Endpoint)
+
+
+def _process() -> Any:
+    """This process, where psutil is installed."""
+    try:
+        import psutil
+    except ImportError:
+        return None
+    process = psutil.Process()
+    process.cpu_percent(None)  # the first look has nothing to compare with
+    return process
+
+
+_managers: list[HealthEndpointManager] = []
+"""The last one is this process's."""
+
+
+def setup_health_endpoints(
+    app: Any, service_name: str = "helix", version: str = __version__, prefix: str = "", **options: Any
+) -> HealthEndpointManager:
+    """A new manager, mounted in `app`; from now on it is `get_health_manager()`. `options` are the manager's."""
+    manager = HealthEndpointManager(service_name, version, **options)
+    manager.mount(app, prefix)
+    _managers[:] = [manager]
+    return manager
+
+
+def get_health_manager() -> HealthEndpointManager:
+    """The one that was set up last; before, one that is mounted nowhere yet."""
+    if not _managers:
+        _managers.append(HealthEndpointManager())
+    return _managers[0]

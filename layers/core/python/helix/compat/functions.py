@@ -1,0 +1,101 @@
+"""Module-level helpers: an async function in the fleet in one call, on the runtime of this process.
+
+Law: what fails raises a typed error; nothing is swallowed into False.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from helix.core.errors import RunFailedError
+from helix.core.health import CheckType, HealthCheck
+from helix.core.json import dumps
+from helix.core.resources import ResourceConfig
+from helix.workers.current import get_runtime
+from helix.workers.runtime import AgentRuntime
+
+DEGRADED_AT = 0.1
+"""The share of failed calls from which an agent is degraded."""
+NEVER = 1_000_000_000
+"""Failed calls make an agent degraded, never unhealthy: the errors may be its callers'."""
+
+
+class HelixAgent:
+    """`await agent(input)` runs it in the fleet and returns its output. `requests` and `errors` count the calls here."""
+
+    def __init__(self, runtime: AgentRuntime, agent_id: str) -> None:
+        self.runtime, self.agent_id = runtime, agent_id
+        self.requests = self.errors = 0
+
+    async def __call__(self, input: Any = None, /, **arguments: Any) -> Any:
+        """input: a text, or what becomes the function's arguments as JSON; or give these by name. Raises `RunFailedError`
+        for a run that did not complete, and whatever refuses to start one."""
+        given = arguments if input is None else input
+        message = given if isinstance(given, str) else dumps(given)
+        self.requests += 1
+        try:
+            handle = await self.runtime.execute(self.agent_id, message)
+            result = await handle.result()
+        except Exception:
+            self.errors += 1
+            raise
+        if result.status != "completed":
+            self.errors += 1
+            why = result.error or f"the run is {result.status}"
+            raise RunFailedError(
+                self.agent_id, result.session_id, result.run_id, result.error_code or result.status, why
+            )
+        return result.output
+
+    @property
+    def error_rate(self) -> float:
+        return self.errors / self.requests if self.requests else 0.0
+
+    def health(self) -> tuple[bool, str]:
+        """A health check's answer: not well from 10 % failed calls on."""
+        said = f"{self.errors} of {self.requests} calls failed"
+        return self.error_rate < DEGRADED_AT, said
+
+
+async def register_agent_with_helix(
+    agent_id: str, agent_func: Callable[..., Awaitable[Any]], helix_config: Mapping[str, Any] | None = None
+) -> HelixAgent:
+    """Register an async function (or an `Agent`) with this process's runtime, and get it back as a function that runs in
+    the fleet. helix_config: long or short keys as in `@client.agent(helix=...)`; `auto_start` starts it at once, otherwise
+    its first call does. Raises `AgentNotFoundError` if no runtime was started."""
+    runtime = get_runtime()
+    resources = None if helix_config is None else ResourceConfig.of(helix_config, f"agent {agent_id!r}")
+    await runtime.register_agent(agent_id, agent_func, resources)
+    wrapper = HelixAgent(runtime, agent_id)
+    if resources is None or resources.health_check_enabled:
+        interval = (resources or runtime.config.default_resources).health_check_interval
+        check = HealthCheck(
+            name="errors",
+            check_type=CheckType.CUSTOM,
+            check_fn=wrapper.health,
+            interval=interval,
+            failure_threshold=NEVER,
+        )
+        await runtime.health.register_check(agent_id, check)
+    return wrapper
+
+
+async def scale_agent(agent_id: str, instances: int) -> list[str]:
+    """See `AgentRuntime.scale_agent`."""
+    return await get_runtime().scale_agent(agent_id, instances)
+
+
+async def get_agent_status(agent_id: str) -> dict[str, Any]:
+    """See `AgentRuntime.get_agent_status`."""
+    return await get_runtime().get_agent_status(agent_id)
+
+
+async def restart_agent(agent_id: str) -> list[str]:
+    """See `AgentRuntime.restart_agent`."""
+    return await get_runtime().restart_agent(agent_id)
+
+
+async def stop_agent(agent_id: str, force: bool = False) -> None:
+    """See `AgentRuntime.stop_agent`."""
+    await get_runtime().stop_agent(agent_id, force)

@@ -1,0 +1,120 @@
+"""Posting reports: tries again, gives a platform that is down time to come back, and keeps what it could not deliver.
+
+Law: nothing here raises to the code that is measured, and nothing grows without bound. Only 5xx, 429 and a broken
+connection are tried again; what the platform refuses for good is dropped, and counted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import httpx
+
+from helix._log import get_logger
+from helix.core.json import JsonObject
+from helix.ports.clock import Clock
+
+RETRIES, RETRY_S, MAX_WAIT_S = 3, 1.0, 60.0
+BREAKER_FAILURES, BREAKER_S = 5, 60.0
+MAX_BATCHES = 100
+MAX_BYTES = 10 * 1024 * 1024
+TIMEOUT = httpx.Timeout(10.0, connect=5.0)
+Outcome = Literal["sent", "refused", "failed"]
+
+logger = get_logger("helix.reporter")
+
+
+@dataclass(slots=True)
+class Poster:
+    """Delivers payloads to one address. `client`: made at the first delivery, unless one is given. `max_bytes` bounds a
+    request's body. `counts`: batches `sent`, `refused` and `dropped` (lost), and `retries`. A circuit breaker opens after
+    `BREAKER_FAILURES` failures in a row. After `BREAKER_S` seconds it lets one try through, which closes it, or opens it
+    for as long again."""
+
+    url: str
+    headers: Mapping[str, str]
+    client: httpx.AsyncClient | None
+    clock: Clock
+    max_bytes: int = MAX_BYTES
+    counts: Counter[str] = field(default_factory=Counter)
+    unsent: deque[JsonObject] = field(default_factory=deque)
+    failures: int = 0
+    opened_at: float | None = None
+
+    @property
+    def circuit(self) -> Literal["closed", "open", "half-open"]:
+        if self.opened_at is None:
+            return "closed"
+        return "half-open" if self.clock.now() - self.opened_at >= BREAKER_S else "open"
+
+    async def deliver(self, payload: JsonObject) -> None:
+        """Deliver what was kept, oldest first, then this; one call at a time. What cannot be delivered is kept."""
+        waiting = deque([*self.unsent, *split(payload, self.max_bytes)])
+        self.unsent.clear()
+        try:
+            while waiting and self.circuit != "open":
+                outcome = await self._send(waiting[0])
+                if outcome == "failed":
+                    self.failures += 1
+                    if self.opened_at is not None or self.failures >= BREAKER_FAILURES:
+                        self.opened_at = self.clock.now()
+                    return
+                self.failures, self.opened_at = 0, None
+                self.counts[outcome] += 1
+                waiting.popleft()
+        finally:  # also when cancelled: perhaps it was not sent
+            self.unsent.extend(waiting)
+            while len(self.unsent) > MAX_BATCHES:  # the newest stay
+                self.unsent.popleft()
+                self.counts["dropped"] += 1
+
+    async def close(self) -> None:
+        """A later delivery opens it again."""
+        client, self.client = self.client, None
+        if client is not None:
+            await client.aclose()
+
+    async def _send(self, payload: JsonObject) -> Outcome:
+        body, problem = encode(payload), ""
+        client = self.client = self.client or httpx.AsyncClient()
+        for attempt in range(RETRIES + 1):
+            wait = min(RETRY_S * 2**attempt, MAX_WAIT_S)
+            try:
+                response = await client.post(self.url, content=body, headers=dict(self.headers), timeout=TIMEOUT)
+            except httpx.HTTPError as error:
+                problem = f"{type(error).__name__}: {error}"
+            else:
+                if response.is_success:
+                    return "sent"
+                problem = f"status {response.status_code}"
+                if response.status_code == 429:
+                    asked = response.headers.get("retry-after", "")  # dates are not understood
+                    wait = min(float(asked) if asked.isdecimal() else wait * 2, MAX_WAIT_S)
+                elif response.status_code < 500:
+                    logger.warning("a report was refused and dropped: %s", problem)
+                    return "refused"
+            if attempt < RETRIES:
+                self.counts["retries"] += 1
+                await self.clock.sleep(wait)
+        logger.warning("a report was not delivered and is kept: %s", problem)
+        return "failed"
+
+
+def encode(payload: JsonObject) -> bytes:
+    return json.dumps(payload, separators=(",", ":"), allow_nan=False).encode()
+
+
+def split(payload: JsonObject, max_bytes: int) -> list[JsonObject]:
+    """The payload in parts that are not larger; sums and health stay with the first. A single request that is larger is
+    sent as it is: the platform decides about it."""
+    requests: Any = payload["requests"]
+    if len(encode(payload)) <= max_bytes or len(requests) < 2:
+        return [payload]
+    half = len(requests) // 2
+    first: JsonObject = {**payload, "requests": requests[:half]}
+    second: JsonObject = {**payload, "requests": requests[half:], "health": None, "aggregated": {}}
+    return [*split(first, max_bytes), *split(second, max_bytes)]

@@ -1,0 +1,274 @@
+"""Tokens by agent, model, operation, tenant and time: counted by every run, and by code that records more.
+
+Law: the counters are rows that runs, processes and functions share (`services.usage_counters`), so what is read here is
+what the fleet used; a record with a key is counted once, however often it is made. All filters combine. Times are UTC.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from pydantic import Field
+
+from helix.core.budget import GLOBAL, MICROS, MOST, BudgetDefinition
+from helix.core.checks import is_int, is_number
+from helix.core.errors import InvalidInputError
+from helix.core.json import size
+from helix.core.messages import Record
+from helix.core.periods import TokenPeriod, Window, period_of, window_at, window_key
+from helix.core.usage import Usage
+from helix.core.usage_parts import COMPLETION, Share
+from helix.engine.engine import AlertListener
+from helix.engine.money.bounds import raise_alerts
+from helix.fleet.budgets import BudgetManager, bound_token_budget_manager
+from helix.ports.clock import Clock
+from helix.ports.state_store import ABSENT, Delete, Key, Operation, Put, StateStore
+from helix.runtime.catalog import TokenCount, TokenCounter
+from helix.runtime.system import SystemClock
+from helix.services.row_budgets import RowBudgets
+from helix.services.usage_counters import (
+    Counters,
+    UsageCount,
+    agent_scope,
+    hour_key,
+    partition,
+    read_counts,
+    read_scopes,
+    read_totals,
+    tenant_scope,
+)
+
+__all__ = ["TokenBreakdown", "TokenCount", "TokenCounter", "TokenTracker", "get_token_tracker"]
+
+KEYS = "usage-keys"
+KEYS_KEEP_S = 31 * 86_400
+MAX_NAME_BYTES = 256
+PAGE = 50
+
+
+class TokenBreakdown(Record):
+    """Tokens from `period_start` to `period_end`, Unix seconds, in whole hours. `cost`: US dollars."""
+
+    total_tokens: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    calls: int = 0
+    runs: int = 0
+    cost: float = 0
+    by_agent: dict[str, int] = Field(default_factory=dict)
+    by_model: dict[str, int] = Field(default_factory=dict)
+    by_operation: dict[str, int] = Field(default_factory=dict)
+    by_hour: dict[str, int] = Field(default_factory=dict)
+    period_start: float = 0
+    period_end: float = 0
+
+
+class TokenTracker:
+    """on_alert: called with each budget alert that recorded tokens raise."""
+
+    def __init__(
+        self, store: StateStore, clock: Clock | None = None, *, on_alert: Sequence[AlertListener] = ()
+    ) -> None:
+        self._store, self.clock = store, clock or SystemClock()
+        self.budgets, self.on_alert = RowBudgets(store), list(on_alert)
+        self._counters = Counters(store, self.clock)
+
+    async def record_tokens(
+        self,
+        agent_id: str,
+        model: str,
+        input_tokens: int,
+        output_tokens: int,
+        operation: str = COMPLETION,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        key: str | None = None,
+        tenant: str | None = None,
+        cost: float = 0,
+    ) -> int:
+        """Count tokens that no run counts, and charge them to the budgets of everybody, the agent and the tenant, in one
+        transaction; a budget that is used up holds back the next call of each run it binds. Returns the tokens recorded
+        now: 0 where `key` was counted in the last 31 days. `cost` in US dollars. `metadata` is kept beside the key; its
+        `user_id` is the tenant unless one is given. Without a key a `StoreError` leaves open whether it was counted."""
+        details = dict(metadata or {})
+        tenant = tenant or (str(details["user_id"]) if details.get("user_id") else None)
+        _check(agent_id, model, operation, tenant or "-", input_tokens, output_tokens, cost)
+        micros, tokens, now = round(cost * MICROS), input_tokens + output_tokens, self.clock.now()
+        usage = Usage(prompt_tokens=input_tokens, completion_tokens=output_tokens, cost_micros=micros, calls=1)
+        once: list[Operation] = []
+        if key is not None:
+            size(details)
+            value = {"at": now, "agent": agent_id, "metadata": details, "ttl": int(now) + KEYS_KEEP_S}
+            once.append(Put(Key("control", KEYS, key), value, ABSENT))
+        scopes = [GLOBAL, agent_scope(agent_id), *([tenant_scope(tenant)] if tenant else [])]
+        shares = [Share(model, operation, usage)]
+        while True:
+            charges = await self.budgets.charges(scopes, tokens, micros, now)
+            guard = [*once, *(charge for _, charge in charges)]
+            refused = await self._counters.count("record_tokens", guard, shares, agent=agent_id, tenant=tenant, at=now)
+            if refused is None:
+                await self._raise_alerts([definition for definition, _ in charges], now)
+                return tokens
+            if refused < len(once):
+                return 0
+
+    async def _raise_alerts(self, definitions: Sequence[BudgetDefinition], now: float) -> None:
+        states = await self.budgets.get([definition.window(now)[0] for definition in definitions])
+        for definition, state in zip(definitions, states, strict=True):
+            if state is not None:
+                await raise_alerts(self, definition, state)
+
+    async def get_tokens(
+        self,
+        agent_id: str | None = None,
+        model: str | None = None,
+        period: TokenPeriod | str | None = None,
+        period_key: str | None = None,
+        tenant: str | None = None,
+        operation: str | None = None,
+    ) -> int:
+        """Tokens that fit all that is given. `period` without a key is the window that is open now; neither is all time.
+        Keys: hour `2026-11-21T14` (or `2026-11-21-14`), day `2026-11-21`, ISO week `2026-W47`, month `2026-11`. Hours are
+        kept for 400 days, totals for ever."""
+        if period is None and period_key is not None:
+            raise InvalidInputError(f"period_key {period_key!r} needs its period")
+        window = _window(period_of(period or TokenPeriod.TOTAL), period_key, self.clock.now())
+        filters = {"agent": agent_id, "model": model, "operation": operation}
+        return sum(found.tokens for found in await self._used(window.start, window.end, tenant, filters))
+
+    async def get_breakdown(
+        self,
+        start: datetime | float | None = None,
+        end: datetime | float | None = None,
+        *,
+        agent_id: str | None = None,
+        model: str | None = None,
+        tenant: str | None = None,
+        operation: str | None = None,
+    ) -> TokenBreakdown:
+        """What was used from `start` (default: an hour ago) to `end` (default: now). The hours that these are in count as
+        a whole. Moments are Unix seconds, or datetimes; a naive one is UTC."""
+        now = self.clock.now()
+        until = now if end is None else _seconds(end)
+        since = until - 3600 if start is None else _seconds(start)
+        if since > until:
+            raise InvalidInputError(f"the breakdown ends ({until}) before it starts ({since})")
+        filters = {"agent": agent_id, "model": model, "operation": operation}
+        return _breakdown(await self._used(since, until, tenant, filters), since, until)
+
+    async def get_tokens_per_hour(self, agent_id: str | None = None) -> int:
+        """Tokens of the hour that is open now."""
+        return await self.get_tokens(agent_id, period=TokenPeriod.HOURLY)
+
+    async def get_statistics(self) -> dict[str, Any]:
+        """All time, over all agents, and the open windows."""
+        whole = _breakdown(await read_totals(self._store), 0, self.clock.now())
+        statistics = whole.model_dump(exclude={"by_hour", "period_start", "period_end"})
+        for period in (TokenPeriod.HOURLY, TokenPeriod.DAILY, TokenPeriod.WEEKLY, TokenPeriod.MONTHLY):
+            statistics[f"{period.adverb}_tokens"] = await self.get_tokens(period=period)
+        return statistics
+
+    async def reset(self, agent_id: str | None = None, *, admin: bool = False) -> None:
+        """Forget what was counted, of the agent or of all and their tenants. Budgets and sessions keep what they know.
+        Raises `InvalidInputError` unless `admin`: it is for the fleet's operator."""
+        if not admin:
+            raise InvalidInputError("reset forgets the usage of the fleet: say admin=True")
+        scopes = [agent_scope(agent_id)] if agent_id is not None else await read_scopes(self._store)
+        for scope in scopes:
+            while rows := await self._store.query("control", partition(scope), limit=PAGE):
+                await self._store.transact("usage_reset", [Delete(row.key) for row in rows])
+
+    async def _used(
+        self, since: float, until: float | None, tenant: str | None, filters: Mapping[str, str | None]
+    ) -> list[UsageCount]:
+        """Counters from `since` to `until` (None: all time) that fit the filters. A tenant's rows name the agents too."""
+        agent_id = filters["agent"]
+        scope = agent_scope(agent_id) if agent_id is not None else None
+        scope = tenant_scope(tenant) if tenant is not None else scope
+        if until is None:
+            pages = [await read_totals(self._store, scope)]
+        else:
+            scopes = [scope] if scope is not None else await read_scopes(self._store, "agent:")
+            # The hour that `until` is in the middle of belongs to the range.
+            start, end = hour_key(since), hour_key(until - 1e-3) + "$"
+            pages = await asyncio.gather(*(read_counts(self._store, one, start, end) for one in scopes))
+        wanted = [(name, value) for name, value in filters.items() if value is not None]
+        found = [count for page in pages for count in page]
+        return [count for count in found if all(getattr(count, name) == value for name, value in wanted)]
+
+
+def _breakdown(counts: Sequence[UsageCount], since: float, until: float) -> TokenBreakdown:
+    tables: dict[str, Counter[str]] = {name: Counter() for name in ("agent", "model", "operation", "hour")}
+    sums: Counter[str] = Counter()
+    for found in counts:
+        sums.update({name: getattr(found, name) for name in ("input", "output", "cached", "calls", "runs", "micros")})
+        for name, table in tables.items():
+            table[getattr(found, name)] += found.tokens
+    return TokenBreakdown(
+        total_tokens=sums["input"] + sums["output"],
+        **{f"{name}_tokens": sums[name] for name in ("input", "output", "cached")},
+        **{name: sums[name] for name in ("calls", "runs")},
+        **{f"by_{name}": dict(table) for name, table in tables.items()},
+        cost=sums["micros"] / MICROS,
+        period_start=since,
+        period_end=until,
+    )
+
+
+def _window(period: TokenPeriod, key: str | None, now: float) -> Window:
+    """The window with that key. Raises `InvalidInputError` for a key that is not the period's."""
+    if key is None or period is TokenPeriod.TOTAL:
+        return window_at(period, now)
+    if period is TokenPeriod.HOURLY and len(key) == 13:
+        key = f"{key[:10]}T{key[11:]}"
+    formats = {TokenPeriod.HOURLY: "%Y-%m-%dT%H", TokenPeriod.DAILY: "%Y-%m-%d", TokenPeriod.MONTHLY: "%Y-%m"}
+    try:
+        if period is TokenPeriod.WEEKLY:
+            moment = datetime.strptime(f"{key}-1", "%G-W%V-%u")
+        else:
+            moment = datetime.strptime(key, formats[period])
+    except ValueError:
+        example = window_key(period, now)
+        raise InvalidInputError(f"period_key {key!r} is no {period.adverb} key: they are like {example!r}") from None
+    return window_at(period, moment.replace(tzinfo=UTC).timestamp())
+
+
+def _seconds(moment: datetime | float) -> float:
+    if isinstance(moment, datetime):
+        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+    return float(moment)
+
+
+def _check(
+    agent_id: str, model: str, operation: str, tenant: str, input_tokens: int, output_tokens: int, cost: float
+) -> None:
+    named = {"agent_id": agent_id, "model": model, "operation": operation, "tenant": tenant}
+    for name, text in named.items():
+        if not isinstance(text, str) or not 1 <= len(text.encode("utf-8", "replace")) <= MAX_NAME_BYTES:
+            raise InvalidInputError(f"{name} {text!r} must be a text of 1 to {MAX_NAME_BYTES} bytes")
+    figures = (input_tokens, output_tokens, cost)
+    if not is_int(input_tokens) or not is_int(output_tokens) or not is_number(cost):
+        raise InvalidInputError(f"tokens must be whole numbers, and cost a number: {figures}")
+    if not all(0 <= figure <= MOST for figure in figures):
+        raise InvalidInputError(f"tokens and cost cannot be negative, or above {MOST:,}: {figures}")
+
+
+def get_token_tracker(store: str | None = None) -> TokenTracker:
+    """This process's tracker: on the store of the running runtime or of this worker process, else on `helix.db`. With
+    `store`, on the one that `LocalExecutor` opens by that path or address."""
+    return _tracker(bound_token_budget_manager() if store is None else None, store or "helix.db")
+
+
+@lru_cache(maxsize=16)
+def _tracker(manager: BudgetManager | None, store: str) -> TokenTracker:
+    from helix.runtime.local import open_store
+
+    if manager is None:
+        return TokenTracker(open_store(store))
+    return TokenTracker(manager.store, manager.clock, on_alert=[manager.deliver])

@@ -1,0 +1,222 @@
+"""What a claim writes: execute, resume, retry and takeover as data (docs/protocol.md#claims).
+
+Law: pure. Given the rows as read, the plan says which messages are written where, which calls are closed and with what
+result, and where the session then stands. The engine turns it into one transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, assert_never
+
+from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
+from helix.core.errors import AgentAlreadyRunningError, CallerError, CannotResumeError, SessionNotFoundError
+from helix.core.json import JsonObject, dumps
+from helix.core.lineage import ROOT, fork
+from helix.core.prompt import NOT_EXECUTED, UNKNOWN
+from helix.core.rows import CheckpointRow, LineageRow, RunRow, SessionRow
+from helix.core.status import ClaimMode, may_claim
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRows:
+    """The open step as stored: its answer, and per call its row, or None where nobody took the call."""
+
+    answer: AssistantRow
+    calls: Sequence[CallRow | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A claim as asked for. `checkpoint` and `failed_run` are the rows that `from_checkpoint` and `from_start` go to."""
+
+    mode: ClaimMode
+    message: str | None = None
+    state: JsonObject | None = None
+    metadata: JsonObject = field(default_factory=dict)
+    checkpoint: CheckpointRow | None = None
+    failed_run: RunRow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPlan:
+    """`writes` are (index, row) in `lineage`. `added` is all that becomes history, in order, rows that were there
+    included. `state_at` names the checkpoint that holds the state to start from.
+    `closed` lists the call rows that got their result by closing."""
+
+    lineage: LineageRow
+    new_lineage: bool
+    count: int
+    step: int
+    state_at: str
+    writes: list[tuple[int, AnyEntry]]
+    closed: list[CallRow]
+    keeps_open: bool
+    input_message: str | None
+    added: list[AnyEntry] = field(default_factory=list)
+
+
+CLOCK_SKEW_S = 60
+"""How far the clocks of two workers may differ. A row from further in the future comes from a clock that was set back."""
+
+
+class Leased(Protocol):
+    """A session as `lapsed` sees it. Times in Unix seconds."""
+
+    @property
+    def status(self) -> str: ...
+
+    @property
+    def lease_expires(self) -> float: ...
+
+    @property
+    def updated_at(self) -> float: ...
+
+
+def lapsed(session: Leased, now: float) -> bool:
+    """True for a running session whose lease is over, or cannot be right: its last renewal lies in the future, because the
+    clock was set back. A session without a lease is executed by deliveries that have deadlines: it does not lapse."""
+    if session.status != "running" or session.lease_expires <= 0:
+        return False
+    return session.lease_expires < now or now + CLOCK_SKEW_S < session.updated_at <= session.lease_expires
+
+
+def check_status(session: SessionRow, mode: ClaimMode, message: str | None) -> None:
+    """Raise what a caller should read if the session's status does not admit `mode`."""
+    status = session.status
+    if may_claim(mode, status):
+        if mode in ("retry", "from_start") and session.aborted:
+            raise CannotResumeError(
+                f"session {session.session_id!r} was aborted: execute it with a new message instead", "aborted"
+            )
+        return
+    match status:
+        case "running":
+            raise AgentAlreadyRunningError(session.session_id, session.run_id)
+        case "deleting":
+            raise SessionNotFoundError(session.session_id)
+        case "failed":
+            reason, hint = "failed_use_retry", "retry it, or execute it with a new message"
+        case "completed":
+            reason, hint = status, "execute it with a new message, or resume from one of its checkpoints"
+        case "interrupted":
+            reason, hint = status, "resume it, or execute it with a new message"
+        case "paused":
+            reason, hint = status, "answer what it waits for, or resume it with a message"
+        case _:
+            assert_never(status)
+    raise CannotResumeError(f"session {session.session_id!r} is {status}, which {mode!r} does not fit: {hint}", reason)
+
+
+def plan_claim(
+    session: SessionRow | None,
+    request: Request,
+    *,
+    lineage: LineageRow = ROOT,
+    source: LineageRow = ROOT,
+    open_rows: OpenRows | None = None,
+    trailing: AnyEntry | None = None,
+    run_id: str,
+    now: float,
+) -> ClaimPlan:
+    """The plan for `request`. `lineage` is the session's; `source` that of the checkpoint or run gone back to;
+    `trailing` the last message of history."""
+    message = request.message
+    if session is None:
+        if message is None:
+            raise CallerError("a new session needs a message")
+        return _append(ROOT, 0, 0, "", message, request, run_id, now)
+    match request.mode:
+        case "continue" | "with_confirmation" | "takeover":
+            return _keep(session, lineage)
+        case "retry" if message is None:
+            return _keep(session, lineage)
+        case "retry" if open_rows is None and isinstance(trailing, UserRow):
+            row = fork(lineage, session.count - 1, session.lineages + 1)
+            return _append(
+                row, session.count - 1, session.step, session.state_at, message, request, run_id, now, new=True
+            )
+        case "from_start":
+            run = request.failed_run
+            assert run is not None
+            row = fork(source, run.start_count, session.lineages + 1)
+            message = message if message is not None else (run.input or {}).get("message")  # type: ignore[assignment]
+            return _append(
+                row, run.start_count, run.start_step, run.start_state_at, message, request, run_id, now, new=True
+            )
+        case "from_checkpoint":
+            checkpoint = request.checkpoint
+            assert checkpoint is not None
+            row = fork(source, checkpoint.count, session.lineages + 1)
+            return _append(
+                row, checkpoint.count, checkpoint.step, checkpoint.state_at, message, request, run_id, now, new=True
+            )
+    closing = close(open_rows, now) if open_rows is not None else []
+    writes: list[tuple[int, AnyEntry]] = []
+    added: list[AnyEntry] = []
+    count, step = session.count, session.step
+    if open_rows is not None:
+        closed = dict(closing)
+        added = [open_rows.answer, *(closed.get(i) or row for i, row in enumerate(open_rows.calls))]  # type: ignore[list-item]
+        writes = [(count + 1 + place, row) for place, row in closing]
+        count, step = count + 1 + len(open_rows.calls), step + 1
+    user = _user(message, request, run_id, now)
+    if user is not None:
+        writes.append((count, user))
+        added.append(user)
+        count += 1
+    closed_rows = [row for _, row in closing]
+    return ClaimPlan(lineage, False, count, step, session.state_at, writes, closed_rows, False, message, added)
+
+
+def close(rows: OpenRows, now: float) -> list[tuple[int, CallRow]]:
+    """(place, row) for each call without a result: `unknown` if it was claimed, else `not_executed`."""
+    closed = []
+    for place, (request, row) in enumerate(zip(rows.answer.tool_calls, rows.calls, strict=True)):
+        if row is not None and row.state == "done":
+            continue
+        content = UNKNOWN if row is not None and row.state == "claimed" else NOT_EXECUTED
+        done = CallRow(
+            call_id=request.id,
+            tool_name=request.name,
+            step=rows.answer.step,
+            state="done",
+            claim=row.claim if row is not None else 0,
+            run_id=rows.answer.run_id,
+            child=row.child if row is not None else rows.answer.children.get(request.id),
+            content=dumps(content),
+            success=False,
+            by="close",
+            ended_at=now,
+        )
+        closed.append((place, done))
+    return closed
+
+
+def _keep(session: SessionRow, lineage: LineageRow) -> ClaimPlan:
+    return ClaimPlan(lineage, False, session.count, session.step, session.state_at, [], [], True, None)
+
+
+def _append(
+    row: LineageRow,
+    count: int,
+    step: int,
+    state_at: str,
+    message: str | None,
+    request: Request,
+    run_id: str,
+    now: float,
+    *,
+    new: bool = False,
+) -> ClaimPlan:
+    user = _user(message, request, run_id, now)
+    writes: list[tuple[int, AnyEntry]] = [] if user is None else [(count, user)]
+    added = [entry for _, entry in writes]
+    return ClaimPlan(row, new, count + len(writes), step, state_at, writes, [], False, message, added)
+
+
+def _user(message: str | None, request: Request, run_id: str, now: float) -> UserRow | None:
+    if message is None:
+        return None
+    return UserRow(content=message, run_id=run_id, created_at=now, metadata=request.metadata)

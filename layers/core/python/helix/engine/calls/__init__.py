@@ -1,0 +1,1 @@
+"""The calls of a step: tools, sub-agents, and who executes which."""

@@ -1,0 +1,180 @@
+"""Sub-agents: one child session per call, and one report of its result (docs/protocol.md#children).
+
+Law: the child's ids are created with the parent's answer, so a repeated start attaches to the same child. The parent's call
+row holds the report, which is written at most once.
+
+A parent's execution waits for a child with a task token. The parent writes the token and then reads the child's session;
+the child's end writes the session and then reads the tokens. So one of the two sees the other. A wake-up may repeat, or
+find nobody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from functools import partial
+
+from helix.core.claim_plan import lapsed
+from helix.core.delivery import Delivery
+from helix.core.entries import CallRow, ChildRef
+from helix.core.errors import AgentAlreadyRunningError, CannotResumeError, StaleStateError
+from helix.core.messages import ToolCallRequest
+from helix.core.planning import child_message, result_content
+from helix.core.row_keys import message_sort, token_sort
+from helix.core.rows import Parent, Pending, RunRow, SessionRow
+from helix.core.spans import Trace
+from helix.core.usage import Usage
+from helix.engine.claims.claim import Claimed, claim
+from helix.engine.context import RunContext
+from helix.engine.engine import ChildWaits, Engine
+from helix.engine.history import DELETING, StepView, row_key, session_key
+from helix.engine.writing import commit, entry_put, mine, never
+from helix.ports.state_store import Check, Delete, Key, Operation, Put, When
+from helix.services.claim_input import ClaimInput, Opening
+
+
+async def attach(
+    run: RunContext, view: StepView, request: ToolCallRequest, ref: ChildRef
+) -> Claimed | ChildWaits | SessionRow:
+    """Attach to the child of this call, making or resuming it: a claimed run to execute, what it waits for, or its session
+    where it has ended or another worker executes it."""
+    engine, parent = run.engine, view.session
+    tool = run.agent.find_tool(request.name)
+    assert tool is not None and tool.agent is not None
+    # Nobody stays to watch the clock of a sub-agent that is executed elsewhere.
+    deadline = None if engine.in_process else run.now() + tool.timeout_s
+    trace = Trace(parent.trace.root if parent.trace else parent.run_id, parent.run_id)
+    # No child of a run that is over: its end has looked for children already.
+    guard: list[Operation] = [Check(session_key(parent.session_id), mine(parent.run_id))]
+    waits = Pending(call_id=request.id, tool_name=request.name, kind="child", child_session_id=ref.session_id)
+    while True:
+        child = await engine.history.session(ref.session_id)
+        ask = ClaimInput("continue", extra=guard, deadline=deadline, trace=trace)
+        match child.status if child is not None else None:
+            case None:
+                message, opening = child_message(tool, request.arguments), _opening(parent, request.id)
+                ask = replace(ask, mode="execute", message=message, run_id=ref.run_id, opening=opening)
+            case "running" if child is not None and lapsed(child, run.now()):
+                ask = replace(ask, mode="takeover")
+            case "paused" if child is not None and await engine.history.unanswered(child):
+                return ChildWaits(waits)
+            case "interrupted" | "paused":  # a pause that waits for nobody: a budget had no room
+                pass
+            case _:
+                assert child is not None
+                return child
+        try:
+            return await claim(engine, tool.agent, ref.session_id, ask, run.delivery)
+        except (AgentAlreadyRunningError, CannotResumeError, StaleStateError):  # it moved since it was read
+            above = await engine.history.existing(parent.session_id)
+            if above.status != "running" or above.run_id != parent.run_id:
+                return ChildWaits(waits)
+
+
+def _opening(parent: SessionRow, call_id: str) -> Opening:
+    return Opening(
+        user_id=parent.user_id,
+        tags=parent.tags,
+        metadata=parent.metadata,
+        parent=Parent(session_id=parent.session_id, run_id=parent.run_id, call_id=call_id),
+        ancestors=[*parent.ancestors, parent.agent_type],
+        stream_id=parent.stream_id,
+    )
+
+
+def refusal(engine: Engine, session: SessionRow, child_type: str) -> str | None:
+    """Why this child must not be started: too deep, or an agent that is its own ancestor."""
+    line = [*session.ancestors, session.agent_type]
+    if child_type in line:
+        return f"agent {child_type!r} is already at work above this call: {' > '.join(line)}"
+    if len(line) > engine.settings.max_depth:
+        return f"sub-agents are {len(line)} deep already; the limit is {engine.settings.max_depth}"
+    return None
+
+
+async def report_to_parent(engine: Engine, child: SessionRow, run: RunRow, delivery: Delivery) -> Claimed | None:
+    """Put the ended child's outcome on its parent's call row, if it has none. A parent that is paused on it is claimed in
+    the same transaction; the claim is returned, to be started."""
+    if child.parent is None or run.status not in ("completed", "failed") or child.run_id != run.run_id:
+        return None  # the last: a run that was taken over is failed, but its child goes on under the next run
+    while True:
+        parent = await engine.history.session(child.parent.session_id)
+        place = None if parent is None else await call_place(engine, parent, child.parent.call_id)
+        if parent is None or place is None:
+            return None
+        key, row = place
+        if row is None or row.state == "done" or row.child is None or row.child.session_id != child.session_id:
+            return None
+        done = outcome_row(row, run, child.usage, engine.clock.now())
+        owned = When(equal={"state": row.state, "owner": row.owner})
+        put = entry_put(parent.session_id, parent.lineage, int(key.sort.rpartition("#")[2]), done, owned)
+        if parent.status == "paused":
+            ask = ClaimInput("with_confirmation", extra=[put], version=parent.version)
+            try:
+                return await claim(engine, engine.agents(parent.agent_type), parent.session_id, ask, delivery)
+            except (AgentAlreadyRunningError, StaleStateError):
+                continue
+        seen = When(equal={"version": parent.version, "status": parent.status})
+        check = Check(session_key(parent.session_id), seen)
+        if await commit(engine, "report_to_parent", [check, put], partial(is_done, engine, key)):
+            return None
+
+
+async def call_place(engine: Engine, session: SessionRow, call_id: str) -> tuple[Key, CallRow | None] | None:
+    """Where the call's row stands, if its step is the session's open step."""
+    rows = await engine.history.open_rows(session)
+    if rows is None or session.open is None:
+        return None
+    for index, (request, row) in enumerate(zip(rows.answer.tool_calls, rows.calls, strict=True)):
+        if request.id == call_id:
+            sort = message_sort(session.lineage, session.open.base + 1 + index)
+            return row_key(session.session_id, sort), row
+    return None
+
+
+async def is_done(engine: Engine, key: Key) -> bool:
+    (value,) = await engine.store.get([key])
+    return value is not None and value.get("state") == "done"
+
+
+def outcome_row(row: CallRow, run: RunRow, usage: Usage, now: float) -> CallRow:
+    """The parent's call row with the child's outcome, and what all its runs used. A failed or aborted child is a failed
+    result."""
+    success = run.status == "completed"
+    message = run.error.message if run.error is not None else "the sub-agent failed"
+    content = result_content(run.output if success else message, success)
+    changes = {
+        "state": "done",
+        "content": content,
+        "success": success,
+        "by": "child",
+        "ended_at": now,
+        "usage": usage,
+    }
+    return row.model_copy(update=changes)
+
+
+async def add_token(engine: Engine, session_id: str, token: str) -> bool:
+    """Remember that the execution behind `token` waits until this session no longer runs. False if it was deleted."""
+    digest = hashlib.sha256(token.encode()).hexdigest()[:32]  # a token is longer than a key may be
+    put = Put(row_key(session_id, token_sort(digest)), {"token": token})
+    while True:
+        session = await engine.history.session(session_id)
+        if session is None or session.status == DELETING:
+            return False
+        seen = Check(session_key(session_id), When(equal={"version": session.version}))
+        if await commit(engine, "add_token", [seen, put], lambda: _is_there(engine, put)):
+            return True
+
+
+async def wake_waiting(engine: Engine, session_id: str) -> None:
+    """Let every execution that waits for the session go on."""
+    if engine.launcher is None:
+        return
+    for row in await engine.store.query("sessions", session_id, start="t#", end="t$"):
+        await engine.launcher.wake(row.value["token"])
+        await commit(engine, "drop_token", [Delete(row.key)], never)
+
+
+async def _is_there(engine: Engine, put: Put) -> bool:
+    return (await engine.store.get([put.key]))[0] is not None

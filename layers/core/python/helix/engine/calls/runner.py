@@ -1,0 +1,150 @@
+"""Executes one tool. Whatever goes wrong becomes a result that the model can read."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from helix.core.agents import AnyAgent
+from helix.core.chunks import CustomEventChunk
+from helix.core.context import ToolContext, idempotency_key
+from helix.core.errors import FatalToolError, InvalidInputError, ToolError
+from helix.core.json import JsonObject, JsonValue, text_of
+from helix.core.messages import ToolCallRequest
+from helix.core.planning import MAX_RESULT_BYTES, result_content
+from helix.core.tools import AnyTool
+from helix.core.tracker import StateTracker
+from helix.core.usage import Usage
+from helix.engine.context import RunContext
+from helix.engine.engine import logger
+from helix.engine.facts import ToolCall
+from helix.services.run_stream import Writer
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    content: str
+    success: bool
+    plain: bool = False
+    fatal: bool = False
+    patches: list[JsonObject] = field(default_factory=list)
+    usage: Usage | None = None
+
+
+async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOutcome:
+    """Execute the call, repeating `tool.retries` times what raises. State changes of a failed execution are dropped."""
+    agent, session, tool, row = run.agent, run.session, call.tool, call.row
+
+    def emit(event_name: str, data: JsonValue) -> None:
+        chunk = CustomEventChunk(event_name=event_name, data=data)
+        run.stream.put(Writer("call", row.step, row.claim, row.call_id), [chunk])
+
+    for attempt in range(tool.retries + 1):
+        context: ToolContext[Any] = ToolContext(
+            session_id=session.session_id,
+            run_id=session.run_id,
+            agent_type=agent.name,
+            step=row.step,
+            tool_call_id=row.call_id,
+            tool_name=tool.name,
+            idempotency_key=idempotency_key(session.session_id, session.lineage, row.call_id),
+            tracker=StateTracker(state, schema=agent.state_schema, array_delta_mode=agent.array_delta_mode),
+            confirmation=row.confirmation,
+            _emit=emit,
+            _cancelled=run.watch.cancelled,
+        )
+        try:
+            result = await _execute(tool, call.request, context)
+            content, plain = _checked(agent, tool, result)
+            return ToolOutcome(content, True, plain, patches=context.tracker.get_patches(), usage=_sum(context.usage))
+        except TimeoutError:
+            if tool.retry_timeouts and attempt < tool.retries and not run.watch.cancelled():
+                await run.engine.clock.sleep(0.5 * 2**attempt)
+                continue
+            text = f"tool {tool.name!r} took longer than {tool.timeout_s:g} s and was stopped; its outcome is unknown"
+            return ToolOutcome(result_content(text, False), False, usage=_sum(context.usage))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            text = f"tool {tool.name!r} was cancelled from inside"  # nobody cancelled this run
+            return ToolOutcome(result_content(text, False), False, usage=_sum(context.usage))
+        except FatalToolError as error:
+            return ToolOutcome(
+                result_content(text_of(error) or "fatal", False), False, fatal=True, usage=_sum(context.usage)
+            )
+        except Exception as error:
+            logger.info("tool %r failed in session %s", tool.name, session.session_id, exc_info=True)
+            if attempt < tool.retries and not isinstance(error, _ResultError) and not run.watch.cancelled():
+                await run.engine.clock.sleep(0.5 * 2**attempt)
+                continue
+            return ToolOutcome(result_content(_message(error), False), False, usage=_sum(context.usage))
+    raise AssertionError("unreachable")
+
+
+class _ResultError(Exception):
+    """The tool returned something that cannot be its result; executing it again would not help."""
+
+
+async def _execute(tool: AnyTool, request: ToolCallRequest, context: ToolContext[Any]) -> object:
+    arguments = tool.input_schema.model_validate(request.arguments)
+    assert tool.execute is not None
+    inner: TimeoutError | None = None
+    try:
+        async with asyncio.timeout(tool.timeout_s):
+            try:
+                if inspect.iscoroutinefunction(tool.execute):
+                    return await tool.execute(arguments, context)
+                result = await asyncio.to_thread(tool.execute, arguments, context)
+                return await result if inspect.isawaitable(result) else result
+            except TimeoutError as error:
+                inner = error  # the tool's own, unless the block's timer turns it into ours
+                raise
+    except TimeoutError as error:
+        if inner is error and inner is not None:
+            raise ToolError(f"{type(error).__name__}: {text_of(error)}") from error
+        raise
+
+
+def _checked(agent: AnyAgent, tool: AnyTool, result: object) -> tuple[str, bool]:
+    """The result's content, valid against the tool's schema and, for `finish_with`, the agent's; and whether it is a
+    text as it is."""
+    schemas = [tool.output_schema]
+    if tool.finish_with and agent.function is None:
+        schemas.append(agent.output_schema)
+    for schema in schemas:
+        if schema is not None and not isinstance(result, schema):
+            try:
+                result = schema.model_validate(result.model_dump() if isinstance(result, BaseModel) else result)
+            except ValidationError as error:
+                problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'result'}: {e['msg']}" for e in error.errors())
+                raise _ResultError(
+                    f"result of tool {tool.name!r} does not fit its output schema: {problems}"
+                ) from error
+    if tool.finish_with and isinstance(result, BaseModel):  # as an output is kept: what its schema takes back
+        result = result.model_dump(mode="json", round_trip=True, by_alias=False)
+    try:
+        content = result_content(result, True)
+    except InvalidInputError as error:
+        raise _ResultError(f"tool {tool.name!r}: {error}") from error
+    if tool.finish_with and len(content.encode()) > MAX_RESULT_BYTES:
+        raise _ResultError(f"result of tool {tool.name!r} is the run's output and exceeds {MAX_RESULT_BYTES} bytes")
+    return content, isinstance(result, str)
+
+
+def _message(error: Exception) -> str:
+    """What the model reads: the tool's own words; for other exceptions their type too. Never a stack trace."""
+    if isinstance(error, (ToolError, _ResultError)):
+        return text_of(error)
+    return f"{type(error).__name__}: {text_of(error)}"
+
+
+def _sum(usages: list[Usage]) -> Usage | None:
+    total: Usage | None = None
+    for usage in usages:
+        total = usage if total is None else total + usage
+    return total

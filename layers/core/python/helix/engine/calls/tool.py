@@ -1,0 +1,264 @@
+"""call_tool: claim one call, run it once, record its result (docs/protocol.md#call-tool).
+
+Law: no claim is granted once a result exists; the first recorded result stands; `skip` and `ask` tools never start twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Literal
+
+from helix.core.entries import AssistantRow, CallRow
+from helix.core.errors import WorkInProgressError
+from helix.core.json import JsonObject, dumps
+from helix.core.messages import ToolCallRequest
+from helix.core.prompt import UNKNOWN
+from helix.core.tools import AnyTool
+from helix.engine.calls.runner import ToolOutcome, run_tool
+from helix.engine.claims.liveness import call_claim, hold_claim, release
+from helix.engine.context import RunContext, judge_stop
+from helix.engine.engine import Engine, logger
+from helix.engine.facts import CallDone, CallWaits, ToolClaimed, ToolEnded, ToolStarted
+from helix.engine.history import StepView, session_key
+from helix.engine.observers import record, show
+from helix.engine.observers.telemetry import tool_ref
+from helix.engine.writing import commit, entry_put, mine
+from helix.ports.state_store import ABSENT, Check, Delete, Key, When
+
+
+def first_claim(run: RunContext, request: ToolCallRequest, answer: AssistantRow) -> CallRow:
+    """The row for a call that has none: asked, claimed by its sub-agent, or claimed by this worker."""
+    tool = run.agent.find_tool(request.name)
+    row = CallRow(
+        call_id=request.id,
+        tool_name=request.name,
+        step=answer.step,
+        state="claimed",
+        run_id=run.run_id,
+        owner=run.delivery.owner,
+        inline=run.agent.is_inline(tool),
+    )
+    if tool is not None and (tool.kind == "client" or needs_approval(tool, request)):
+        ask = "client" if tool.kind == "client" else "approval"
+        return row.model_copy(update={"state": "asked", "ask": ask, "owner": None})
+    child = answer.children.get(request.id)
+    if child is not None:  # claimed by the child: no deadline, its end is the result
+        return row.model_copy(update={"child": child, "claim": 1, "owner": child.session_id})
+    return claimed(run, row)
+
+
+def rides(run: RunContext, first: CallRow) -> bool:
+    """Whether a first claim is written with the answer. A claim that rides marks a call as begun before it begins: of a
+    tool that must not start twice, a death in between would pass for an unknown outcome."""
+    if first.state != "claimed" or first.child is not None:
+        return True
+    tool = run.agent.find_tool(first.tool_name)
+    return run.engine.executes_tool(run.agent, tool) and (tool is None or tool.on_unknown == "retry")
+
+
+def claimed(run: RunContext, row: CallRow) -> CallRow:
+    """`row` claimed by this worker, one claim further."""
+    changes = {"state": "claimed", "ask": None, "owner": run.delivery.owner, "claim": row.claim + 1}
+    deadline = run.now() + run.engine.settings.claim_s
+    return row.model_copy(update={**changes, "run_id": run.run_id, "deadline": deadline})
+
+
+def dead(run: RunContext, row: CallRow) -> bool:
+    """A claim whose holder can no longer act: its deadline has passed. A claim of an earlier version has none and is dead
+    once its run is no longer the session's."""
+    return row.run_id != run.run_id if row.deadline is None else row.deadline < run.now()
+
+
+def may_start(run: RunContext, deadline: float) -> bool:
+    """The holder's last look at its clock before the tool starts: past this moment others may take the call."""
+    now = run.now()
+    return run.delivery.may_act(now) and now < deadline - run.engine.settings.margin_s
+
+
+def needs_approval(tool: AnyTool, request: ToolCallRequest) -> bool:
+    """What the tool says; a rule that raises counts as yes, because a veto must not fail open."""
+    if isinstance(tool.require_approval, bool):
+        return tool.require_approval
+    try:
+        return bool(tool.require_approval(tool.input_schema.model_validate(request.arguments)))
+    except Exception:
+        logger.warning("require_approval of tool %r raised; asking for approval", tool.name, exc_info=True)
+        return True
+
+
+Progress = Literal["done", "asked", "skipped", "waits", "over", "again"]
+"""How far a call was brought. `waits`: a token is kept for its sub-agent's end; `over`: the step is no longer this run's;
+`again`: the row changed under the view, read it anew."""
+
+
+async def view_step(engine: Engine, session_id: str, run_id: str, step: int) -> StepView | None:
+    """The open step, or None where it is no longer this run's or no longer open."""
+    session, stop = await engine.history.session_and_stop(session_id, run_id)
+    if session.run_id != run_id or session.status != "running" or session.open is None or session.open.step != step:
+        return None
+    rows = await engine.history.open_rows(session)
+    assert rows is not None
+    return StepView(session, rows, await judge_stop(engine, session, run_id, stop))
+
+
+async def call_tool(run: RunContext, view: StepView, call_id: str) -> Progress:
+    """Bring the call one delivery further."""
+    place = view.place(call_id)
+    request, row = view.rows.answer.tool_calls[place], view.rows.calls[place]
+    tool = run.agent.find_tool(request.name)
+    if row is not None and row.state == "done":  # 1
+        show(run, CallDone(row))
+        return "done"
+    if row is not None and row.state == "asked":
+        return "asked"
+    ours = row is not None and row.state == "claimed" and row.owner == run.delivery.owner and row.run_id == run.run_id
+    if view.stop is not None or run.watch.stop is not None:
+        if ours and row is not None and row.child is None:
+            await _give_back(run, view, row)
+        return "skipped"
+    if not ours:  # 2
+        taken = await _take(run, view, request, row)
+        if not isinstance(taken, CallRow):
+            return taken
+        row = taken
+    assert row is not None
+    if row.child is not None:  # claimed for its child: who executes children reads it anew
+        return "again"
+    if tool is None:  # the code changed in mid-run
+        return await _record(run, view, row, _gone(run, row))
+    return await _run(run, view, ToolClaimed(tool, request, row))  # 3 to 5
+
+
+async def _take(run: RunContext, view: StepView, request: ToolCallRequest, row: CallRow | None) -> CallRow | Progress:
+    """Claim the call by what its row says; conditions: the session is this run's, the row is as read."""
+    session = view.session
+    if row is None:
+        new, when = first_claim(run, request, view.rows.answer), ABSENT
+    elif row.state == "approved":
+        new, when = claimed(run, row), When(equal={"state": "approved"})
+    else:
+        if not dead(run, row):
+            until = row.deadline or run.now() + 1
+            raise WorkInProgressError(f"call {row.call_id!r} of session {session.session_id!r}", until)
+        new = _unknown_outcome(run, row, run.agent.find_tool(request.name))
+        seen = {"state": "claimed", "owner": row.owner, "claim": row.claim, "deadline": row.deadline}
+        when = When(equal=seen)  # a holder that comes back and renews its claim keeps it
+    put = entry_put(session.session_id, session.lineage, _index(view, request.id), new, when)
+    check = Check(session_key(session.session_id), mine(run.run_id))
+    if not await commit(run.engine, "claim_call", [check, put], lambda: _is(run.engine, put.key, new)):
+        return "again"
+    if new.state == "done":
+        show(run, CallDone(new))
+        return "done"
+    if new.state == "asked":
+        show(run, CallWaits(new, view.rows.answer))
+        return "asked"
+    return new
+
+
+def _unknown_outcome(run: RunContext, row: CallRow, tool: AnyTool | None) -> CallRow:
+    """The row of a call whose holder died, by the tool's policy."""
+    match tool.on_unknown if tool is not None else "skip":
+        case "retry":
+            return claimed(run, row)
+        case "skip":
+            changes = {"state": "done", "content": dumps(UNKNOWN), "success": False, "by": "policy"}
+            return row.model_copy(update={**changes, "ended_at": run.now()})
+        case _:
+            return row.model_copy(update={"state": "asked", "ask": "unknown", "owner": None})
+
+
+async def _give_back(run: RunContext, view: StepView, row: CallRow) -> None:
+    """Release a claim that was never started, so that its outcome is not unknown. What a person approved stays approved."""
+    owner = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
+    key, tool = view.key(row.call_id), run.agent.find_tool(row.tool_name)
+    if tool is not None and needs_approval(tool, view.rows.answer.tool_calls[view.place(row.call_id)]):
+        back = row.model_copy(update={"state": "approved", "owner": None})
+        put = entry_put(view.session.session_id, view.session.lineage, _index(view, row.call_id), back, owner)
+        await commit(run.engine, "release_call", [put], partial(_is, run.engine, key, back))
+        return
+    await commit(run.engine, "release_call", [Delete(key, owner)], partial(_is_gone, run.engine, key))
+
+
+async def _is_gone(engine: Engine, key: Key) -> bool:
+    return (await engine.store.get([key]))[0] is None
+
+
+def _index(view: StepView, call_id: str) -> int:
+    assert view.session.open is not None
+    return view.session.open.base + 1 + view.place(call_id)
+
+
+async def _is(engine: Engine, key: Key, wanted: CallRow) -> bool:
+    (value,) = await engine.store.get([key])
+    if value is None:
+        return False
+    row = CallRow.model_validate(value)
+    return (row.state, row.owner, row.claim) == (wanted.state, wanted.owner, wanted.claim)
+
+
+def _gone(run: RunContext, row: CallRow) -> CallRow:
+    content = dumps({"error": f"there is no tool {row.tool_name!r} any more"})
+    changes = {"state": "done", "content": content, "success": False, "by": "plan"}
+    return row.model_copy(update={**changes, "ended_at": run.now()})
+
+
+async def _run(run: RunContext, view: StepView, call: ToolClaimed) -> Progress:
+    """Execute the call under its claim, then record the result: from there on no heartbeat is due."""
+    claim = call_claim(run, view.key(call.row.call_id), call.row)
+    async with hold_claim(run.engine, claim):
+        await record(run, call)
+        state = await run.engine.history.state(view.session)
+        if not may_start(run, claim.deadline()):  # others may take the call now: it is not started here
+            await _give_back(run, view, call.row)
+            raise WorkInProgressError(f"call {call.row.call_id!r} of session {run.session_id!r}", run.now())
+        begun = run.now()
+        done = await _execute(run, view, ToolStarted(call.tool, call.request, call.row), state, begun)
+    try:
+        progress = await _record(run, view, call.row, done)
+    except (asyncio.CancelledError, Exception):
+        await release(run.engine, claim)
+        raise
+    await record(run, ToolEnded(call.tool, call.request, call.row, begun, done=done))
+    return progress
+
+
+async def _execute(run: RunContext, view: StepView, call: ToolStarted, state: JsonObject, begun: float) -> CallRow:
+    """The call's row with its result."""
+    show(run, call)
+    try:
+        with run.engine.tracer.within(tool_ref(view.session, call.row.call_id, call.row.claim)):
+            return _done(run, call.row, await run_tool(run, call, state))
+    except BaseException as error:
+        name = type(error).__name__ if isinstance(error, Exception) else "cancelled"
+        show(run, ToolEnded(call.tool, call.request, call.row, begun, error=name))
+        raise
+
+
+def _done(run: RunContext, row: CallRow, outcome: ToolOutcome) -> CallRow:
+    changes = {
+        "state": "done",
+        "content": outcome.content,
+        "success": outcome.success,
+        "plain": outcome.plain,
+        "fatal": outcome.fatal,
+        "patches": outcome.patches,
+        "usage": outcome.usage,
+        "by": "tool",
+        "ended_at": run.now(),
+        "deadline": None,
+        "confirmation": None,
+    }
+    return row.model_copy(update=changes)
+
+
+async def _record(run: RunContext, view: StepView, row: CallRow, done: CallRow) -> Progress:
+    """4: the result, on condition that the claim is still ours. Refused: drop it."""
+    owner = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
+    put = entry_put(view.session.session_id, view.session.lineage, _index(view, row.call_id), done, owner)
+    if await commit(run.engine, "call_result", [put], lambda: _is(run.engine, put.key, done)):
+        view.results[done.call_id] = done
+        show(run, CallDone(done))  # 5
+        return "done"
+    return "again"

@@ -1,0 +1,163 @@
+"""answer: a person's word on a call that waits (docs/protocol.md#claim-answer).
+
+Law: first answer wins, a later one is a no-op; the answer and the claim of the run that acts on it are one transaction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from helix.core.agents import AnyAgent
+from helix.core.delivery import Delivery
+from helix.core.entries import CallRow
+from helix.core.errors import (
+    AgentAlreadyRunningError,
+    CallNotPendingError,
+    CannotResumeError,
+    InvalidInputError,
+    StaleStateError,
+)
+from helix.core.handles import Confirmation
+from helix.core.json import JsonObject, JsonValue, check_json, dumps
+from helix.core.planning import result_content
+from helix.core.prompt import UNKNOWN
+from helix.core.rows import SessionRow
+from helix.engine.calls.children import call_place
+from helix.engine.claims.claim import Claimed, claim
+from helix.engine.engine import Engine
+from helix.engine.history import session_key
+from helix.engine.writing import commit, entry_put
+from helix.ports.state_store import Check, Key, When
+from helix.services.claim_input import ClaimInput, check_reason
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """`claimed` is the new run to be started, if the session was paused; `session_id` is where the call lives."""
+
+    session_id: str
+    claimed: Claimed | None
+
+
+async def answer(
+    engine: Engine, agent: AnyAgent, session_id: str, confirmation: Confirmation, delivery: Delivery
+) -> Answered:
+    """Answer the call in this session or in a sub-agent below it.
+
+    Raises `CallNotPendingError` where no such call waits (answered before, or its step is past).
+    """
+    check_json(confirmation.data, "data")
+    check_reason(confirmation.reason)
+    session, own = await _find(engine, session_id, confirmation.tool_call_id)
+    target = agent.find_agent(session.agent_type) or engine.agents(session.agent_type)
+    while True:
+        place = await call_place(engine, session, confirmation.tool_call_id)
+        key, row = place if place is not None else (None, None)
+        if key is None or row is None or row.state != "asked":
+            raise _not_pending(session_id, confirmation.tool_call_id)
+        new = _answered(row, confirmation, engine.clock.now())
+        put = entry_put(session.session_id, session.lineage, int(key.sort.rpartition("#")[2]), new, ASKED)
+        if session.status == "paused":
+            try:
+                claimed = await claim(
+                    engine,
+                    target,
+                    session.session_id,
+                    ClaimInput("with_confirmation", extra=[put], version=session.version),
+                    delivery,
+                )
+                return Answered(session.session_id, claimed)
+            except (AgentAlreadyRunningError, StaleStateError):
+                pass
+        elif (
+            session.status != "completed" and not session.aborted
+        ):  # the run picks it up, or cannot pause; resume or retry finds it
+            seen = When(equal={"version": session.version, "status": session.status})
+            check = Check(session_key(session.session_id), seen)
+            if await commit(engine, "answer", [check, put], partial(_same, engine, key, new)):
+                return Answered(session.session_id, None)
+        else:
+            raise _not_pending(session_id, confirmation.tool_call_id)
+        session = await engine.history.existing(own)
+
+
+async def wake_parents(engine: Engine, child: SessionRow, delivery: Delivery) -> list[Claimed]:
+    """Claim the paused sessions above a sub-agent that goes on, nearest first: their new runs wait for it, and show it
+    live. One that still waits for another answer stays paused; the child's end would wake it too."""
+    woken = []
+    while child.parent is not None:
+        parent = await engine.history.session(child.parent.session_id)
+        if parent is None or parent.status != "paused" or await engine.history.unanswered(parent):
+            break
+        agent = engine.agents(parent.agent_type)
+        try:
+            woken.append(await claim(engine, agent, parent.session_id, ClaimInput("continue"), delivery))
+        except (AgentAlreadyRunningError, CannotResumeError):
+            break  # the child was quicker
+        child = parent
+    return woken
+
+
+ASKED = When(equal={"state": "asked"})
+
+
+async def _same(engine: Engine, key: Key, wanted: CallRow) -> bool:
+    (value,) = await engine.store.get([key])
+    return value is not None and CallRow.model_validate(value) == wanted
+
+
+def _not_pending(session_id: str, call_id: str) -> CallNotPendingError:
+    return CallNotPendingError(
+        f"call {call_id!r} of session {session_id!r} waits for no answer: it was answered, or its step is past"
+    )
+
+
+async def _find(engine: Engine, session_id: str, call_id: str) -> tuple[SessionRow, str]:
+    """The session whose open step has the call: this one, or a sub-agent's, depth first."""
+    session = await engine.history.existing(session_id)
+    stack = [session]
+    while stack:
+        current = stack.pop()
+        rows = None if current.aborted else await engine.history.open_rows(current)
+        for request, row in zip(rows.answer.tool_calls, rows.calls, strict=True) if rows is not None else ():
+            if request.id == call_id and row is not None and row.state == "asked":  # unique in its session only
+                return current, current.session_id
+            if row is not None and row.child is not None and row.state != "done":
+                child = await engine.history.session(row.child.session_id)
+                if child is not None:
+                    stack.append(child)
+    raise _not_pending(session_id, call_id)
+
+
+def _answered(row: CallRow, confirmation: Confirmation, now: float) -> CallRow:
+    """The call row after the answer, by what was asked."""
+    if row.ask == "client":
+        if not confirmation.approved:
+            return _done(row, result_content(f"denied: {confirmation.reason or 'no reason given'}", False), False, now)
+        return _reported(row, confirmation.data, now)
+    if confirmation.approved:
+        data: JsonObject | None = None
+        if confirmation.data is not None:
+            if not isinstance(confirmation.data, dict):
+                raise InvalidInputError(
+                    "data of an approval must be a JSON object: the tool reads it as ctx.confirmation"
+                )
+            data = confirmation.data
+        return row.model_copy(update={"state": "approved", "ask": None, "confirmation": data})
+    if row.ask == "unknown":
+        if confirmation.data is not None:
+            return _reported(row, confirmation.data, now)
+        return _done(row, dumps(UNKNOWN), False, now)
+    return _done(row, result_content(f"denied: {confirmation.reason or 'no reason given'}", False), False, now)
+
+
+def _reported(row: CallRow, data: JsonValue, now: float) -> CallRow:
+    done = _done(row, result_content(data, True), True, now)
+    return done.model_copy(update={"plain": isinstance(data, str)})
+
+
+def _done(row: CallRow, content: str, success: bool, now: float) -> CallRow:
+    return row.model_copy(
+        update={"state": "done", "ask": None, "content": content, "success": success, "by": "answer", "ended_at": now}
+    )

@@ -1,0 +1,397 @@
+"""Who is alive, and what the dead left behind (docs/protocol.md#alive).
+
+Law: a claim holds until its deadline. Its holder moves the deadline when a third of the claim's length has passed, by one
+conditional update that bumps no version, and stops what it does when it could not move it in time. A worker that sees a
+passed deadline may take the work over.
+
+A supervisor that saw a worker die expires the worker's claims at once. An expired claim is a dead attempt like any other:
+its money stays assumed spent, its tool's outcome is unknown. Each expiry is one conditional write, so a worker that was not
+dead after all is refused, not joined.
+
+A worker that died may have committed a fold that is not on the stream. A fold is on the stream before the next answer is
+staged, so only what was committed since the last staged answer can be missing. Writing it again is harmless: the sequencer
+knows marks by attempt, and the rest by session version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from helix.core.entries import AssistantRow, CallRow, UserRow
+from helix.core.errors import ConditionFailedError, SessionExistsError, StoreError, WorkInProgressError
+from helix.core.planning import MAX_CALLS_PER_STEP
+from helix.core.row_keys import checkpoint_sort, checkpoint_version, message_sort
+from helix.core.rows import CheckpointRow, SessionRow
+from helix.engine.context import RunContext
+from helix.engine.engine import Engine, logger
+from helix.engine.history import DELETING, row_key, session_key
+from helix.engine.writing import advance, at, commit, never, session_put
+from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, Update, Watch, When
+
+RETRY_S = 1.0
+RELEASE_S = 2.0
+"""How long a block that fails waits for the release of its claim."""
+
+
+class LostClaimError(StoreError):
+    """The claim is another worker's, or the session was deleted or aborted."""
+
+    code = "lost_claim"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} is no longer this worker's")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """`deadline` is the claim's present one, infinite where nothing is held. `move` sets it; False: the claim is lost."""
+
+    what: str
+    deadline: Callable[[], float]
+    move: Callable[[float], Awaitable[bool]]
+
+
+class _Renewal:
+    """Renews the claim beside the current task, and cancels that task once the claim is lost."""
+
+    def __init__(self, engine: Engine, claim: Claim) -> None:
+        main = asyncio.current_task()
+        assert main is not None
+        self.lost, self._cancels = False, main.cancelling()
+        self._engine, self._claim, self._main = engine, claim, main
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        # Most blocks end before there is anything to renew: a timer costs them less than a task.
+        self._timer = self._loop.call_later(_until_due(engine, claim), self._begin)
+
+    def _begin(self) -> None:
+        self._task = self._loop.create_task(self._renew())
+
+    async def _renew(self) -> None:
+        try:
+            while await _renewed(self._engine, self._claim):
+                pass
+        except Exception:
+            logger.exception("the claim of %s cannot be renewed", self._claim.what)
+        self.lost = True
+        self._main.cancel()
+
+    def end(self) -> None:
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def raise_lost(self) -> None:
+        """In place of the cancellation by which the block ended, unless somebody else cancelled the task too."""
+        self.lost = False
+        logger.warning("%s is no longer this worker's; stopping", self._claim.what)
+        if self._main.uncancel() > self._cancels:  # another claim of this task, or its caller
+            return
+        raise LostClaimError(self._claim.what) from None
+
+    async def ended(self) -> None:
+        self.end()
+        try:
+            if self._task is not None:
+                await asyncio.wait({self._task})
+        except asyncio.CancelledError:
+            if not self.lost or self._main.cancelling() > self._cancels + 1:  # by the caller, not by `_renew`
+                raise
+        finally:
+            if self.lost:  # the block ended by itself just as it was cancelled
+                self._main.uncancel()
+
+
+@asynccontextmanager
+async def hold_claim(engine: Engine, claim: Claim) -> AsyncIterator[None]:
+    """Keep the claim while the block works. When it is lost, the block is cancelled and `LostClaimError` raised. When the
+    block fails, the claim is released at once."""
+    renewal = _Renewal(engine, claim)
+    try:
+        yield
+    except (asyncio.CancelledError, Exception) as error:
+        renewal.end()
+        if renewal.lost and isinstance(error, asyncio.CancelledError):
+            renewal.raise_lost()
+        elif not renewal.lost:
+            await release(engine, claim)
+        raise
+    finally:
+        await renewal.ended()
+
+
+async def release(engine: Engine, claim: Claim) -> None:
+    """Move the deadline to the past, so that nobody waits for it. Never raises but for a cancellation."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(RELEASE_S):
+            await asyncio.shield(claim.move(engine.clock.now() - 1))
+
+
+def _until_due(engine: Engine, claim: Claim) -> float:
+    """Seconds until the claim is looked at again; 0: its deadline is to be moved now."""
+    length, ahead = engine.settings.claim_s, claim.deadline() - engine.clock.now()
+    if length + engine.settings.skew_s < ahead < float("inf"):
+        return 0.0  # the clock was set back: others would wait too long for a dead holder
+    return max(0.0, min(ahead - length * 2 / 3, length / 3))
+
+
+async def _renewed(engine: Engine, claim: Claim) -> bool:
+    """Wait until the claim is due, and move its deadline. False: it is lost."""
+    settings, clock = engine.settings, engine.clock
+    if wait := _until_due(engine, claim):
+        await asyncio.sleep(wait)
+        return True
+
+    def left() -> float:
+        return claim.deadline() - settings.margin_s - clock.now()
+
+    try:
+        # A store that does not answer keeps nobody acting. A holder that stood still past its deadline tries once: where
+        # no other worker has taken its claim, it goes on.
+        async with asyncio.timeout(left() if left() > 0 else RETRY_S):
+            return await claim.move(clock.now() + settings.claim_s)
+    except (StoreError, TimeoutError):
+        logger.warning("the claim of %s could not be renewed; trying again", claim.what, exc_info=True)
+        await asyncio.sleep(max(0.0, min(RETRY_S, left())))
+        return left() > 0
+
+
+def run_claim(run: RunContext) -> Claim:
+    """What this worker holds in the session's row: the claim of the step it is buying and, in process, of the run."""
+    return Claim(f"run {run.run_id!r}", lambda: _deadline(run), lambda until: _move_session(run, until))
+
+
+def _deadline(run: RunContext) -> float:
+    session = run.session
+    if session.run_id != run.run_id or session.status != "running":
+        return float("inf")
+    if run.engine.in_process:
+        return session.lease_expires
+    claim = session.claim
+    buying = claim is not None and run.owns(session) and claim.step == session.step + 1 and session.open is None
+    return claim.deadline if claim is not None and buying else float("inf")
+
+
+async def _move_session(run: RunContext, until: float) -> bool:
+    engine = run.engine
+    while True:
+        session = run.session
+        changes: dict[str, object] = {}
+        if engine.in_process:
+            changes["lease_expires"] = until
+        moved = None
+        if session.claim is not None and run.owns(session):
+            if not engine.in_process and not run.may_ask():
+                return False  # a taker names the session's version, not this deadline: a dead attempt stays dead
+            moved = session.claim.model_copy(update={"deadline": until})
+            changes["claim"] = moved.model_dump(mode="json", exclude_defaults=True)
+        if not changes or session.run_id != run.run_id or session.status != "running":
+            return True
+        seen = When(equal={"version": session.version, "run_id": run.run_id, "status": "running"})
+        try:
+            await engine.store.transact("heartbeat", [Update(session_key(session.session_id), set=changes, when=seen)])
+        except ConditionFailedError:
+            if await _taken(run, session):
+                return False
+            continue
+        if engine.in_process:
+            session.lease_expires = until
+        if moved is not None:
+            session.claim = moved
+        return True
+
+
+async def _taken(run: RunContext, session: SessionRow) -> bool:
+    """Whether another worker's write refused a heartbeat on this row. What another writer changed is in `run.session`."""
+    async with run.writing:  # this worker's own transaction may have come first: its answer says so
+        if run.session is not session:
+            return False
+    now = await run.engine.history.session(session.session_id)
+    if run.session is not session:
+        return False
+    if now is None or now.run_id != run.run_id or now.aborted:
+        return True
+    if now.status == "running" and not _still_ours(run, session, now):
+        return True
+    run.session = now
+    return False
+
+
+def _still_ours(run: RunContext, before: SessionRow, now: SessionRow) -> bool:
+    if run.engine.in_process:
+        return now.lease_owner == run.delivery.owner
+    return run.owns(now) or not run.owns(before)
+
+
+def call_claim(run: RunContext, key: Key, row: CallRow) -> Claim:
+    """The claim of one tool call."""
+    deadline = row.deadline or 0.0
+
+    async def move(until: float) -> bool:
+        nonlocal deadline
+        mine = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
+        try:
+            await run.engine.store.transact("heartbeat", [Update(key, set={"deadline": until}, when=mine)])
+        except ConditionFailedError:
+            return False
+        deadline = until
+        return True
+
+    return Claim(f"call {row.call_id!r} of session {run.session_id!r}", lambda: deadline, move)
+
+
+async def wait_for(engine: Engine, held: WorkInProgressError, changes: Watch | None = None) -> None:
+    """Until the holder's deadline or a change, but at most a second: it may be done sooner."""
+    left = max(0.05, min(1.0, held.until - engine.clock.now() + 0.01))
+    if changes is None:
+        await engine.clock.sleep(left)
+        return
+    waits = {asyncio.ensure_future(engine.clock.sleep(left)), asyncio.ensure_future(changes.changed(left))}
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.wait(waits)
+
+
+DEAD = 0.0
+"""The deadline of a claim that nobody can act on."""
+
+
+def delivery_owner(worker: str, fresh: str) -> str:
+    """The owner of one delivery by that worker. `worker` has no `/`."""
+    return f"{worker}/{fresh}"
+
+
+async def expire_claims(engine: Engine, session_id: str, worker: str) -> int:
+    """Expire the claims of the step and the calls that the worker's deliveries hold in the session. Returns how many; a
+    repeat finds none."""
+    mark, expired = delivery_owner(worker, ""), 0
+    session = await engine.history.session(session_id)
+    while session is not None and session.status != DELETING and _holds(session, mark):
+        if await _expire_step(engine, session):
+            logger.info("step %d of session %s: its worker %s is dead", session.step + 1, session_id, worker)
+            expired += 1
+        session = await engine.history.session(session_id)
+    if session is None or session.status == DELETING or session.open is None:
+        return expired
+    rows = await engine.history.open_rows(session)
+    for place, row in enumerate(rows.calls if rows is not None else ()):
+        if row is None or row.state != "claimed" or not (row.owner or "").startswith(mark):
+            continue
+        if row.deadline != DEAD and await _expire_call(engine, session, place, row):
+            logger.info("call %s of session %s: its worker %s is dead", row.call_id, session_id, worker)
+            expired += 1
+    return expired
+
+
+def _holds(session: SessionRow, mark: str) -> bool:
+    held = session.claim
+    return (
+        session.status == "running"
+        and held is not None
+        and held.attempt_id.startswith(mark)
+        and held.run_id == session.run_id
+        and held.deadline != DEAD
+    )
+
+
+async def _expire_step(engine: Engine, session: SessionRow) -> bool:
+    assert session.claim is not None
+    expired = session.claim.model_copy(update={"deadline": DEAD})
+    new = advance(session, engine.clock.now(), claim=expired)
+    return await commit(engine, "expire_step", [session_put(new, at(session))], never)
+
+
+async def _expire_call(engine: Engine, session: SessionRow, place: int, row: CallRow) -> bool:
+    assert session.open is not None
+    key = row_key(session.session_id, message_sort(session.lineage, session.open.base + 1 + place))
+    seen = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
+    return await commit(engine, "expire_call", [Update(key, set={"deadline": DEAD}, when=seen)], never)
+
+
+LEFTOVERS_PAGE = 50
+CLEARING_S = 60
+
+
+def marker_key(session_id: str) -> Key:
+    """Where a copy at work says so: owner and deadline."""
+    return row_key(session_id, "copying")
+
+
+async def clear_leftovers(engine: Engine, session_id: str) -> None:
+    """Remove what a dead copy left. Raises `SessionExistsError` while a live one works."""
+    marker = marker_key(session_id)
+    (held,) = await engine.store.get([marker])
+    if held is None:
+        return
+    now = engine.clock.now()
+    taken = SessionExistsError(f"session {session_id!r} is being copied: choose another id, or wait for it")
+    if held["deadline"] >= now:
+        raise taken
+    owner = engine.ids.new("clear")
+    absent, mine = Check(session_key(session_id), ABSENT), When(equal={"owner": owner})
+    value = {"owner": owner, "deadline": now + CLEARING_S}
+    try:
+        await engine.store.transact("begin_clear", [absent, Put(marker, value, When(equal={"owner": held["owner"]}))])
+        while rows := await engine.store.query("sessions", session_id, start="m#", end="m$", limit=LEFTOVERS_PAGE):
+            pages: list[Operation] = [absent, Check(marker, mine), *(Delete(row.key) for row in rows)]
+            await engine.store.transact("clear_messages", pages)
+        await engine.store.transact("finish_clear", [absent, Delete(marker, mine)])
+    except ConditionFailedError:
+        raise taken from None
+
+
+PAGE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """`checkpoints` of one step, oldest first: the first made the step history. `results` are those of its calls."""
+
+    answer: AssistantRow | None
+    results: Sequence[CallRow]
+    checkpoints: Sequence[CheckpointRow]
+
+
+async def read_missed(engine: Engine, session_id: str, checkpoint_id: str) -> Missed | None:
+    """What may be untold at this checkpoint, or None if it is not there."""
+    if not checkpoint_id:
+        return None
+    version = checkpoint_version(session_id, checkpoint_id)
+    rows = await engine.store.query(
+        "sessions", session_id, start="c#", end=checkpoint_sort(version + 1), limit=PAGE, reverse=True
+    )
+    points = [CheckpointRow.model_validate(row.value) for row in rows]
+    if not points or points[0].id != checkpoint_id:
+        return None
+    last = points[0]
+    same = 0
+    while same < len(points) and (points[same].step, points[same].lineage) == (last.step, last.lineage):
+        same += 1
+    reported = points[same - 1 :: -1]
+    answer, results = await _step_before(engine, session_id, reported[0])
+    return Missed(answer, results, reported)
+
+
+async def _step_before(
+    engine: Engine, session_id: str, point: CheckpointRow
+) -> tuple[AssistantRow | None, list[CallRow]]:
+    """The answer and results that stand at the end of the checkpoint's messages, behind a user's message at most."""
+    lineage = await engine.history.lineage(session_id, point.lineage)
+    start = max(lineage.start, point.count - MAX_CALLS_PER_STEP - 2)
+    entries = await engine.history.entries(session_id, lineage, start, point.count)
+    if entries and isinstance(entries[-1], UserRow):
+        entries.pop()
+    results: list[CallRow] = []
+    while entries and isinstance(entries[-1], CallRow):
+        row = entries.pop()
+        assert isinstance(row, CallRow)
+        results.insert(0, row)
+    answer = entries[-1] if entries and isinstance(entries[-1], AssistantRow) else None
+    return answer, results

@@ -1,0 +1,215 @@
+"""What travels together while a worker advances a run: one object instead of eight arguments.
+
+Stop records: interrupt and abort, durable and of one run only (docs/protocol.md#interrupt).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from helix.core.agents import AnyAgent
+from helix.core.delivery import Delivery
+from helix.core.errors import StoreError, WorkInProgressError
+from helix.core.row_keys import stop_sort
+from helix.core.rows import RunRow, SessionRow, StopRow
+from helix.engine.engine import Engine, logger
+from helix.engine.history import row_key, session_key
+from helix.engine.writing import advance, commit
+from helix.ports.state_store import Operation
+from helix.services.run_stream import RunStream
+
+
+async def read_stop(engine: Engine, session: SessionRow, run_id: str) -> StopRow | None:
+    """The stop record of this run, or of the current run of one of its ancestors."""
+    (value,) = await engine.store.get([row_key(session.session_id, stop_sort(run_id))])
+    return await judge_stop(engine, session, run_id, value)
+
+
+async def judge_stop(engine: Engine, session: SessionRow, run_id: str, value: dict[str, Any] | None) -> StopRow | None:
+    """The same, from the run's own stop row as already read."""
+    if value is not None:
+        return StopRow.model_validate(value)
+    if session.parent is None:
+        return None
+    (above,) = await engine.store.get([session_key(session.parent.session_id)])
+    if above is None:
+        return None
+    parent = SessionRow.model_validate(above)
+    stop = await read_stop(engine, parent, parent.run_id)
+    if stop is None and parent.status == "failed" and parent.aborted:
+        return StopRow(run_id=run_id, stop="abort", reason=parent.abort_reason)
+    return stop
+
+
+class StopWatch:
+    """Looks for a stop every half second while a run works. `stop` is the record once it was seen."""
+
+    def __init__(self) -> None:
+        self.stop: StopRow | None = None
+        self._call: asyncio.Future[Any] | None = None
+
+    def cancelled(self) -> bool:
+        return self.stop is not None
+
+    def cancels(self, call: asyncio.Future[Any]) -> None:
+        """Cancel `call` when a stop is seen, or now if it was seen already."""
+        self._call = call
+        if self.stop is not None:
+            call.cancel()
+
+    def seen(self, stop: StopRow) -> None:
+        self.stop = stop
+        if self._call is not None:
+            self._call.cancel()
+
+
+@asynccontextmanager
+async def watch_stops(engine: Engine, session: SessionRow, run_id: str) -> AsyncIterator[StopWatch]:
+    """A watch for the length of the block. Another process's stop is seen within `stop_poll_s`."""
+    watch = StopWatch()
+
+    async def look() -> None:
+        while watch.stop is None:
+            await asyncio.sleep(engine.settings.stop_poll_s)
+            try:
+                stop = await read_stop(engine, session, run_id)
+            except StoreError:
+                logger.warning("could not look for a stop of run %s; trying again", run_id, exc_info=True)
+            else:
+                if stop is not None:
+                    watch.seen(stop)
+
+    task = asyncio.get_running_loop().create_task(look())
+    try:
+        yield watch
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+
+
+CANCEL_S = 15
+"""A model call is cancelled this long before its delivery's deadline, so that its claim is released in order."""
+
+
+@dataclass(slots=True)
+class RunContext:
+    """`session` is the row as this worker read or wrote it last; `writing` is held while a transaction of it is on its way.
+    `until`: when a sub-agent's run must be over (Unix seconds). `leaving`: whether this worker stops at the next step."""
+
+    engine: Engine
+    agent: AnyAgent
+    session: SessionRow
+    run_id: str
+    delivery: Delivery
+    stream: RunStream
+    watch: StopWatch = field(default_factory=StopWatch)
+    started_at: float = 0
+    until: float | None = None
+    leaving: Callable[[], bool] = bool
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def session_id(self) -> str:
+        return self.session.session_id
+
+    def now(self) -> float:
+        return self.engine.clock.now()
+
+    # --- rows ---------------------------------------------------------------------------------------------------------
+
+    def next_version(self, session: SessionRow, **changes: Any) -> SessionRow:
+        """A copy of the row, one version on. In process, it moves the deadline of the run's claim too."""
+        new = advance(session, self.now(), **changes)
+        if self.engine.in_process:
+            new.lease_owner, new.lease_expires = self.delivery.owner, self.now() + self.engine.settings.claim_s
+        return new
+
+    async def commit(
+        self, name: str, operations: Sequence[Operation], won: Callable[[], Awaitable[bool]], session: SessionRow
+    ) -> bool:
+        """Commit a transaction that writes `session`. False: refused."""
+        async with self.writing:
+            if not await commit(self.engine, name, operations, won):
+                return False
+            self.session = session
+            return True
+
+    def owns(self, session: SessionRow) -> bool:
+        """Whether the step's claim in this row is this worker's."""
+        claim = session.claim
+        return (
+            claim is not None and claim.run_id == self.run_id and claim.attempt_id.startswith(self.delivery.owner + ".")
+        )
+
+    def may_ask(self) -> bool:
+        """The holder's last look at its clock before it asks the model: past this moment others may buy the step."""
+        claim = self.session.claim
+        return claim is not None and self.now() < claim.deadline - self.engine.settings.margin_s
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def late(self) -> StopRow | None:
+        """The stop of a sub-agent that takes longer than its parent's tool allows."""
+        if self.until is None or self.now() < self.until:
+            return None
+        reason = f"the sub-agent took longer than {round(self.until - self.started_at, 1):g} s"
+        return StopRow(run_id=self.run_id, stop="abort", reason=reason, created_at=self.now())
+
+    def may_begin_another(self, steps: int) -> bool:
+        """Whether this worker begins another step after `steps`: there must be time for a whole model call."""
+        if self.engine.in_process:
+            return True
+        most = self.engine.settings.steps_per_invocation
+        if self.leaving() or (most is not None and steps >= most):
+            return False
+        return self.now() + self.engine.settings.step_time_s <= self.delivery.deadline
+
+    @asynccontextmanager
+    async def model_time(self) -> AsyncIterator[None]:
+        """Cancel what takes longer than this delivery, or a sub-agent's run, may take. Raises `WorkInProgressError`."""
+        end = self.delivery.deadline - CANCEL_S
+        if self.until is not None and self.until > self.now():
+            end = min(end, self.until)
+        limit = asyncio.timeout(None if math.isinf(end) else max(0.0, end - self.now()))
+        try:
+            async with limit:
+                yield
+        except TimeoutError:
+            if not limit.expired():  # somebody else's
+                raise
+            raise WorkInProgressError(f"a step of session {self.session_id!r}: its model call", self.now()) from None
+
+
+NOBODY = Delivery("", 0)
+"""For contexts that record facts and claim nothing."""
+
+
+def make_context(
+    engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow | None = None, delivery: Delivery = NOBODY
+) -> RunContext:
+    """`run`: default the session's current one."""
+    run_id, turn = (session.run_id, session.turn) if run is None else (run.run_id, run.turn)
+    stream = RunStream(engine.streams, engine.clock, session, run_id, turn)
+    context = RunContext(engine, agent, session, run_id, delivery, stream)
+    if run is not None:
+        context.started_at, context.until = run.started_at, run.deadline if run.status == "running" else None
+    return context
+
+
+@asynccontextmanager
+async def open_context(
+    engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow | None, delivery: Delivery
+) -> AsyncIterator[RunContext]:
+    """A context that sees stops; what was put on its stream is in the log when the block ends."""
+    context = make_context(engine, agent, session, run, delivery)
+    async with watch_stops(engine, session, context.run_id) as watch:
+        context.watch = watch
+        try:
+            yield context
+        finally:
+            await context.stream.close()

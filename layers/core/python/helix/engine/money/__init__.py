@@ -1,0 +1,1 @@
+"""Reservations, budgets that bind a run, worst cases, and usage."""

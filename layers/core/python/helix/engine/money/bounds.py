@@ -1,0 +1,255 @@
+"""Which budgets bind a session, what a call can cost at most, and the alerts that a draw raises (docs/protocol.md#budgets).
+
+Law: the budgets that were defined when a step began bind its call. One number, read with the session, says whether a
+definition has changed since. No block is drawn before the session's row says that a budget binds it, so the end of the run
+knows that there may be draws to return.
+
+A worst case is never less than the provider can bill for one attempt, as far as the request decides it. Each window of a
+budget raises one alert per level, in the process that reaches the level first.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import ceil
+from typing import Any, Protocol
+
+from helix.core.budget import (
+    LEVELS,
+    MICROS,
+    AlertLevel,
+    BudgetDefinition,
+    TokenAlert,
+    Unit,
+    packed,
+    scopes_of,
+    unpacked,
+)
+from helix.core.config import LLMConfig
+from helix.core.json import dumps
+from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage
+from helix.core.rows import Bounds, SessionRow
+from helix.engine.context import RunContext
+from helix.engine.engine import AlertListener, Engine, Worst, logger
+from helix.engine.writing import at, never, session_put
+from helix.ports.clock import Clock
+from helix.ports.model import LLMGenerateInput, ToolSpec
+from helix.services.budget_rows import BudgetState
+from helix.services.row_budgets import RowBudgets
+
+
+async def bind(run: RunContext, session: SessionRow, new: SessionRow, count: int) -> bool:
+    """Set `new.bounds` for its next call. `count`: how often a budget was defined anew, as read with `session`. False: the
+    session became a bounded one just now, or moved: read it again."""
+    known = session.bounds
+    if count == (known.version if known is not None else 0):
+        return True
+    definitions = await run.engine.budgets.definitions(scopes_of(session))
+    level = known.level if known is not None else ""
+    new.bounds = Bounds(version=count, level=level, budgets=[packed(definition) for definition in definitions])
+    if known is not None or not definitions:
+        return True  # it is written with the claim of the step
+    first = run.next_version(session, bounds=new.bounds)
+    await run.commit("bind_budgets", [session_put(first, at(session))], never, first)
+    return False
+
+
+def definitions_of(session: SessionRow) -> list[BudgetDefinition]:
+    """What bounds the session."""
+    return [unpacked(short, session) for short in session.bounds.budgets] if session.bounds is not None else []
+
+
+KEEP_S = 90 * 24 * 3600
+
+
+class Charges(Protocol):
+    """What charges budgets, and publishes their alerts: an engine, or a token tracker."""
+
+    @property
+    def budgets(self) -> RowBudgets: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def on_alert(self) -> list[AlertListener]: ...
+
+
+async def raise_alerts(
+    engine: Charges, definition: BudgetDefinition, state: BudgetState, *, refused: bool = False
+) -> AlertLevel | None:
+    """Raise what is due for this window, and say how far it is used up. `refused`: a call found no room in it, which is
+    `exceeded`, however much of it is used."""
+    reached = definition.level(state.limit, state.remaining)
+    due = list(LEVELS[: LEVELS.index(reached) + 1]) if reached is not None else []
+    if refused and reached != "exceeded":
+        due.append("exceeded")
+    for level in due:
+        if level in state.reported:
+            continue
+        now = engine.clock.now()
+        alert = _alert(definition, state, level, now, "; a call was refused" if refused and level == "exceeded" else "")
+        if await engine.budgets.alert(state.budget, alert, int(now + KEEP_S)):
+            await _publish(engine, alert)
+    return due[-1] if due else None
+
+
+async def _publish(engine: Charges, alert: TokenAlert) -> None:
+    logger.warning("%s", alert.message)
+    for listener in list(engine.on_alert):
+        try:
+            answer = listener(alert)
+            if inspect.isawaitable(answer):
+                await answer
+        except Exception:
+            logger.exception("a listener to budget alerts raised; dropped")
+
+
+def _alert(
+    definition: BudgetDefinition, state: BudgetState, level: AlertLevel, now: float, more: str = ""
+) -> TokenAlert:
+    window = state.budget.rpartition("/")[2]  # perhaps not the one of now: a run's windows never go back
+    current = state.limit - state.remaining
+    used = f"{amount(definition.unit, current)} of {amount(definition.unit, state.limit)} are used or set aside"
+    said = f"budget {definition.name!r}, window {window}: {level}: {used}{more}"
+    moment = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
+    return TokenAlert(
+        alert_id=f"{moment}#{state.budget}#{LEVELS.index(level)}{level}",
+        level=level,
+        message=said,
+        scope=definition.scope,
+        period=definition.period,
+        window=window,
+        unit=definition.unit,
+        current=current,
+        limit=state.limit,
+        utilization=current / state.limit if state.limit > 0 else 1.0,
+        timestamp=now,
+    )
+
+
+def amount(unit: Unit, value: int) -> str:
+    """For people: dollars, or tokens."""
+    return f"{value / MICROS:.6f}".rstrip("0").rstrip(".") + " USD" if unit == "micros" else f"{value} tokens"
+
+
+PER_MESSAGE = 32
+PER_TOOL = 64
+WITH_TOOLS = 1024
+"""Tokens that providers add: roles and separators, a tool's frame, and the instructions on how to call tools."""
+_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_FIXED = frozenset({*_LIMITS, "n", "thinking", "reasoning", "reasoning_effort"})
+"""Provider options that say how long the answer is, or what it must have room for: it is not made shorter then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """`prompt` and `output` in tokens, prices in micro-dollars per token. `shrinks`: a shorter answer may be asked for.
+    `percent`: what is reserved of the bound, 100 without a margin."""
+
+    prompt: int
+    output: int
+    input_micros: float
+    output_micros: float
+    shrinks: bool = False
+    percent: int = 100
+
+    @property
+    def worst(self) -> Worst:
+        micros = self.prompt * self.input_micros + self.output * self.output_micros
+        return Worst(-(-(self.prompt + self.output) * self.percent // 100), ceil(micros * self.percent / 100))
+
+    def output_within(self, *, tokens: int | None, micros: int | None) -> int:
+        """How long an answer there is room for."""
+        found = [self.output]
+        micros = None if micros is None else micros * 100 // self.percent
+        if tokens is not None:
+            found.append(tokens * 100 // self.percent - self.prompt)
+        if micros is not None and self.output_micros > 0:
+            found.append(int((micros - self.prompt * self.input_micros) / self.output_micros))
+        elif micros is not None and self.prompt * self.input_micros > micros:
+            return 0
+        return max(0, min(found))
+
+
+def bounded(engine: Engine, request: LLMGenerateInput) -> tuple[LLMGenerateInput, Estimate]:
+    """The request with a limit to its answer, and the most that one attempt at it can use."""
+    config, catalog = request.config, engine.catalog
+    infos = [catalog.info(model) for model in models_of(config)] if catalog is not None else []
+    ceiling = float(engine.settings.worst_case_micros_per_token)
+    inputs = [_micros(info.worst_input_usd, info.input_usd, ceiling) for info in infos] or [ceiling]
+    outputs = [_micros(info.worst_output_usd, info.output_usd, ceiling) for info in infos] or [ceiling]
+    known = [info.max_output_tokens for info in infos if info.max_output_tokens is not None]
+    options = config.provider_options
+    limit = _option(options, _LIMITS) or config.max_output_tokens
+    if limit is None:
+        limit = min([engine.settings.default_output_tokens + _thinking(options), *known])
+        config = config.model_copy(update={"max_output_tokens": limit})
+        request = replace(request, config=config)
+    copies = max(1, _option(options, ("n",)) or 1)
+    prompt = prompt_tokens(request.messages, request.tools)
+    estimate = Estimate(
+        prompt,
+        limit * copies,
+        max(inputs),
+        max(outputs),
+        shrinks=not _FIXED & options.keys(),
+        percent=100 + engine.settings.worst_case_margin_percent,
+    )
+    return request, estimate
+
+
+def shorter(request: LLMGenerateInput, estimate: Estimate, output: int) -> tuple[LLMGenerateInput, Estimate]:
+    """The same for an answer of at most `output` tokens."""
+    config = request.config.model_copy(update={"max_output_tokens": output})
+    return replace(request, config=config), replace(estimate, output=output)
+
+
+def models_of(config: LLMConfig) -> Sequence[str]:
+    """What an adapter may call for this request: its route has chosen already."""
+    return [config.model, *config.fallbacks]
+
+
+def prompt_tokens(messages: Sequence[AnyMessage], tools: Sequence[ToolSpec]) -> int:
+    """An upper bound of the prompt's tokens: its bytes."""
+    total = sum(_message_bytes(message) + PER_MESSAGE for message in messages)
+    total += sum(_bytes(t.name) + _bytes(t.description) + _bytes(dumps(t.parameters)) + PER_TOOL for t in tools)
+    return total + (WITH_TOOLS if tools else 0)
+
+
+def _message_bytes(message: AnyMessage) -> int:
+    total = _bytes(message.content or "")
+    match message:
+        case AssistantMessage():
+            for call in message.tool_calls:
+                total += _bytes(call.id) + _bytes(call.name) + _bytes(dumps(call.arguments)) + PER_MESSAGE
+            for block in message.thinking:
+                total += sum(_bytes(text or "") for text in (block.text, block.signature, block.redacted))
+        case ToolResultMessage():
+            total += _bytes(message.tool_call_id) + _bytes(message.tool_name)
+        case _:
+            pass
+    return total
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _micros(worst: float | None, price: float | None, ceiling: float) -> float:
+    dollars = worst if worst is not None else price
+    return ceiling if dollars is None else dollars * 1_000_000
+
+
+def _option(options: dict[str, Any], names: Sequence[str]) -> int | None:
+    found = [value for name in names if isinstance(value := options.get(name), int) and value > 0]
+    return max(found, default=None)
+
+
+def _thinking(options: dict[str, Any]) -> int:
+    """What a model may think beside its answer, where the answer's limit must exceed it."""
+    thinking = options.get("thinking")
+    return _option(thinking, ("budget_tokens",)) or 0 if isinstance(thinking, dict) else 0

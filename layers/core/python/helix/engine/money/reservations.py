@@ -1,0 +1,311 @@
+"""Reserves a call's worst case from the run's own blocks, and settles what it used (docs/protocol.md#budgets).
+
+Law: all of it happens on the session row that the step's transactions write anyway; only a new block touches a budget.
+`spent + assumed` of a run is never less than what was really spent. A block belongs to the window it was drawn in: a call
+is settled into the blocks that it was reserved from, which are those that are not closed. A run's windows never go back. So
+a block behind a later one of its budget is final once the row says that it is closed: it is returned and dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Literal
+
+from helix.core.agents import AnyAgent
+from helix.core.budget import LEVELS, AlertLevel, BudgetDefinition, OnExceeded
+from helix.core.rows import Block, RunRow, SessionRow, StepClaim
+from helix.core.usage import Usage
+from helix.engine.engine import Engine, Worst
+from helix.engine.money.bounds import Estimate, amount, bounded, definitions_of, raise_alerts, shorter
+from helix.ports.model import Allowance, LLMGenerateInput
+from helix.services.budget_rows import BudgetState, Demand
+
+ROUNDS = 16
+"""Draws that one claim may take: a repeat of a claim that died finds its own draws, and takes what they lack."""
+ATTEMPTS = 2
+"""How many attempts' worst case is reserved where the run's own blocks have room: one may break off, and be repeated."""
+KEEP_S = 30 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """`request` is what may be sent. `cut`: its answer is shorter than its agent allows."""
+
+    request: LLMGenerateInput
+    micros: int = 0
+    tokens: int = 0
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No budget may be passed: the run fails or pauses."""
+
+    on_exceeded: OnExceeded
+    message: str
+    budget: str
+
+
+@dataclass(slots=True)
+class _Held:
+    """A budget's present window, and the run's block of it."""
+
+    definition: BudgetDefinition
+    block: Block
+    at: float
+    """A moment of the window."""
+
+    @property
+    def free(self) -> int:
+        return self.block.drawn - self.block.spent - self.block.assumed
+
+    def need(self, worst: Worst) -> int:
+        return worst.micros if self.block.unit == "micros" else worst.tokens
+
+
+async def reserve(
+    engine: Engine, agent: AnyAgent, new: SessionRow, request: LLMGenerateInput
+) -> Reserved | Refused | None:
+    """Make room for the call in `new.blocks`, drawing where the run's own blocks do not hold it. None: what bounds the
+    session has changed, read it again."""
+    await _drop_passed(engine, new)
+    for block in new.blocks:
+        block.closed = True
+    definitions = definitions_of(new)
+    if not definitions or request.remembered is not None or agent.function is not None:
+        return Reserved(request)  # nobody is asked who could bill it
+    now = engine.clock.now()
+    held = [_hold(new, definition, now) for definition in definitions]
+    request, estimate, worst = _worst(engine, request)
+    cut, rounds = False, 0
+    drawn: dict[str, _Held] = {}
+    while short := [h for h in held if h.free < h.need(worst)]:
+        demands = [Demand(h.block.budget, h.block.unit, h.need(worst) - h.free) for h in short]
+        # The draw's number is the session's version: a repeat after a crash finds its own rows.
+        taken = (
+            await engine.budgets.draw(new.run_id, new.version * ROUNDS + rounds, demands) if rounds < ROUNDS else None
+        )
+        if taken is not None:
+            rounds += 1
+            for h in short:
+                h.block.drawn += taken[h.block.budget]
+                h.block.draws = new.version
+            drawn |= {h.block.budget: h for h in short}
+            continue
+        states = await engine.budgets.get([h.block.budget for h in short])
+        missing = [h for h, state in zip(short, states, strict=True) if state is None]
+        if missing:
+            if not await _open_windows(engine, new, missing):
+                return None
+            continue
+        known = [state for state in states if state is not None]
+        tight = [(h, s) for h, s in zip(short, known, strict=True) if s.remaining < h.need(worst) - h.free]
+        if not tight and rounds < ROUNDS:
+            continue  # somebody gave back meanwhile
+        room = {h.block.budget: h.free for h in held}
+        for state in known:
+            room[state.budget] += max(0, state.remaining)
+        output = _affordable(engine, estimate, held, room)
+        if estimate is None or output is None or rounds == ROUNDS:
+            return await _refuse(engine, agent, new, tight or list(zip(short, known, strict=True)), worst)
+        request, estimate = shorter(request, estimate, output)
+        worst, cut = estimate.worst, True
+    if drawn:
+        await _alert(engine, new, list(drawn.values()))
+    repeats = request.config.max_retries or request.config.fallbacks
+    factor = ATTEMPTS if repeats and all(h.free >= ATTEMPTS * h.need(worst) for h in held) else 1
+    micros, tokens = factor * worst.micros, factor * worst.tokens
+    allowance = Allowance(tokens, micros, worst.tokens, worst.micros)
+    return Reserved(replace(request, allowance=allowance), micros, tokens, cut)
+
+
+async def _open_windows(engine: Engine, new: SessionRow, missing: Sequence[_Held]) -> bool:
+    """False: what bounds the session has changed."""
+    assert new.bounds is not None
+    for h in missing:
+        if not await engine.budgets.open(h.definition, h.at, new.bounds.version):
+            return False
+    return True
+
+
+async def _drop_passed(engine: Engine, new: SessionRow) -> None:
+    """Give back what closed blocks of passed windows have left, and drop them: a run may go on for weeks. As read, they
+    are final; so a repeat, or a worker that is not the run's any more, gives back the same."""
+    latest = {_name(block): block.budget for block in sorted(new.blocks, key=lambda block: block.budget)}
+    passed = {b.budget: b.spent + b.assumed for b in new.blocks if b.closed and b.budget < latest[_name(b)]}
+    if passed:
+        expires = int(engine.clock.now() + KEEP_S)
+        await engine.budgets.give_back(new.run_id, passed, part=True, expires=expires)
+        new.blocks = [block for block in new.blocks if block.budget not in passed]
+
+
+def _name(block: Block) -> str:
+    """Of its budget, whatever the window: the keys of a period's windows sort by time."""
+    return block.budget.rpartition("/")[0]
+
+
+def _hold(new: SessionRow, definition: BudgetDefinition, now: float) -> _Held:
+    budget, window = definition.window(now)
+    latest = max((block.budget for block in new.blocks if _name(block) == definition.name), default=budget)
+    while budget < latest:  # the clock of the worker that bought the step before is ahead
+        assert window.end is not None
+        now = window.end
+        budget, window = definition.window(now)
+    block = next((b for b in new.blocks if b.budget == budget), None)
+    if block is None:
+        block = Block(budget=budget, unit=definition.unit)
+        new.blocks.append(block)
+    block.closed = False
+    return _Held(definition, block, now)
+
+
+def _worst(engine: Engine, request: LLMGenerateInput) -> tuple[LLMGenerateInput, Estimate | None, Worst]:
+    if engine.worst_case is not None:
+        return request, None, engine.worst_case(request)
+    request, estimate = bounded(engine, request)
+    return request, estimate, estimate.worst
+
+
+def _affordable(engine: Engine, estimate: Estimate | None, held: Sequence[_Held], room: dict[str, int]) -> int | None:
+    """Near the line an answer may be shorter, if it need not be shorter than `least_output_tokens`. None: no room."""
+    if estimate is None or not estimate.shrinks:
+        return None
+    tokens = min((room[h.block.budget] for h in held if h.block.unit == "tokens"), default=None)
+    micros = min((room[h.block.budget] for h in held if h.block.unit == "micros"), default=None)
+    output = estimate.output_within(tokens=tokens, micros=micros)
+    return output if engine.settings.least_output_tokens <= output < estimate.output else None
+
+
+async def _refuse(
+    engine: Engine, agent: AnyAgent, new: SessionRow, tight: Sequence[tuple[_Held, BudgetState]], worst: Worst
+) -> Refused:
+    """Said of the first budget without room; the run pauses only where all of them, or their agent, say so."""
+    for h, state in tight:
+        await raise_alerts(engine, h.definition, state, refused=True)
+    _note(new, "exceeded")
+    h, state = tight[0]
+    _, window = h.definition.window(h.at)
+    wants = amount(h.block.unit, h.need(worst))
+    left = amount(h.block.unit, max(0, state.remaining) + max(0, h.free))
+    message = (
+        f"budget {h.definition.name!r} has no room for the next model call: it may use {wants}, and {left} are left"
+    )
+    if window.end is not None:
+        message += f" in window {window.key}"
+    pauses = all((h.definition.on_exceeded or agent.on_budget) == "pause" for h, _ in tight)
+    return Refused("pause" if pauses else "fail", message, state.budget)
+
+
+async def _alert(engine: Engine, new: SessionRow, drawn: Sequence[_Held]) -> None:
+    """What is due now that these were drawn from; looked at after the draws, so that the last of several sees them all."""
+    states = await engine.budgets.get([h.block.budget for h in drawn])
+    worst: AlertLevel | Literal[""] = ""
+    for h, state in zip(drawn, states, strict=True):
+        if state is not None:
+            worst = _worse(worst, await raise_alerts(engine, h.definition, state))
+    _note(new, worst)
+
+
+def _note(new: SessionRow, level: AlertLevel | Literal[""]) -> None:
+    if new.bounds is not None and new.bounds.level != level:
+        new.bounds = new.bounds.model_copy(update={"level": level})
+
+
+def _worse(one: AlertLevel | Literal[""], other: AlertLevel | None) -> AlertLevel | Literal[""]:
+    ranks = ("", *LEVELS)
+    return max((one, other or ""), key=ranks.index)
+
+
+async def budget_level(engine: Engine, new: SessionRow) -> AlertLevel | Literal[""]:
+    """How far the worst of the session's budgets is used up, as far as the run knows; where it has drawn nothing of their
+    present windows yet, they are looked at."""
+    if new.bounds is None:
+        return ""
+    now = engine.clock.now()
+    definitions = definitions_of(new)
+    names = [definition.window(now)[0] for definition in definitions]
+    if {block.budget for block in new.blocks if block.drawn}.issuperset(names):
+        return new.bounds.level
+    worst: AlertLevel | Literal[""] = ""
+    for definition, state in zip(definitions, await engine.budgets.get(names), strict=True):
+        if state is not None:
+            worst = _worse(worst, definition.level(state.limit, state.remaining))
+    return worst
+
+
+def charged(engine: Engine, claim: StepClaim, usage: Usage) -> Worst:
+    """What the budgets are charged for the claimed call: what was billed, however much was reserved. Where an attempt may
+    have used more than was reported, all that was reserved for it. Where no price is known, the ceiling's, at most what the
+    reservation takes for as many tokens."""
+    tokens, micros = usage.total_tokens, usage.cost_micros
+    if usage.unknown_calls or (not usage.priced and not tokens):
+        return Worst(max(tokens, claim.tokens), max(micros, claim.micros))
+    if not usage.priced:
+        ceiling = tokens * engine.settings.worst_case_micros_per_token
+        beyond = max(tokens, claim.tokens) / max(1, claim.tokens)  # billed beyond the bound: in proportion
+        micros = max(micros, min(ceil(claim.micros * beyond), ceiling))
+    return Worst(tokens, micros)
+
+
+def settle(engine: Engine, new: SessionRow, usage: Usage) -> None:
+    """The claim's reservation becomes what was really used; the run's and session's usage grow."""
+    if new.claim is not None:
+        cost = charged(engine, new.claim, usage)
+        for block in new.blocks:
+            if not block.closed:
+                block.spent += cost.micros if block.unit == "micros" else cost.tokens
+    new.claim = None
+    new.usage = new.usage + usage
+    new.run_usage = new.run_usage + usage
+
+
+def overrun(engine: Engine, claim: StepClaim, usage: Usage) -> dict[str, int]:
+    """What an answer that its run could not take used beyond its reservation, which the run assumes spent."""
+    cost = charged(engine, claim, usage)
+    over = {"over_micros": cost.micros - claim.micros, "over_tokens": cost.tokens - claim.tokens}
+    bound = claim.micros or claim.tokens
+    return {name: value for name, value in over.items() if bound and value > 0}
+
+
+def assume_dead(new: SessionRow) -> None:
+    """A dead attempt's reservation is assumed spent: nobody knows what it used."""
+    claim = new.claim
+    if claim is None:
+        return
+    _assume(new.blocks, claim.micros, claim.tokens)
+    new.claim = None
+
+
+def assume_dead_run(run: RunRow) -> list[Block]:
+    """The blocks of an ended run with an attempt left open assumed spent, and what answers that came too late used beyond
+    what was assumed of them."""
+    blocks = [block.model_copy() for block in run.blocks]
+    if run.claim is not None:
+        _assume(blocks, run.claim.micros, run.claim.tokens)
+    _assume(blocks, run.over_micros, run.over_tokens)
+    return blocks
+
+
+def _assume(blocks: Sequence[Block], micros: int, tokens: int) -> None:
+    for block in blocks:
+        if not block.closed:
+            block.assumed += micros if block.unit == "micros" else tokens
+
+
+async def return_draws(engine: Engine, session: SessionRow, run: RunRow) -> None:
+    """Return what the ended run drew and did not use. Asked even where the run knows of no block: a worker may have died
+    between a draw and the claim that would have recorded it."""
+    if run.blocks or session.bounds is not None:
+        blocks = assume_dead_run(run)
+        used = {block.budget: block.spent + block.assumed for block in blocks}
+        await engine.budgets.give_back(run.run_id, used, expires=int(engine.clock.now() + KEEP_S))
+        over = {block.budget for block in blocks if used[block.budget] > block.drawn}
+        if over:  # more was used than was ever set aside: what remains went down
+            now = engine.clock.now()
+            windows = {definition.window(now)[0]: definition for definition in definitions_of(session)}
+            passed = sorted(over & windows.keys())
+            for budget, state in zip(passed, await engine.budgets.get(passed), strict=True):
+                if state is not None:
+                    await raise_alerts(engine, windows[budget], state)

@@ -1,0 +1,187 @@
+"""Model calls that left no answer in history, and the one count of a run's usage.
+
+Law: every call that was paid for is in exactly one row: the staged answer, or an attempt row. The transaction that closes a
+run's effects adds its usage to the counters. What comes later adds itself, in the transaction that writes its row.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Literal
+
+from helix.core.agents import AnyAgent
+from helix.core.errors import RunNotFoundError
+from helix.core.row_keys import attempt_sort, run_sort
+from helix.core.rows import AttemptRow, RunRow, SessionRow, StepClaim
+from helix.core.usage import Usage
+from helix.core.usage_parts import COMPLETION, Share, assume, shares, static_model
+from helix.engine.engine import Engine, logger
+from helix.engine.history import row_key
+from helix.engine.money.reservations import overrun
+from helix.engine.writing import commit
+from helix.ports.state_store import ABSENT, Operation, Put, Scalar, Update, Value, When
+from helix.services.session_calls import session_calls
+
+Unheard = Literal["cancelled", "dead"]
+Spelled = dict[str, Scalar]
+
+
+def failed_put(session: SessionRow, model: str | None, usage: Usage, error: str | None, now: float) -> Put:
+    """The row of the claimed call, whose answer was a final error. Its usage is the run's."""
+    claim = _claim(session)
+    row = AttemptRow(
+        run_id=claim.run_id,
+        step=claim.step,
+        attempt=claim.attempt,
+        outcome="failed",
+        model=model,
+        usage=usage,
+        error=error,
+        at=now,
+    )
+    return _put(session.session_id, row)
+
+
+def assumed_put(agent: AnyAgent, session: SessionRow, new: SessionRow, outcome: Unheard, now: float) -> list[Operation]:
+    """The row of the call that `session` had claimed, if any, for the transaction that lets go of it. `new` counts it."""
+    if session.claim is None:
+        return []
+    assume(new, session.claim)
+    return [_put(session.session_id, _unheard(session.claim, outcome, static_model(agent), now))]
+
+
+async def note_lost(engine: Engine, session: SessionRow, model: str | None, usage: Usage) -> None:
+    """The answer that `session` had claimed was refused: the run is no longer this delivery's. It was paid all the same:
+    the run's effects count it, and the counters do where they are closed. Nothing where the session is being deleted."""
+    claim = _claim(session)
+    key = row_key(session.session_id, attempt_sort(claim.run_id, claim.step, claim.attempt))
+    run_key = row_key(session.session_id, run_sort(claim.run_id))
+    late = {"late_calls": 1, "late_micros": usage.cost_micros, "late_tokens": usage.total_tokens}
+    late |= overrun(engine, claim, usage)
+    spelled: Spelled = {"effects": None}
+    while True:
+        (value,) = await engine.store.get([key])
+        known = None if value is None else AttemptRow.model_validate(value)
+        if known is not None and known.outcome == "lost":
+            return
+        row = AttemptRow(
+            run_id=claim.run_id,
+            step=claim.step,
+            attempt=claim.attempt,
+            outcome="lost",
+            model=model,
+            usage=usage,
+            # what was assumed of it is known better now, and taken back where it was counted
+            assumed_micros=known.assumed_micros if known is not None else 0,
+            assumed_tokens=known.assumed_tokens if known is not None else 0,
+            at=engine.clock.now(),
+        )
+        put = _put(session.session_id, row, ABSENT if known is None else When(equal={"outcome": known.outcome}))
+        open_ = Update(run_key, add=late, when=When(equal=spelled))
+        if await commit(engine, "late_usage", [open_, put], _no):
+            return
+        closed = Update(run_key, add=late, when=When(equal={"effects": "done"}))
+        found = await _as_stored(engine, session.session_id, claim.run_id)
+        if found is None:
+            logger.info("usage of a call of run %s is not counted: its session was deleted", claim.run_id)
+            return
+        run, value = found
+        if run.effects == "open":
+            spelled = _spelled(value, "effects")
+        else:
+            share = Share(
+                model or run.model or "-",
+                COMPLETION,
+                usage,
+                assumed_micros=-row.assumed_micros,
+                assumed_tokens=-row.assumed_tokens,
+            )
+            whose = {"agent": session.agent_type, "tenant": session.user_id, "at": engine.clock.now()}
+            if await engine.counters.count("late_usage", [closed, put], [share], **whose) is None:  # type: ignore[arg-type]
+                return
+
+
+async def close_effects(engine: Engine, session: SessionRow, run: RunRow, more: Sequence[Operation]) -> bool:
+    """Mark the ended run's effects as done, with `more` (no conditions), and count its usage. True for the one caller
+    that did it: nobody counts twice, and a caller whose transaction was answered late reports nothing."""
+    spelled: Spelled = {"effects": None, "late_calls": run.late_calls or None}
+    while run.effects == "open":
+        attempts = await _attempts(engine, session.session_id, run.run_id) if run.late_calls or run.claim else []
+        reported = await _reported(engine, session.session_id, run.run_id) if run.editions else None
+        at = run.ended_at or run.started_at
+        guard: list[Operation] = [
+            Update(
+                row_key(session.session_id, run_sort(run.run_id)), set={"effects": "done"}, when=When(equal=spelled)
+            ),
+            *more,
+        ]
+        if run.claim is not None and not any(_is(row, run.claim) for row in attempts):
+            outcome: Unheard = "cancelled" if run.error is not None and run.error.code == "aborted" else "dead"
+            guard.append(_put(session.session_id, _unheard(run.claim, outcome, run.model, at)))
+        used = shares(run, attempts, reported)
+        whose = {"agent": session.agent_type, "tenant": session.user_id, "at": at}
+        if await engine.counters.count("effects_done", guard, used, **whose) is None:  # type: ignore[arg-type]
+            return True
+        found = await _as_stored(engine, session.session_id, run.run_id)
+        if found is None:
+            raise RunNotFoundError(f"session {session.session_id!r} has no run {run.run_id!r}")
+        run, value = found
+        spelled = _spelled(value, "effects", "late_calls")
+    return False
+
+
+async def _attempts(engine: Engine, session_id: str, run_id: str) -> list[AttemptRow]:
+    rows = await engine.store.query("sessions", session_id, start=f"u#{run_id}#", end=f"u#{run_id}$")
+    return [AttemptRow.model_validate(row.value) for row in rows]
+
+
+async def _reported(engine: Engine, session_id: str, run_id: str) -> dict[str | None, Usage]:
+    """The usage of the run's answers by model, from their rows."""
+    reported: dict[str | None, Usage] = defaultdict(Usage)
+    for call in await session_calls(engine.store, session_id):
+        if call.run_id == run_id and call.outcome in ("answered", "failed"):
+            reported[call.model] += call.usage
+    return reported
+
+
+async def _as_stored(engine: Engine, session_id: str, run_id: str) -> tuple[RunRow, Value] | None:
+    (value,) = await engine.store.get([row_key(session_id, run_sort(run_id))])
+    return None if value is None else (RunRow.model_validate(value), value)
+
+
+def _spelled(value: Value, *names: str) -> Spelled:
+    """The fields as they stand in the row. A default is left out as a rule, and may be written out all the same: who
+    asks for the one spelling of a row that has the other is refused for ever."""
+    return {name: value.get(name) for name in names}
+
+
+def _claim(session: SessionRow) -> StepClaim:
+    assert session.claim is not None
+    return session.claim
+
+
+def _unheard(claim: StepClaim, outcome: Unheard, model: str, now: float) -> AttemptRow:
+    return AttemptRow(
+        run_id=claim.run_id,
+        step=claim.step,
+        attempt=claim.attempt,
+        outcome=outcome,
+        model=model or None,
+        assumed_micros=claim.micros,
+        assumed_tokens=claim.tokens,
+        at=now,
+    )
+
+
+def _put(session_id: str, row: AttemptRow, when: When | None = None) -> Put:
+    key = row_key(session_id, attempt_sort(row.run_id, row.step, row.attempt))
+    return Put(key, {"kind": "attempt", **row.dump()}, when)
+
+
+def _is(row: AttemptRow, claim: StepClaim) -> bool:
+    return (row.step, row.attempt) == (claim.step, claim.attempt)
+
+
+async def _no() -> bool:
+    return False

@@ -1,0 +1,25 @@
+"""Who sees the facts of a run: the stream, hooks, metrics and traces. The table in `helix.engine.facts` says what of each.
+
+Law: a fact reaches its observers in this order, and only the stream can fail a run. A new observer is one more line here.
+"""
+
+from __future__ import annotations
+
+from helix.engine.context import RunContext
+from helix.engine.facts import Fact
+from helix.engine.observers.chunks import put_chunks
+from helix.engine.observers.hooks import call_hooks
+from helix.engine.observers.telemetry import record_metrics, record_spans
+
+
+def show(run: RunContext, fact: Fact) -> None:
+    """Record a fact that no hook waits for. May be called from any thread of a model adapter."""
+    put_chunks(run, fact)
+    record_metrics(run, fact)
+    record_spans(run, fact)
+
+
+async def record(run: RunContext, fact: Fact) -> None:
+    """Record a fact; its hooks have returned."""
+    show(run, fact)
+    await call_hooks(run, fact)

@@ -1,0 +1,231 @@
+"""Facts as chunks: the same in every runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from helix._log import describe
+from helix.core.chunks import (
+    AnyChunk,
+    CheckpointCreatedChunk,
+    ErrorChunk,
+    OutputChunk,
+    RunInterruptedChunk,
+    RunPausedChunk,
+    RunQueuedChunk,
+    RunResumedChunk,
+    RunSupersededChunk,
+    StatePatchChunk,
+    StepCommittedChunk,
+    StepDiscardedChunk,
+    StreamResyncChunk,
+    SubAgentEndChunk,
+    SubAgentStartChunk,
+    TextDeltaChunk,
+    ThinkingChunk,
+    ToolApprovalRequestChunk,
+    ToolEndChunk,
+    ToolStartChunk,
+)
+from helix.core.entries import AssistantRow, CallRow
+from helix.core.errors import HelixError
+from helix.core.json import clean_text, text_of
+from helix.core.planning import call_error, call_value, parsed_content
+from helix.core.row_keys import checkpoint_version
+from helix.core.rows import CheckpointRow, RunRow, StepClaim
+from helix.core.sequencer import Mark
+from helix.engine import facts
+from helix.engine.context import RunContext
+from helix.services.run_stream import RUN, Boundary, RunStream, Writer
+
+if TYPE_CHECKING:
+    from helix.engine.claims.claim import Claimed
+    from helix.engine.claims.liveness import Missed
+
+
+COMMITTED = Boundary("committed")
+
+
+def put_chunks(run: RunContext, fact: facts.Fact) -> None:
+    """Put what the stream shows of the fact."""
+    stream = run.stream
+    match fact:
+        case facts.TextReceived(claim, delta):
+            _answering(stream, claim, [TextDeltaChunk(delta=clean_text(delta))])
+        case facts.ThinkingReceived(claim, content, is_complete):
+            _answering(stream, claim, [ThinkingChunk(content=clean_text(content), is_complete=is_complete)])
+        case facts.TryFailed():
+            _answering(stream, fact.claim, _failed_try(fact))
+        case facts.StepStaged(row):
+            _commit(stream, row)
+        case facts.StepFolded():
+            _fold(stream, fact.checkpoint)
+        case facts.CallDone(row, version):
+            _result(stream, row, version)
+        case facts.RunClaimed(claimed):
+            _claim(stream, claimed)
+        case facts.RunEnded(ended):
+            _end(stream, ended)
+        case facts.CommitsMissed(missed, begins, last):
+            if begins:
+                stream.put(RUN, boundary=Boundary("started", last))
+            if missed is not None:
+                _missed(stream, missed)
+        case _:
+            _put_call_chunks(run, fact)
+
+
+def _put_call_chunks(run: RunContext, fact: facts.Fact) -> None:
+    match fact:
+        case facts.ToolStarted():
+            _calling(run.stream, fact.row, [_tool_start(fact.row, fact.request.arguments)])
+        case facts.ChildAttached(row, request, ref):
+            child = SubAgentStartChunk(
+                parent_tool_call_id=row.call_id, sub_agent_id=ref.session_id, sub_agent_type=ref.agent_type
+            )
+            _calling(run.stream, row, [_tool_start(row, request.arguments), child])
+        case facts.CallWaits(row, answer):
+            _calling(run.stream, row, [_approval(row, answer)])
+        case facts.CallsRefused():
+            _refusals(run.stream, fact)
+        case facts.RunQueued(queued, expires_at):
+            session = run.session  # under the step that is next, so that the stream keeps it once
+            step = session.open.step if session.open is not None else session.step
+            chunk = RunQueuedChunk(queued=queued, expires_at=expires_at)
+            run.stream.put(Writer("call", step, call_id="queue"), [chunk])
+
+
+def _answering(stream: RunStream, claim: StepClaim, chunks: Sequence[AnyChunk]) -> None:
+    stream.put(Writer("attempt", claim.step, claim.attempt), chunks)
+
+
+def _calling(stream: RunStream, row: CallRow, chunks: Sequence[AnyChunk]) -> None:
+    stream.put(Writer("call", row.step, row.claim, row.call_id), chunks)
+
+
+def _tool_start(row: CallRow, arguments: Any) -> ToolStartChunk:
+    return ToolStartChunk(tool_call_id=row.call_id, tool_name=row.tool_name, arguments=arguments)
+
+
+def _failed_try(fact: facts.TryFailed) -> list[AnyChunk]:
+    code = getattr(fact.error, "code", "model_error")
+    text = text_of(fact.error) if isinstance(fact.error, HelixError) else describe(fact.error)
+    chunks: list[AnyChunk] = [ErrorChunk(error=clean_text(text), code=code, recoverable=True)]
+    if fact.shown:
+        chunks.append(StepDiscardedChunk(reason="the model call failed and is repeated"))
+    return chunks
+
+
+def _approval(row: CallRow, answer: AssistantRow) -> ToolApprovalRequestChunk:
+    arguments = next((c.arguments for c in answer.tool_calls if c.id == row.call_id), {})
+    return ToolApprovalRequestChunk(
+        tool_call_id=row.call_id, tool_name=row.tool_name, input=arguments, kind=row.ask or "approval"
+    )
+
+
+def _refusals(stream: RunStream, fact: facts.CallsRefused) -> None:
+    """Calls that are not executed have no `tool_start`: an error on the stream shows them. The run goes on."""
+    plan, row = fact.plan, fact.row
+    contents = [parsed_content(s.content) for s in plan.resolved.values() if not s.success]
+    chunks = [
+        ErrorChunk(error=str(content.get("error")), code="invalid_tool_call")
+        for content in contents
+        if isinstance(content, dict) and "error" in content
+    ]
+    if plan.dropped_calls:
+        text = f"{plan.dropped_calls} calls beyond the first {len(row.tool_calls)} were dropped: a step takes no more"
+        chunks.append(ErrorChunk(error=text, code="too_many_calls"))
+    if chunks:
+        stream.put(Writer("attempt", row.step, row.attempt), chunks)
+
+
+def _claim(stream: RunStream, claimed: Claimed) -> None:
+    """The first record of a run, and what its claim changed."""
+    run, plan, first = claimed.run, claimed.plan, claimed.checkpoint
+    chunks: list[AnyChunk] = []
+    if run.previous_run_id is not None and run.mode != "execute":
+        chunks.append(RunResumedChunk(previous_run_id=run.previous_run_id, mode=run.mode, checkpoint_id=first.id))
+    if claimed.superseded is not None and run.mode in ("execute", "with_message"):
+        chunks.append(RunSupersededChunk(superseded_run_id=claimed.superseded, by_run_id=run.run_id))
+    if plan.new_lineage:
+        chunks.append(StreamResyncChunk(reason=run.mode, checkpoint_id=first.id, from_sequence=run.start_sequence))
+    stream.put(RUN, chunks, boundary=Boundary("started", claimed.session.last))
+    if claimed.missed is not None:
+        _missed(stream, claimed.missed)
+    # Not only what was closed here: a slow tool, or a person, may have given a result while no turn was open.
+    for entry in plan.added:
+        if isinstance(entry, CallRow) and entry.by != "plan":
+            _result(stream, entry)
+    _fold(stream, first)
+
+
+def _fold(stream: RunStream, row: CheckpointRow) -> None:
+    """What a commit made of the session. Admitted once, by the version in the checkpoint's id."""
+    chunks: list[AnyChunk] = []
+    if row.patches or row.warnings:
+        chunks.append(StatePatchChunk(patches=row.patches, warnings=row.warnings))
+    chunks.append(CheckpointCreatedChunk(checkpoint_id=row.id, step_count=row.step, message_count=row.count))
+    stream.put(Writer("fold", row.step), chunks, version=checkpoint_version(stream.session_id, row.id))
+
+
+def _commit(stream: RunStream, row: AssistantRow) -> None:
+    """The step's text is final. The log keeps it once per attempt."""
+    chunk = StepCommittedChunk(model=row.model, usage=row.usage, stop_reason=row.stop_reason)
+    stream.put(Writer("attempt", row.step, row.attempt), [chunk], boundary=COMMITTED)
+
+
+def _missed(stream: RunStream, missed: Missed) -> None:
+    """What the worker before may not have written: the log drops what it knows."""
+    first = missed.checkpoints[0]
+    if missed.answer is not None:
+        _commit(stream, missed.answer)
+    for row in missed.results:
+        if row.by != "plan":
+            _result(stream, row, checkpoint_version(stream.session_id, first.id))
+    for point in missed.checkpoints:
+        _fold(stream, point)
+
+
+def _result(stream: RunStream, row: CallRow, version: int = 0) -> None:
+    """The `tool_end` of a call that is done, behind a `subagent_end` where a sub-agent gave it. The log
+    keeps it once per call."""
+    result, error = call_value(row), None if row.success else call_error(row)
+    chunk = ToolEndChunk(
+        tool_call_id=row.call_id, tool_name=row.tool_name, result=result, success=bool(row.success), error=error
+    )
+    chunks: list[AnyChunk] = [chunk]
+    if row.child is not None and row.claim > 0 and row.by != "plan":
+        ended = SubAgentEndChunk(
+            parent_tool_call_id=row.call_id,
+            sub_agent_id=row.child.session_id,
+            sub_agent_type=row.child.agent_type,
+            status="completed" if row.success else "failed" if row.by == "child" else "interrupted",
+            result=result if row.success else None,
+            error=error,
+        )
+        chunks.insert(0, ended)
+    stream.put(Writer("call", row.step, row.claim, row.call_id), chunks, version=version, boundary=COMMITTED)
+
+
+def _end(stream: RunStream, run: RunRow) -> None:
+    """The last record of a run, from its row: written again by a worker that completes its effects."""
+    chunks: list[AnyChunk] = []
+    mark: Mark = "end"
+    message = run.error.message if run.error is not None else None
+    match run.status:
+        case "completed":
+            if run.output is not None:
+                chunks.append(OutputChunk(output=run.output))
+        case "paused":
+            pending = [p.model_dump(mode="json") for p in run.pending]
+            chunks.append(RunPausedChunk(reason=run.reason or "pending", pending=pending, checkpoint_id=run.checkpoint))
+            mark = "paused"
+        case "interrupted" | "superseded":
+            chunks.append(RunInterruptedChunk(reason=run.reason, checkpoint_id=run.checkpoint))
+        case "failed":
+            code = run.error.code if run.error is not None else "error"
+            chunks.append(ErrorChunk(error=message or "the run failed", code=code, recoverable=False))
+            mark = "fail"
+    status = "interrupted" if run.status == "superseded" else run.status
+    stream.put(RUN, chunks, boundary=Boundary(mark, run.last, status, message))

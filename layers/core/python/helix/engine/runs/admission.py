@@ -1,0 +1,198 @@
+"""Admission: which runs are at work, which wait, and the start of an execution (docs/protocol.md#slots).
+
+Law: a run holds a slot from before its execution starts until it has ended, unless no limit applies to it. A slot is
+granted only while the run is running, and taken back only when it has ended, however long it was silent. A sub-agent works
+in the slot of the run above it and asks for one only where none of its ancestors is at work, so no tree waits for itself.
+
+The claim is durable before anything is announced or started, and every step from it to the execution may be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from helix.core.agents import AnyAgent
+from helix.core.errors import AgentNotFoundError, QueueFullError, RunNotFoundError, SessionNotFoundError, StoreError
+from helix.core.rows import RunRow, SessionRow
+from helix.core.status import ClaimMode
+from helix.engine.claims.liveness import read_missed
+from helix.engine.context import make_context
+from helix.engine.engine import Engine, logger
+from helix.engine.facts import CommitsMissed, RunAdmitted, RunBegan
+from helix.engine.history import History, session_key
+from helix.engine.observers import record, show
+from helix.engine.writing import TRIES, mine
+from helix.ports.launcher import Launcher, Part
+from helix.ports.state_store import Check, Damaged
+from helix.services.open_runs import PARTITIONS, partition_name
+from helix.services.row_slots import RowSlots
+from helix.services.slot_rows import Admission, Candidate
+
+T = TypeVar("T")
+
+
+class InLine(NamedTuple):
+    """`place` in the line of its agent: 1 goes next. After `expires_at` (Unix seconds) it has waited too long."""
+
+    place: int
+    expires_at: float
+
+
+GOING_ON: Final[frozenset[ClaimMode]] = frozenset({"continue", "with_confirmation", "takeover"})
+"""Claims of what was let in before: they are never refused because a queue is full."""
+FREE = Admission("free")
+
+
+def candidate_of(run: RunRow) -> Candidate:
+    return Candidate(run.agent_type, run.run_id, run.session_id, run.started_at, run.priority)
+
+
+def default_limit(agent: AnyAgent) -> int | None:
+    """How many runs at once the agent's definition asks for; None where it asks for no resources."""
+    found = agent.resources.get("max_instances")
+    return found if isinstance(found, int) else None
+
+
+async def check_room(engine: Engine, agent: AnyAgent, mode: ClaimMode, session_id: str | None) -> None:
+    """Before a claim: raises `QueueFullError` where its run could neither work nor wait. Nothing is written. A session that
+    is running already is the claim's to refuse."""
+    if engine.slots is None or mode in GOING_ON:
+        return
+    counter = await engine.slots.full(agent.name, default=default_limit(agent))
+    if counter is not None:
+        session = await engine.history.session(session_id) if session_id is not None else None
+        if session is None or session.status != "running":
+            raise QueueFullError(agent.name, counter.queued, counter.max_queue or 0)
+
+
+async def admit_run(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow) -> Admission:
+    """What the claimed run may do now. `waits` without a ticket: the run above it waits, and begins it when it works."""
+    slots = engine.slots
+    if slots is None:
+        return FREE
+    above = await _at_work_above(engine, session)
+    if above is not None:
+        return FREE if await _works(engine, slots, above) else Admission("waits")
+    alive = Check(session_key(session.session_id), mine(run.run_id))
+    bounded = session.parent is None and run.mode not in GOING_ON
+    return await _insist(
+        engine,
+        lambda: slots.admit(candidate_of(run), default=default_limit(agent), alive=alive, bounded=bounded),
+    )
+
+
+async def release_run(engine: Engine, run: RunRow) -> list[Candidate]:
+    """The ended run gives up its slot or ticket. Returns the runs that have one now, to be begun."""
+    slots = engine.slots
+    if slots is None:
+        return []
+    return await _insist(engine, lambda: slots.release(candidate_of(run)))
+
+
+async def leave_line(engine: Engine, run: RunRow) -> None:
+    """The run needs no ticket any more: its execution was started by the run above it."""
+    if engine.slots is not None:
+        await engine.slots.leave(candidate_of(run))
+
+
+async def in_line(slots: RowSlots | None, history: History, session_id: str, run_id: str) -> InLine | None:
+    """Where the run stands, if it waits for a slot with a ticket of its own. The line is read only if it does."""
+    if slots is None:
+        return None
+    mine = candidate_of(await history.run(session_id, run_id))
+    if await slots.waiting(mine) is None:
+        return None
+    for place, ticket in enumerate(await slots.queue(mine.agent_type), 1):
+        if ticket.candidate == mine:
+            return InLine(place, ticket.expires_at)
+    return None  # its turn came meanwhile
+
+
+async def gauges(engine: Engine) -> dict[str | None, dict[str, float]]:
+    """By agent type, and under None of all: QueueDepth, RunsActive, and ConcurrencyLimit where there is a limit. Runs of
+    agents without a limit are counted in the index of open runs, where sub-agents are too."""
+    counters = await engine.slots.counters() if engine.slots is not None else {}
+    found: dict[str | None, dict[str, float]] = {None: {"QueueDepth": 0, "RunsActive": 0}}
+    for number in range(PARTITIONS):
+        for row in await engine.store.query("control", partition_name(number)):
+            name = None if isinstance(row.value, Damaged) else row.value.get("agent_type")
+            if isinstance(name, str):  # one damaged row must not hide the others
+                found.setdefault(name, {"QueueDepth": 0, "RunsActive": 0})["RunsActive"] += 1
+    for name, counter in counters.items():
+        own_ = found.setdefault(name, {"QueueDepth": 0, "RunsActive": 0})
+        if counter.bound is not None:
+            own_ |= {"ConcurrencyLimit": counter.bound}
+        if name is not None:
+            own_["QueueDepth"] = counter.queued
+            if counter.bound is not None:
+                own_["RunsActive"] = counter.running
+    each = [values for name, values in found.items() if name is not None]
+    for what in ("QueueDepth", "RunsActive"):
+        found[None][what] = sum(values[what] for values in each)
+    return found
+
+
+async def _at_work_above(engine: Engine, session: SessionRow) -> SessionRow | None:
+    """The topmost session above this one with nothing but running sessions between."""
+    top = None
+    while session.parent is not None:
+        above = await engine.history.session(session.parent.session_id)
+        if above is None or above.status != "running":
+            break
+        top = session = above
+    return top
+
+
+async def _works(engine: Engine, slots: RowSlots, session: SessionRow) -> bool:
+    """Whether its run has a slot, or needs none."""
+    counters = await slots.counters()
+    limited = [
+        c for c in (counters.get(session.agent_type), counters.get(None)) if c is not None and c.bound is not None
+    ]
+    return not limited or await slots.holds(candidate_of(await engine.history.run(session.session_id, session.run_id)))
+
+
+async def _insist(engine: Engine, verb: Callable[[], Awaitable[T]]) -> T:
+    """All verbs may be repeated; what a lost answer did is found by the repeat."""
+    for attempt in range(TRIES - 1):
+        try:
+            return await verb()
+        except StoreError:
+            await engine.clock.sleep(0.05 * 2**attempt)
+    return await verb()
+
+
+def launcher_of(engine: Engine) -> Launcher:
+    assert engine.launcher is not None, "this engine executes runs in its own process"
+    return engine.launcher
+
+
+def part_of(agent: AnyAgent, run: RunRow) -> Part:
+    return Part(agent.profile, run.session_id, run.run_id, run.part, run.part_step or run.first_step)
+
+
+async def begin_again(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow) -> None:
+    """Start what was claimed, and may not have been announced or started: the stream drops what it knows."""
+    context = make_context(engine, agent, session, run)
+    missed = await read_missed(engine, session.session_id, session.checkpoint)
+    show(context, CommitsMissed(missed, begins=True, last=session.last))
+    await record(context, RunBegan(run))
+    await context.stream.close()
+    await launcher_of(engine).start(part_of(agent, run))
+
+
+async def begin_granted(engine: Engine, granted: Sequence[Candidate]) -> None:
+    """Start runs that waited and have a slot now, in their order. One that cannot be started here is left to a sweep; one
+    that has ended passes its slot on by itself."""
+    for heir in granted:
+        try:
+            session = await engine.history.session(heir.session_id)
+            if session is None or session.run_id != heir.run_id or session.status != "running":
+                continue
+            run = await engine.history.run(heir.session_id, heir.run_id)
+            agent = engine.agents(heir.agent_type)
+            show(make_context(engine, agent, session, run), RunAdmitted(run, heir.order))
+            await begin_again(engine, agent, session, run)
+        except (StoreError, AgentNotFoundError, RunNotFoundError, SessionNotFoundError) as error:
+            logger.warning("run %s has a slot, and a sweep is to start it: %s", heir.run_id, error)

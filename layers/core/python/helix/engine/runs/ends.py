@@ -1,0 +1,319 @@
+"""Ends: effects, abort, interrupt, and runs whose process died (docs/protocol.md#ends).
+
+Law: `finish_run` depends on the run row, not on who set it; repeating any part of it changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from helix.core.agents import AnyAgent
+from helix.core.claim_plan import lapsed
+from helix.core.delivery import Delivery, Position
+from helix.core.entries import ChildRef
+from helix.core.errors import DamagedRowError, StoreError
+from helix.core.row_keys import make_run_id, run_sort, stop_sort
+from helix.core.rows import ErrorInfo, RunRow, SessionRow, StopRow
+from helix.core.status import AT_REST, ENDS
+from helix.core.usage import Usage
+from helix.engine.calls.children import report_to_parent, wake_waiting
+from helix.engine.claims.claim import CRASHED, Claimed
+from helix.engine.claims.liveness import read_missed
+from helix.engine.context import RunContext, make_context
+from helix.engine.engine import Engine, logger
+from helix.engine.facts import CommitsMissed, RunCounted, RunEnded, RunFinished, RunStarted
+from helix.engine.history import row_key, session_key
+from helix.engine.money.reservations import return_draws
+from helix.engine.money.usage import close_effects
+from helix.engine.observers import record, show
+from helix.engine.runs.admission import begin_granted, launcher_of, part_of, release_run
+from helix.engine.runs.housekeeping import fail_damaged, prune_checkpoints, skipping_damage
+from helix.engine.steps.close import ended_with
+from helix.engine.writing import End, advance, commit, end, session_put
+from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, Update, When
+from helix.services.claim_input import ClaimInput, check_reason
+from helix.services.open_runs import open_run_key, open_run_put
+
+SWEPT_RUNS = 5
+KEEPING = ("continue", "with_confirmation", "takeover")
+
+
+async def finish_run(
+    engine: Engine,
+    agent: AnyAgent,
+    session_id: str,
+    run_id: str,
+    delivery: Delivery,
+    context: RunContext | None = None,
+) -> list[Claimed]:
+    """The effects of an ended run, each at most once. `context`: of the worker that ended it. Returns the runs that were
+    claimed by reporting to a parent."""
+    row = await engine.history.run(session_id, run_id)
+    session = await engine.history.session(session_id)
+    if row.status == "running" or row.effects == "done" or session is None:
+        return []
+    if row.error is not None and row.error.code == "aborted" and session.run_id == run_id:
+        with skipping_damage(f"sub-agents of run {run_id}"):
+            await _abort_children(engine, agent, await _open_children(engine, session), row.reason, delivery)
+    await return_draws(engine, session, row)
+    claimed = await report_to_parent(engine, session, row, delivery)
+    run = context or make_context(engine, agent, session, row)
+    run.session = session
+    if context is None and session.run_id == run_id:  # its worker may have died before it recorded its last commit
+        missed = None
+        with skipping_damage(f"the last commit of run {run_id}"):
+            missed = await read_missed(engine, session_id, row.checkpoint or "")
+        if missed is not None:
+            show(run, CommitsMissed(missed, begins=True, last=row.last))
+    pending = {"pending": await engine.history.run_pending(row)} if row.pending else {}
+    show(run, RunEnded(row.model_copy(update=pending)))
+    await run.stream.close()
+    await begin_granted(engine, await release_run(engine, row))  # before hooks: one may send the next message
+    with skipping_damage(f"the last hook of run {run_id}"):
+        await record(run, RunFinished(row))
+    if session.run_id == run_id:
+        await wake_waiting(engine, session_id)
+    done: list[Operation] = [] if engine.in_process else [Delete(open_run_key(run_id))]
+    if await close_effects(engine, session, row, done):
+        show(run, RunCounted(row))
+        await prune_checkpoints(engine, session_id)
+    return [claimed] if claimed is not None else []
+
+
+async def interrupt(engine: Engine, session_id: str, run_id: str | None, reason: str | None) -> bool:
+    """Ask the run (default: the current one) to stop at the next point. False if it is not running; never hits the next."""
+    check_reason(reason)
+    session = await engine.history.existing(session_id)
+    target = run_id or session.run_id
+    return await put_stop(
+        engine, session_id, StopRow(run_id=target, stop="interrupt", reason=reason, created_at=engine.clock.now())
+    )
+
+
+async def put_stop(engine: Engine, session_id: str, stop: StopRow) -> bool:
+    """Record the stop, if its run is running. False: it is not."""
+    key = row_key(session_id, stop_sort(stop.run_id))
+    running = Check(session_key(session_id), When(equal={"run_id": stop.run_id, "status": "running"}))
+    value = {"kind": "stop", **stop.dump()}
+    when = ABSENT if stop.stop == "interrupt" else None
+
+    async def written() -> bool:
+        (row,) = await engine.store.get([key])
+        return row is not None
+
+    if await commit(engine, f"stop_{stop.stop}", [running, Put(key, value, when)], written):
+        return True
+    session = await engine.history.existing(session_id)
+    return session.run_id == stop.run_id and session.status == "running" and await written()
+
+
+async def abort(
+    engine: Engine,
+    agent: AnyAgent,
+    session_id: str,
+    reason: str | None,
+    delivery: Delivery,
+    *,
+    run_id: str | None = None,
+) -> list[Claimed]:
+    """Fail the running, paused or interrupted session for good, its sub-agents too. Idempotent; a session that has ended
+    stays as it is, and so does one whose run is not `run_id`. A session with a damaged row fails as `damaged_row`."""
+    check_reason(reason)
+    try:
+        return await _abort(engine, agent, session_id, reason, delivery, run_id)
+    except DamagedRowError as problem:
+        failed = await fail_damaged(engine, agent.name, session_id, problem, run_id)
+        return await finish_run(engine, agent, session_id, failed, delivery) if failed else []
+
+
+async def _abort(
+    engine: Engine, agent: AnyAgent, session_id: str, reason: str | None, delivery: Delivery, run_id: str | None
+) -> list[Claimed]:
+    while True:
+        session = await engine.history.existing(session_id)
+        if session.status not in ("running", *AT_REST) or (run_id is not None and session.run_id != run_id):
+            return []
+        now = engine.clock.now()
+        if session.status != "running":
+            if (ended_by := await _abort_at_rest(engine, agent, session, reason)) is None:
+                continue
+            return await finish_run(engine, agent, session_id, ended_by, delivery)
+        stop = StopRow(run_id=session.run_id, stop="abort", reason=reason, created_at=now)
+        if not await put_stop(engine, session_id, stop):
+            continue
+        new = advance(session, now, aborted=True, abort_reason=reason)
+        ended = end(new, End("failed", error=_abort_error(reason), reason=reason), now)
+        seen = When(equal={"status": "running", "version": session.version, "run_id": session.run_id})
+        if await commit(engine, "abort", [session_put(new, seen), ended], lambda: _aborted(engine, session_id)):
+            break
+    if engine.launcher is not None and session.parent is None:  # a sub-agent's ends by itself, at its next delivery
+        run = await engine.history.run(session_id, session.run_id)
+        await engine.launcher.stop(part_of(agent, run), reason or "aborted")
+    return await finish_run(engine, agent, session_id, session.run_id, delivery)
+
+
+async def _abort_at_rest(engine: Engine, agent: AnyAgent, session: SessionRow, reason: str | None) -> str | None:
+    """Claim the session for a run that fails in the same transaction, and return its id; None if another writer was
+    first. The run that paused has had its effects; this one has its own, so each happens once."""
+    now = engine.clock.now()
+    run_id = make_run_id(session.turn + 1, engine.ids.new("run"))
+    changes = {"run_id": run_id, "turn": session.turn + 1, "pending": [], "run_steps": 0, "run_usage": Usage()}
+    new = advance(session, now, **changes, run_parts={}, aborted=True, abort_reason=reason)
+    info = await engine.streams.info(session.stream_id)
+    run = RunRow(
+        run_id=run_id,
+        session_id=session.session_id,
+        turn=new.turn,
+        status="failed",
+        mode="abort",
+        agent_type=session.agent_type,
+        first_step=session.step + 1,
+        previous_run_id=session.run_id,
+        start_lineage=session.lineage,
+        start_count=session.count,
+        start_state_at=session.state_at,
+        start_step=session.step,
+        start_sequence=info.latest_sequence if info else 0,
+        trace=session.trace,
+        priority=session.priority,
+        started_at=now,
+    )
+    ended = end(new, End("failed", error=_abort_error(reason), reason=reason), now)
+    seen = When(equal={"status": session.status, "version": session.version, "run_id": session.run_id})
+    operations: list[Operation] = [
+        session_put(new, seen),
+        Update(row_key(session.session_id, run_sort(session.run_id)), set={"status": "superseded"}),
+        Put(ended.key, {**run.dump(), **ended.set}, ABSENT),
+    ]
+    if not engine.in_process:
+        operations.append(open_run_put(run))
+
+    async def won() -> bool:
+        current = await engine.history.session(session.session_id)
+        return current is not None and current.run_id == run_id
+
+    if not await commit(engine, "claim_abort", operations, won):
+        return None
+    show(make_context(engine, agent, new, run), RunStarted(run))
+    return run_id
+
+
+def _abort_error(reason: str | None) -> ErrorInfo:
+    return ErrorInfo(code="aborted", message=reason or "aborted", recoverable=False)
+
+
+async def _open_children(engine: Engine, session: SessionRow) -> list[ChildRef]:
+    """The sub-agents of the open step without a result."""
+    rows = await engine.history.open_rows(session)
+    calls = rows.calls if rows is not None else ()
+    return [row.child for row in calls if row is not None and row.child is not None and row.state == "claimed"]
+
+
+async def _abort_children(
+    engine: Engine, agent: AnyAgent, children: Sequence[ChildRef], reason: str | None, delivery: Delivery
+) -> None:
+    """No more of them can start: their claims need a running parent in their step."""
+    for ref in children:
+        child_agent = agent.find_agent(ref.agent_type) or engine.agents(ref.agent_type)
+        if await engine.history.session(ref.session_id) is not None:
+            await abort(engine, child_agent, ref.session_id, reason, delivery)
+            # it may have ended before, under a worker that died before its effects
+            await sweep_session(engine, child_agent, ref.session_id, delivery)
+
+
+async def _aborted(engine: Engine, session_id: str) -> bool:
+    session = await engine.history.session(session_id)
+    return session is not None and session.aborted
+
+
+async def fail_lapsed(engine: Engine, agent: AnyAgent, session_id: str, delivery: Delivery) -> bool:
+    """Fail a run whose worker's lease has lapsed, so that the session can be claimed in any mode. False if it is alive."""
+    session = await engine.history.existing(session_id)
+    now = engine.clock.now()
+    if not lapsed(session, now):
+        return False
+    new = advance(session, now)
+    ended = end(new, End("failed", error=CRASHED), now)
+    seen = When(
+        equal={
+            "status": "running",
+            "version": session.version,
+            "run_id": session.run_id,
+            "lease_expires": session.lease_expires,
+        }
+    )
+    failed: list[Operation] = [session_put(new, seen), ended]
+    if not await commit(engine, "fail_run", failed, lambda: ended_with(engine, session, "failed")):
+        return False
+    await finish_run(engine, agent, session_id, session.run_id, delivery)
+    return True
+
+
+async def fail_run(
+    engine: Engine, agent: AnyAgent, position: Position, delivery: Delivery, *, cause: str = ""
+) -> list[Claimed]:
+    """An execution of the run has ended, and the run may not have. An old part's end never fails the run that its next
+    part executes: that one is started, which is harmless if it was. Returns the runs claimed by reporting to a parent."""
+    session_id, run_id = position.session_id, position.run_id
+    while True:
+        run = await engine.history.run(session_id, run_id)
+        if run.part > position.part and run.status == "running":
+            await launcher_of(engine).start(part_of(agent, run))
+            return []
+        session = await engine.history.session(session_id)
+        if session is None or session.run_id != run_id or session.status != "running":
+            return await finish_run(engine, agent, session_id, run_id, delivery)
+        now = engine.clock.now()
+        new = advance(session, now)
+        error = CRASHED.model_copy(update={"message": f"{CRASHED.message}: {cause}"}) if cause else CRASHED
+        ended = end(new, End("failed", error=error), now)
+        ended = replace(ended, when=When(equal={"part": run.part if run.part > 1 else None}))
+        seen = When(equal={"status": "running", "version": session.version, "run_id": run_id})
+        failed: list[Operation] = [session_put(new, seen), ended]
+        if await commit(engine, "fail_run", failed, partial(ended_with, engine, session, "failed")):
+            return await finish_run(engine, agent, session_id, run_id, delivery)
+
+
+async def sweep_session(
+    engine: Engine, agent: AnyAgent, session_id: str, delivery: Delivery, *, limit: int | None = SWEPT_RUNS
+) -> list[Claimed]:
+    """Complete the effects of ended runs whose finisher died (docs/protocol.md#sweep). `limit`
+    is how many of the newest runs are looked at; None means all, which finds what several dead processes left."""
+    claimed: list[Claimed] = []
+    rows = await engine.store.query("sessions", session_id, start="r#", end="r$", limit=limit, reverse=True)
+    for row in rows:
+        run = RunRow.model_validate(row.value)
+        if run.status != "running" and run.effects == "open":
+            logger.info("completing the effects of run %s", run.run_id)
+            claimed.extend(await finish_run(engine, agent, session_id, run.run_id, delivery))
+        elif run.status != "running" and (known := await engine.history.session(session_id)) is not None:
+            await return_draws(engine, known, run)  # a zombie may have drawn after the effects
+    session = await engine.history.session(session_id)
+    open_rows = (
+        await engine.history.open_rows(session) if session is not None and session.status != "deleting" else None
+    )
+    for call in open_rows.calls if open_rows is not None else ():
+        if (
+            call is not None and call.child is not None and call.by == "child"
+        ):  # it reported, and may not have come further
+            child_agent = agent.find_agent(call.child.agent_type) or engine.agents(call.child.agent_type)
+            claimed.extend(await sweep_session(engine, child_agent, call.child.session_id, delivery))
+    return claimed
+
+
+async def children_left(engine: Engine, session_id: str, ask: ClaimInput) -> list[ChildRef]:
+    """The sub-agents that the claim would leave behind with the open step. The session itself must not be running."""
+    session = await engine.history.session(session_id)
+    retained = ask.mode in KEEPING or (ask.mode == "retry" and not ask.message)
+    return [] if session is None or session.status not in ENDS or retained else await _open_children(engine, session)
+
+
+async def leave_children(engine: Engine, agent: AnyAgent, children: Sequence[ChildRef], delivery: Delivery) -> None:
+    """After the claim that left them: abort them, since nobody will ever ask for their result. Before it, the end of one
+    would claim a parent that is paused."""
+    try:
+        await _abort_children(engine, agent, children, "its parent went on without it", delivery)
+    except StoreError as error:  # the claimed run goes on all the same
+        logger.warning("sub-agents that were left behind are not all aborted: %s", error)

@@ -1,0 +1,261 @@
+"""Housekeeping of stored sessions: a run with damaged rows is ended, old checkpoints are deleted.
+
+Law: a run whose rows cannot be read fails with the code `damaged_row`, and its session can be listed, aborted and
+deleted. A session row that cannot be read is made anew from the newest checkpoint that can; a worker that holds the
+old row is refused at its next write, because no condition on it holds.
+
+Of a session's checkpoints the newest `Settings.keep_checkpoints` stay, those with a name, and those that hold the
+custom state of one that stays, or that the session or the start of its current run refers to. A deletion is a
+transaction on the session's version as read: a session that moved on is read again, and a rewind checks that its
+state is still there. Root sessions that may expire are listed in the control table by the time to look at them
+(docs/protocol.md#retention).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from zlib import crc32
+
+from helix.core.errors import (
+    CheckpointNotFoundError,
+    ConditionFailedError,
+    DamagedRowError,
+    RunNotFoundError,
+    StoreError,
+)
+from helix.core.lineage import ROOT, fork
+from helix.core.row_keys import checkpoint_sort, checkpoint_version, lineage_sort, run_sort
+from helix.core.rows import CheckpointRow, ErrorInfo, LineageRow, RunRow, SessionRow
+from helix.engine.engine import Engine, logger
+from helix.engine.history import DELETING, row_key, session_key
+from helix.engine.writing import End, advance, commit, end
+from helix.ports.state_store import ABSENT, Check, Damaged, Delete, Key, Operation, Put, Row, Update, When
+
+PAGE = 20
+RETAINED = (
+    "user_id",
+    "parent",
+    "ancestors",
+    "stream_id",
+    "tags",
+    "metadata",
+    "created_at",
+    "priority",
+    "usage",
+    "blocks",
+)
+
+
+@contextmanager
+def skipping_damage(what: str) -> Iterator[None]:
+    """Skip what an unreadable row keeps from being reported; the rest is done."""
+    try:
+        yield
+    except DamagedRowError as error:
+        logger.warning("%s: left out: %s", what, error)
+
+
+async def fail_damaged(
+    engine: Engine, agent_type: str, session_id: str, problem: DamagedRowError, run_id: str | None = None
+) -> str | None:
+    """Fail the session's run (with `run_id`: if that is its run), and return its id. None where it does not run."""
+    while True:
+        now = engine.clock.now()
+        more: list[Operation] = []
+        when: When | None = None
+        try:
+            session = await engine.history.session(session_id)
+            if session is None or session.status != "running" or run_id not in (None, session.run_id):
+                return None
+            when = When(equal={"status": "running", "version": session.version, "run_id": session.run_id})
+        except DamagedRowError:
+            rebuilt = await _rebuilt(engine, agent_type, session_id, now)
+            if rebuilt is None:
+                continue
+            session, lineage = rebuilt  # the lineage is the condition: two rebuilds of a row make the same one
+            more = [Put(row_key(session_id, lineage_sort(lineage.lineage)), lineage.dump(), ABSENT)]
+        new = advance(session, now)
+        # A retry would go on with what cannot be read: only a new message, or an older checkpoint, goes on.
+        new.aborted, new.abort_reason = True, "a row of the session was damaged"
+        error = ErrorInfo(code=problem.code, message=str(problem), recoverable=False)
+        ops = await _end_run(engine, new, error, now)
+        logger.error("run %s of session %s fails: %s", new.run_id, session_id, problem)
+        if await commit(
+            engine,
+            "fail_run",
+            [Put(session_key(session_id), new.dump(), when), *ops, *more],
+            lambda: _failed(engine, session_id),
+        ):
+            return new.run_id
+
+
+async def _end_run(engine: Engine, session: SessionRow, error: ErrorInfo, now: float) -> list[Operation]:
+    """The end of the session's run. A row that cannot be read, or is not there, is written whole."""
+    key = row_key(session.session_id, run_sort(session.run_id))
+    ended = end(session, End("failed", error=error), now)
+    if not session.run_id:
+        return []
+    try:
+        run = await engine.history.run(session.session_id, session.run_id)
+        return [ended] if run.status == "running" else []
+    except (DamagedRowError, RunNotFoundError):
+        fields = {"run_id": session.run_id, "session_id": session.session_id, "agent_type": session.agent_type}
+        run = RunRow.model_validate({**fields, "turn": session.turn, "mode": "execute", "first_step": 1, **ended.set})
+        return [Put(key, run.dump())]
+
+
+async def _failed(engine: Engine, session_id: str) -> bool:
+    session = await engine.history.session(session_id)
+    return session is None or session.status != "running"
+
+
+async def _rebuilt(
+    engine: Engine, agent_type: str, session_id: str, now: float
+) -> tuple[SessionRow, LineageRow] | None:
+    """The session at its newest checkpoint that can be read, in a new lineage: what was staged behind it does not count.
+    None: the row can be read now."""
+    lineages = await _newest(engine, session_id, "l#")  # before the row is read again: then no other repair is missed
+    (value,) = await engine.store.get([session_key(session_id)])
+    if value is None:
+        return None
+    try:
+        SessionRow.model_validate(value)
+        return None
+    except DamagedRowError as error:
+        logger.warning("session %s is made anew: %s", session_id, error)
+    point, version = await _newest_checkpoint(engine, session_id)
+    source = ROOT
+    try:
+        source = await engine.history.lineage(session_id, point.lineage) if point is not None else ROOT
+    except DamagedRowError:
+        point = None
+    runs = await _newest(engine, session_id, "r#")
+    run_id = runs.key.sort[2:] if runs is not None else ""
+    number = 1 + (int(lineages.key.sort[2:]) if lineages is not None else 0)
+    lineage = fork(source, point.count if point is not None else 0, number)
+    rebuilt: dict[str, Any] = {
+        "session_id": session_id,
+        "agent_type": agent_type,
+        "stream_id": session_id,
+        "status": "running",
+        "version": version,
+        "run_id": run_id,
+        "turn": int(run_id.split("_")[1]) if run_id else 0,
+        "lineage": number,
+        "lineages": number,
+        "created_at": now,
+    }
+    if point is not None:
+        rebuilt |= {"count": point.count, "step": point.step, "checkpoint": point.id, "state_at": point.state_at}
+    for name in () if isinstance(value, Damaged) else RETAINED:
+        try:
+            SessionRow.model_validate({**rebuilt, name: value[name]})
+            rebuilt[name] = value[name]
+        except (DamagedRowError, KeyError):
+            logger.warning("session %s: its field %r was lost", session_id, name)
+    return SessionRow.model_validate(rebuilt), lineage
+
+
+async def _newest(engine: Engine, session_id: str, prefix: str) -> Row | None:
+    end = prefix[0] + "$"
+    rows = await engine.store.query("sessions", session_id, start=prefix, end=end, limit=1, reverse=True)
+    return rows[0] if rows else None
+
+
+async def _newest_checkpoint(engine: Engine, session_id: str) -> tuple[CheckpointRow | None, int]:
+    """The newest one with a state that can be read, and the version of the newest of all."""
+    newest, last = 0, "c$"
+    while rows := await engine.store.query("sessions", session_id, start="c#", end=last, limit=PAGE, reverse=True):
+        newest = newest or int(rows[0].key.sort[2:])
+        for row in rows:
+            try:
+                point = CheckpointRow.model_validate(row.value)
+                if point.state is None:
+                    await engine.history.state_at(session_id, -1, point.state_at)
+                return point, newest
+            except DamagedRowError:
+                logger.warning("session %s: checkpoint row %s cannot be read", session_id, row.key.sort)
+        last = rows[-1].key.sort
+    return None, newest
+
+
+EXPIRY_PARTITIONS = 8
+DELETED_AT_ONCE = 90
+TRIES = 5
+
+
+async def name_checkpoint(engine: Engine, session_id: str, checkpoint_id: str, name: str | None) -> None:
+    """Give the checkpoint a name, which keeps it; None takes it away. Raises `CheckpointNotFoundError`."""
+    try:
+        named = Update(_key(session_id, checkpoint_id), set={"name": name}, when=When(equal={"id": checkpoint_id}))
+        await engine.store.transact("name_checkpoint", [named])
+    except ConditionFailedError:
+        raise CheckpointNotFoundError(f"session {session_id!r} has no checkpoint {checkpoint_id!r}") from None
+
+
+async def prune_checkpoints(engine: Engine, session_id: str) -> None:
+    """Delete the session's old checkpoints, if `Settings.keep_checkpoints` says so. What is left after a crash, or while
+    others write the session, goes at the end of its next run."""
+    if engine.settings.keep_checkpoints is None:
+        return
+    try:
+        for _ in range(TRIES):
+            if await _prune(engine, session_id, engine.settings.keep_checkpoints):
+                return
+    except StoreError as error:
+        logger.warning("old checkpoints of session %s are deleted after its next run: %s", session_id, error)
+
+
+async def _prune(engine: Engine, session_id: str, keep: int) -> bool:
+    """False: the session or a checkpoint changed meanwhile."""
+    session = await engine.history.session(session_id)
+    if session is None or session.status == DELETING:
+        return True
+    old = await _old_checkpoints(engine, session, keep)
+    unchanged = Check(session_key(session_id), When(equal={"version": session.version}))
+    for first in range(0, len(old), DELETED_AT_ONCE):
+        page = [
+            Delete(_key(session_id, ident), When(equal={"name": None}))
+            for ident in old[first : first + DELETED_AT_ONCE]
+        ]
+        operations: list[Operation] = [unchanged, *page]
+        try:
+            await engine.store.transact("prune_checkpoints", operations)
+        except ConditionFailedError:
+            return False
+    return True
+
+
+async def _old_checkpoints(engine: Engine, session: SessionRow, keep: int) -> list[str]:
+    """The checkpoints to delete, oldest first: none of the others has its state on one of them."""
+    rows = await engine.store.query("sessions", session.session_id, start="c#", end="c$", reverse=True)
+    if len(rows) <= keep:
+        return []
+    points = [CheckpointRow.model_validate(row.value) for row in rows]
+    needed = {session.checkpoint, session.state_at}
+    if session.run_id:
+        needed.add((await engine.history.run(session.session_id, session.run_id)).start_state_at)
+    needed |= {point.id for point in points[:keep]} | {point.id for point in points if point.name is not None}
+    needed |= {point.state_at for point in points if point.id in needed}
+    return [point.id for point in reversed(points) if point.id not in needed]
+
+
+def expiry_partition(number: int) -> str:
+    return f"expiring#{number % EXPIRY_PARTITIONS}"
+
+
+def expiry_puts(engine: Engine, session: SessionRow, now: float) -> list[Operation]:
+    """For a transaction that uses the session: the row that says when to look whether it has expired."""
+    ttl = engine.settings.session_ttl_s
+    if ttl is None or session.parent is not None:
+        return []
+    grain = ttl / 8
+    due = (now + ttl) // grain * grain + grain
+    partition = expiry_partition(crc32(session.session_id.encode()))
+    return [Put(Key("control", partition, f"{due:015.3f}#{session.session_id}"), {"session_id": session.session_id})]
+
+
+def _key(session_id: str, checkpoint_id: str) -> Key:
+    return row_key(session_id, checkpoint_sort(checkpoint_version(session_id, checkpoint_id)))

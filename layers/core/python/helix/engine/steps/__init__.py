@@ -1,0 +1,1 @@
+"""One step: buy it, ask the model, stage its answer, fold it or end the run with it."""

@@ -1,0 +1,274 @@
+"""Asking the model: what is sent, which model of a route gets it, what is streamed, and when to give up.
+
+Law: `core.routing` makes the choice. This module supplies its numbers: the prompt's estimated size, windows and prices from
+the catalog, the latency that this process saw of each model, and how far the run's budgets are used up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from helix._log import describe
+from helix.core.agents import AnyAgent
+from helix.core.claim_plan import OpenRows
+from helix.core.config import LLMConfig
+from helix.core.entries import AnyEntry, message_of
+from helix.core.errors import ContextTooLargeError, HelixError, InvalidInputError, ModelError, WorkInProgressError
+from helix.core.estimating import estimate_request
+from helix.core.folding import Fold
+from helix.core.json import JsonObject, text_of
+from helix.core.messages import AnyMessage
+from helix.core.prompt import build_effective_tools, build_messages_for_llm
+from helix.core.routes import Route, RouteOption
+from helix.core.routing import (
+    BALANCED,
+    DEFAULT_OUTPUT_TOKENS,
+    InstanceInfo,
+    Need,
+    Order,
+    by_cost,
+    by_score,
+    by_speed,
+    decide,
+    ranked,
+)
+from helix.core.rows import ErrorInfo, SessionRow, StopRow
+from helix.core.states import typed_state
+from helix.core.steps import AnyStepResult, ErrorStepResult, TextStepResult, ToolCallsStepResult, storable
+from helix.core.tools import FINISH_TOOL_NAME
+from helix.core.usage import Usage
+from helix.engine.context import RunContext, StopWatch
+from helix.engine.engine import Engine, logger
+from helix.engine.facts import ModelAnswered, ModelAsked, ModelCallEnded, TextReceived, ThinkingReceived, TryFailed
+from helix.engine.money.reservations import budget_level
+from helix.engine.observers import record, show
+from helix.engine.observers.telemetry import chat_ref
+from helix.engine.steps.cached import recall, remember
+from helix.ports.catalog import ModelInfo
+from helix.ports.model import ChoosesModel, LLMAdapter, LLMGenerateInput, LLMStreamCallbacks, ToolSpec
+from helix.services.retrying import retrying
+
+LEVELS = ("", "warning", "critical", "exceeded")
+LATEST_SHARE = 0.3
+"""How much the latest call counts in what is known of a model's latency."""
+
+
+async def choose_model(engine: Engine, new: SessionRow, request: LLMGenerateInput) -> LLMGenerateInput:
+    """The request with the best model of its route; the others that fit are its fallbacks. `new`: the session with its
+    budgets bound. Raises `ContextTooLargeError` where the prompt and its answer fit none."""
+    config = request.config
+    route = config.route
+    if route is None:
+        return request
+    need = Need(estimate_request(request.messages, request.tools), config.max_output_tokens or DEFAULT_OUTPUT_TOKENS)
+    offered = [_instance(engine, option) for option in route.models]
+    level = "" if route.degrade_at is None else await budget_level(engine, new)
+    degraded = route.degrade_at is not None and LEVELS.index(level) >= LEVELS.index(route.degrade_at)
+    best, *others = ranked(offered, need, _order(route, offered, need, degraded))
+    if degraded:  # a dearer model would be reserved for, which is what the budget has no room for
+        others = []
+    why = f"a budget is at {level}: the cheapest that fits" if degraded else _WHY[route.prefer]
+    decision = decide(best, need, f"{why}, of {len(offered)} models for about {need.total} tokens", fallback=degraded)
+    logger.info("run %s: %s by its route: %s", new.run_id, decision.model, decision.reason)
+    fallbacks = dict.fromkeys([*(other.model for other in others), *config.fallbacks])
+    chosen = config.model_copy(
+        update={"model": best.model, "fallbacks": [name for name in fallbacks if name != best.model], "route": None}
+    )
+    return replace(request, config=chosen, chosen=decision.reason)
+
+
+def note_latency(engine: Engine, model: str | None, seconds: float) -> None:
+    """Remember how long a model took, for the next choice of this process."""
+    if model is not None:
+        before = engine.latencies.get(model, seconds * 1000)
+        engine.latencies[model] = before + LATEST_SHARE * (seconds * 1000 - before)
+
+
+_WHY = {"balanced": "the best score", "cost": "the cheapest that fits", "speed": "the quickest that fits"}
+
+
+def _order(route: Route, offered: list[InstanceInfo], need: Need, degraded: bool) -> Order:
+    if degraded or route.prefer == "cost":
+        return by_cost(need)
+    return by_speed(need) if route.prefer == "speed" else by_score(offered, need, BALANCED)
+
+
+def _instance(engine: Engine, option: RouteOption) -> InstanceInfo:
+    info = ModelInfo(option.model) if engine.catalog is None else engine.catalog.info(option.model)
+    seen = engine.latencies.get(option.model)
+    return InstanceInfo(
+        instance_id=option.model,
+        model=option.model,
+        max_context_tokens=option.window or info.max_input_tokens,
+        max_output_tokens=info.max_output_tokens,
+        avg_latency_ms=seen if option.latency_ms is None else option.latency_ms,
+        input_usd=info.input_usd,
+        output_usd=info.output_usd,
+        bonus=option.bonus,
+    )
+
+
+THROTTLED = "rate_limited"
+"""The code of a provider's 429."""
+FUNCTION = LLMConfig(model="function")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """`result` is None where the stop came first."""
+
+    result: AnyStepResult | None
+    stop: StopRow | None = None
+
+
+async def prepare(
+    run: RunContext, session: SessionRow, folding: tuple[OpenRows, Fold] | None, new: SessionRow, state: JsonObject
+) -> LLMGenerateInput | ErrorInfo:
+    """The request for the next step, from history plus what the fold adds: with the model of the agent's route, and the
+    answer if the cache has it. An agent function that raises is a failure, and so is a prompt that fits no model."""
+    engine, agent = run.engine, run.agent
+    messages = await engine.history.messages(session)
+    history: list[AnyMessage] = list(messages)
+    if folding is not None:
+        rows, fold = folding
+        added: list[AnyEntry] = [rows.answer, *fold.calls]
+        for entry in added:
+            history.append(message_of(entry, session.lineage, len(history)))
+    try:
+        dynamic = callable(agent.system_prompt) or callable(agent.llm_config)
+        typed = typed_state(agent, state) if dynamic else None
+        config = agent.llm_config(typed) if callable(agent.llm_config) else agent.llm_config
+        sent = build_messages_for_llm(history, agent.system_prompt, typed, force_finish=new.forced, paired=True)
+    except Exception as error:
+        logger.warning("run %s: a function of agent %r failed", session.run_id, agent.name, exc_info=True)
+        return ErrorInfo(code="invalid_agent", message=f"a function of agent {agent.name!r} raised {describe(error)}")
+    tools = build_effective_tools(agent)
+    finish = agent.finish_tool
+    request = LLMGenerateInput(
+        messages=sent,
+        tools=[ToolSpec(t.name, t.description, t.parameters, t.strict) for t in tools],
+        config=_effective(engine, agent, config or FUNCTION),
+        agent_id=session.session_id,
+        agent_type=agent.name,
+        tool_choice=FINISH_TOOL_NAME if new.forced and finish is not None else "auto",
+        output_schema=finish.parameters if finish is not None else None,
+    )
+    try:
+        request = await choose_model(engine, new, request)
+        return await recall(run, request)
+    except (ContextTooLargeError, InvalidInputError) as error:
+        return ErrorInfo(code=error.code, message=str(error))
+
+
+def _effective(engine: Engine, agent: AnyAgent, config: LLMConfig) -> LLMConfig:
+    """The settings that the agent's adapter goes by: it may have a model of its own."""
+    adapter = engine.models(agent)
+    return adapter.configured(config) if isinstance(adapter, ChoosesModel) else config
+
+
+async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateInput) -> ModelAnswer:
+    """7: call the model and stream what it says; a stop ends the call at once. A remembered answer is streamed like one
+    that was given."""
+    claim = session.claim
+    assert claim is not None
+    call = ModelCallEnded(claim, prepared, run.now(), cached=prepared.remembered is not None)
+    request = replace(prepared, callbacks=_callbacks(run, call))
+    await record(run, ModelAsked(request))
+    if not run.may_ask():
+        raise WorkInProgressError(f"step {claim.step} of session {session.session_id!r}", run.now())
+    call.begun = run.now()
+    result = request.remembered
+    if result is not None:
+        _show_parts(result, request.callbacks)
+        call.first, call.result = None, result
+        show(run, call)
+    else:
+        result = await _observed(run, call, request)
+        if result is None:
+            return ModelAnswer(None, run.watch.stop)
+        if request.chosen and not isinstance(result, ErrorStepResult):
+            note_latency(run.engine, result.model, run.now() - call.begun)
+        await remember(run.engine, run.agent, session, request, result)
+    await record(run, ModelAnswered(claim, result))
+    return ModelAnswer(result)
+
+
+def _callbacks(run: RunContext, call: ModelCallEnded) -> LLMStreamCallbacks:
+    """What an adapter calls while the model answers."""
+    claim, shown = call.claim, False
+
+    def noted(fact: TextReceived | ThinkingReceived | None) -> None:
+        nonlocal shown
+        call.first = call.first or run.now()
+        if fact is not None:
+            shown = True
+            show(run, fact)
+
+    def failed_try(error: Exception) -> None:
+        nonlocal shown
+        code = str(getattr(error, "code", type(error).__name__))
+        call.throttled = call.throttled or code == THROTTLED
+        call.tries.append((run.now(), code))
+        show(run, TryFailed(claim, error, shown))
+        call.first, shown = None, False
+
+    return LLMStreamCallbacks(
+        on_text_delta=lambda delta: noted(TextReceived(claim, delta) if delta else None),
+        on_thinking=lambda content, done: noted(ThinkingReceived(claim, content, done)),
+        on_tool_start=lambda *_: noted(None),
+        on_tool_call=lambda *_: noted(None),
+        on_error=failed_try,
+    )
+
+
+async def _observed(run: RunContext, call: ModelCallEnded, request: LLMGenerateInput) -> AnyStepResult | None:
+    """The model's answer, or None if the stop came first. The call is a fact, whatever comes of it."""
+    call.error = "cancelled"
+    try:
+        with run.engine.tracer.within(chat_ref(run.session, call.claim.attempt_id)):
+            call.result = await _race(retrying(run.engine.models(run.agent), run.engine.clock), request, run.watch)
+        if call.result is not None:
+            call.error = None
+            call.throttled = call.throttled or getattr(call.result, "code", None) == THROTTLED
+        return call.result
+    finally:
+        show(run, call)
+
+
+def _show_parts(result: AnyStepResult, callbacks: LLMStreamCallbacks) -> None:
+    """A remembered answer, each part at once."""
+    assert callbacks.on_thinking is not None and callbacks.on_text_delta is not None
+    for block in result.thinking:
+        callbacks.on_thinking(block.text, True)
+    if isinstance(result, TextStepResult | ToolCallsStepResult) and result.content:
+        callbacks.on_text_delta(result.content)
+
+
+async def _race(adapter: LLMAdapter, request: LLMGenerateInput, watch: StopWatch) -> AnyStepResult | None:
+    """The model's answer, or None if the stop came first: it cancels the call."""
+    call = asyncio.ensure_future(_guarded(adapter, request))
+    watch.cancels(call)
+    try:
+        return await call
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if watch.stop is None or (task is not None and task.cancelling()):
+            raise
+        return None
+
+
+async def _guarded(adapter: LLMAdapter, request: LLMGenerateInput) -> AnyStepResult:
+    """An adapter that raises is a failed answer, named: a run must not die of it without a record. What it had used by then
+    nobody knows."""
+    usage = Usage() if request.config.model == FUNCTION.model else Usage(unknown_calls=1)
+    try:
+        return storable(await adapter.generate_step(request))
+    except ModelError as error:
+        return ErrorStepResult(error=text_of(error), code=error.code, retryable=error.retryable, usage=usage)
+    except HelixError as error:
+        return ErrorStepResult(error=text_of(error), code=error.code, usage=usage)
+    except Exception as error:
+        logger.warning("the model adapter failed for agent %r", request.agent_type, exc_info=True)
+        text = f"the model adapter raised {describe(error)}"
+        return ErrorStepResult(error=text, code="adapter_failed", usage=usage)

@@ -1,0 +1,252 @@
+"""buy_step: fold the step before, claim this one, ask the model, stage its answer (docs/protocol.md#call-model).
+
+Law: no answer is bought twice for the same messages; a crash at any line leads back here, and the rows say where to go on.
+The numbered comments are the protocol's points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from helix.core.claim_plan import OpenRows
+from helix.core.errors import WorkInProgressError
+from helix.core.folding import fold_step
+from helix.core.row_keys import message_sort
+from helix.core.rows import CheckpointRow, ErrorInfo, Pending, SessionRow, StepClaim, StopRow
+from helix.core.status import EndStatus
+from helix.core.steps import ErrorStepResult, StopReason
+from helix.engine.claims.liveness import read_missed
+from helix.engine.context import RunContext, judge_stop
+from helix.engine.engine import Engine, Outcome, Over, Staged
+from helix.engine.facts import BudgetRefused, CallDone, ChildEnded, CommitsMissed, StepStaged
+from helix.engine.history import Seen, StepView, row_key
+from helix.engine.money.bounds import bind
+from helix.engine.money.reservations import Refused, Reserved, assume_dead, reserve, return_draws
+from helix.engine.money.usage import assumed_put
+from helix.engine.observers import record, show
+from helix.engine.steps.ask import ModelAnswer, ask_model, prepare
+from helix.engine.steps.close import Ending, Folding, after_fold, close_run, fold_checkpoint, folded, stop_run
+from helix.engine.steps.stage import stage
+from helix.engine.writing import at, session_put
+from helix.ports.state_store import Check, Operation, When
+
+EXCEEDED = "budget_exceeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What a purchase begins with: the session as read, what is folded with it, how often budgets were defined."""
+
+    session: SessionRow
+    folding: Folding | None
+    budgets: int
+
+
+async def buy_step(run: RunContext, step: int, seen: Seen | None = None, view: StepView | None = None) -> Outcome:
+    """Buy step `step` for this run, unless the rows say that there is something else to do first. `seen`: what a caller
+    read just now; `view`: the step before, as this worker wrote it."""
+    while True:
+        known, seen = await _look(run, seen, view)
+        session, stop_value, budgets = seen
+        seen = view = None
+        if session.run_id != run.run_id or session.status != "running":  # 1
+            return Over((await run.engine.history.run(run.session_id, run.run_id)).status)
+        if session.step >= step:  # 1: in history already: its calls are done
+            return Staged(step, ())
+        run.session = session
+        stop = run.watch.stop or run.late() or await judge_stop(run.engine, session, run.run_id, stop_value)
+        rows = known or await run.engine.history.open_rows(session, ahead=True)
+        if rows is not None and session.step == step - 2:
+            outcome = await _finish_step(run, session, rows, stop, budgets)
+        elif stop is not None:  # 3
+            await _record_missed(run, session)
+            outcome = await stop_run(run, session, stop)
+        elif rows is not None:  # 5
+            outcome = _adopted(run, session, rows)
+        else:
+            outcome = await _buy(run, Begun(session, None, budgets))
+        if outcome is not None:
+            return outcome
+
+
+async def _look(run: RunContext, seen: Seen | None, view: StepView | None) -> tuple[OpenRows | None, Seen]:
+    """What the step begins with. A worker that wrote the session last knows it, and the results that it recorded: the
+    version, which is a condition of what it writes next, says whether it still does."""
+    known = view.finished() if view is not None and view.session.version == run.session.version else None
+    if known is not None:
+        return known, await run.engine.history.seen_beside(run.session, run.run_id)
+    return None, seen or await run.engine.history.seen(run.session_id, run.run_id)
+
+
+async def _finish_step(
+    run: RunContext, session: SessionRow, rows: OpenRows, stop: StopRow | None, budgets: int
+) -> Outcome | None:
+    """2 to 4: the step before is staged. Fold it if all its calls are done, else say what is missing."""
+    done = [row for row in rows.calls if row is not None and row.state == "done"]
+    assert session.open is not None
+    if len(done) < len(rows.calls):
+        if stop is not None:
+            return await stop_run(run, session, stop)
+        waiting = await run.engine.history.waiting_calls(rows)
+        todo = [
+            request.id
+            for request, row in zip(rows.answer.tool_calls, rows.calls, strict=True)
+            if request.id not in waiting and (row is None or row.state != "done")
+        ]
+        if todo:
+            return Staged(session.open.step, todo)
+        return await _pause(run, session, rows, list(waiting.values()))
+    for row in done:  # written beside the run: nobody else records these on its stream
+        if row.by in ("answer", "child"):
+            show(run, CallDone(row))
+        if row.by == "child" and not run.engine.in_process:  # in process, the worker that ran it does
+            await record(run, ChildEnded(row, "completed" if row.success else "failed"))
+    state = await run.engine.history.state(session)
+    fold = fold_step(
+        run.agent, session.open.base, rows.answer, done, state, run_steps=session.run_steps, misses=session.misses
+    )
+    folding = (rows, fold)
+    if fold.next.move != "continue":
+        status: EndStatus = "completed" if fold.next.move == "completed" else "failed"
+        return await close_run(run, session, Ending(status, next_=fold.next), folding)
+    if stop is not None:
+        return await stop_run(run, session, stop, folding)
+    return await _buy(run, Begun(session, folding, budgets))
+
+
+def _adopted(run: RunContext, session: SessionRow, rows: OpenRows) -> Staged:
+    """5: the step is staged already, by this run or the one before: record its marks again, hand out what is left."""
+    assert session.open is not None
+    show(run, StepStaged(rows.answer))
+    left = []
+    for request, row in zip(rows.answer.tool_calls, rows.calls, strict=True):
+        if row is not None and row.state == "done":
+            if row.by != "plan":
+                show(run, CallDone(row))
+        elif row is None or row.state != "asked":
+            left.append(request.id)
+    return Staged(session.open.step, left)
+
+
+async def _pause(run: RunContext, session: SessionRow, rows: OpenRows, pending: list[Pending]) -> Outcome | None:
+    """4b: all that is missing waits for people; each of those calls must still wait when the pause is written."""
+    assert session.open is not None
+    checks: list[Operation] = []
+    waiting = {p.call_id for p in pending}
+    for place, row in enumerate(rows.calls):
+        if row is not None and row.call_id in waiting:
+            key = row_key(session.session_id, message_sort(session.lineage, session.open.base + 1 + place))
+            checks.append(Check(key, When(equal={"state": row.state})))
+    return await close_run(run, session, Ending("paused", reason="pending", pending=pending, checks=checks))
+
+
+# --- buying -----------------------------------------------------------------------------------------------------------
+
+
+async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
+    """6 to 9."""
+    session, folding = begun.session, begun.folding
+    new = folded(run, session, folding)
+    number, unheard = await _expired_attempt(run, session, new)
+    state = await run.engine.history.state(session)
+    if folding is not None and folding[1].state is not None:
+        state = folding[1].state
+    if not await bind(run, session, new, begun.budgets):
+        return None
+    prepared = await prepare(run, session, folding, new, state)
+    if isinstance(prepared, ErrorInfo):
+        return await close_run(run, session, Ending("failed", error=prepared), folding)
+    reserved = await reserve(run.engine, run.agent, new, prepared)
+    if reserved is None:  # what bounds the session has changed
+        return None
+    if isinstance(reserved, Refused):  # no block to be had
+        show(run, BudgetRefused(reserved.budget))
+        if reserved.on_exceeded == "pause":
+            return await close_run(run, session, Ending("paused", reason=EXCEEDED), folding)
+        error = ErrorInfo(code=EXCEEDED, message=reserved.message)
+        return await close_run(run, session, Ending("failed", error=error), folding)
+    if not await _claim_step(run, begun, new, number, reserved, unheard):
+        if any(block.draws == new.version for block in new.blocks):
+            await _return_draws(run, session)
+        return None
+    answer = await ask_model(run, new, reserved.request)  # 7
+    if reserved.cut:
+        answer = _cut_short(answer)
+    await run.stream.flush()  # 8: all chunks acknowledged by the log before the answer is staged
+    if answer.stop is not None:
+        return await stop_run(run, new, answer.stop)
+    return await stage(run, new, answer)
+
+
+async def _expired_attempt(run: RunContext, session: SessionRow, new: SessionRow) -> tuple[int, list[Operation]]:
+    """The number of this attempt; where an earlier one died, what it reserved is assumed spent in `new`, and its row is to
+    be written. Raises `WorkInProgressError` while another worker's attempt is alive."""
+    held = session.claim
+    if held is None or held.step != new.step + 1:
+        return 1, []
+    if held.run_id == session.run_id and held.deadline >= run.now() and not run.owns(session):
+        raise WorkInProgressError(f"step {held.step} of session {session.session_id!r}", held.deadline)
+    await _record_missed(run, session)
+    unheard = assumed_put(run.agent, session, new, "dead", run.now())
+    assume_dead(new)
+    return held.attempt + 1, unheard
+
+
+def _cut_short(answer: ModelAnswer) -> ModelAnswer:
+    """Of an answer that had to be shorter than its agent allows: where that was too short, a budget is what stopped it."""
+    result = answer.result
+    if not isinstance(result, ErrorStepResult) or result.stop_reason != StopReason.MAX_TOKENS:
+        return answer
+    text = f"the budgets had room for a short answer only, and it was cut off: {result.error}"
+    return replace(answer, result=result.model_copy(update={"code": EXCEEDED, "error": text}))
+
+
+async def _record_missed(run: RunContext, session: SessionRow) -> None:
+    """Another delivery claimed the next step and did not come to its answer: it may have died before it recorded the fold
+    that came with its claim. In process, the claim that takes the run over records it."""
+    held = session.claim
+    if held is None or run.engine.in_process or held.run_id != session.run_id or run.owns(session):
+        return
+    missed = await read_missed(run.engine, session.session_id, session.checkpoint)
+    if missed is not None:
+        show(run, CommitsMissed(missed))
+
+
+async def _claim_step(
+    run: RunContext, begun: Begun, new: SessionRow, number: int, reserved: Reserved, unheard: list[Operation]
+) -> bool:
+    """6: one transaction that folds what is due, claims the step and reserves its worst case."""
+    now, session = run.now(), begun.session
+    attempt_id = f"{run.delivery.owner}.{session.version}"
+    new.claim = StepClaim(
+        step=new.step + 1,
+        attempt=number,
+        attempt_id=attempt_id,
+        run_id=new.run_id,
+        deadline=now + run.engine.settings.claim_s,
+        micros=reserved.micros,
+        tokens=reserved.tokens,
+    )
+    ops: list[Operation] = []
+    row: CheckpointRow | None = None
+    if begun.folding is not None:
+        row, puts = fold_checkpoint(new, begun.folding, now)
+        ops.extend(puts)
+    ops = [session_put(new, at(session)), *ops, *unheard]
+    if not await run.commit("claim_step", ops, lambda: _claimed_by(run.engine, session.session_id, attempt_id), new):
+        return False
+    if row is not None:
+        await after_fold(run, session, begun.folding, row)
+    return True
+
+
+async def _return_draws(run: RunContext, session: SessionRow) -> None:
+    """A block was drawn for a claim that was refused. If the run has ended meanwhile, its effects may have missed it."""
+    row = await run.engine.history.run(session.session_id, run.run_id)
+    if row.status != "running":
+        await return_draws(run.engine, session, row)
+
+
+async def _claimed_by(engine: Engine, session_id: str, attempt_id: str) -> bool:
+    session = await engine.history.session(session_id)
+    return session is not None and session.claim is not None and session.claim.attempt_id == attempt_id

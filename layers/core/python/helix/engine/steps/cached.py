@@ -1,0 +1,129 @@
+"""The response cache in the loop: what is looked up, and what is stored.
+
+Law: an answer is stored only where it is whole, valid for its agent, given by the model that was asked, and allowed by the
+agent's policy; never an error. The lookup happens before money is reserved. A cache that fails costs a model call, not the
+run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pydantic import TypeAdapter, ValidationError
+
+from helix.core.agents import AnyAgent
+from helix.core.caching import (
+    WITHOUT_EFFECT,
+    CacheStrategy,
+    ResponseCacheConfig,
+    as_sent,
+    digest,
+    is_sampled,
+    last_question,
+)
+from helix.core.errors import InvalidInputError
+from helix.core.planning import plan_step_processing
+from helix.core.rows import SessionRow
+from helix.core.steps import AnyStepResult, ErrorStepResult, StepResult
+from helix.core.tools import FINISH_TOOL_NAME
+from helix.core.usage import Usage
+from helix.engine.context import RunContext
+from helix.engine.engine import Engine, logger
+from helix.engine.facts import CacheAsked
+from helix.engine.observers import show
+from helix.ports.model import LLMGenerateInput, Question
+from helix.services.row_cache import Known
+
+_RESULT: TypeAdapter[AnyStepResult] = TypeAdapter(StepResult)
+
+
+async def recall(run: RunContext, request: LLMGenerateInput) -> LLMGenerateInput:
+    """The request with its question and, if the cache has it, the answer; as it is where the agent's policy wants no cache.
+    Raises `InvalidInputError` for a policy that the cache cannot follow."""
+    engine, agent, session = run.engine, run.agent, run.session
+    policy = request.config.response_cache
+    if engine.cache is None or policy is None or agent.function is not None or _too_random(request, policy):
+        return request
+    asked = question(request, policy)
+    result: AnyStepResult | None = None
+    saved = 0
+    try:
+        found = await engine.cache.get(session.user_id or "", asked)
+        if found is not None:
+            result = _RESULT.validate_python(found.known.answer)
+            saved = found.known.micros
+    except InvalidInputError:
+        raise
+    except ValidationError:
+        logger.warning("run %s: a cached answer cannot be read, and is asked for again", session.run_id)
+    except Exception:
+        logger.warning("run %s: the response cache failed; the model is asked", session.run_id, exc_info=True)
+    show(run, CacheAsked(request.config.model, None if result is None else saved))
+    if result is not None:
+        result = result.model_copy(update={"usage": Usage(), "cached": True})
+    return replace(request, question=asked, remembered=result)
+
+
+async def remember(
+    engine: Engine, agent: AnyAgent, session: SessionRow, request: LLMGenerateInput, result: AnyStepResult
+) -> None:
+    """Keep the answer, where it may be given again. Never raises."""
+    policy = request.config.response_cache
+    if engine.cache is None or policy is None or request.question is None:
+        return
+    if not _keepable(agent, request, result, policy):
+        return
+    usage = result.usage
+    micros = usage.cost_micros
+    if not usage.priced and engine.catalog is not None:
+        info = engine.catalog.info(request.config.model)
+        micros = round((info.cost_usd(usage.prompt_tokens, usage.completion_tokens) or 0) * 1_000_000)
+    known = Known(
+        result.model_dump(mode="json", exclude={"usage", "cached"}),
+        request.config.model,
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        micros,
+    )
+    try:
+        await engine.cache.put(session.user_id or "", request.question, known, policy.ttl_s)
+    except Exception:
+        logger.warning("run %s: the response cache failed; the answer is not kept", session.run_id, exc_info=True)
+
+
+def question(request: LLMGenerateInput, policy: ResponseCacheConfig) -> Question:
+    """Everything that changes the answer: the conversation, the tools, and all settings but those that are known to be
+    without effect."""
+    messages = [as_sent(message) for message in request.messages]
+    around = {
+        "tools": [[tool.name, tool.description, tool.parameters, tool.strict] for tool in request.tools],
+        "tool_choice": request.tool_choice,
+        "output": request.output_schema,
+        "config": request.config.model_dump(mode="json", exclude=set(WITHOUT_EFFECT)),
+    }
+    exact = digest({**around, "messages": messages})
+    text = last_question(request.messages)
+    if policy.strategy is not CacheStrategy.SEMANTIC or text is None:
+        return Question(exact)
+    return Question(exact, policy.threshold, digest({**around, "messages": messages[:-1]}), text)
+
+
+def _too_random(request: LLMGenerateInput, policy: ResponseCacheConfig) -> bool:
+    return is_sampled(request.config.temperature, request.config.provider_options) and not policy.sampled
+
+
+def _keepable(agent: AnyAgent, request: LLMGenerateInput, result: AnyStepResult, policy: ResponseCacheConfig) -> bool:
+    if isinstance(result, ErrorStepResult) or result.cached or result.model != request.config.model:
+        return False
+    plan = plan_step_processing(result, output_schema=agent.output_schema, tools=agent.find_tool)
+    message = plan.assistant_message_plan
+    if message is None or plan.missed or plan.dropped_calls or not all(s.success for s in plan.resolved.values()):
+        return False
+    if not message.content and not message.tool_calls:
+        return False
+    return policy.tool_calls or _only_finishes([call.name for call in message.tool_calls])
+
+
+def _only_finishes(names: Sequence[str]) -> bool:
+    return all(name == FINISH_TOOL_NAME for name in names)

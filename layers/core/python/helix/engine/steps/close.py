@@ -1,0 +1,120 @@
+"""Ending a run between steps, and the fold that comes with it (docs/protocol.md#fold).
+
+Law: one transaction on AT(v): what is due is folded and the run ends, or nothing is written and the rows are read again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from helix.core.claim_plan import OpenRows
+from helix.core.entries import AnyEntry
+from helix.core.folding import Fold, Next
+from helix.core.rows import CheckpointRow, ErrorInfo, Pending, SessionRow, StopRow
+from helix.core.status import EndStatus
+from helix.core.usage_parts import with_calls
+from helix.engine.context import RunContext
+from helix.engine.engine import Engine, Over
+from helix.engine.facts import StepFolded
+from helix.engine.money.reservations import assume_dead
+from helix.engine.money.usage import assumed_put
+from helix.engine.observers import record
+from helix.engine.writing import End, at, checkpoint, end, entry_put, session_put
+from helix.ports.state_store import Operation
+
+Folding = tuple[OpenRows, Fold]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ends. `status`: the session's and the run's. `checks` join the transaction. `assume`: what the open
+    attempt reserved counts as spent."""
+
+    status: EndStatus
+    next_: Next | None = None
+    error: ErrorInfo | None = None
+    reason: str | None = None
+    pending: list[Pending] = field(default_factory=list)
+    checks: list[Operation] = field(default_factory=list)
+    assume: bool = False
+
+
+def folded(run: RunContext, session: SessionRow, folding: Folding | None) -> SessionRow:
+    """The session one version on, with the fold's count, step and usage."""
+    if folding is None:
+        return run.next_version(session)
+    _, fold = folding
+    return run.next_version(
+        session,
+        count=fold.count,
+        step=fold.step,
+        open=None,
+        forced=fold.next.forced,
+        usage=session.usage + fold.usage,
+        run_usage=session.run_usage + fold.usage,
+        run_parts=with_calls(session.run_parts, fold.calls),
+    )
+
+
+async def after_fold(run: RunContext, before: SessionRow, folding: Folding | None, row: CheckpointRow) -> None:
+    """What a commit that wrote the checkpoint made history."""
+    entries: list[AnyEntry] = []
+    history, new = run.engine.history, run.session
+    if folding is not None:
+        rows, fold = folding
+        entries = [rows.answer, *fold.calls]
+        history.remember(before, fold.count - len(entries), entries)
+        if fold.state is not None:
+            history.remember_state(new.session_id, new.created_at, row.id, fold.state)
+    await record(run, StepFolded(entries, row))
+
+
+async def close_run(
+    run: RunContext, session: SessionRow, ending: Ending, folding: Folding | None = None
+) -> Over | None:
+    """One transaction AT(v) that folds what is due and ends the run. None: refused, read again."""
+    now, status, next_, error = run.now(), ending.status, ending.next_, ending.error
+    new = folded(run, session, folding)
+    new.status, new.pending = status, ending.pending
+    unheard = assumed_put(run.agent, session, new, "cancelled", now) if ending.assume else []
+    if ending.assume:
+        assume_dead(new)
+    if error is not None and error.code == "aborted":
+        new.aborted, new.abort_reason = True, ending.reason
+    ops: list[Operation] = []
+    row: CheckpointRow | None = None
+    if status != "failed" or folding is not None:  # not on failure: retry goes on from the last good one
+        row, puts = fold_checkpoint(new, folding, now)
+        ops.extend(puts)
+    completion = next_.reason if next_ else ending.reason if status == "paused" else None
+    output, error = (next_.output, error or next_.error) if next_ else (None, error)
+    ended = end(new, End(status, output, error, ending.reason, completion), now)
+    ops = [session_put(new, at(session)), ended, *ops, *unheard, *ending.checks]
+    if not await run.commit(f"end_{status}", ops, lambda: ended_with(run.engine, session, status), new):
+        return None
+    if row is not None:
+        await after_fold(run, session, folding, row)
+    return Over(status)
+
+
+def fold_checkpoint(new: SessionRow, folding: Folding | None, now: float) -> tuple[CheckpointRow, list[Operation]]:
+    """The checkpoint, and the writes of the fold: it, and the calls whose result the merge of the state changed."""
+    if folding is None:
+        row, put = checkpoint(new, now, state=None)
+        return row, [put]
+    fold = folding[1]
+    row, put = checkpoint(new, now, state=fold.state, patches=fold.patches, warnings=fold.warnings)
+    first = fold.count - len(fold.calls)
+    return row, [put, *(entry_put(new.session_id, new.lineage, first + place, call) for place, call in fold.refused)]
+
+
+async def ended_with(engine: Engine, session: SessionRow, status: EndStatus) -> bool:
+    return (await engine.history.run(session.session_id, session.run_id)).status == status
+
+
+async def stop_run(run: RunContext, session: SessionRow, stop: StopRow, folding: Folding | None = None) -> Over | None:
+    """A stop comes before anything else that goes on."""
+    if stop.stop == "abort":
+        error = ErrorInfo(code="aborted", message=stop.reason or "aborted", recoverable=False)
+        return await close_run(run, session, Ending("failed", error=error, reason=stop.reason), folding)
+    return await close_run(run, session, Ending("interrupted", reason=stop.reason, assume=True), folding)

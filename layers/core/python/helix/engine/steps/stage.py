@@ -1,0 +1,196 @@
+"""Staging: the model's answer becomes durable, before any of its tools runs (docs/protocol.md#stage).
+
+Law: one transaction on AT(v). With calls to execute, the answer is staged beyond the count and its step is open;
+without, message, status, output and checkpoint are written at once.
+"""
+
+from __future__ import annotations
+
+from helix.core.agents import AnyAgent
+from helix.core.claim_plan import OpenRows
+from helix.core.entries import AnyEntry, AssistantRow, CallRow, ChildRef
+from helix.core.folding import Next, decide_next, missing
+from helix.core.planning import StepProcessingPlan, plan_step_processing
+from helix.core.row_keys import make_run_id, message_sort
+from helix.core.rows import ErrorInfo, OpenStep, SessionRow
+from helix.core.steps import AnyStepResult
+from helix.core.usage_parts import with_answer
+from helix.engine.calls.tool import first_claim, rides
+from helix.engine.context import RunContext
+from helix.engine.engine import Engine, Outcome, Over, Staged
+from helix.engine.facts import CallsRefused, CallWaits, StepFolded, StepStaged
+from helix.engine.history import StepView, row_key
+from helix.engine.money.reservations import settle
+from helix.engine.money.usage import failed_put, note_lost
+from helix.engine.observers import record, show
+from helix.engine.steps.ask import ModelAnswer
+from helix.engine.steps.close import ended_with
+from helix.engine.writing import End, at, checkpoint, end, entry_put, session_put
+from helix.ports.state_store import Operation
+
+RIDING_CLAIMS = 64
+
+
+async def stage(run: RunContext, session: SessionRow, answer: ModelAnswer) -> Outcome | None:
+    """Write the answer. None: refused; what it cost is recorded for the run's end, and the rows say how to go on."""
+    agent = run.agent
+    result = answer.result
+    assert result is not None
+    schema = None if agent.function is not None else agent.output_schema
+    used = await run.engine.history.call_ids(session)
+    plan = plan_step_processing(result, output_schema=schema, tools=agent.find_tool, used_call_ids=used)
+    if plan.assistant_message_plan is None:
+        assert plan.status_update is not None
+        return await _fail(run, session, plan.status_update.error, result)
+    row = _answer_row(run.engine, session, plan, result)
+    show(run, CallsRefused(plan, row))
+    if row.tool_calls and not plan.is_terminal:
+        return await _open(run, session, plan, row)
+    return await _commit(run, session, plan, row)
+
+
+def _answer_row(engine: Engine, session: SessionRow, plan: StepProcessingPlan, result: AnyStepResult) -> AssistantRow:
+    message, claim = plan.assistant_message_plan, session.claim
+    assert message is not None and claim is not None
+    children = {}
+    for call in plan.pending_sub_agent_calls:  # minted here, so that no delivery can start a second child
+        ref = ChildRef(
+            session_id=engine.ids.new("ses"), run_id=make_run_id(1, engine.ids.new("run")), agent_type=call.agent_type
+        )
+        children[call.id] = ref
+    return AssistantRow(
+        run_id=session.run_id,
+        step=claim.step,
+        attempt=claim.attempt,
+        attempt_id=claim.attempt_id,
+        content=message.content,
+        tool_calls=message.tool_calls,
+        thinking=message.thinking,
+        children=children,
+        finish={"output": plan.finish.output} if plan.finish is not None else None,
+        stop_reason=result.stop_reason,
+        model=result.model,
+        cached=result.cached,
+        usage=result.usage,
+        created_at=engine.clock.now(),
+    )
+
+
+def _resolved_rows(session: SessionRow, plan: StepProcessingPlan, row: AssistantRow, now: float) -> dict[str, CallRow]:
+    return {
+        request.id: CallRow(
+            call_id=request.id,
+            tool_name=request.name,
+            step=row.step,
+            state="done",
+            run_id=session.run_id,
+            content=plan.resolved[request.id].content,
+            success=plan.resolved[request.id].success,
+            by="plan",
+            ended_at=now,
+        )
+        for request in row.tool_calls
+        if request.id in plan.resolved
+    }
+
+
+async def _open(run: RunContext, session: SessionRow, plan: StepProcessingPlan, row: AssistantRow) -> Outcome | None:
+    """With calls to execute: the step stays open until they are done. What this worker executes is claimed with it."""
+    base = session.count
+    new = run.next_version(
+        session,
+        open=OpenStep(step=row.step, attempt=row.attempt, run_id=row.run_id, base=base, calls=len(row.tool_calls)),
+        last=(row.step, row.attempt),
+        run_steps=session.run_steps + 1,
+        misses=session.misses + (1 if plan.missed else 0),
+    )
+    settle(run.engine, new, row.usage)
+    new.run_parts = with_answer(new.run_parts, run.agent, row.model, row.usage)
+    written = _resolved_rows(session, plan, row, run.now())
+    unsettled = [request for request in row.tool_calls if request.id not in written]
+    for request in unsettled[:RIDING_CLAIMS]:
+        first = first_claim(run, request, row)
+        if rides(run, first):
+            written[request.id] = first
+    ops: list[Operation] = [session_put(new, at(session)), entry_put(session.session_id, session.lineage, base, row)]
+    for place, request in enumerate(row.tool_calls):
+        if request.id in written:
+            ops.append(entry_put(session.session_id, session.lineage, base + 1 + place, written[request.id]))
+    if not await run.commit("stage", ops, lambda: _staged_by(run.engine, session, base, row.attempt_id), new):
+        await note_lost(run.engine, session, row.model, row.usage)
+        return None
+    show(run, StepStaged(row))
+    for call in written.values():
+        if call.state == "asked":
+            show(run, CallWaits(call, row))
+    waiting = {call.call_id for call in written.values() if call.state in ("done", "asked")}
+    view = StepView(new, OpenRows(row, [written.get(request.id) for request in row.tool_calls]), None)
+    return Staged(row.step, [request.id for request in row.tool_calls if request.id not in waiting], view)
+
+
+async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan, row: AssistantRow) -> Outcome | None:
+    """Without calls to execute: history grows by the whole step at once, and the run usually ends."""
+    now = run.now()
+    misses = session.misses + (1 if plan.missed else 0)
+    calls = list(_resolved_rows(session, plan, row, now).values())
+    next_ = _next(run.agent, plan, row, calls, session.run_steps + 1, misses)
+    status = "running" if next_.move == "continue" else next_.move
+    new = run.next_version(
+        session,
+        status=status,
+        count=session.count + 1 + len(calls),
+        step=row.step,
+        open=None,
+        last=(row.step, row.attempt),
+        run_steps=session.run_steps + 1,
+        misses=misses,
+        forced=next_.forced,
+    )
+    settle(run.engine, new, row.usage)
+    new.run_parts = with_answer(new.run_parts, run.agent, row.model, row.usage)
+    point, put = checkpoint(new, now, state=None)
+    ops: list[Operation] = []
+    if status != "running":
+        reasons = End(status, next_.output, next_.error, completion_reason=next_.reason)
+        ops.append(end(new, reasons, now))
+    ops = [session_put(new, at(session)), put, *ops]
+    entries: list[AnyEntry] = [row, *calls]
+    for place, entry in enumerate(entries):
+        ops.append(entry_put(session.session_id, session.lineage, session.count + place, entry))
+    if not await run.commit("commit", ops, lambda: _staged_by(run.engine, session, session.count, row.attempt_id), new):
+        await note_lost(run.engine, session, row.model, row.usage)
+        return None
+    run.engine.history.remember(session, session.count, entries)
+    show(run, StepStaged(row))
+    await record(run, StepFolded(entries, point))
+    return Over(status) if status != "running" else Staged(row.step, ())
+
+
+def _next(
+    agent: AnyAgent, plan: StepProcessingPlan, row: AssistantRow, calls: list[CallRow], run_steps: int, misses: int
+) -> Next:
+    if plan.is_terminal and plan.finish is None:
+        return Next("completed", reason="text")
+    if plan.missed and not row.tool_calls:
+        return missing(agent, misses, "output_missing", "the model ended without its structured output")
+    return decide_next(agent, row, calls, run_steps=run_steps, misses=misses)
+
+
+async def _fail(run: RunContext, session: SessionRow, error: ErrorInfo | None, result: AnyStepResult) -> Outcome | None:
+    """A final model error: failed, settled, nothing added to history."""
+    now = run.now()
+    new = run.next_version(session, run_steps=session.run_steps + 1)
+    settle(run.engine, new, result.usage)
+    new.run_parts = with_answer(new.run_parts, run.agent, result.model, result.usage)
+    ended = end(new, End("failed", error=error), now)
+    call = failed_put(session, result.model, result.usage, error.code if error is not None else None, now)
+    ops: list[Operation] = [session_put(new, at(session)), ended, call]
+    if not await run.commit("end_failed", ops, lambda: ended_with(run.engine, session, "failed"), new):
+        await note_lost(run.engine, session, result.model, result.usage)
+        return None
+    return Over("failed")
+
+
+async def _staged_by(engine: Engine, session: SessionRow, index: int, attempt_id: str) -> bool:
+    (value,) = await engine.store.get([row_key(session.session_id, message_sort(session.lineage, index))])
+    return value is not None and value.get("attempt_id") == attempt_id

@@ -1,0 +1,197 @@
+"""The doors of the loop: a claimed run in this process, and one delivery of each verb (docs/protocol.md#deliveries).
+
+Law: a payload carries ids and counters only, so any delivery may be repeated, doubled or late: the rows decide. An
+execution knows no more than its payload; which step, call or part is due is answered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from helix.core.agents import AnyAgent
+from helix.core.delivery import Delivery, Position
+from helix.core.errors import (
+    ConditionFailedError,
+    DamagedRowError,
+    RunNotFoundError,
+    SessionNotFoundError,
+    WorkInProgressError,
+)
+from helix.core.row_keys import run_sort
+from helix.core.rows import RunRow
+from helix.engine.calls.execute import Call, execute_call
+from helix.engine.calls.tool import Progress, view_step
+from helix.engine.claims.claim import Claimed
+from helix.engine.claims.liveness import LostClaimError, hold_claim, run_claim
+from helix.engine.context import make_context, open_context
+from helix.engine.engine import Engine, logger
+from helix.engine.facts import MessagesAdded, RunBegan, RunClaimed
+from helix.engine.history import row_key, session_key
+from helix.engine.loop import Finished, advance
+from helix.engine.observers import record, show
+from helix.engine.runs.admission import launcher_of, part_of
+from helix.engine.runs.ends import abort, fail_run, finish_run, sweep_session
+from helix.engine.runs.housekeeping import fail_damaged
+from helix.engine.runs.intake import begin_all
+from helix.engine.writing import commit, never
+from helix.ports.state_store import Check, Update, When
+
+MODEL_EVENTS, CALL_EVENTS, MAP_EVENTS = 8, 7, 5
+"""What a model call with its choice, a call, and a map of calls add to an execution's history, rounded up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What the execution does next: execute `calls` of step `step - 1`, if there are any, then buy `step`. `over`: finish
+    the run; `gone`: this execution has no more to do (the next part is at work, or the session was deleted)."""
+
+    kind: Literal["on", "over", "gone"]
+    step: int
+    events: int
+    calls: tuple[Call, ...] = ()
+
+
+async def execute_run(engine: Engine, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> list[Claimed]:
+    """Execute a claimed run in this process, to its end and its effects. Returns the runs that its end claimed: a parent
+    that was waiting."""
+    session, row = claimed.session, claimed.run
+    async with open_context(engine, agent, session, row, delivery) as run, hold_claim(engine, run_claim(run)):
+        show(run, RunClaimed(claimed))
+        await run.stream.flush()
+        if claimed.ended is not None:  # and those before it, whose finisher may have died too
+            await sweep_session(engine, agent, session.session_id, delivery)
+        await record(run, RunBegan(row))
+        await record(run, MessagesAdded(claimed.plan.added, claimed.patches))
+        await advance(run, row.first_step)
+        return await finish_run(engine, agent, session.session_id, row.run_id, delivery, run)
+
+
+async def deliver_model(
+    engine: Engine, position: Position, delivery: Delivery, leaving: Callable[[], bool] = bool
+) -> Move:
+    """Take the run as far as this delivery may. `leaving`: whether the worker stops at the next step."""
+    try:
+        seen, row = await engine.history.seen_with_run(position.session_id, position.run_id)
+    except (SessionNotFoundError, RunNotFoundError):
+        return Move("gone", position.step, position.events)
+    session = seen.session
+    agent = engine.agents(session.agent_type)
+    if row.part > position.part or (
+        position.events >= engine.settings.roll_over_events and await _roll_over(engine, row, position)
+    ):
+        current = await engine.history.run(position.session_id, position.run_id)
+        if current.status == "running":
+            await launcher_of(engine).start(part_of(agent, current))
+        return Move("gone", position.step, position.events)
+    step = position.step
+    if session.run_id == position.run_id:  # a repeated payload names the first step of its invocation
+        step = max(step, session.step + 1)
+    if row.status == "running" and agent.fingerprint() != (row.editions[-1][1] if row.editions else row.fingerprint):
+        await _note_edition(engine, agent, row, step)
+    async with open_context(engine, agent, session, row, delivery) as run:
+        run.leaving = leaving
+        try:
+            async with hold_claim(engine, run_claim(run)):
+                move = await advance(run, step, seen)
+        except LostClaimError as error:
+            raise WorkInProgressError(str(error), engine.clock.now()) from None
+    events = position.events + MODEL_EVENTS
+    if isinstance(move, Finished):
+        return Move("over", position.step, events)
+    if move.others:
+        events += CALL_EVENTS * len(move.others) + (MAP_EVENTS if len(move.others) > 1 else 0)
+    return Move("on", move.step, events, move.others)
+
+
+async def deliver_call(engine: Engine, position: Position, call_id: str, delivery: Delivery) -> Progress:
+    """Bring one tool call to an end, or to the point where it waits for a person."""
+    return await _deliver_call(engine, position, call_id, delivery)
+
+
+async def deliver_child(engine: Engine, position: Position, call_id: str, token: str, delivery: Delivery) -> Progress:
+    """Start or attach to the sub-agent of a call. `token` is answered once the parent has nothing to wait for: at once,
+    or when the sub-agent's session stops running."""
+    progress = await _deliver_call(engine, position, call_id, delivery, token)
+    if progress != "waits":
+        await launcher_of(engine).wake(token)
+    return progress
+
+
+async def deliver_end(engine: Engine, session_id: str, run_id: str, delivery: Delivery) -> None:
+    """The effects of an ended run, and the parents that go on with it."""
+    try:
+        session = await engine.history.existing(session_id)
+        agent = engine.agents(session.agent_type)
+        await begin_all(engine, await finish_run(engine, agent, session_id, run_id, delivery), delivery)
+    except (SessionNotFoundError, RunNotFoundError):
+        logger.info("run %s has nothing left to finish: its session was deleted", run_id)
+
+
+async def deliver_failure(engine: Engine, position: Position, cause: str, delivery: Delivery) -> None:
+    """The execution of this part has ended, whatever it was doing."""
+    try:
+        session = await engine.history.existing(position.session_id)
+        agent = engine.agents(session.agent_type)
+        await begin_all(engine, await fail_run(engine, agent, position, delivery, cause=cause), delivery)
+    except (SessionNotFoundError, RunNotFoundError):
+        logger.info("run %s has nothing left to fail: its session was deleted", position.run_id)
+
+
+async def end_late_child(engine: Engine, agent: AnyAgent, row: RunRow, delivery: Delivery) -> bool:
+    """Abort a sub-agent that takes longer than its parent's tool allows: a failed result that the model sees."""
+    session = await engine.history.session(row.session_id)
+    late = make_context(engine, agent, session, row).late() if session is not None else None
+    if late is None:
+        return False
+    claims = await abort(engine, agent, row.session_id, late.reason, delivery, run_id=row.run_id)
+    await begin_all(engine, claims, delivery)
+    return True
+
+
+# --- inside -----------------------------------------------------------------------------------------------------------
+
+
+async def _deliver_call(
+    engine: Engine, position: Position, call_id: str, delivery: Delivery, token: str | None = None
+) -> Progress:
+    try:
+        try:
+            view = await view_step(engine, position.session_id, position.run_id, position.step)
+        except SessionNotFoundError:
+            view = None
+        if view is None:
+            return "over"
+        async with open_context(engine, engine.agents(view.session.agent_type), view.session, None, delivery) as run:
+            return await execute_call(run, view, call_id, token)
+    except LostClaimError as error:
+        raise WorkInProgressError(str(error), engine.clock.now()) from None
+    except DamagedRowError as error:
+        session = await engine.history.existing(position.session_id)  # unreadable: the sweep ends the run
+        await fail_damaged(engine, session.agent_type, position.session_id, error, position.run_id)
+        return "over"
+
+
+async def _roll_over(engine: Engine, row: RunRow, position: Position) -> bool:
+    """Hand the run to its next part, between steps: the part is the fence against this one's end."""
+    part = Update(
+        row_key(row.session_id, run_sort(row.run_id)),
+        set={"part": row.part + 1, "part_step": position.step},
+        when=When(equal={"part": row.part if row.part > 1 else None}),
+    )
+    mine = Check(session_key(row.session_id), When(equal={"run_id": row.run_id, "status": "running"}))
+    try:
+        await engine.store.transact("roll_over", [mine, part])
+    except ConditionFailedError:
+        return (await engine.history.run(row.session_id, row.run_id)).part > position.part
+    logger.info("run %s goes on as part %d at step %d", row.run_id, row.part + 1, position.step)
+    return True
+
+
+async def _note_edition(engine: Engine, agent: AnyAgent, row: RunRow, step: int) -> None:
+    """The agent is not what it was at the step before: the run goes on with it, and records from where."""
+    logger.info("run %s goes on with a changed agent %r at step %d", row.run_id, agent.name, step)
+    editions = [*row.editions, (step, agent.fingerprint())]
+    noted = Update(row_key(row.session_id, run_sort(row.run_id)), set={"editions": [list(e) for e in editions]})
+    await commit(engine, "note_edition", [noted], never)

@@ -1,0 +1,201 @@
+"""FleetControl: what is wanted of agents, and what there is, as rows: from any process, over any store.
+
+Law: it only writes the desired state. The supervisor of the agent (an `AgentRuntime` on this machine; in the deployed app,
+admission itself) makes it so. Instances are units of allowed concurrency, so a new number is the admission limit at once.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from helix.core.checks import is_int
+from helix.core.errors import AgentNotFoundError, InvalidInputError, InvalidScaleError
+from helix.core.health import CheckType, HealthStatus, of_target
+from helix.core.resources import ResourceConfig
+from helix.core.scaling import Rule, ScalingDecision
+from helix.fleet.decisions import DecisionLog
+from helix.fleet.health_rows import results
+from helix.fleet.process_info import ProcessInfo, ProcessStatus, lives
+from helix.fleet.rows import AgentEntry, change_entry, put_entry, read_entries, read_entry, read_processes
+from helix.ports.clock import Clock
+from helix.ports.state_store import ABSENT, StateStore
+from helix.services.row_slots import RowSlots
+
+if TYPE_CHECKING:
+    from helix.fleet.health import HealthChange
+
+SILENT_S = 30.0
+"""A process of another machine that its supervisor has not looked at for so long is no instance."""
+NOT_FOUND = "not_found"
+
+
+class FleetControl:
+    """slots: where limits are set; without, instances are processes only. known: agents of the deployed app, which have no
+    entry before somebody wants something of them. log: where changes of a limit are recorded, as an operator's."""
+
+    def __init__(
+        self,
+        store: StateStore,
+        clock: Clock,
+        *,
+        slots: RowSlots | None = None,
+        known: Mapping[str, ResourceConfig] | None = None,
+        log: DecisionLog | None = None,
+    ) -> None:
+        self._store, self._clock, self._slots, self._log = store, clock, slots, log
+        self._known = dict(known or {})
+        self._when = "" if known is None else " (one that is deployed is known once it has run)"
+
+    # --- looking --------------------------------------------------------------------------------------------------
+
+    async def status(self, agent_name: str) -> dict[str, Any]:
+        """status (`running` while it has live processes, `stopped`, `not_found`), instances (how many), wanted, resources,
+        processes, health, created_at, supervisor."""
+        entry = await self._entry(agent_name)
+        if entry is None:
+            return {"agent_id": agent_name, "status": NOT_FOUND}
+        return await self._status(entry)
+
+    async def list(self, *, after: str = "", limit: int | None = None) -> list[dict[str, Any]]:
+        """The status of every agent, by id; of at most `limit`, those that follow the id `after`. Raises
+        `InvalidInputError` for a limit below 1."""
+        if limit is not None and limit < 1:
+            raise InvalidInputError(f"limit is {limit}: it must be at least 1")
+        entries = {entry.agent_id: entry for entry in await read_entries(self._store, after, limit)}
+        for agent_name in self._known.keys() - entries.keys():
+            if agent_name > after:
+                entries[agent_name] = self._first(agent_name)
+        # Known ones of later pages sort behind a full page of rows, and are cut off with it.
+        return [await self._status(entries[agent_name]) for agent_name in sorted(entries)[:limit]]
+
+    async def _status(self, entry: AgentEntry) -> dict[str, Any]:
+        processes = [self._seen(info) for info in await read_processes(self._store, entry.agent_id)]
+        live = [info for info in processes if info.alive]
+        now = self._clock.now()
+        return {
+            "agent_id": entry.agent_id,
+            "status": "running" if live else "stopped",
+            "instances": len(live),
+            "wanted": 0 if entry.stopped else entry.wanted,
+            "resources": entry.resources,
+            "processes": [info.model_dump(mode="json") for info in processes],
+            "health": of_target(await results(self._store, entry.agent_id)).model_dump(mode="json"),
+            "created_at": entry.created_at,
+            "supervisor": entry.supervisor if entry.supervised(now) else None,
+        }
+
+    def _seen(self, info: ProcessInfo) -> ProcessInfo:
+        """Its actual status: the process that wrote its row may have died with it."""
+        gone = info.alive and not self.is_live(info)
+        return info.model_copy(update={"status": ProcessStatus.STOPPED, "pid": None}) if gone else info
+
+    def is_live(self, info: ProcessInfo) -> bool:
+        """Whether there is such a process: on this machine by the system's word, else by who looked at it last."""
+        if info.alive and info.pid is not None and info.host == socket.gethostname():
+            return lives(info.pid, info.born)
+        return info.alive and info.seen_at >= self._clock.now() - SILENT_S
+
+    # --- wanting --------------------------------------------------------------------------------------------------
+
+    async def scale(self, agent_name: str, instances: int) -> None:
+        """Want so many. Raises `InvalidScaleError` outside of the agent's bounds. Fewer never ends running work."""
+        entry = await self._existing(agent_name)
+        limits = entry.limits
+        if not is_int(instances) or not limits.min_instances <= instances <= limits.max_instances:
+            raise InvalidScaleError(
+                f"agent {agent_name!r} has {limits.min_instances} to {limits.max_instances} instances, not {instances!r}"
+            )
+        await change_entry(self._store, agent_name, wanted=instances)
+        await self._admit(agent_name, f"somebody asked for {instances}")
+
+    async def start(self, agent_name: str) -> None:
+        """Want at least its minimum; one that was stopped takes runs again. A repeat changes nothing."""
+        while True:
+            entry = await self._existing(agent_name)
+            wanted = max(entry.wanted, entry.limits.min_instances)
+            seen = {"wanted": entry.wanted, "stopped": entry.stopped, "starts": entry.starts}
+            changes = {"wanted": wanted, "stopped": False, "force": False}
+            if await change_entry(self._store, agent_name, add=["starts"], seen=seen, **changes):
+                await self._admit(agent_name, "somebody started it")
+                return
+
+    async def stop(self, agent_name: str, *, force: bool = False) -> None:
+        """Want none: no new runs, and those at work are interrupted (with `force`: aborted)."""
+        await self._existing(agent_name)
+        why = "somebody stopped it" + (" by force" if force else "")
+        await self._limit(agent_name, 0, why)
+        await change_entry(self._store, agent_name, stopped=True, force=force)
+        await self._admit(agent_name, why)
+
+    async def restart(self, agent_name: str) -> None:
+        """Want all its processes anew, its code too: each hands over what it is at. One that was stopped starts."""
+        await self._existing(agent_name)
+        await change_entry(self._store, agent_name, add=["restarts"])
+        await self.start(agent_name)
+
+    async def apply_health(self, change: HealthChange) -> None:
+        """Readiness lost: no more runs of the agent come in, until all of its readiness checks are well again. An agent
+        that was stopped stays so, and one that somebody has let in again meanwhile keeps its limit."""
+        entry = await self._entry(change.target)
+        if change.stops_admission is None or entry is None or entry.stopped:
+            return
+        why = f"readiness check {change.check!r} is {change.after.value}: {change.result.message or 'no message'}"
+        if await self._unready(change.target):
+            await self._limit(change.target, 0, why, "health")
+        elif self._slots is not None:
+            counter = (await self._slots.counters()).get(change.target)
+            if counter is not None and counter.bound == 0:
+                await self._limit(change.target, max(1, entry.wanted), why, "health")
+                entry = await self._entry(change.target)
+                if entry is not None and entry.stopped:  # between the two reads: who stopped it has the last word
+                    await self._limit(change.target, 0, "somebody stopped it")
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    async def _unready(self, agent_name: str) -> bool:
+        return any(
+            result.check_type is CheckType.READINESS and result.status is HealthStatus.UNHEALTHY
+            for result in await results(self._store, agent_name)
+        )
+
+    async def _entry(self, agent_name: str) -> AgentEntry | None:
+        entry = await read_entry(self._store, agent_name)
+        return self._first(agent_name) if entry is None and agent_name in self._known else entry
+
+    def _first(self, agent_name: str) -> AgentEntry:
+        resources = self._known[agent_name]
+        return AgentEntry(
+            agent_id=agent_name, resources=resources.model_dump(mode="json"), wanted=resources.max_instances
+        )
+
+    async def _existing(self, agent_name: str) -> AgentEntry:
+        entry = await read_entry(self._store, agent_name)
+        if entry is None and agent_name in self._known:
+            entry = self._first(agent_name).model_copy(update={"created_at": self._clock.now()})
+            await put_entry(self._store, entry, ABSENT)
+        if entry is None:
+            known = ", ".join(sorted({e.agent_id for e in await read_entries(self._store)} | self._known.keys()))
+            there = f"there are: {known or 'none'}{self._when}"
+            raise AgentNotFoundError(f"there is no agent {agent_name!r} in this fleet; {there}")
+        return entry
+
+    async def _admit(self, agent_name: str, why: str) -> None:
+        """What the entry wants is the limit. The entry is read again afterwards: of two who want something else at once,
+        whose wish was written last has the last word here too."""
+        wish: tuple[bool, int] | None = None
+        while (entry := await self._existing(agent_name)) and wish != (entry.stopped, entry.wanted):
+            wish = entry.stopped, entry.wanted
+            # At least 1: where none is kept ready, the first run is what starts the first instance.
+            await self._limit(agent_name, 0 if entry.stopped else max(1, entry.wanted), why)
+
+    async def _limit(self, agent_name: str, instances: int, why: str, rule: Rule = "operator") -> None:
+        if self._slots is None:
+            return
+        counter = (await self._slots.counters()).get(agent_name)
+        before = 0 if counter is None else counter.bound or 0
+        await self._slots.set_limit(agent_name, instances)
+        if self._log is not None and before != instances:
+            decision = ScalingDecision(before=before, after=instances, rule=rule, reason=why)
+            await self._log.record(agent_name, decision)

@@ -1,0 +1,321 @@
+"""What clients ask for: runs, looking at sessions, stopping, copying, deleting and following them.
+
+Law: the subscription comes before the claim, so that the connection misses nothing of the run. A message may come twice,
+because its sender saw no answer or a network repeated it: what a request makes is named after the request, or noted under
+its name before it is made, so the repeat finds it (`services.request_keys`). A subscriber is registered before the log is
+read, so nothing falls between replay and live messages; a repeated message has its sequence, and the client drops it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
+from typing import Any, Final, assert_never
+
+from helix.core import protocol as p
+from helix.core.agents import AnyAgent
+from helix.core.errors import ConditionFailedError, DamagedRowError
+from helix.core.frames import lagging_frame, message_frames
+from helix.core.handles import AgentExecutionHandle, Confirmation
+from helix.core.initial import AgentInput
+from helix.core.json import JsonObject, dumps
+from helix.core.protocol import AnswerAction, Resume, Retry, Run
+from helix.core.rows import SessionRow
+from helix.core.wire import StreamMessage
+from helix.engine.runs.admission import in_line
+from helix.gateway.backend import Backend, check_root, check_wanted
+from helix.gateway.connections import Connection
+from helix.ports.state_store import ABSENT, Key, Put
+from helix.runtime.handle import result_of
+from helix.services.request_keys import HOLDS_S, key_partition
+from helix.stream.reader import read_with_idle
+
+_ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def request_key(caller: Connection, request: p.Run | p.Resume | p.Retry | p.Branch | p.Clone, *session_id: str) -> str:
+    """26 characters that this request and its repeats have, and no other: of one principal for a key, of one connection
+    without. With `session_id`: on that session, so that runs of two sessions never have the same key."""
+    own = ["id", caller.connection_id, request.id] if request.key is None else ["key", caller.principal, request.key]
+    number = int.from_bytes(hashlib.sha256(dumps([request.action, *own, *session_id]).encode()).digest()[:17])
+    return "".join(_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5))
+
+
+async def minted(backend: Backend, key: str) -> str:
+    """The id of the new session that this request makes, the same for its repeats while the key holds. Ids are minted, not
+    derived: sessions are listed by them, and they sort by time."""
+    place, fresh = Key("streams", key_partition(key), "session"), backend.ids.new("ses")
+    # An hour longer than the key of the run, which is recorded later: a repeat never finds the run without its session.
+    value = {"session_id": fresh, "ttl": int(backend.clock.now() + HOLDS_S + 3600)}
+    try:
+        await backend.executor.store.transact("mint_session", [Put(place, value, ABSENT)])
+        return fresh
+    except ConditionFailedError:
+        (known,) = await backend.executor.store.get([place])
+        return str(known["session_id"]) if known is not None else fresh
+
+
+REPLAY_S: Final = 15.0
+"""How long one request replays: well within the 29 s after which API Gateway gives the function up."""
+BATCH: Final = 200
+
+
+class ConnectionGoneError(Exception):
+    """There is nobody to answer any more."""
+
+
+async def replay(backend: Backend, connection_id: str, stream_id: str, after: int) -> tuple[int, bool]:
+    """Post what is stored behind `after`, for at most `REPLAY_S`. A connection that is too slow for it is marked lagging.
+    Returns the last sequence that was posted, and whether nothing is stored behind it.
+
+    A hole at the log's beginning, which expires, is reported as `stream_resync`. Raises `ConnectionGoneError`;
+    `StreamNotFoundError` where there were messages once and is no stream now.
+    """
+    until = backend.clock.now() + REPLAY_S
+    position, batch = after, list[StreamMessage]()
+
+    async def flush() -> bool:
+        nonlocal position
+        for frame in message_frames(stream_id, batch):
+            match await backend.sockets.post(connection_id, frame):
+                case "gone":
+                    raise ConnectionGoneError(connection_id)
+                case "slow":
+                    await backend.connections.mark_lagging(stream_id, connection_id)
+                    await backend.sockets.post(connection_id, lagging_frame(stream_id, position))
+                    return False
+        position = batch[-1].sequence if batch else position
+        batch.clear()
+        return True
+
+    reading = read_with_idle(backend.executor.streams, stream_id, from_sequence=after, follow=True, idle_s=0)
+    async with aclosing(reading) as messages:
+        async for message in messages:
+            if message is None:
+                complete = await flush()
+                return position, complete
+            batch.append(message)
+            if len(batch) >= BATCH and (not await flush() or backend.clock.now() > until):
+                return position, False
+    raise AssertionError("a followed stream ends with its reader only")
+
+
+Start = Callable[..., Awaitable[AgentExecutionHandle[Any]]]
+
+
+async def run(backend: Backend, caller: Connection, request: Run) -> JsonObject:
+    session_id = request.session_id or await minted(backend, request_key(caller, request))
+    row = await backend.find(caller.principal, session_id)
+    if row is None and request.session_id is not None:
+        check_wanted(caller.principal, session_id)
+        await backend.check_free(session_id)
+    elif row is not None:
+        check_root(row)
+    agent = backend.agent(request.agent, caller.principal, session_id)
+    message = request.message if request.message is not None else _parameters(agent, request.input or {})
+    start = partial(
+        backend.executor.execute,
+        agent,
+        AgentInput(message=message, state=request.state or {}),
+        session_id=session_id,
+        user_id=caller.principal,
+        tags=request.tags,
+        metadata=request.metadata,
+        priority=request.priority,
+    )
+    return await _started(backend, caller, request, session_id, row, start)
+
+
+async def resume_or_retry(backend: Backend, caller: Connection, request: Resume | Retry) -> JsonObject:
+    row = await backend.owned(caller.principal, request.session_id)
+    agent = await backend.agent_of(row, caller.principal)
+    start: Start
+    match request:
+        case Resume():
+            start = partial(backend.executor.resume, mode=request.mode, checkpoint_id=request.checkpoint_id)
+        case Retry():
+            start = partial(backend.executor.retry, mode=request.mode)
+        case _:
+            assert_never(request)
+    start = partial(start, agent, row.session_id, message=request.message)
+    return await _started(backend, caller, request, row.session_id, row, start)
+
+
+async def answer(backend: Backend, caller: Connection, request: AnswerAction) -> JsonObject:
+    row = await backend.owned(caller.principal, request.session_id)
+    agent = await backend.agent_of(row, caller.principal)
+    after = await subscribed(backend, caller, row.stream_id, request.subscribe)
+    verdict = Confirmation(request.tool_call_id, request.approved, request.data, request.reason)
+    answered = await backend.executor.answer(agent, request.session_id, verdict)
+    now = await backend.history.existing(request.session_id)
+    resumed = answered.claimed is not None
+    reply = await _reply(backend, request.session_id, now.run_id, row.stream_id, after)
+    return {**reply, "resumed": resumed}
+
+
+async def _started(
+    backend: Backend,
+    caller: Connection,
+    request: Run | Resume | Retry,
+    session_id: str,
+    row: SessionRow | None,
+    start: Start,
+) -> JsonObject:
+    """Subscribe, claim and answer; or answer for the run that this request started before."""
+    stream_id = row.stream_id if row is not None else session_id
+    after = await subscribed(backend, caller, stream_id, request.subscribe)
+    try:
+        handle = await start(key=request_key(caller, request, session_id))
+    except Exception:
+        if row is None and request.subscribe:
+            await backend.connections.unsubscribe(caller.connection_id, stream_id)
+        raise
+    return await _reply(backend, session_id, handle.run_id, stream_id, after)
+
+
+async def subscribed(backend: Backend, caller: Connection, stream_id: str, subscribe: bool) -> int:
+    """Where the stream is, once the connection is sent what follows (if it wants to `subscribe`)."""
+    if subscribe:
+        await backend.connections.subscribe(caller.connection_id, stream_id)
+    info = await backend.executor.streams.info(stream_id)
+    return info.latest_sequence if info is not None else 0
+
+
+def _parameters(agent: AnyAgent, parameters: JsonObject) -> str:
+    """What `execute` makes of a mapping: a function agent reads its parameters from the message."""
+    return dumps(parameters) if agent.function is not None else str(parameters.get("message", ""))
+
+
+async def _reply(backend: Backend, session_id: str, run_id: str, stream_id: str, after: int) -> JsonObject:
+    run = await backend.executor.sessions.get_run(session_id, run_id)
+    begin = min(after, run.start_sequence)  # of a run that an earlier delivery started, there may be messages already
+    reply: JsonObject = {"session_id": session_id, "run_id": run_id, "turn": run.turn, "stream_id": stream_id}
+    return {**reply, "after": begin, "replay": begin < after}
+
+
+logger = logging.getLogger("helix.gateway")
+
+
+async def interrupt(backend: Backend, caller: Connection, request: p.Interrupt) -> JsonObject:
+    await backend.owned(caller.principal, request.session_id)
+    asked = await backend.executor.interrupt(request.session_id, request.reason, run_id=request.run_id)
+    return {"interrupted": asked}
+
+
+async def abort(backend: Backend, caller: Connection, request: p.Abort) -> JsonObject:
+    try:
+        row = await backend.owned(caller.principal, request.session_id)
+        agent = await backend.agent_of(row, caller.principal)
+    except DamagedRowError:
+        entry = await backend.listed(caller.principal, request.session_id)
+        if entry is None:
+            raise
+        agent = backend.agent(str(entry["agent_type"]), caller.principal, request.session_id)
+    await backend.executor.abort(agent, request.session_id, request.reason, run_id=request.run_id)
+    return {}
+
+
+# --- following --------------------------------------------------------------------------------------------------------
+
+
+async def subscribe(backend: Backend, caller: Connection, request: p.Subscribe) -> JsonObject:
+    row = await _streaming(backend, caller, request)
+    await backend.connections.subscribe(caller.connection_id, row.stream_id)
+    caught_up, complete = await replay(backend, caller.connection_id, row.stream_id, request.after)
+    return {"stream_id": row.stream_id, "caught_up": caught_up, "complete": complete}
+
+
+async def unsubscribe(backend: Backend, caller: Connection, request: p.Unsubscribe) -> JsonObject:
+    row = await _streaming(backend, caller, request)
+    await backend.connections.unsubscribe(caller.connection_id, row.stream_id)
+    return {"stream_id": row.stream_id}
+
+
+async def _streaming(backend: Backend, caller: Connection, request: p.Subscribe | p.Unsubscribe) -> SessionRow:
+    """The session whose stream is meant: a stream has the id of its root session."""
+    return await backend.owned(caller.principal, request.session_id or request.stream_id or "")
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+
+
+async def get_session(backend: Backend, caller: Connection, request: p.GetSession) -> JsonObject:
+    row = await backend.owned(caller.principal, request.session_id)
+    sessions = backend.executor.sessions
+    state = await sessions.get(request.session_id)
+    can = await backend.executor.can_resume(request.session_id)
+    found: JsonObject = {"session": state.model_dump(mode="json"), "can_resume": can.model_dump(mode="json")}
+    if state.status == "running":
+        slots = backend.executor.engine.slots
+        if (queued := await in_line(slots, backend.history, state.session_id, state.current_run_id)) is not None:
+            found["queued"] = queued._asdict()
+    if request.run_id is not None:
+        found["run"] = await _run(backend, caller, row, request.run_id)
+    if request.messages:
+        end = min(state.message_count, state.message_count if request.before is None else request.before)
+        start = max(0, end - request.messages)
+        page = await sessions.get_messages(request.session_id, offset=start, limit=max(1, end - start))
+        found["messages"] = [message.model_dump(mode="json") for message in page.messages[: end - start]]
+        found["offset"] = start
+    if request.snapshot:
+        found["snapshot"] = (await backend.executor.get_snapshot(request.session_id)).model_dump(mode="json")
+    return found
+
+
+async def _run(backend: Backend, caller: Connection, row: SessionRow, run_id: str) -> JsonObject:
+    """How the run ended, as `AgentResult`; one that has not is `running` and has no other fields."""
+    run = await backend.executor.sessions.get_run(row.session_id, run_id)
+    place: JsonObject = {"turn": run.turn, "start_sequence": run.start_sequence}
+    if run.status == "running":
+        return {"session_id": row.session_id, "run_id": run_id, "status": "running", **place}
+    agent = await backend.agent_of(row, caller.principal)
+    result = await result_of(agent, backend.executor.sessions, run)
+    return {**result.model_dump(mode="json", by_alias=True), **place}
+
+
+async def list_sessions(backend: Backend, caller: Connection, request: p.ListSessions) -> JsonObject:
+    page = await backend.executor.sessions.list_sessions(
+        user_id=caller.principal, limit=request.limit, after=request.after
+    )
+    shown: list[Any] = [state.model_dump(mode="json", exclude={"custom_state", "output"}) for state in page.sessions]
+    return {"sessions": shown, "cursor": page.cursor}
+
+
+async def list_checkpoints(backend: Backend, caller: Connection, request: p.ListCheckpoints) -> JsonObject:
+    await backend.owned(caller.principal, request.session_id)
+    page = await backend.executor.sessions.list_checkpoints(
+        request.session_id, limit=request.limit, after=request.after
+    )
+    shown: list[Any] = [row.model_dump(mode="json", exclude={"state", "patches", "kind"}) for row in page.items]
+    return {"checkpoints": shown, "cursor": page.cursor}
+
+
+# --- copies and ends --------------------------------------------------------------------------------------------------
+
+
+async def copy(backend: Backend, caller: Connection, request: p.Branch | p.Clone) -> JsonObject:
+    """A repeat of a request without `target` finds the copy that an earlier delivery made."""
+    check_root(await backend.owned(caller.principal, request.session_id))
+    if request.target is not None:
+        check_wanted(caller.principal, request.target)
+    target = request.target or await minted(backend, request_key(caller, request))
+    if request.target is not None or await backend.find(caller.principal, target) is None:
+        upto = {"from_message_index": request.message_index} if isinstance(request, p.Clone) else {}
+        await backend.executor.clone_session(
+            request.session_id, target, from_checkpoint_id=request.checkpoint_id, **upto
+        )
+    return {"session_id": target}
+
+
+async def delete(backend: Backend, caller: Connection, request: p.Delete) -> JsonObject:
+    """One whose deletion died on its way is deleted on. Its followers go too: the id may come to be another's."""
+    try:
+        check_root(await backend.owned(caller.principal, request.session_id, deleting=True))
+    except DamagedRowError:
+        logger.warning("session %s has a row that cannot be read: its owner deletes it", request.session_id)
+    await backend.executor.delete(request.session_id)
+    await backend.connections.drop_stream(request.session_id)
+    return {"deleted": True}

@@ -1,0 +1,162 @@
+"""JSON Web Tokens: who their issuer says that somebody is, checked with the issuer's public keys.
+
+Law: only signatures with public keys count, the token's algorithm must be one of ours and the key's own, and issuer,
+audience, subject and expiry must all be there. Keys are kept; an unknown key id asks for them again, but not more often
+than every `REFRESH_S`, so that nobody can make the service hammer its issuer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from helix._log import get_logger
+from helix.core.errors import InvalidInputError, StoreError
+from helix.gateway.authoriser import Principal, refused
+from helix.ports.clock import Clock
+
+if TYPE_CHECKING:
+    from jwt import PyJWK
+    from jwt.types import Options
+
+logger = get_logger("helix.gateway")
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+KEEP_S: Final = 600.0
+REFRESH_S: Final = 30.0
+LEEWAY_S: Final = 30.0
+FETCH_S: Final = 5.0
+LATEST: Final = 253_402_300_799
+"""The end of the year 9999 in Unix seconds: a token that expires later states no time."""
+OPTIONS: Final[Options] = {
+    "require": ["exp", "iss", "aud", "sub"],
+    "verify_exp": False,
+    "verify_nbf": False,
+    "verify_iat": False,
+}
+"""Times are compared with our own clock."""
+MAX_JWKS_BYTES: Final = 256 * 1024
+
+Fetch = Callable[[str], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """What a token must say. `leeway_s`: how far the issuer's clock may be from ours. `tenant_claim`: the claim that
+    names the tenant; tokens without it are of none."""
+
+    issuer: str
+    audience: str
+    jwks_url: str
+    algorithms: tuple[str, ...] = ALGORITHMS
+    leeway_s: float = LEEWAY_S
+    tenant_claim: str = "tenant"
+
+    def __post_init__(self) -> None:
+        url = urlsplit(self.jwks_url)
+        if not (url.scheme == "https" or (url.scheme == "http" and url.hostname in ("localhost", "127.0.0.1", "::1"))):
+            raise InvalidInputError(f"the keys' URL {self.jwks_url!r} must be https, except on this machine")
+        if not self.issuer or not self.audience:
+            raise InvalidInputError("tokens are checked by issuer and audience: give both")
+        if wrong := [name for name in self.algorithms if name not in ALGORITHMS]:
+            raise InvalidInputError(f"algorithms {wrong} are not among {', '.join(ALGORITHMS)}")
+
+
+class TokenVerifier:
+    def __init__(self, rules: TokenRules, clock: Clock, fetch: Fetch | None = None) -> None:
+        self._rules, self._clock, self._fetch = rules, clock, fetch or fetch_url
+        self._keys: list[PyJWK] = []
+        self._asked_at = self._fetched_at = float("-inf")
+        self._lock = asyncio.Lock()
+
+    async def verify(self, token: str) -> tuple[Principal, float]:
+        """The principal, and when the token expires (Unix seconds). Raises `NotAuthenticatedError`; `StoreError` where
+        the issuer's keys cannot be had."""
+        import jwt
+
+        try:
+            header = jwt.get_unverified_header(token)
+            algorithm = header.get("alg")
+            if algorithm not in self._rules.algorithms:
+                raise refused("its algorithm is not accepted")
+            key = await self._key(header.get("kid"))
+            if key is None or key.algorithm_name != algorithm:
+                raise refused("no such key of its issuer")
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                key,
+                algorithms=[algorithm],
+                issuer=self._rules.issuer,
+                audience=self._rules.audience,
+                options=OPTIONS,
+            )
+        except (jwt.PyJWTError, ValueError, RecursionError) as error:  # the last two: JSON that Python cannot read
+            raise refused(type(error).__name__) from error
+        return self._principal(claims), self._expiry(claims)
+
+    def _principal(self, claims: dict[str, Any]) -> Principal:
+        user, tenant = claims["sub"], claims.get(self._rules.tenant_claim)
+        if not isinstance(user, str) or not isinstance(tenant, str | None):
+            raise refused("its subject or tenant is no text")
+        return Principal(user, tenant)
+
+    def _expiry(self, claims: dict[str, Any]) -> float:
+        now, leeway = self._clock.now(), self._rules.leeway_s
+        expires, begins = claims["exp"], claims.get("nbf", 0)
+        for value in (expires, begins):  # the comparison refuses NaN and both infinities too
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LATEST:
+                raise refused("its times are not Unix seconds")
+        if not now < expires + leeway or not begins - leeway <= now:
+            raise refused("it has expired, or is not valid yet")
+        return float(expires + leeway)
+
+    # --- the issuer's keys ------------------------------------------------------------------------------------------------
+
+    async def _key(self, kid: object) -> PyJWK | None:
+        async with self._lock:
+            now = self._clock.now()
+            found = self._known(kid)
+            stale = now - self._fetched_at > KEEP_S
+            if (found is None or stale) and now - self._asked_at > REFRESH_S:
+                self._asked_at = now
+                await self._refresh(now)
+                found = self._known(kid)
+            if not self._keys:
+                raise StoreError("the issuer's keys cannot be had")
+            return found
+
+    def _known(self, kid: object) -> PyJWK | None:
+        if kid is None:
+            return self._keys[0] if len(self._keys) == 1 else None
+        return next((key for key in self._keys if key.key_id == kid), None)
+
+    async def _refresh(self, now: float) -> None:
+        """Keys that are known stay if the issuer cannot be reached: it answers again before it rotates them."""
+        from jwt import PyJWKSet, PyJWTError
+
+        try:
+            body = json.loads(await self._fetch(self._rules.jwks_url))
+            keys = PyJWKSet.from_dict(body).keys
+        except (OSError, ValueError, PyJWTError, AttributeError, TypeError) as error:
+            logger.warning("the issuer's keys could not be fetched: %s: %s", type(error).__name__, error)
+            return
+        self._keys = [key for key in keys if key.public_key_use in (None, "sig")]
+        self._fetched_at = now
+
+
+async def fetch_url(url: str) -> bytes:
+    return await asyncio.to_thread(_fetch, url)
+
+
+def _fetch(url: str) -> bytes:
+    from urllib.request import Request, urlopen
+
+    request = Request(url, headers={"accept": "application/json"})
+    with urlopen(request, timeout=FETCH_S) as response:
+        body: bytes = response.read(MAX_JWKS_BYTES + 1)
+    if len(body) > MAX_JWKS_BYTES:
+        raise ValueError(f"the keys have more than {MAX_JWKS_BYTES} bytes")
+    return body

@@ -1,0 +1,144 @@
+"""Deploying an assembly through the APIs of AWS alone: buckets, objects, CloudFormation stacks.
+
+Law: what is there is not uploaded again, and a stack whose template is unchanged is left alone. A stack that could not
+be created is removed before the next attempt; one that could not be updated has rolled back, and says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import ClientError, WaiterError
+
+from helix.local.process import OfflineError
+from helix.local.project import Assembly, Asset, StackArtifact
+
+POLL_S = 0.05
+TRIES = 2400
+
+
+class StackFailedError(OfflineError):
+    """CloudFormation refused a stack, or could not make a resource of it."""
+
+    code = "stack_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Clients of one account and region; `clients` is a boto3 Session's or anything with its `client`."""
+
+    session: Any
+    endpoint: str | None
+    id: str
+    region: str
+
+    def client(self, service: str, **more: Any) -> Any:
+        return self.session.client(service, endpoint_url=self.endpoint, region_name=self.region, **more)
+
+    def fill(self, text: str) -> str:
+        """CDK's places for account, region and partition, filled in."""
+        places = {"AccountId": self.id, "Region": self.region, "Partition": "aws"}
+        for name, value in places.items():
+            text = text.replace("${AWS::" + name + "}", value)
+        return text
+
+
+def deploy(account: Account, assembly: Assembly) -> dict[str, dict[str, str]]:
+    """Bring the account to the assembly. Returns each stack's outputs. Raises `StackFailedError`."""
+    keys = publish(account, assembly.assets)
+    cloud = account.client("cloudformation")
+    outputs = {}
+    for stack in assembly.stacks:
+        _apply(cloud, stack, _url(account, stack, keys))
+        outputs[stack.name] = _outputs(_describe(cloud, stack.name) or {})
+    return outputs
+
+
+def publish(account: Account, assets: tuple[Asset, ...]) -> dict[str, tuple[str, str]]:
+    """Upload what is missing. Returns (bucket, key) by the file's name."""
+    storage, keys = account.client("s3"), {}
+    for bucket in {account.fill(asset.bucket) for asset in assets}:
+        _make_bucket(storage, bucket)
+    for asset in assets:
+        bucket, key = account.fill(asset.bucket), account.fill(asset.key)
+        keys[asset.path.name] = (bucket, key)
+        if not _exists(storage, bucket, key):
+            storage.put_object(Bucket=bucket, Key=key, Body=asset.read())
+    return keys
+
+
+def _make_bucket(storage: Any, bucket: str) -> None:
+    known = storage.exceptions
+    with contextlib.suppress(known.BucketAlreadyOwnedByYou, known.BucketAlreadyExists):
+        storage.create_bucket(Bucket=bucket)
+
+
+def _exists(storage: Any, bucket: str, key: str) -> bool:
+    try:
+        storage.head_object(Bucket=bucket, Key=key)
+    except ClientError:
+        return False
+    return True
+
+
+def _url(account: Account, stack: StackArtifact, keys: Mapping[str, tuple[str, str]]) -> str:
+    bucket, key = keys[stack.template.name]
+    return f"https://s3.{account.region}.amazonaws.com/{bucket}/{key}"
+
+
+def _apply(cloud: Any, stack: StackArtifact, url: str) -> None:
+    request = {
+        "StackName": stack.name,
+        "TemplateURL": url,
+        "Parameters": [{"ParameterKey": k, "ParameterValue": v} for k, v in stack.parameters.items()],
+        "Tags": [{"Key": k, "Value": v} for k, v in stack.tags.items()],
+        "Capabilities": ["CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"],
+    }
+    there = _describe(cloud, stack.name)
+    if there is not None and there["StackStatus"] in ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED"):
+        cloud.delete_stack(StackName=stack.name)
+        _wait(cloud, stack.name, "stack_delete_complete")
+        there = None
+    if there is None:
+        cloud.create_stack(**request, OnFailure="ROLLBACK")
+    else:
+        try:
+            cloud.update_stack(**request)
+        except ClientError as error:
+            if "No updates are to be performed" in str(error):
+                return
+            raise StackFailedError(f"stack {stack.name!r}: {error}") from error
+    _wait(cloud, stack.name, "stack_create_complete" if there is None else "stack_update_complete")
+
+
+def _wait(cloud: Any, name: str, until: str) -> None:
+    try:
+        cloud.get_waiter(until).wait(StackName=name, WaiterConfig={"Delay": POLL_S, "MaxAttempts": TRIES})
+    except WaiterError as error:
+        status = (_describe(cloud, name) or {}).get("StackStatus", "gone")
+        raise StackFailedError(f"stack {name!r} is {status}: {_why(cloud, name)}") from error
+
+
+def _describe(cloud: Any, name: str) -> dict[str, Any] | None:
+    try:
+        stack: dict[str, Any] = cloud.describe_stacks(StackName=name)["Stacks"][0]
+    except ClientError:
+        return None
+    return None if stack["StackStatus"] == "DELETE_COMPLETE" else stack
+
+
+def _outputs(stack: Mapping[str, Any]) -> dict[str, str]:
+    return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+
+
+def _why(cloud: Any, name: str) -> str:
+    """The first thing that failed."""
+    events = cloud.describe_stack_events(StackName=name)["StackEvents"]
+    failed = [e for e in events if e["ResourceStatus"].endswith("_FAILED") and e.get("ResourceStatusReason")]
+    if not failed:
+        return "no reason is given"
+    first = failed[-1]
+    return f"{first['LogicalResourceId']} ({first['ResourceType']}): {first['ResourceStatusReason']}"

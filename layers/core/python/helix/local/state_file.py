@@ -1,0 +1,137 @@
+"""The emulator's state on disk: one file, written every two seconds while something changes, and at the end.
+
+Law: the file is replaced as a whole, so a crash in the middle of a save leaves the one before. A save is a moment's copy
+of all services: a forked process has it, and writes while the emulator goes on. Code of functions is beside it, in
+files named after their content, which are removed only once no saved state refers to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import json
+import os
+import signal
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ministack import app
+from ministack.core import persistence
+from ministack.services import lambda_svc
+
+EVERY_S = 2.0
+SHARE = 0.1
+"""Of a processor, at most, that saving takes."""
+SAVE_S = 60.0
+NAME, FORMAT = "state.json", "__ministack_format__"
+
+Services = Mapping[str, Callable[[], Any]]
+
+
+class StateFile:
+    """Takes the place of MiniStack's own persistence, one file for each service, which it still reads where there is
+    nothing else. `failed` is called with a sentence when a save has failed. Raises `ValueError` for a file that cannot
+    be read, so that it is not overwritten.
+    """
+
+    def __init__(self, folder: Path, failed: Callable[[str], None]) -> None:
+        self._path, self._failed = folder / NAME, failed
+        self._loaded = self._read() if self._path.exists() else None
+        self._lock = asyncio.Lock()
+        self._child: int | None = None
+        self._changed, self._closed = False, False
+        app.load_state, app.save_all = self._load, self._save_at_the_end
+
+    def watching(self, serve: Callable[..., Any]) -> Callable[..., Any]:
+        """The ASGI app, whose requests count as changes."""
+
+        async def served(scope: Any, receive: Any, send: Any) -> None:
+            self._changed = True
+            await serve(scope, receive, send)
+
+        return served
+
+    async def keep(self) -> None:
+        """Save as it goes. What a request sets off may end after it, so the last request is followed by two saves."""
+        loop, took, once_more = asyncio.get_running_loop(), 0.0, False
+        while not self._closed:
+            await asyncio.sleep(max(EVERY_S, took / SHARE))
+            if self._changed or once_more:
+                once_more, self._changed = self._changed, False
+                begun = loop.time()
+                if not await self.save():
+                    self._changed = True
+                took = loop.time() - begun
+
+    async def save(self) -> bool:
+        """Return once the state of this moment is on disk. False: it could not be written, or the end has come."""
+        async with self._lock:
+            if self._closed:
+                return False
+            child = self._child = self._fork()
+            waiting = asyncio.create_task(asyncio.to_thread(os.waitpid, child, 0))
+            if not (await asyncio.wait([waiting], timeout=SAVE_S))[0]:
+                os.kill(child, signal.SIGKILL)
+            status = os.waitstatus_to_exitcode((await waiting)[1])
+            self._child = None
+        if status != 0 and not self._closed:
+            self._failed("the state could not be saved; if the emulator is killed, what changes now is lost")
+        return status == 0
+
+    def _save_at_the_end(self, services: Services) -> None:
+        self._closed = True
+        if self._child is not None:  # it would replace what is newer
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child, signal.SIGKILL)
+        os.waitpid(self._fork(), 0)
+
+    def _fork(self) -> int:
+        """The process id of a copy of this process that writes the state, and ends with 0 if that went well."""
+        child, code = os.fork(), 1
+        if child != 0:
+            return child
+        try:
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # sockets: they are closed when the parent closes them
+            copy.deepcopy = _itself  # type: ignore[assignment]  # this whole process is a copy
+            self._write(app._build_persistence_save_dict())
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+
+    def _write(self, services: Services) -> None:
+        referenced, remove_others = set[str](), lambda_svc._prune_orphan_code_blobs
+        lambda_svc._prune_orphan_code_blobs = referenced.update
+        states = {name: get_state() for name, get_state in services.items()}
+        wrapped = {
+            name: {FORMAT: persistence._state_format_version(name), "payload": state}
+            for name, state in states.items()
+            if state is not None
+        }
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = self._path.with_suffix(".new")
+        with fresh.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(wrapped, default=persistence._json_default))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self._path)
+        remove_others(referenced)
+
+    def _read(self) -> dict[str, Any]:
+        saved = json.loads(self._path.read_text(encoding="utf-8"), object_hook=persistence._json_object_hook)
+        for name, state in saved.items():
+            if state[FORMAT] > persistence._state_format_version(name):
+                raise ValueError(f"{str(self._path)!r} was written by a newer version of MiniStack")
+        return {name: state["payload"] for name, state in saved.items()}
+
+    def _load(self, service: str) -> Any:
+        """What was saved of a service; None if nothing was."""
+        return persistence.load_state(service) if self._loaded is None else self._loaded.pop(service, None)
+
+
+def _itself(value: Any, memo: Any = None) -> Any:
+    return value

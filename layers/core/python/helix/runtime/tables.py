@@ -1,0 +1,19 @@
+"""The store of a deployed stage, opened from outside of its functions: by the command line, or beside the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from helix.ports.state_store import StateStore, Table
+
+
+def open_tables(client: Any, tables: Mapping[Table, str], *, storage: Any = None, bucket: str = "") -> StateStore:
+    """`client` is botocore's of DynamoDB, `storage` that of S3, for rows whose fields are in `bucket`."""
+    from helix.adapters.aws.dynamodb import DynamoDBStateStore
+    from helix.adapters.aws.overflow import Overflow
+    from helix.adapters.system import SystemClock
+
+    return DynamoDBStateStore(
+        client, dict(tables), clock=SystemClock(), overflow=Overflow(storage, bucket) if storage is not None else None
+    )

@@ -1,0 +1,84 @@
+"""The rows of budgets in the control table: their keys, and what they hold.
+
+    budgets         / <scope>          definitions   budgets: the definitions of a scope
+    budgets         / version          count         n: how often a definition was changed
+    budget#<window> / budget           window        unit, limit, remaining; `<level>_at`: when that alert was raised
+    run#<run id>    / draw#<n>#<...>   draw          budget, amount, state (open, returned), returned
+    alerts          / <time>#<...>     alert         a `TokenAlert`
+    alerts#untold   / <time>#<...>     alert         the same, until it is published
+
+Law: what grows carries `ttl` (Unix seconds): windows from their end, closed draws, alerts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from helix.core.budget import KEEP_S, LEVELS, AlertLevel, BudgetDefinition, Unit
+from helix.core.periods import Window
+from helix.ports.state_store import Key, Value
+
+DEFINITIONS = "budgets"
+ALERTS, UNPUBLISHED = "alerts", "alerts#untold"
+WINDOW = "budget"
+VERSION = Key("control", "budgets", "version")
+"""A row whose `n` counts every change of a definition; missing where none was ever made. Whoever reads the store anyway
+takes it along, and asks for definitions only where it has moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A run wants at least `estimate` from `budget`, and if there is plenty up to `wish` (None: about a hundredth of what
+    remains)."""
+
+    budget: str
+    unit: Unit
+    estimate: int
+    wish: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetState:
+    """One window of a budget. `reported`: the levels that an alert was raised for."""
+
+    budget: str
+    unit: Unit
+    limit: int
+    remaining: int
+    reported: frozenset[AlertLevel] = frozenset()
+
+
+def scope_key(scope: str) -> Key:
+    return Key("control", DEFINITIONS, scope)
+
+
+def budget_key(budget: str) -> Key:
+    return Key("control", f"budget#{budget}", WINDOW)
+
+
+def run_draws(run_id: str) -> str:
+    return f"run#{run_id}"
+
+
+def draw_key(run_id: str, n: int, budget: str) -> Key:
+    return Key("control", run_draws(run_id), f"draw#{n:010d}#{budget}")
+
+
+def definitions_in(value: Value | None) -> list[BudgetDefinition]:
+    return [] if value is None else [BudgetDefinition.model_validate(item) for item in value["budgets"]]
+
+
+def window_value(definition: BudgetDefinition, window: Window) -> Value:
+    value: Value = {"unit": definition.unit, "limit": definition.limit, "remaining": definition.limit}
+    return value if window.end is None else {**value, "ttl": int(window.end + KEEP_S)}
+
+
+def raised_at(level: AlertLevel) -> str:
+    return f"{level}_at"
+
+
+def state_of(budget: str, value: Value | None) -> BudgetState | None:
+    if value is None:
+        return None
+    reported: frozenset[AlertLevel] = frozenset(level for level in LEVELS if value.get(raised_at(level)) is not None)
+    return BudgetState(budget, value["unit"], value["limit"], value["remaining"], reported)

@@ -1,0 +1,67 @@
+"""Texts as vectors, for a cache that knows questions by their meaning.
+
+Law: vectors are kept at length 1 in 32-bit floats, so that a dot product is the cosine. An embedding function that fails
+costs similarity, never the call.
+"""
+
+from __future__ import annotations
+
+import base64
+from array import array
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from operator import mul
+
+from helix._log import get_logger
+
+Embed = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[float]]]]
+"""Texts to vectors of one length, in order."""
+
+MEMORY = 64
+logger = get_logger(__name__)
+
+
+class Vectors:
+    """`embed`, remembering the last few texts: a question that was not known is asked for twice, to look and to keep."""
+
+    def __init__(self, embed: Embed) -> None:
+        self._embed = embed
+        self._known: dict[str, array[float]] = {}
+
+    async def of(self, text: str) -> array[float] | None:
+        """None where the function failed or gave no direction."""
+        if text in self._known:
+            return self._known[text]
+        try:
+            (given,) = await self._embed([text])
+            vector = unit(given)
+        except Exception:
+            logger.warning("the embedding function failed: only the very same question is found", exc_info=True)
+            return None
+        if vector is not None:
+            if len(self._known) >= MEMORY:
+                del self._known[next(iter(self._known))]
+            self._known[text] = vector
+        return vector
+
+
+def unit(vector: Sequence[float]) -> array[float] | None:
+    """The vector at length 1; None for one that has no length."""
+    length = sum(x * x for x in vector) ** 0.5
+    return array("f", (x / length for x in vector)) if 0 < length < float("inf") else None
+
+
+def packed(vector: array[float]) -> str:
+    return base64.b64encode(vector.tobytes()).decode()
+
+
+def nearest(vector: array[float], others: Iterable[tuple[str, str]], threshold: float) -> tuple[str, float] | None:
+    """Of (name, packed vector) pairs the one with the greatest cosine, if that is at least `threshold`."""
+    best: tuple[str, float] | None = None
+    for name, text in others:
+        other = array("f", base64.b64decode(text))
+        if len(other) != len(vector):  # another embedding function's
+            continue
+        cosine = min(1.0, sum(map(mul, vector, other)))
+        if cosine >= threshold - 1e-6 and (best is None or cosine > best[1]):
+            best = (name, cosine)
+    return best

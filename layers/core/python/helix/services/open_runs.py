@@ -1,0 +1,37 @@
+"""The index of open runs: from the claim of a run to its effects, for the sweep (docs/protocol.md#sweep).
+
+Law: a run enters in the transaction of its claim and leaves in that of its effects; a session that is being deleted
+likewise. Kept for runs that are executed by deliveries; in process, opening a session repairs it.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from helix.core.rows import RunRow, SessionRow
+from helix.ports.state_store import Key, Put
+
+PARTITIONS = 8
+"""A partition takes 1,000 writes/s, and a run writes here twice."""
+
+
+def partition_name(number: int) -> str:
+    return f"open-runs#{number}"
+
+
+def open_run_key(run_id: str) -> Key:
+    return Key("control", partition_name(crc32(run_id.encode()) % PARTITIONS), run_id)
+
+
+def open_deletion_key(session_id: str) -> Key:
+    return Key("control", partition_name(crc32(session_id.encode()) % PARTITIONS), f"delete:{session_id}")
+
+
+def open_deletion_put(session: SessionRow, now: float) -> Put:
+    value = {"session_id": session.session_id, "agent_type": session.agent_type, "started_at": now}
+    return Put(open_deletion_key(session.session_id), value)
+
+
+def open_run_put(run: RunRow) -> Put:
+    value = {"session_id": run.session_id, "agent_type": run.agent_type, "started_at": run.started_at}
+    return Put(open_run_key(run.run_id), value)

@@ -1,0 +1,35 @@
+"""Request keys: a repeat of a request finds the run that the first one started.
+
+Law: the key is recorded in the transaction that claims the run, if it is not there yet. So a key has one run at most, and
+one that is recorded was claimed. It holds for `HOLDS_S` from the claim, however many runs follow in the session.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from helix.core.rows import RunRow
+from helix.ports.state_store import ABSENT, Key, Put, StateStore
+
+HOLDS_S: Final = 86_400
+"""Seconds. A store may keep a key for longer, never for less."""
+
+
+class KeyedRun(NamedTuple):
+    session_id: str
+    run_id: str
+
+
+def key_partition(key: str) -> str:
+    return f"once#{key}"
+
+
+def key_put(key: str, run: RunRow, now: float) -> Put:
+    value = {"session_id": run.session_id, "run_id": run.run_id, "ttl": int(now + HOLDS_S) + 1}
+    return Put(Key("streams", key_partition(key), "run"), value, ABSENT)
+
+
+async def keyed_run(store: StateStore, key: str) -> KeyedRun | None:
+    """The run that was started under the key. Its session may have been deleted since."""
+    (value,) = await store.get([Key("streams", key_partition(key), "run")])
+    return None if value is None else KeyedRun(value["session_id"], value["run_id"])

@@ -1,0 +1,96 @@
+"""The retry policy of model calls: `LLMConfig.max_retries`, for every adapter that has none of its own.
+
+Law: only a failure that says `retryable` is repeated, while the deadline and the budget leave room; what it had shown is
+discarded (`on_error`) before the next try starts.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+
+from helix.core.errors import ModelError
+from helix.core.steps import AnyStepResult, ErrorStepResult
+from helix.core.usage import Usage
+from helix.ports.clock import Clock
+from helix.ports.model import LLMAdapter, LLMGenerateInput, MaybeAwaitable
+
+MAX_WAIT_S = 60.0
+"""The longest pause between two tries. A model that asks for more is given up for this call: a fallback, or the
+caller's own schedule (`retry_after_s`), serves better than a process that sleeps."""
+
+
+def wait_before(repeats: int, max_retries: int, retry_after_s: float | None) -> float | None:
+    """Seconds until the next try, after `repeats` of them: 1, 2, 4, ... or what the provider asked for. None: no more."""
+    wait = min(2.0**repeats, MAX_WAIT_S) if retry_after_s is None else retry_after_s
+    return wait if repeats < max_retries and wait <= MAX_WAIT_S else None
+
+
+def retrying(adapter: LLMAdapter, clock: Clock) -> LLMAdapter:
+    """The adapter with the policy around it, or as it is where it repeats failures itself."""
+    return adapter if getattr(adapter, "repeats_failures", False) else _Retrying(adapter, clock)
+
+
+class _Retrying:
+    """Implements `LLMAdapter`."""
+
+    def __init__(self, adapter: LLMAdapter, clock: Clock) -> None:
+        self._adapter, self._clock = adapter, clock
+
+    async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
+        deadline = None if request.timeout_s is None else self._clock.now() + request.timeout_s
+        allowance, spent, repeats = request.allowance, Usage(), 0
+        while True:
+            left = None if deadline is None else max(0.0, deadline - self._clock.now())
+            heard: list[Exception] = []
+            on_error = _noting(request, heard)
+            one = replace(request, timeout_s=left, callbacks=replace(request.callbacks, on_error=on_error))
+            raised: ModelError | None = None
+            try:
+                result = await self._adapter.generate_step(one)
+            except ModelError as error:
+                raised, result = error, _result_of(error)
+            spent += result.usage
+            wait = None
+            if isinstance(result, ErrorStepResult) and result.retryable:
+                wait = wait_before(repeats, request.config.max_retries, result.retry_after_s)
+            late = wait is not None and deadline is not None and self._clock.now() + wait >= deadline
+            if wait is None or late or not (allowance is None or allowance.another(spent)):
+                if raised is not None and not repeats:
+                    raise raised
+                return result.model_copy(update={"usage": spent}) if repeats else result
+            if not heard and isinstance(result, ErrorStepResult):
+                waiting = on_error(raised or _error_of(result))
+                if inspect.isawaitable(waiting):
+                    await waiting
+            await self._clock.sleep(wait)
+            repeats += 1
+
+
+def _noting(request: LLMGenerateInput, heard: list[Exception]) -> Callable[[Exception], MaybeAwaitable]:
+    """`on_error` of the request, which notes what the adapter reported itself."""
+    callback = request.callbacks.on_error
+
+    def on_error(error: Exception) -> MaybeAwaitable:
+        heard.append(error)
+        return callback(error) if callback is not None else None
+
+    return on_error
+
+
+def _result_of(error: ModelError) -> ErrorStepResult:
+    """Of a try that raised: nobody knows what it used."""
+    return ErrorStepResult(
+        error=str(error),
+        code=error.code,
+        retryable=error.retryable,
+        retry_after_s=error.retry_after_s,
+        usage=Usage(unknown_calls=1),
+    )
+
+
+def _error_of(result: ErrorStepResult) -> ModelError:
+    error = ModelError(result.error, retryable=result.retryable, retry_after_s=result.retry_after_s)
+    vars(error)["code"] = result.code  # the class's code names the family; this instance is more exact
+    return error

@@ -1,0 +1,273 @@
+"""Budgets and draws as rows of any state store (docs/protocol.md#budgets).
+
+Law: a budget row holds `remaining`, one number, because a condition can compare one number and not add two. A draw is
+one transaction over all its budgets and happens once per (run, n). A definition, the count of changes and the limit of
+the window that it holds in change in one transaction, and a window is opened only at the count that was read: so no
+window keeps the limit of a definition that was replaced. `limit = remaining + drawn` at every moment, where drawn counts
+open draws and what returned draws have used. A draw never takes what is not there; `remaining` is below 0 only where more
+was used than was drawn, or a limit was lowered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from helix.core.budget import BudgetDefinition, TokenAlert, block_size
+from helix.ports.state_store import (
+    ABSENT,
+    MAX_OPERATIONS,
+    Check,
+    Delete,
+    Key,
+    Operation,
+    Put,
+    Row,
+    StateStore,
+    Update,
+    Value,
+    When,
+)
+from helix.services import budget_rows
+from helix.services.budget_rows import VERSION, BudgetState, Demand
+from helix.services.committing import refused
+
+CLOSED_AT_ONCE = MAX_OPERATIONS - 1
+
+
+class RowBudgets:
+    """`budget` is the name of a window's budget, `BudgetDefinition.window(now)`."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+
+    # --- what is bounded ---
+
+    async def definitions(
+        self, scopes: Sequence[str] | None = None, *, kind: str | None = None
+    ) -> list[BudgetDefinition]:
+        """Those of these scopes, in their order; None: all there are, or all of a kind of scope (`agent`, `session`)."""
+        values: Sequence[Value | None]
+        if scopes is None:
+            start, end = ("", None) if kind is None else (f"{kind}:", f"{kind};")
+            rows = await self._store.query("control", budget_rows.DEFINITIONS, start=start, end=end)
+            values = [row.value for row in rows if row.key != VERSION]
+        else:
+            values = await self._store.get([budget_rows.scope_key(scope) for scope in scopes])
+        return [definition for value in values for definition in budget_rows.definitions_in(value)]
+
+    async def define(self, definition: BudgetDefinition, now: float) -> int:
+        """Make the budget, or put this in its place. The window of `now` has the new limit at once: its `remaining` moves
+        by the difference, below 0 where more is drawn already; other windows keep theirs. Returns the count of changes."""
+        key = budget_rows.budget_key(definition.window(now)[0])
+        while True:
+            # The count first: several rows are not read at one moment, and a change after this refuses what follows.
+            (count,) = await self._store.get([VERSION])
+            scope, there = await self._store.get([budget_rows.scope_key(definition.scope), key])
+            others = [known for known in budget_rows.definitions_in(scope) if known.name != definition.name]
+            ops = _changed(definition.scope, scope, count, [*others, definition])
+            if there is None:
+                ops.append(Check(key, ABSENT))
+            else:
+                move = definition.limit - there["limit"]
+                seen = When(equal={"limit": there["limit"]})
+                ops.append(Update(key, add={"limit": move, "remaining": move}, when=seen))
+            if await refused(self._store, "set_budget", ops) is None:
+                return _count(count) + 1
+
+    async def undefine(self, name: str) -> bool:
+        """Nothing is bounded by it any more; False where there is none. What was drawn from it can be returned."""
+        scope = name.rsplit("/", 2)[0]
+        while True:
+            (count,) = await self._store.get([VERSION])
+            (there,) = await self._store.get([budget_rows.scope_key(scope)])
+            known = budget_rows.definitions_in(there)
+            left = [definition for definition in known if definition.name != name]
+            if len(left) == len(known):
+                return False
+            if await refused(self._store, "remove_budget", _changed(scope, there, count, left)) is None:
+                return True
+
+    async def forget(self, scope: str) -> None:
+        """The scope is gone for good, and nothing draws on it any more: neither its definitions nor what they have used
+        are kept. Harmless where there are none."""
+        while True:
+            (count,) = await self._store.get([VERSION])
+            (there,) = await self._store.get([budget_rows.scope_key(scope)])
+            if there is None:
+                return
+            windows = [definition.window(0) for definition in budget_rows.definitions_in(there)]
+            # Other windows have a ttl.
+            endless = [Delete(budget_rows.budget_key(name)) for name, window in windows if window.end is None]
+            ops: list[Operation] = [Delete(budget_rows.scope_key(scope)), _counted(count), *endless]
+            if await refused(self._store, "forget_budgets", ops) is None:
+                return
+
+    # --- a window ---
+
+    async def open(self, definition: BudgetDefinition, now: float, version: int) -> bool:
+        """Make the window of `now` with the definition's limit, unless it is there. False, and nothing is made: definitions
+        have changed since `version`, read them again."""
+        budget, window = definition.window(now)
+        current = Check(VERSION, When(equal={"n": version}))
+        row = Put(budget_rows.budget_key(budget), budget_rows.window_value(definition, window), ABSENT)
+        return await refused(self._store, "open_budget", [current, row]) != 0
+
+    async def get(self, budgets: Sequence[str]) -> list[BudgetState | None]:
+        """As they are now; None for what was never opened."""
+        values = await self._store.get([budget_rows.budget_key(budget) for budget in budgets])
+        return [budget_rows.state_of(budget, value) for budget, value in zip(budgets, values, strict=True)]
+
+    async def draw(self, run_id: str, n: int, demands: Sequence[Demand]) -> dict[str, int] | None:
+        """Take one block from every budget in one transaction: amounts by budget, or None where one has not even its
+        estimate left (nothing is taken). Draw (run, n) happens once: a repeat answers what was drawn then."""
+        names = [demand.budget for demand in demands]
+        keys = [budget_rows.draw_key(run_id, n, name) for name in names] + [
+            budget_rows.budget_key(name) for name in names
+        ]
+        while True:
+            found = await self._store.get(keys)
+            before, states = found[: len(names)], found[len(names) :]
+            amounts = {name: row["amount"] for name, row in zip(names, before, strict=True) if row is not None}
+            ops: list[Operation] = []
+            for demand, state in zip(demands, states, strict=True):
+                if demand.budget in amounts:  # perhaps not all: a budget was made since the first try
+                    continue
+                if state is None or state["remaining"] < demand.estimate:
+                    # A second caller may have drawn it between the two reads: then it is drawn, not refused.
+                    if await self._store.get([budget_rows.draw_key(run_id, n, demand.budget)]) == [None]:
+                        return None
+                    break
+                amount = _amount(demand, state["remaining"])
+                amounts[demand.budget] = amount
+                enough = When(at_least={"remaining": amount})
+                ops.append(Update(budget_rows.budget_key(demand.budget), add={"remaining": -amount}, when=enough))
+                value = {"budget": demand.budget, "amount": amount, "state": "open"}
+                ops.append(Put(budget_rows.draw_key(run_id, n, demand.budget), value, ABSENT))
+            else:
+                if not ops or await refused(self._store, "draw", ops) is None:
+                    return amounts
+
+    async def charges(
+        self, scopes: Sequence[str], tokens: int, micros: int, now: float
+    ) -> list[tuple[BudgetDefinition, Operation]]:
+        """What takes tokens and micro-dollars that no run drew from each budget of these scopes, even beyond what remains:
+        for a transaction of the caller's. Windows of `now` that were not open are opened."""
+        while True:
+            (count,) = await self._store.get([VERSION])
+            definitions = await self.definitions(scopes)
+            names = [definition.window(now)[0] for definition in definitions]
+            pairs = zip(definitions, await self.get(names), strict=True)
+            missing = [definition for definition, state in pairs if state is None]
+            if all([await self.open(definition, now, _count(count)) for definition in missing]):
+                used = {"tokens": tokens, "micros": micros}
+                return [
+                    (definition, Update(budget_rows.budget_key(name), add={"remaining": -used[definition.unit]}))
+                    for definition, name in zip(definitions, names, strict=True)
+                ]
+
+    async def give_back(
+        self, run_id: str, used: Mapping[str, int], *, part: bool = False, expires: int | None = None
+    ) -> None:
+        """Close the open draws of an ended run: all but `used` (spent and assumed, by budget) returns, also of draws that
+        the run never learned of. What was used beyond the draws is taken from what remains. Each draw is closed once, and
+        a repeat changes nothing. part: the run goes on, and only the budgets in `used` are meant, which it draws from no
+        more. `expires` (Unix seconds): when nobody asks for the closed draws any more."""
+        while True:
+            rows = await self._store.query("control", budget_rows.run_draws(run_id), start="draw#", end="draw$")
+            wanted = [row for row in rows if not part or row.value["budget"] in used]
+            for close in _closings(wanted, used, expires):
+                if not await self._close(close):
+                    break  # another finisher closed some of it: count again
+            else:
+                return
+
+    async def _close(self, close: _Closing) -> bool:
+        draws = close.draws_closed()
+        index = await refused(self._store, "return_draw", [*draws, close.returns()])
+        if index is None or index < len(draws):
+            return index is None
+        (there,) = await self._store.get([budget_rows.budget_key(close.budget)])
+        # Where the window is long over, and its row gone, there is nothing to return to.
+        return there is None and await refused(self._store, "return_draw", draws) is None
+
+    # --- alerts ---
+
+    async def alert(self, budget: str, alert: TokenAlert, expires: int) -> bool:
+        """Raise it, unless one of its level was raised for this window. True for the one caller who did. `expires` (Unix
+        seconds): when the record of it may go."""
+        value = {**alert.model_dump(mode="json"), "ttl": expires}
+        field = budget_rows.raised_at(alert.level)
+        ops: list[Operation] = [
+            Update(budget_rows.budget_key(budget), set={field: alert.timestamp}, when=When(equal={field: None})),
+            Put(Key("control", budget_rows.ALERTS, alert.alert_id), value),
+            Put(Key("control", budget_rows.UNPUBLISHED, alert.alert_id), value),
+        ]
+        return await refused(self._store, "alert", ops) is None
+
+
+@dataclass(frozen=True, slots=True)
+class _Closing:
+    """Some draws of one budget, and what comes back of each: as many as a transaction takes."""
+
+    budget: str
+    returned: dict[Key, int]
+    expires: int | None
+
+    def draws_closed(self) -> list[Operation]:
+        gone = {"ttl": self.expires} if self.expires is not None else {}
+        still = When(equal={"state": "open"})
+        return [
+            Update(key, set={"state": "returned", "returned": amount, **gone}, when=still)
+            for key, amount in self.returned.items()
+        ]
+
+    def returns(self) -> Operation:
+        return Update(budget_rows.budget_key(self.budget), add={"remaining": sum(self.returned.values())})
+
+
+def _closings(rows: Sequence[Row], used: Mapping[str, int], expires: int | None) -> list[_Closing]:
+    """What closes the open draws. Each keeps what it can of what its budget's others do not; the last of a budget keeps
+    the rest, even beyond what it drew: more was used than was set aside."""
+    keep = {budget: max(0, amount) for budget, amount in used.items()}
+    opened: dict[str, list[Row]] = {}
+    for row in rows:
+        budget = row.value["budget"]
+        if row.value["state"] == "returned":
+            keep[budget] = keep.get(budget, 0) - (row.value["amount"] - row.value["returned"])
+        else:
+            opened.setdefault(budget, []).append(row)
+    found = []
+    for budget, draws in opened.items():
+        rest, returned = max(0, keep.get(budget, 0)), dict[Key, int]()
+        for row in draws:
+            retained = rest if row is draws[-1] else min(row.value["amount"], rest)
+            rest -= retained
+            returned[row.key] = row.value["amount"] - retained
+        places = list(returned.items())
+        for first in range(0, len(places), CLOSED_AT_ONCE):
+            found.append(_Closing(budget, dict(places[first : first + CLOSED_AT_ONCE]), expires))
+    return found
+
+
+def _changed(
+    scope: str, there: Value | None, count: Value | None, definitions: Sequence[BudgetDefinition]
+) -> list[Operation]:
+    """The scope's row and the count, if nobody changed either since they were read."""
+    value = {"budgets": [definition.model_dump(mode="json", exclude_defaults=True) for definition in definitions]}
+    return [Put(budget_rows.scope_key(scope), value), _counted(count)]
+
+
+def _counted(count: Value | None) -> Operation:
+    """One change more, if nobody made one since the count was read."""
+    seen = When(equal={"n": count["n"]}) if count is not None else ABSENT
+    return Put(VERSION, {"n": _count(count) + 1}, seen)
+
+
+def _count(value: Value | None) -> int:
+    return int(value["n"]) if value is not None else 0
+
+
+def _amount(demand: Demand, remaining: int) -> int:
+    wish = block_size(remaining, demand.estimate) if demand.wish is None else demand.wish
+    return max(demand.estimate, min(wish, remaining))

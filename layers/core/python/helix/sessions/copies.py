@@ -1,0 +1,157 @@
+"""Branch and clone: copies of whole sessions, page by page, resumable after a crash.
+
+Law: a copy becomes visible in its last transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from helix.core.entries import AnyEntry, AssistantRow, CallRow
+from helix.core.errors import (
+    CheckpointNotFoundError,
+    ConditionFailedError,
+    InvalidInputError,
+    SessionExistsError,
+)
+from helix.core.json import JsonObject
+from helix.core.row_keys import checkpoint_version
+from helix.core.rows import CheckpointRow, LineageRow, SessionRow
+from helix.engine.claims.claim import index_key
+from helix.engine.claims.liveness import clear_leftovers, marker_key
+from helix.engine.engine import Engine
+from helix.engine.history import session_key
+from helix.engine.runs.housekeeping import expiry_puts
+from helix.engine.writing import checkpoint, entry_put
+from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, When
+from helix.services.claim_input import check_session_id
+
+PAGE = 50
+COPY_DEADLINE_S = 60
+"""After it another copy to the same target may begin; the slower one is refused at its next write."""
+
+
+async def clone_session(
+    engine: Engine,
+    source_id: str,
+    target_id: str,
+    *,
+    from_checkpoint_id: str | None = None,
+    from_message_index: int | None = None,
+    user_id: str | None = None,
+) -> SessionRow:
+    """Copy messages and custom state to a new session, `completed` and without runs.
+
+    `from_message_index` copies the first N messages, N lowered to the nearest boundary that keeps calls and results
+    together, with the state of the nearest checkpoint not beyond it. The source may be running: its latest checkpoint
+    counts. Raises `SessionExistsError` if the target exists.
+    """
+    if from_checkpoint_id is not None and from_message_index is not None:
+        raise InvalidInputError("give from_checkpoint_id or from_message_index, not both")
+    check_session_id(target_id)
+    source = await engine.history.existing(source_id)
+    lineage = await engine.history.lineage(source_id, source.lineage)
+    if from_message_index is not None:
+        count = await _boundary(engine, source, lineage, from_message_index)
+        near = await _nearest(engine, source, lineage, count)
+        point, state = await engine.history.point(source, near.id)
+    else:
+        point, state = await _point(engine, source, from_checkpoint_id)
+        lineage = await engine.history.lineage(source_id, point.lineage)
+        count = point.count
+    entries = await engine.history.entries(source_id, lineage, 0, count)
+    now = engine.clock.now()
+    target = SessionRow(
+        session_id=target_id,
+        agent_type=source.agent_type,
+        stream_id=target_id,
+        status="completed",
+        version=1,
+        run_id="",
+        turn=0,
+        count=count,
+        step=point.step if point.count == count else sum(isinstance(e, AssistantRow) for e in entries),
+        forked_from={"session_id": source_id, "checkpoint_id": point.id},
+        user_id=user_id if user_id is not None else source.user_id,
+        tags=source.tags,
+        metadata=source.metadata,
+        created_at=now,
+        updated_at=now,
+    )
+    await _copy(engine, target, entries, state, now)
+    return target
+
+
+async def _point(engine: Engine, source: SessionRow, checkpoint_id: str | None) -> tuple[CheckpointRow, JsonObject]:
+    """The checkpoint, or the latest one with its state; of a session that moves on, the one that is the latest then."""
+    while True:
+        try:
+            return await engine.history.point(source, checkpoint_id or source.checkpoint)
+        except CheckpointNotFoundError:
+            again = await engine.history.existing(source.session_id)
+            if checkpoint_id is not None or again.version == source.version:
+                raise
+            source = again
+
+
+async def _copy(engine: Engine, target: SessionRow, entries: Sequence[AnyEntry], state: JsonObject, now: float) -> None:
+    """Messages first, invisible; then the session, which shows them. A marker keeps two copies to one target apart."""
+    owner = engine.ids.new("copy")
+    marker = marker_key(target.session_id)
+    await clear_leftovers(engine, target.session_id)
+    absent = Check(session_key(target.session_id), ABSENT)
+    mine = Check(marker, When(equal={"owner": owner}))
+    taken = SessionExistsError(f"session {target.session_id!r} exists already, or is being copied: choose another id")
+    try:
+        value = {"owner": owner, "deadline": now + COPY_DEADLINE_S}
+        await engine.store.transact("begin_copy", [absent, Put(marker, value, ABSENT)])
+        for start in range(0, len(entries), PAGE):
+            puts: list[Operation] = [absent, mine]
+            for index, entry in enumerate(entries[start : start + PAGE], start):
+                copied = entry.model_copy(update={"child": None}) if isinstance(entry, CallRow) else entry
+                if isinstance(copied, AssistantRow):
+                    copied = copied.model_copy(update={"children": {}})
+                puts.append(entry_put(target.session_id, 0, index, copied))
+            await engine.store.transact("copy_messages", puts)
+        _, put = checkpoint(target, now, state=state)
+        listed = Put(index_key(target), {"agent_type": target.agent_type, "created_at": now})
+        show = Put(session_key(target.session_id), target.dump(), ABSENT)
+        finish: list[Operation] = [show, Delete(marker, When(equal={"owner": owner})), put, listed]
+        finish += expiry_puts(engine, target, now)
+        await engine.store.transact("finish_copy", finish)
+    except ConditionFailedError:
+        raise taken from None
+
+
+async def _boundary(engine: Engine, source: SessionRow, lineage: LineageRow, wanted: int) -> int:
+    """The largest count up to `wanted` that does not part a call from its result."""
+    if wanted < 0:
+        raise InvalidInputError(f"from_message_index is {wanted}; it must be 0 or more")
+    count = min(wanted, source.count)
+    if count < source.count:
+        entries = await engine.history.entries(source.session_id, lineage, 0, count + 1)
+        while count > 0 and isinstance(entries[count], CallRow):
+            count -= 1
+    return count
+
+
+async def _nearest(engine: Engine, source: SessionRow, lineage: LineageRow, count: int) -> CheckpointRow:
+    """The newest checkpoint of this history with at most `count` messages; the session's first if none is that early.
+    Raises `CheckpointNotFoundError` where retention deleted those."""
+    reach = {**dict(lineage.chain), lineage.lineage: source.count}
+    end: str | None = "c$"
+    oldest: CheckpointRow | None = None
+    while True:
+        rows = await engine.store.query("sessions", source.session_id, start="c#", end=end, limit=PAGE, reverse=True)
+        for row in rows:
+            oldest = CheckpointRow.model_validate(row.value)
+            if oldest.count <= min(count, reach.get(oldest.lineage, -1)):
+                return oldest
+        if len(rows) < PAGE:
+            if oldest is None or checkpoint_version(source.session_id, oldest.id) != 1:
+                raise CheckpointNotFoundError(
+                    f"session {source.session_id!r} keeps no checkpoint with {count} messages or fewer: "
+                    "copy more messages, or from one of its checkpoints"
+                )
+            return oldest
+        end = rows[-1].key.sort

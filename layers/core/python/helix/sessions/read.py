@@ -1,0 +1,332 @@
+"""Reading sessions: what a user may ask of the store. Nothing here writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, assert_never
+
+from helix.core.claim_plan import lapsed
+from helix.core.entries import AssistantRow, CallRow, ChildRef, UserRow, parse_entry
+from helix.core.errors import CheckpointNotFoundError, DamagedRowError, InvalidInputError, SessionNotFoundError
+from helix.core.handles import CanResumeResult, SessionState
+from helix.core.json import JsonObject, text_size
+from helix.core.messages import AnyMessage, Record, strip_thinking
+from helix.core.prompt import repair_pairs
+from helix.core.row_keys import checkpoint_sort, checkpoint_version, message_sort
+from helix.core.rows import CheckpointRow, Pending, RunRow, SessionRow
+from helix.core.status import SessionStatus
+from helix.engine.history import DELETING, History, StateMissingError, session_key
+from helix.ports.state_store import StateStore
+from helix.services.claim_input import check_session_id
+
+MAX_PAGE = 1000
+PAGE = 50
+CURSOR = re.compile(r"c#\d{10}")
+"""A cursor of checkpoints as an earlier version gave it."""
+
+
+class SubSessionRef(Record):
+    """A sub-agent's session, as its parent knows it."""
+
+    session_id: str
+    agent_type: str
+    parent_tool_call_id: str
+    status: SessionStatus
+
+
+@dataclass(frozen=True, slots=True)
+class PaginatedMessages:
+    messages: list[AnyMessage]
+    total: int
+    offset: int
+    limit: int
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`cursor` is what to pass as `after` for the next page; None at the end."""
+
+    items: list[CheckpointRow]
+    cursor: str | None
+
+    @property
+    def has_more(self) -> bool:
+        return self.cursor is not None
+
+
+@dataclass(frozen=True, slots=True)
+class RunPage:
+    runs: list[RunRow]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPage:
+    """`damaged`: ids of sessions on this page whose rows cannot be read."""
+
+    sessions: list[SessionState]
+    cursor: str | None
+    damaged: list[str] = field(default_factory=list)
+
+
+class Sessions:
+    """Queries on a state store, by session id."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self._history = History(store)
+
+    async def load(self, session_id: str) -> SessionState | None:
+        """None if there is no such session."""
+        row = await self._history.session(session_id)
+        return None if row is None or row.status == DELETING else await self._state(row)
+
+    async def get(self, session_id: str) -> SessionState:
+        """Raises `SessionNotFoundError`."""
+        return await self._state(await self._existing(session_id))
+
+    async def can_resume(self, session_id: str, *, now: float | None = None) -> CanResumeResult:
+        """Whether `resume` would go on. With `now` (Unix seconds) a running session whose lease has lapsed can."""
+        row = await self._history.session(session_id)
+        if row is None:
+            return CanResumeResult(can_resume=False, reason="not_found")
+        match row.status:
+            case "running" if now is None or not lapsed(row, now):
+                return CanResumeResult(can_resume=False, reason="running")
+            case "completed":
+                return CanResumeResult(can_resume=False, reason="completed")
+            case "failed":
+                return CanResumeResult(can_resume=False, reason="aborted" if row.aborted else "failed_use_retry")
+            case "paused" if await self._history.unanswered(row):
+                return CanResumeResult(can_resume=True, reason="pending_confirmation")
+            case "interrupted" if await self._history.pending(row):
+                return CanResumeResult(can_resume=True, reason="pending_confirmation")
+            case "running" | "interrupted" | "paused":
+                return CanResumeResult(can_resume=True)
+            case "deleting":
+                return CanResumeResult(can_resume=False, reason="not_found")
+            case _:
+                assert_never(row.status)
+
+    async def exists(self, session_id: str) -> bool:
+        row = await self._history.session(session_id)
+        return row is not None and row.status != DELETING
+
+    async def list_sessions(
+        self, *, user_id: str | None = None, limit: int = 50, after: str | None = None
+    ) -> SessionPage:
+        """Root sessions of a user, newest id first. `after` is the last page's cursor."""
+        text_size(user_id or "")
+        if after is not None:
+            check_session_id(after)
+        rows = await self._store.query(
+            "sessions", f"index#{user_id or ''}", end=after, limit=_limit(limit) + 1, reverse=True
+        )
+        ids = [row.key.sort for row in rows[:limit]]
+        cursor = ids[-1] if len(rows) > limit else None
+        try:
+            values = await self._store.get([session_key(session_id) for session_id in ids])
+            states = [await self._state(SessionRow.model_validate(v)) for v in values if v is not None]
+            return SessionPage(states, cursor)
+        except DamagedRowError:
+            return await self._readable(ids, cursor)
+
+    async def _readable(self, ids: Sequence[str], cursor: str | None) -> SessionPage:
+        """Those of the sessions that can be read; one by one, because a row among them cannot."""
+        page = SessionPage([], cursor)
+        for session_id in ids:
+            try:
+                state = await self.load(session_id)
+            except DamagedRowError:
+                page.damaged.append(session_id)
+            else:
+                page.sessions.extend([] if state is None else [state])
+        return page
+
+    async def get_messages(
+        self, session_id: str, *, offset: int = 0, limit: int = 50, include_thinking: bool = True
+    ) -> PaginatedMessages:
+        """Messages of the current lineage, oldest first. `limit` is at most 1000."""
+        if offset < 0:
+            raise InvalidInputError(f"offset is {offset}; it must be 0 or more")
+        session = await self._existing(session_id)
+        end = min(session.count, offset + _limit(limit))
+        found: list[AnyMessage] = []
+        if offset < end:
+            lineage = await self._history.lineage(session_id, session.lineage)
+            found = await self._history.read_messages(session_id, lineage, offset, end)
+        if not include_thinking:
+            found = strip_thinking(found)
+        return PaginatedMessages(found, session.count, offset, limit, end < session.count)
+
+    async def load_conversation_messages(self, session_id: str) -> list[AnyMessage]:
+        """All messages of the current lineage, pairs repaired."""
+        messages = await self._history.messages(await self._existing(session_id))
+        return repair_pairs(messages)
+
+    async def get_message_count(self, session_id: str) -> int:
+        return (await self._existing(session_id)).count
+
+    async def get_current_run(self, session_id: str) -> RunRow:
+        session = await self._existing(session_id)
+        return await self._history.run(session_id, session.run_id)
+
+    async def get_run(self, session_id: str, run_id: str) -> RunRow:
+        """Raises `RunNotFoundError`."""
+        return await self._history.run(session_id, run_id)
+
+    async def run_pending(self, run: RunRow) -> list[Pending]:
+        """The calls that the run stopped for, with their arguments."""
+        return await self._history.run_pending(run)
+
+    async def last_text(self, run: RunRow) -> str | None:
+        """The text of the completed run's last answer. Later runs do not change it."""
+        start, text = message_sort(run.start_lineage, run.start_count), None
+        end = message_sort(run.start_lineage + 1, 0)
+        while rows := await self._store.query("sessions", run.session_id, start=start, end=end, limit=PAGE):
+            for entry in (parse_entry(row.value) for row in rows):
+                if isinstance(entry, UserRow) and entry.run_id != run.run_id:
+                    return text
+                text = entry.content if isinstance(entry, AssistantRow) else text
+            start = rows[-1].key.sort + "\x00"
+        return text
+
+    async def list_runs(self, session_id: str, *, limit: int = 20) -> RunPage:
+        """Newest first."""
+        await self._existing(session_id)
+        rows = await self._store.query(
+            "sessions", session_id, start="r#", end="r$", limit=_limit(limit) + 1, reverse=True
+        )
+        return RunPage([RunRow.model_validate(r.value) for r in rows[:limit]], len(rows) > limit)
+
+    async def list_checkpoints(self, session_id: str, *, limit: int = 20, after: str | None = None) -> Page:
+        """Newest first; custom states are left out (`get_checkpoint` reads one). `after`: the last page's cursor, which is
+        the id of its last checkpoint. Raises `CheckpointNotFoundError` for an id of another session."""
+        await self._existing(session_id)
+        end = "c$" if after is None else after if CURSOR.fullmatch(after) else _place(session_id, after)
+        rows = await self._store.query(
+            "sessions", session_id, start="c#", end=end, limit=_limit(limit) + 1, reverse=True
+        )
+        items = [CheckpointRow.model_validate({**r.value, "state": None, "patches": []}) for r in rows[:limit]]
+        waiting = [point for point in items if point.pending]
+        places = [(point.lineage, point.count, point.pending) for point in waiting]
+        for point, pending in zip(waiting, await self._history.with_arguments(session_id, places), strict=True):
+            point.pending = pending
+        return Page(items, items[-1].id if len(rows) > limit else None)
+
+    async def get_checkpoint(self, session_id: str, checkpoint_id: str) -> CheckpointRow:
+        """With its custom state. Raises `CheckpointNotFoundError`, for ids of other sessions too."""
+        row, state = await self._history.point(await self._existing(session_id), checkpoint_id)
+        (pending,) = await self._history.with_arguments(session_id, [(row.lineage, row.count, row.pending)])
+        return row.model_copy(update={"state": state, "pending": pending})
+
+    async def get_latest_checkpoint(self, session_id: str) -> CheckpointRow:
+        while True:
+            session = await self._existing(session_id)
+            try:
+                return await self.get_checkpoint(session_id, session.checkpoint)
+            except CheckpointNotFoundError:
+                if (await self._existing(session_id)).version == session.version:
+                    raise
+
+    async def get_checkpoint_messages(self, session_id: str, checkpoint_id: str) -> list[AnyMessage]:
+        """The conversation as it was at the checkpoint, whatever happened since."""
+        row = await self.get_checkpoint(session_id, checkpoint_id)
+        lineage = await self._history.lineage(session_id, row.lineage)
+        return await self._history.read_messages(session_id, lineage, 0, row.count)
+
+    async def list_sub_sessions(self, session_id: str) -> list[SubSessionRef]:
+        """Sub-agents of the current lineage, those at work included, in call order."""
+        session = await self._existing(session_id)
+        lineage = await self._history.lineage(session_id, session.lineage)
+        entries = list(await self._history.entries(session_id, lineage, 0, session.count))
+        open_rows = await self._history.open_rows(session)
+        if open_rows is not None:
+            entries.extend(row for row in open_rows.calls if row is not None)
+        refs = [(e.call_id, e.child) for e in entries if isinstance(e, CallRow) and e.child is not None]
+        return [await self._ref(call_id, child) for call_id, child in refs]
+
+    async def _existing(self, session_id: str) -> SessionRow:
+        row = await self._history.session(session_id)
+        if row is None or row.status == DELETING:
+            raise SessionNotFoundError(session_id)
+        return row
+
+    async def _ref(self, call_id: str, child: ChildRef) -> SubSessionRef:
+        row = await self._history.session(child.session_id)
+        return SubSessionRef(
+            session_id=child.session_id,
+            agent_type=child.agent_type,
+            parent_tool_call_id=call_id,
+            status=row.status if row is not None else "not_started",
+        )
+
+    async def _state(self, row: SessionRow) -> SessionState:
+        state: JsonObject = {}
+        while row.state_at:
+            try:
+                state = await self._history.state(row)
+                break
+            except StateMissingError:
+                again = await self._history.session(row.session_id)
+                if again is None or again.version == row.version:
+                    raise
+                row = again
+        return SessionState(
+            session_id=row.session_id,
+            agent_type=row.agent_type,
+            stream_id=row.stream_id,
+            status=row.status,
+            version=row.version,
+            current_run_id=row.run_id,
+            turn=row.turn,
+            step_count=row.step,
+            message_count=row.count,
+            custom_state=state,
+            checkpoint_id=row.checkpoint,
+            output=row.output,
+            error=row.error,
+            pending=await self._history.pending(row),
+            usage=row.usage,
+            aborted=row.aborted,
+            abort_reason=row.abort_reason,
+            parent_session_id=row.parent.session_id if row.parent else None,
+            forked_from=row.forked_from,
+            user_id=row.user_id,
+            tags=row.tags,
+            metadata=row.metadata,
+            lease_expires=row.lease_expires,
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+        )
+
+
+def get_sub_agent_refs_by_type(refs: Sequence[SubSessionRef], agent_type: str) -> list[SubSessionRef]:
+    return [ref for ref in refs if ref.agent_type == agent_type]
+
+
+def _place(session_id: str, checkpoint: str) -> str:
+    return checkpoint_sort(checkpoint_version(session_id, checkpoint))
+
+
+def _limit(limit: int) -> int:
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidInputError(f"limit is {limit}; it must be between 1 and {MAX_PAGE}")
+    return limit
+
+
+class RecoveredConversation(NamedTuple):
+    """The conversation with its pairs repaired, and whether `resume` would go on with it (`Sessions.can_resume`)."""
+
+    messages: list[AnyMessage]
+    can_resume: bool
+
+
+async def recover_conversation(store: StateStore, session_id: str) -> RecoveredConversation:
+    """What is left of a session, to show it or to continue it. Reads only."""
+    sessions = Sessions(store)
+    messages = await sessions.load_conversation_messages(session_id)
+    return RecoveredConversation(messages, (await sessions.can_resume(session_id)).can_resume)

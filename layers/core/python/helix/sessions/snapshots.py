@@ -1,0 +1,82 @@
+"""A snapshot: the conversation at a checkpoint, and the place on the stream right behind it.
+
+Law: the messages of a snapshot and the chunks after its `sequence` are the whole session, nothing twice: what a client
+shows first, before it follows the stream.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from helix.core.errors import CheckpointNotFoundError
+from helix.core.handles import SessionState
+from helix.core.json import JsonObject
+from helix.core.messages import Message, Record
+from helix.core.rows import Pending
+from helix.core.status import SessionStatus
+from helix.ports.streams import StreamManager
+from helix.sessions.read import Sessions
+
+TRIES, WAIT_S = 20, 0.25
+
+
+class SessionSnapshot(Record):
+    """`status` is the session's at the moment of reading; messages and state are those of `checkpoint_id`."""
+
+    session_id: str
+    run_id: str
+    status: SessionStatus
+    checkpoint_id: str
+    sequence: int
+    messages: list[Message]
+    custom_state: JsonObject
+    pending: list[Pending] = Field(default_factory=list)
+
+
+async def read_snapshot(sessions: Sessions, streams: StreamManager, session_id: str) -> SessionSnapshot:
+    """The newest checkpoint on the stream. Reads the stream of the last run that it knows. Raises
+    `SessionNotFoundError`."""
+    for _ in range(TRIES):
+        try:
+            return await _read(sessions, streams, session_id)
+        except CheckpointNotFoundError:  # deleted meanwhile, or before the stream came as far: a newer one follows
+            stream_id = (await sessions.get(session_id)).stream_id
+            info = await streams.info(stream_id)
+            await streams.wait(stream_id, info.latest_sequence if info is not None else 0, WAIT_S)
+    return await _read(sessions, streams, session_id)
+
+
+async def _read(sessions: Sessions, streams: StreamManager, session_id: str) -> SessionSnapshot:
+    session = await sessions.get(session_id)
+    point, place = session.checkpoint_id, 0
+    if session.current_run_id:
+        place = position = await _begin(sessions, streams, session)
+        reported = None
+        while page := await streams.read(session.stream_id, position):
+            position = page[-1].sequence
+            for message in page:
+                chunk = message.chunk or {}
+                if message.session_id == session_id and chunk.get("type") == "checkpoint_created":
+                    reported, place = str(chunk["checkpoint_id"]), message.sequence
+        if reported is not None:
+            point = reported
+    checkpoint = await sessions.get_checkpoint(session_id, point)
+    return SessionSnapshot(
+        session_id=session_id,
+        run_id=session.current_run_id,
+        status=session.status,
+        checkpoint_id=point,
+        sequence=place,
+        messages=[*await sessions.get_checkpoint_messages(session_id, point)],
+        custom_state=checkpoint.state or {},
+        pending=session.pending,
+    )
+
+
+async def _begin(sessions: Sessions, streams: StreamManager, session: SessionState) -> int:
+    """A sequence after which the stream has the session's last run. Where the log lags behind the rows, what a claim
+    saw of it is too early, and the last run may be the one before."""
+    if session.stream_id == session.session_id:
+        info = await streams.info(session.stream_id)
+        return info.began if info is not None else 0
+    return (await sessions.get_run(session.session_id, session.current_run_id)).start_sequence

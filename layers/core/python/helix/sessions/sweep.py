@@ -1,0 +1,204 @@
+"""sweep: what crashes and lost events left between a claim and its effects (docs/protocol.md#sweep).
+
+Law: it looks at open runs only, which their index lists from claim to effects; whatever it does, the verbs may do as
+well, before, after or meanwhile. A run that waits in line, or whose session was written a moment ago, needs no look of its
+own: pages of them are passed over with one request each, and nobody is asked whether they are executed. Each sweep notes
+when it ran, for checks that the schedule still runs, and nothing of what it found.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from helix.core.delivery import Delivery, Position
+from helix.core.errors import AgentNotFoundError, DamagedRowError, RunNotFoundError, StoreError
+from helix.core.row_keys import stop_sort
+from helix.core.rows import RunRow, SessionRow
+from helix.engine.engine import Engine, logger
+from helix.engine.history import DELETING, row_key, session_key
+from helix.engine.runs.admission import launcher_of, part_of
+from helix.engine.runs.ends import fail_run, finish_run
+from helix.engine.runs.housekeeping import fail_damaged
+from helix.engine.runs.intake import begin_all, go_on, tidy, waiting_runs
+from helix.engine.verbs import end_late_child
+from helix.engine.writing import commit, never
+from helix.ports.state_store import Damaged, Delete, Key, Put, Row, Value
+from helix.services.open_runs import PARTITIONS, partition_name
+from helix.services.slot_rows import Waiting
+from helix.sessions.deletion import delete_session, expire_sessions
+
+SWEEP = "sweep"
+BEAT = Key("control", "health#app", SWEEP)
+
+
+async def note_sweep(engine: Engine) -> None:
+    try:
+        await engine.store.transact("note_sweep", [Put(BEAT, {"at": engine.clock.now()})])
+    except StoreError as error:
+        logger.warning("the sweep's heartbeat could not be written: %s", error)
+
+
+PAGE = 100
+
+
+async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
+    """Look at every open run once, or until the delivery's deadline is near. Returns how often what was done. A run that
+    cannot be looked at now is logged, and does not keep the others waiting; what nobody expected is raised at the end."""
+    done: Counter[str] = Counter()
+    unexpected: list[Exception] = []
+    line = await waiting_runs(engine)
+    async for row, known in _open_rows(engine, line):
+        if not delivery.may_act(engine.clock.now() + 5):
+            done["left for the next sweep"] += 1
+            break
+        if not _is_sound(row):
+            done["damaged"] += 1
+            logger.error("sweep: the entry of run %s in the index of open runs cannot be read", row.key.sort)
+            continue
+        try:
+            done[known or await _look(engine, row, delivery)] += 1
+        except (StoreError, AgentNotFoundError) as error:
+            done["failed"] += 1
+            logger.warning("sweep: run %s: %s", row.key.sort, error)
+        except Exception as error:
+            logger.exception("sweep: run %s: %s", row.key.sort, type(error).__name__)
+            unexpected.append(error)
+    try:  # also where there was no time for all runs: a line that is too long for one sweep still moves
+        done += await tidy(engine)
+    except StoreError as error:
+        done["failed"] += 1
+        logger.warning("sweep: slots: %s", error)
+    try:
+        _, expired = await expire_sessions(engine, int(engine.clock.now() // 60), delivery)
+        done += Counter({"expired": expired})
+    except StoreError as error:
+        done["failed"] += 1
+        logger.warning("sweep: sessions to expire: %s", error)
+    await note_sweep(engine)
+    if unexpected:
+        raise unexpected[0]
+    return done
+
+
+async def _open_rows(engine: Engine, line: Mapping[str, Waiting]) -> AsyncIterator[tuple[Row, str | None]]:
+    """And how it is with the run, if that is known already. Each minute from another partition on: what a sweep has no
+    time for is the first of a later one."""
+    first = int(engine.clock.now() // 60)
+    for partition in range(first, first + PARTITIONS):
+        start = ""
+        while rows := await engine.store.query(
+            "control", partition_name(partition % PARTITIONS), start=start, limit=PAGE
+        ):
+            before = engine.clock.now() - engine.settings.start_grace_s
+            sound = [row for row in rows if _is_sound(row)]
+            known = {row.key.sort: "young" for row in sound if row.value["started_at"] > before}
+            known |= dict.fromkeys(await _keep_waiting(engine, sound, line) - known.keys(), "queued")
+            known |= dict.fromkeys(await _move(engine, [row for row in sound if row.key.sort not in known]), "moves")
+            for row in rows:
+                yield row, known.get(row.key.sort)
+            if len(rows) < PAGE:
+                break
+            start = rows[-1].key.sort + "\x00"
+
+
+async def _look(engine: Engine, row: Row, delivery: Delivery) -> str:
+    try:
+        return await _look_closely(engine, row, delivery)
+    except DamagedRowError as problem:
+        return await _fail(engine, row, problem, delivery)
+
+
+async def _look_closely(engine: Engine, row: Row, delivery: Delivery) -> str:
+    session_id, run_id = row.value["session_id"], row.key.sort
+    session = await engine.history.session(session_id)
+    if session is not None and session.status == DELETING:
+        await delete_session(engine, session_id)
+        session = None
+    try:
+        run = None if session is None else await engine.history.run(session_id, run_id)
+    except RunNotFoundError:
+        run = None
+    if session is None or run is None:
+        await commit(engine, "drop_open_run", [Delete(row.key)], never)
+        return "dropped"
+    return await _reconcile(engine, session, run, row, delivery)
+
+
+async def _fail(engine: Engine, row: Row, problem: DamagedRowError, delivery: Delivery) -> str:
+    """End a run with a row that cannot be read. One that is no longer its session's has ended: nothing is left to sweep."""
+    session_id, agent = row.value["session_id"], engine.agents(row.value["agent_type"])
+    run_id = await fail_damaged(engine, agent.name, session_id, problem, row.key.sort)
+    if run_id == row.key.sort:
+        await begin_all(engine, await finish_run(engine, agent, session_id, run_id, delivery), delivery)
+        return "failed run"
+    if (session := await engine.history.session(session_id)) is None or session.run_id != row.key.sort:
+        await commit(engine, "drop_open_run", [Delete(row.key)], never)
+        return "dropped"
+    raise problem
+
+
+async def _keep_waiting(engine: Engine, rows: Sequence[Row], line: Mapping[str, Waiting]) -> set[str]:
+    """The runs of a page that wait, not too long, and were not asked to stop."""
+    now = engine.clock.now()
+    runs = {row.key.sort: row.value["session_id"] for row in rows if row.key.sort in line}
+    runs = {run_id: session_id for run_id, session_id in runs.items() if line[run_id].expires_at > now}
+    stops = await engine.store.get([row_key(session_id, stop_sort(run_id)) for run_id, session_id in runs.items()])
+    return {run_id for run_id, stop in zip(runs, stops, strict=True) if stop is None}
+
+
+async def _move(engine: Engine, rows: Sequence[Row]) -> set[str]:
+    """The runs of a page that wrote their session a moment ago, and after their claim: something executes them."""
+    before = engine.clock.now() - engine.settings.start_grace_s
+    try:
+        sessions = await engine.store.get([session_key(row.value["session_id"]) for row in rows])
+    except StoreError as error:
+        logger.warning("sweep: a page of %d runs is looked at one by one: %s", len(rows), error)
+        return set()
+    return {
+        row.key.sort
+        for row, session in zip(rows, sessions, strict=True)
+        if session is not None and _moved(row, session, before)
+    }
+
+
+def _moved(row: Row, value: Value, before: float) -> bool:
+    try:
+        session = SessionRow.model_validate(value)
+    except DamagedRowError:
+        return False  # it gets a look of its own
+    moved_at = max(before, row.value["started_at"])
+    return (session.status, session.run_id) == ("running", row.key.sort) and session.updated_at > moved_at
+
+
+def _is_sound(row: Row) -> bool:
+    if isinstance(row.value, Damaged):
+        return False
+    return isinstance(row.value.get("started_at"), int | float) and isinstance(row.value.get("session_id"), str)
+
+
+async def _reconcile(engine: Engine, session: SessionRow, run: RunRow, row: Row, delivery: Delivery) -> str:
+    agent = engine.agents(run.agent_type)
+    if run.status != "running" and run.effects == "done":
+        await commit(engine, "drop_open_run", [Delete(row.key)], never)
+        return "dropped"
+    if run.status == "running" and session.lease_owner is not None:
+        return "leased"
+    part = part_of(agent, run)
+    state = await launcher_of(engine).state(part)
+    if run.status != "running":
+        ended_long_ago = (run.ended_at or 0) < engine.clock.now() - engine.settings.start_grace_s
+        if state == "running" and not ended_long_ago:
+            return "running"
+        await begin_all(engine, await finish_run(engine, agent, session.session_id, run.run_id, delivery), delivery)
+        return "finished"
+    if await end_late_child(engine, agent, run, delivery):
+        return "late"
+    if state == "none":
+        return await go_on(engine, agent, session, run, delivery)
+    if state == "ended":
+        logger.info("sweep: the execution of run %s has ended without it", run.run_id)
+        claims = await fail_run(engine, agent, Position(session.session_id, run.run_id, part.part, 0), delivery)
+        await begin_all(engine, claims, delivery)
+        return "failed run"
+    return "running"

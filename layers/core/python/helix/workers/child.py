@@ -1,0 +1,167 @@
+"""One operating system process, in a process group of its own, and the line to it.
+
+Law: a process that `reports` is given JSON lines on its standard input (the first is what it is to be; later ones ask for
+something: `{"do": "leave" | "drain", "grace_s": ...}`; the end of that input says that nobody looks after it any more),
+and answers with one line on its standard output once it is ready, or why it cannot be. Any other is a command. All else
+that it prints is its log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from helix.core.json import JsonObject
+from helix.fleet.process_info import ProcessInfo
+from helix.workers.tasks import first_of
+
+LAST_WORDS = 2_000
+MAX_SAID = 500
+
+
+class NotReadyError(Exception):
+    """It ended, took too long, or said that it cannot: the first argument says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`argv`, in `cwd`, with `env` added to this process's environment. `given` is sent to one that `reports`, with its
+    `worker_id` and `process_id`."""
+
+    argv: tuple[str, ...]
+    given: JsonObject | None = None
+    reports: bool = False
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+
+
+class Child:
+    def __init__(self, process: asyncio.subprocess.Process, command: Command, log: Path) -> None:
+        self.process, self.exited = process, asyncio.Event()
+        self._command, self._log = command, log
+        self._waiting = asyncio.get_running_loop().create_task(self._wait())
+
+    @classmethod
+    async def start(cls, command: Command, log: Path, info: ProcessInfo) -> Child:
+        """Raises `OSError`."""
+        pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+        with _opened(log) as file:
+            process = await asyncio.create_subprocess_exec(
+                *command.argv,
+                stdin=pipe if command.reports else none,
+                stdout=pipe if command.reports else file,
+                stderr=file,
+                env={**os.environ, **command.env},
+                cwd=command.cwd,
+                process_group=0,
+            )
+        child = cls(process, command, log)
+        if command.reports:
+            child._send({**(command.given or {}), "process_id": info.process_id, "worker_id": info.worker_id})
+        return child
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    async def ready(self, timeout_s: float, ends: asyncio.Event) -> None:
+        """Raises `NotReadyError`; also if it is to end before it is ready."""
+        if not self._command.reports:
+            return
+        assert self.process.stdout is not None
+        line = asyncio.get_running_loop().create_task(self.process.stdout.readline())
+        try:
+            await first_of(line, ends.wait(), timeout_s=timeout_s)
+            if not line.done():
+                late = f"it was not ready within {timeout_s:g} s"
+                raise NotReadyError("it was to end before it was ready" if ends.is_set() else late)
+            said = _parsed(line.result())
+        except ValueError:
+            raise NotReadyError("what it said instead of being ready is too long") from None
+        finally:
+            line.cancel()
+        if said is None:
+            await self.exited.wait()
+            raise NotReadyError(self.how_it_ended() or "it ended before it was ready")
+        if said.get("status") != "ready":
+            raise NotReadyError(str(said.get("error", "it said that it cannot start"))[:MAX_SAID])
+
+    def ask(self, what: str, grace_s: float) -> None:
+        """Ask it to end within `grace_s`, or to drain."""
+        if self._command.reports:
+            self._send({"do": what, "grace_s": grace_s})
+        elif what == "leave":
+            self._signal(signal.SIGTERM)
+
+    async def end(self, timeout_s: float | None) -> None:
+        """Wait for its exit, and kill it after `timeout_s`."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.exited.wait()
+        except TimeoutError:
+            self.kill()
+            await self.exited.wait()
+
+    def kill(self) -> None:
+        """The whole process group: also what a dead process left running."""
+        self._signal(signal.SIGKILL)
+
+    def how_it_ended(self) -> str | None:
+        """None for an end that is none to worry about: a command that came to its end."""
+        code = self.process.returncode
+        if code is None or (code == 0 and not self._command.reports):
+            return None
+        how = f"it was killed by {signal.Signals(-code).name}" if code < 0 else f"it exited with code {code}"
+        words = self._last_words() if code >= 0 else ""
+        return f"{how}: {words}" if words else how
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    async def _wait(self) -> None:
+        try:
+            await self.process.wait()
+        except asyncio.CancelledError:  # the event loop ends without a shutdown: nothing else would end the process
+            self.kill()
+            await self.process.wait()
+        finally:
+            if self.process.stdin is not None:
+                self.process.stdin.close()
+            self.exited.set()
+
+    def _send(self, line: JsonObject) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(ConnectionError, RuntimeError):  # it has ended: its exit says so
+            self.process.stdin.write(json.dumps(line).encode() + b"\n")
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def _last_words(self) -> str:
+        """The last line of its log."""
+        with contextlib.suppress(OSError), self._log.open("rb") as file:
+            file.seek(max(0, self._log.stat().st_size - LAST_WORDS))
+            lines = file.read().decode("utf-8", "replace").strip().splitlines()
+            return lines[-1].strip()[:MAX_SAID] if lines else ""
+        return ""
+
+
+def _opened(log: Path) -> BinaryIO:
+    """It has what users' code prints, so it is its owner's alone."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    return open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600))
+
+
+def _parsed(line: bytes) -> JsonObject | None:
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) else None

@@ -1,0 +1,64 @@
+"""The runtimes of this process: its signals shut them down, and the module-level helpers use the last one.
+
+Law: a runtime is listed from its start to its end. SIGTERM and SIGINT shut down all of them in order. Then the signal has
+its former effect, unless the program waits for the shutdown itself (`AgentRuntime.wait_for_shutdown`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from typing import TYPE_CHECKING, Any
+
+from helix.core.errors import AgentNotFoundError
+from helix.engine.engine import logger
+
+if TYPE_CHECKING:
+    from helix.workers.runtime import AgentRuntime
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_running: list[AgentRuntime] = []
+_closing: set[asyncio.Task[None]] = set()
+_former: dict[signal.Signals, Any] = {}
+
+
+def get_runtime() -> AgentRuntime:
+    """The runtime that was started last in this process. Raises `AgentNotFoundError` if none runs."""
+    if not _running:
+        raise AgentNotFoundError("no AgentRuntime runs in this process: start one first")
+    return _running[-1]
+
+
+def enter(runtime: AgentRuntime) -> None:
+    _running.append(runtime)
+    with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):  # not in the main thread
+        for number in SIGNALS:
+            _former.setdefault(number, signal.getsignal(number))
+            asyncio.get_running_loop().add_signal_handler(number, _signalled, number)
+
+
+def leave(runtime: AgentRuntime) -> None:
+    """Harmless where it never entered."""
+    if runtime not in _running:
+        return
+    _running.remove(runtime)
+    if not _running:
+        for number in SIGNALS:
+            if asyncio.get_running_loop().remove_signal_handler(number):
+                signal.signal(number, _former.pop(number, None) or signal.SIG_DFL)
+
+
+def _signalled(number: signal.Signals) -> None:
+    logger.warning("%s: shutting down; workers hand over their runs", number.name)
+    task = asyncio.get_running_loop().create_task(_shut_down(number, list(_running)))
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+
+
+async def _shut_down(number: signal.Signals, runtimes: list[AgentRuntime]) -> None:
+    try:
+        await asyncio.gather(*(runtime.shutdown() for runtime in runtimes))
+    finally:
+        if not any(runtime.shutdown_is_awaited for runtime in runtimes):
+            signal.raise_signal(number)

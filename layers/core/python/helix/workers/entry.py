@@ -1,0 +1,183 @@
+"""A worker process of the fleet: `python -m helix.workers.entry`, started by a supervisor.
+
+Law: lines of JSON come on standard input: first what to serve, then `{"do": "drain" | "leave", "grace_s": ...}`; the end of
+that input says that the supervisor is dead: the worker leaves, and what its tools left running ends with it. One line goes
+out on standard output: ready, or why not. What the process prints besides is its log. SIGTERM asks it to leave too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from helix.engine.engine import Engine, Settings, logger
+from helix.fleet.budgets import bind_token_budget_manager
+from helix.fleet.metric_rows import StoreMetrics
+from helix.runtime.importing import ServedAgent
+from helix.runtime.local import open_store
+from helix.runtime.models import named_models
+from helix.workers.queued import queued_engine
+from helix.workers.tasks import AGAIN_S
+from helix.workers.worker import Worker
+
+ORPHAN_GRACE_S = 5.0
+LAST_S = 5.0
+"""What an orphan may take beyond its grace, to close what is open."""
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The first line. `path`: the supervisor's module search path. `settings` are fields of the engine's `Settings`."""
+
+    worker_id: str
+    agent: dict[str, Any]
+    store: str
+    model: str | None
+    path: list[str]
+    settings: dict[str, Any]
+    max_runs: int
+    lease_s: float
+    log_level: str
+    shutdown_timeout: float
+
+    @classmethod
+    def parse(cls, line: str) -> Assignment:
+        value = json.loads(line)
+        return cls(**{name: value[name] for name in cls.__slots__})
+
+
+def main() -> None:
+    answers, orders = os.fdopen(os.dup(1), "w", encoding="utf-8"), os.fdopen(os.dup(0), "r", encoding="utf-8")
+    os.dup2(2, 1)
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)  # what tools start must not read the orders
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    line = orders.readline()
+    if not line:
+        return  # its supervisor died between starting it and saying what for
+    given = Assignment.parse(line)
+    sys.path.extend(place for place in given.path if place not in sys.path)
+    logging.basicConfig(level=given.log_level, format=FORMAT, stream=sys.stderr)
+    code, orphaned = 1, threading.Event()
+    try:
+        code = asyncio.Runner().run(_serve(given, answers, orders, orphaned))
+    except BaseException:
+        logger.exception("worker %s ended", given.worker_id)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if orphaned.is_set():
+            _end_group()
+        os._exit(code)  # a tool's thread that is still at work must not keep it
+
+
+async def _serve(given: Assignment, answers: TextIO, orders: TextIO, orphaned: threading.Event) -> int:
+    try:
+        store = open_store(given.store)
+        served = ServedAgent.of(given.agent)
+        agent = served.load()
+        model = named_models(given.model)
+        engine, agents, queue = queued_engine(
+            store,
+            model=model,
+            settings=Settings(**given.settings),
+            lease_s=given.lease_s,
+            max_runs=given.max_runs,
+            metrics=lambda clock: StoreMetrics(store, clock, given.worker_id),
+        )
+        agents.know(agent)
+        await queue.open_work()  # the store answers
+        bind_token_budget_manager(store)  # of what agents record themselves
+    except (Exception, SystemExit) as error:
+        logger.exception("worker %s cannot serve", given.worker_id)
+        _answer(answers, {"status": "failed", "error": f"{type(error).__name__}: {error}"})
+        return 1
+    metrics = engine.metrics
+    assert isinstance(metrics, StoreMetrics)
+    metrics.start()
+    worker = Worker(engine, queue, given.worker_id, [agent.name])
+    serving = asyncio.create_task(worker.serve())
+    leaving = _Leaving(worker, serving)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, leaving.leave, given.shutdown_timeout)
+    orphan_grace_s = min(ORPHAN_GRACE_S, given.shutdown_timeout)
+    listened = (orders, loop, leaving, orphan_grace_s, orphaned)
+    listening = threading.Thread(target=_listen, args=listened, daemon=True)
+    listening.start()
+    _answer(answers, {"status": "ready"})
+    logger.info("worker %s serves %s", given.worker_id, agent.name)
+    await asyncio.wait({serving})
+    logger.info("worker %s leaves", given.worker_id)
+    await _close(engine, metrics)
+    return 0 if serving.cancelled() or serving.exception() is None else 1
+
+
+class _Leaving:
+    """How the worker goes: at its next pause, and when its time is up, at once."""
+
+    def __init__(self, worker: Worker, serving: asyncio.Task[None]) -> None:
+        self._worker, self._serving = worker, serving
+        self._loop = asyncio.get_running_loop()
+
+    def drain(self) -> None:
+        self._worker.drain()
+
+    def leave(self, grace_s: float) -> None:
+        self._worker.leave()
+        # Something of the time is left for giving back what it holds.
+        self._loop.call_later(max(0.0, grace_s - min(1.0, grace_s / 2)), self._cut)
+
+    def _cut(self) -> None:
+        """Until it has ended: a cancellation can be lost."""
+        if not self._serving.done():
+            self._serving.cancel()
+            self._loop.call_later(AGAIN_S, self._cut)
+
+
+def _listen(
+    orders: TextIO, loop: asyncio.AbstractEventLoop, leaving: _Leaving, orphan_grace_s: float, orphaned: threading.Event
+) -> None:
+    for line in orders:
+        order = json.loads(line)
+        if order["do"] == "drain":
+            loop.call_soon_threadsafe(leaving.drain)
+        else:
+            loop.call_soon_threadsafe(leaving.leave, float(order["grace_s"]))
+    orphaned.set()
+    loop.call_soon_threadsafe(leaving.leave, orphan_grace_s)
+    # This thread ends with the process, unless something blocks its event loop: then nobody else would end it.
+    threading.Event().wait(orphan_grace_s + LAST_S)
+    _end_group()
+
+
+def _end_group() -> None:
+    """This process and what it left running, as its supervisor would. Only in a group of its own."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def _answer(answers: TextIO, answer: dict[str, str]) -> None:
+    answers.write(json.dumps(answer) + "\n")
+    answers.close()
+
+
+async def _close(engine: Engine, metrics: StoreMetrics) -> None:
+    try:
+        await metrics.stop()
+        await asyncio.to_thread(engine.tracer.close)
+        await engine.store.close()
+    except Exception:
+        logger.exception("not all could be closed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""One execution, played by a worker: the deployed state machine's states and retries, in this process.
+
+    deliver_model ─> sub-agents side by side: deliver_child, then its token ─> deliver_model ... ─> deliver_end
+    whatever fails for good ─> deliver_failure
+
+Law: all that an execution knows is its place; the rows decide what is due, so playing may end between any two deliveries
+and be begun again by another worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Literal, TypeVar
+
+from helix.core.delivery import Delivery, Position
+from helix.core.errors import RunNotFoundError, SessionNotFoundError, StoreError, WorkInProgressError
+from helix.engine.calls.execute import Call
+from helix.engine.claims.liveness import delivery_owner, expire_claims
+from helix.engine.engine import Engine, logger
+from helix.engine.verbs import (
+    CALL_EVENTS,
+    MODEL_EVENTS,
+    deliver_child,
+    deliver_end,
+    deliver_failure,
+    deliver_model,
+)
+from helix.services.work_queue import Signals, Work, WorkQueue
+from helix.workers.tasks import first_of
+
+T = TypeVar("T")
+Played = Literal["ended", "left"]
+Deliver = Callable[[Delivery], Awaitable[T]]
+
+STORE_TRIES = 6
+WAITS_S = (0.2, 10.0)
+"""The first and the longest pause before a delivery that found another at work is repeated; a change ends it sooner."""
+GIVEN_UP_S = 20 * 60.0
+MAX_DEATHS = 3
+"""An execution that this many workers died with is not tried again: its run fails, and can be retried."""
+
+
+class LeftError(Exception):
+    """The worker is leaving, and this is a place where another can go on."""
+
+
+class Execution:
+    """Plays one execution that this worker holds. `leave()` ends it at the next delivery; cancelling the task of `play`
+    ends it at once. Tokens arrive by `reported`."""
+
+    def __init__(self, engine: Engine, queue: WorkQueue, work: Work) -> None:
+        self.work = work
+        self._engine, self._queue = engine, queue
+        self._leaving = asyncio.Event()
+        self._tokens: dict[str, asyncio.Future[None]] = {}
+
+    def leave(self) -> None:
+        self._leaving.set()
+
+    def reported(self, signals: Signals) -> None:
+        for token in signals.tokens & self._tokens.keys():
+            if not (woken := self._tokens[token]).done():
+                woken.set_result(None)
+
+    async def play(self) -> Played:
+        """To the execution's end, or to where another worker goes on. Raises `StoreError` where not even its failure could
+        be recorded: it is to be tried again later."""
+        engine, part = self._engine, self.work.part
+        try:
+            if self.work.former is not None:
+                await expire_claims(engine, part.session_id, self.work.former)
+            if self.work.deaths >= MAX_DEATHS:
+                return await self._fail(f"{self.work.deaths} workers died while they executed it")
+            position: Position | None = await self._first()
+            while position is not None:
+                position = await self._advance(position)
+            return "ended"
+        except LeftError:
+            return "left"
+        except Exception as error:
+            logger.exception("run %s: its execution failed", part.run_id)
+            return await self._fail(type(error).__name__)
+
+    # --- states ---------------------------------------------------------------------------------------------------
+
+    async def _first(self) -> Position:
+        """Where to begin: the first step of the part, or where its last holder came to."""
+        part = self.work.part
+        session = await self._engine.history.session(part.session_id)
+        step = part.step
+        if session is not None and session.run_id == part.run_id:
+            step = max(step, session.step + 1)
+        events = (step - part.step) * (MODEL_EVENTS + CALL_EVENTS)
+        return Position(part.session_id, part.run_id, part.part, step, events)
+
+    async def _advance(self, at: Position) -> Position | None:
+        """Take the run on, then start its sub-agents and wait for them. None: this execution has no more to do."""
+        move = await self._deliver(lambda d: deliver_model(self._engine, at, d, self._leaving.is_set))
+        if move.kind == "gone":
+            return None
+        if move.kind == "over":
+            await self._deliver(lambda d: deliver_end(self._engine, at.session_id, at.run_id, d))
+            return None
+        if move.calls:
+            step = replace(at, step=move.step - 1)
+            found = await asyncio.gather(*(self._child(step, call) for call in move.calls), return_exceptions=True)
+            failed = [error for error in found if isinstance(error, BaseException)]
+            if failed:
+                raise next((error for error in failed if not isinstance(error, LeftError)), failed[0])
+            await self._forget([token for token in found if isinstance(token, str)])
+        return replace(at, step=move.step, events=move.events)
+
+    async def _child(self, at: Position, call: Call) -> str:
+        """Have a sub-agent's call executed; returns the token that was waited for."""
+        engine = self._engine
+        token = f"{self.work.name}#{engine.ids.new('token')}"
+        woken = self._tokens[token] = asyncio.get_running_loop().create_future()
+        try:
+            await self._deliver(lambda delivery: deliver_child(engine, at, call.call_id, token, delivery))
+            await self._unless_leaving(woken)
+        finally:
+            del self._tokens[token]
+        return token
+
+    async def _forget(self, tokens: Sequence[str]) -> None:
+        """Else each wake-up of a long run would read those of all its sub-agents so far."""
+        try:
+            await self._queue.forget_tokens(self.work, tokens)
+        except StoreError:
+            logger.warning("run %s: its tokens stay until it is over", self.work.part.run_id, exc_info=True)
+
+    async def _fail(self, cause: str) -> Played:
+        part = self.work.part
+        at = Position(part.session_id, part.run_id, part.part, part.step)
+        await self._deliver(lambda d: deliver_failure(self._engine, at, cause, d), last=True)
+        return "ended"
+
+    # --- deliveries -----------------------------------------------------------------------------------------------
+
+    async def _deliver(self, verb: Deliver[T], *, last: bool = False) -> T:
+        """One delivery, repeated like the deployed machine's: while another is at work, and while the store fails. `last`:
+        not even a worker that leaves leaves before it."""
+        now, tries, pause = self._engine.clock.now(), 0, WAITS_S[0]
+        given_up = now + GIVEN_UP_S
+        while True:
+            if self._leaving.is_set() and not last:
+                raise LeftError
+            with self._engine.store.watch("sessions", self.work.part.session_id) as changes:
+                try:
+                    return await verb(self._delivery())
+                except WorkInProgressError as error:
+                    if self._engine.clock.now() > given_up:
+                        raise
+                    logger.info("run %s waits: %s", self.work.part.run_id, error)
+                except (SessionNotFoundError, RunNotFoundError):
+                    raise
+                except StoreError:
+                    tries += 1
+                    if tries >= STORE_TRIES:
+                        raise
+                    logger.warning("run %s: the store failed; trying again", self.work.part.run_id, exc_info=True)
+                await self._unless_leaving(changes.changed(pause), unless=last)
+                pause = min(2 * pause, WAITS_S[1])
+
+    def _delivery(self) -> Delivery:
+        engine = self._engine
+        owner = delivery_owner(self.work.owner, engine.ids.new("d"))
+        return Delivery(owner)
+
+    async def _unless_leaving(self, what: Awaitable[object], *, unless: bool = False) -> None:
+        """Wait for it, but no longer than this worker stays. Nothing is at work meanwhile, so leaving loses nothing."""
+        if unless:
+            await what
+            return
+        waiting = asyncio.ensure_future(what)
+        try:
+            await first_of(waiting, self._leaving.wait())
+            if not waiting.done():
+                raise LeftError
+        finally:
+            waiting.cancel()

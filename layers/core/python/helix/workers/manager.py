@@ -1,0 +1,370 @@
+"""ProcessManager: processes of this machine, started, watched, ended, and started again.
+
+Law: an exit is noticed by waiting for it. A process that ends without having been asked to has crashed, and is started
+again after a pause that grows; one that crashes in a row is given up (`helix.workers.manager`). What it used and why it
+ended is reported to the listeners, before anything is started in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from helix.core.errors import ProcessFailedError, ProcessNotFoundError, StoreError
+from helix.core.resources import ResourceConfig
+from helix.engine.engine import logger
+from helix.fleet.process_info import OVER, ProcessInfo, ProcessStatus, born
+from helix.ports.clock import Clock
+from helix.ports.ids import Ids
+from helix.runtime.system import SystemClock, SystemIds
+from helix.workers.child import Child, Command, NotReadyError
+from helix.workers.tasks import end_tasks, first_of
+from helix.workers.usage import bind, read, share
+
+LOOK_S = 0.5
+"""Memory above the limit is noticed after so long."""
+REPORT_S = 5.0
+"""How often changing numbers are reported."""
+LAST_GRACE_S = 2.0
+"""What a process over its memory limit has to give back what it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """Times in seconds. The n-th death in a row is followed by a pause of `first_s * 2^(n-1)`, at most `longest_s`, and up
+    to half as much again by a jitter between 0 and 1 that the caller draws. A process that lived for `healthy_s` begins
+    to count anew; `limit` deaths in a row are a crash loop: it is given up."""
+
+    first_s: float = 0.5
+    longest_s: float = 30.0
+    healthy_s: float = 60.0
+    limit: int = 5
+
+    def in_a_row(self, before: int, lived_s: float) -> int:
+        """Deaths in a row, this one included."""
+        return 1 if lived_s >= self.healthy_s else before + 1
+
+    def pause_s(self, deaths: int, jitter: float) -> float | None:
+        """How long to wait before the next start; None: give it up."""
+        if deaths >= self.limit:
+            return None
+        pause = min(self.longest_s, self.first_s * 2.0 ** (deaths - 1))
+        return pause * (1 + 0.5 * jitter)
+
+
+Listener = Callable[[ProcessInfo], Awaitable[None]]
+ExitListener = Callable[[ProcessInfo, bool], Awaitable[None]]
+
+
+class _Managed:
+    """One process id over all its lives. `asked`: what it is to become: None while it is to run."""
+
+    def __init__(self, info: ProcessInfo, command: Command, resources: ResourceConfig) -> None:
+        self.info, self.command, self.resources = info, command, resources
+        self.child: Child | None = None
+        self.asked: str | None = None
+        self.timeout_s = resources.shutdown_timeout
+        self.changed = asyncio.Event()
+        self.deaths = 0
+        self.generation = info.generation
+        self.task: asyncio.Task[None] | None = None
+
+    def ask(self, what: str, timeout_s: float | None) -> None:
+        self.asked = what
+        self.timeout_s = self.resources.shutdown_timeout if timeout_s is None else timeout_s
+        self.changed.set()
+
+
+class ProcessManager:
+    """logs: the folder of the processes' logs. on_change: receives each change. on_end: receives each life that has ended,
+    and whether it crashed. jitter: draws a number from 0 to 1 for each pause. supervisor: a name for who looks after them,
+    written to each `ProcessInfo`."""
+
+    def __init__(
+        self,
+        *,
+        logs: str | Path = ".helix/logs",
+        on_change: Listener | None = None,
+        on_end: ExitListener | None = None,
+        policy: RestartPolicy | None = None,
+        jitter: Callable[[], float] = lambda: 0.5,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        supervisor: str = "",
+    ) -> None:
+        self.logs = Path(logs)
+        self._on_change, self._on_end = on_change, on_end
+        self._policy, self._jitter = policy or RestartPolicy(), jitter
+        self._clock, self._ids = clock or SystemClock(), ids or SystemIds()
+        self._supervisor, self._host = supervisor, socket.gethostname()
+        self._managed: dict[str, _Managed] = {}
+        self._changes = asyncio.Condition()
+
+    # --- verbs ----------------------------------------------------------------------------------------------------
+
+    async def start_process(
+        self,
+        name: str,
+        command: Command,
+        *,
+        resources: ResourceConfig | None = None,
+        generation: int = 0,
+        process_id: str | None = None,
+    ) -> ProcessInfo:
+        """Start it, and keep it running. Returns at once: see `ready`. `generation` is the caller's number for what it
+        was started from."""
+        wanted = resources or ResourceConfig()
+        ident = process_id or self._ids.new("proc")
+        info = ProcessInfo(
+            process_id=ident,
+            name=name,
+            cpu_limit=wanted.cpu_limit,
+            memory_limit_mb=wanted.memory_limit_mb,
+            host=self._host,
+            supervisor=self._supervisor,
+            log=str(self.logs / f"{ident}.log"),
+            generation=generation,
+            started_at=self._clock.now(),
+        )
+        managed = self._managed[ident] = _Managed(info, command, wanted)
+        await self._update(managed)
+        managed.task = asyncio.get_running_loop().create_task(self._run(managed), name=f"helix:{ident}")
+        return managed.info
+
+    async def ready(self, process_id: str) -> ProcessInfo:
+        """Wait until it runs. Raises `ProcessFailedError` if it was given up or stopped before."""
+        managed, done = self._find(process_id), (*OVER, ProcessStatus.RUNNING)
+        async with self._changes:
+            await self._changes.wait_for(lambda: managed.info.status in done)
+        if managed.info.status in OVER:
+            raise ProcessFailedError(
+                f"process {process_id!r} did not start: {managed.info.last_error or 'it was stopped'}"
+            )
+        return managed.info
+
+    async def stop_process(
+        self, process_id: str, *, timeout_s: float | None = None, drain: bool = False
+    ) -> ProcessInfo:
+        """End it in order: it is asked, and killed if it is still there after `timeout_s` (default its shutdown timeout).
+        drain: it may take all the time that its work needs."""
+        managed = self._find(process_id)
+        if managed.asked != "stop":  # a stop that is under way is not turned into a drain
+            managed.ask("drain" if drain else "stop", timeout_s)
+        await self._ended(managed)
+        return managed.info
+
+    async def kill_process(self, process_id: str) -> ProcessInfo:
+        """End it now."""
+        managed = self._find(process_id)
+        managed.ask("kill", 0)
+        if managed.child is not None:
+            managed.child.kill()
+        await self._ended(managed)
+        return managed.info
+
+    async def restart_process(
+        self, process_id: str, *, command: Command | None = None, generation: int | None = None
+    ) -> ProcessInfo:
+        """End it in order and start it again under its id, from `command` if one is given; one that was given up too."""
+        managed = self._find(process_id)
+        managed.command = command or managed.command
+        if generation is not None:
+            managed.generation = generation  # of its next life
+        lives_on = managed.task is not None and not managed.task.done()
+        if not lives_on:
+            managed.deaths, managed.asked = 0, None
+            managed.changed.clear()  # of the stop that ended it
+            managed.info = managed.info.model_copy(update={"restart_count": managed.info.restart_count + 1})
+            await self._update(managed, status=ProcessStatus.STARTING, last_error=None, stopped_at=None)
+            managed.task = asyncio.get_running_loop().create_task(self._run(managed), name=f"helix:{process_id}")
+            return managed.info
+        count = managed.info.restart_count
+        if managed.asked is None:
+            managed.ask("restart", None)
+        async with self._changes:
+            await self._changes.wait_for(lambda: managed.info.restart_count > count or managed.info.status in OVER)
+        return managed.info
+
+    async def get_process(self, process_id: str) -> ProcessInfo:
+        """Raises `ProcessNotFoundError`."""
+        return self._find(process_id).info
+
+    async def list_processes(self, name: str | None = None) -> list[ProcessInfo]:
+        """Those that are managed, and those that ended since this manager was made, oldest first."""
+        return [managed.info for managed in self._managed.values() if name is None or managed.info.name == name]
+
+    def forget(self, process_id: str) -> None:
+        """Drop what is known of one that is over."""
+        managed = self._managed.get(process_id)
+        if managed is not None and managed.info.status in OVER:
+            del self._managed[process_id]
+
+    def read_log(self, process_id: str, last_bytes: int = 16_384) -> str:
+        """The end of its log; empty if it has none."""
+        path = self.logs / f"{process_id}.log"
+        if not path.is_file():
+            return ""
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - last_bytes))
+            return file.read().decode("utf-8", "replace")
+
+    def drop(self, process_id: str) -> None:
+        """Forget one that has stopped, here or under another manager of these logs, and its log."""
+        managed, path = self._managed.get(process_id), self.logs / f"{process_id}.log"
+        if path.parent == self.logs and (managed is None or managed.info.status is ProcessStatus.STOPPED):
+            self._managed.pop(process_id, None)
+            path.unlink(missing_ok=True)
+
+    async def shutdown(self, timeout_s: float | None = None) -> None:
+        """End all of them in order, side by side."""
+        running = [ident for ident, managed in self._managed.items() if managed.info.status not in OVER]
+        await asyncio.gather(*(self.stop_process(ident, timeout_s=timeout_s) for ident in running))
+
+    # --- lives ----------------------------------------------------------------------------------------------------
+
+    async def _run(self, managed: _Managed) -> None:
+        """One life after the other."""
+        while True:
+            began = self._clock.now()
+            try:
+                reason = await self._life(managed)
+            except Exception as error:  # else it would stand for an instance for ever, and be looked after by nobody
+                logger.exception("process %s of %s cannot be looked after", managed.info.process_id, managed.info.name)
+                reason = f"{type(error).__name__}: {error}"
+            now, ended = self._clock.now(), {"pid": None, "stopped_at": self._clock.now()}
+            if self._on_end is not None:
+                await self._guarded(self._on_end(managed.info, reason is not None))
+            if managed.asked != "restart":
+                if managed.asked is not None or reason is None:  # it was stopped, or a command came to its end
+                    await self._update(managed, status=ProcessStatus.STOPPED, **ended)
+                    return
+                logger.warning("process %s of %s crashed: %s", managed.info.process_id, managed.info.name, reason)
+                managed.deaths = self._policy.in_a_row(managed.deaths, now - began)
+                pause = self._policy.pause_s(managed.deaths, self._jitter())
+                status = ProcessStatus.FAILED if pause is None else ProcessStatus.CRASHED
+                await self._update(managed, status=status, last_error=reason, **ended)
+                if pause is None:
+                    logger.error("process %s of %s is given up", managed.info.process_id, managed.info.name)
+                    return
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(managed.changed.wait(), pause)
+                if managed.asked in ("stop", "drain", "kill"):
+                    await self._update(managed, status=ProcessStatus.STOPPED)
+                    return
+            managed.asked = None
+            managed.changed.clear()
+            managed.info = managed.info.model_copy(update={"restart_count": managed.info.restart_count + 1})
+
+    async def _life(self, managed: _Managed) -> str | None:
+        """From start to end. Returns why it crashed, or None if it ended as it was asked to, or by itself and well."""
+        begun = {"started_at": self._clock.now(), "stopped_at": None, "generation": managed.generation}
+        await self._update(managed, status=ProcessStatus.STARTING, **begun)
+        try:
+            child = managed.child = await Child.start(managed.command, Path(managed.info.log), managed.info)
+        except OSError as error:
+            return f"it cannot be started: {error}"
+        await self._update(managed, pid=child.pid, born=born(child.pid))
+        watching = asyncio.get_running_loop().create_task(self._watch(managed, child))
+        try:
+            try:
+                await child.ready(managed.resources.startup_timeout, managed.changed)
+                await self._update(managed, status=ProcessStatus.RUNNING)
+                await first_of(child.exited.wait(), managed.changed.wait(), watching)
+            except NotReadyError as error:
+                child.kill()
+                await child.exited.wait()
+                return None if managed.asked else str(error)
+            return await self._part(managed, child, watching)
+        finally:
+            await end_tasks(watching)
+            child.kill()  # and what it left running
+            await child.exited.wait()
+            managed.child = None
+
+    async def _part(self, managed: _Managed, child: Child, watching: asyncio.Task[str]) -> str | None:
+        """It has exited, is to end, or uses too much."""
+        if child.exited.is_set():
+            return child.how_it_ended()
+        if watching.done():
+            return await self._exceeded(managed, child, watching.result())
+        await self._update(managed, status=ProcessStatus.STOPPING)
+        while True:
+            managed.changed.clear()
+            drains, timeout_s = managed.asked == "drain", managed.timeout_s
+            child.ask("drain" if drains else "leave", timeout_s)
+            waits = asyncio.get_running_loop().create_task(child.end(None if drains else timeout_s))
+            await first_of(managed.changed.wait(), waits, watching)
+            if waits.done():
+                return None
+            await end_tasks(waits)
+            if watching.done():
+                return await self._exceeded(managed, child, watching.result())
+
+    async def _exceeded(self, managed: _Managed, child: Child, reason: str) -> str:
+        await self._update(managed, status=ProcessStatus.STOPPING, last_error=reason)
+        child.ask("leave", LAST_GRACE_S)
+        await child.end(LAST_GRACE_S)
+        return reason
+
+    async def _watch(self, managed: _Managed, child: Child) -> str:
+        """Measure it. Returns, once it uses more memory than it may, what to say about it."""
+        loop = asyncio.get_running_loop()
+        cores, limit = managed.resources.cpu_limit, managed.resources.memory_limit_mb
+        sharing = None
+        if cores is not None and not bind(child.pid, cores):
+            sharing = loop.create_task(share(child.pid, cores))
+        try:
+            seen, at, reported = read(child.pid), loop.time(), 0.0
+            while True:
+                await asyncio.sleep(LOOK_S)
+                now = read(child.pid)
+                if now is None or seen is None:
+                    await asyncio.Event().wait()  # what comes next is said by its exit
+                    continue
+                percent = 100 * (now.cpu_s - seen.cpu_s) / max(0.01, loop.time() - at)
+                numbers = {"cpu_percent": round(max(0.0, percent), 1), "memory_mb": round(now.memory_mb, 1)}
+                seen, at = now, loop.time()
+                if limit is not None and now.memory_mb > limit:
+                    await self._update(managed, **numbers)
+                    return f"it used {now.memory_mb:.0f} MiB of memory; its limit is {limit} MiB"
+                if at - reported >= REPORT_S:
+                    reported = at
+                    await self._update(managed, **numbers)
+                else:
+                    managed.info = managed.info.model_copy(update=numbers)
+        finally:
+            if sharing is not None:
+                await end_tasks(sharing)
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _find(self, process_id: str) -> _Managed:
+        managed = self._managed.get(process_id)
+        if managed is None:
+            raise ProcessNotFoundError(f"there is no process {process_id!r} here: see list_processes")
+        return managed
+
+    async def _ended(self, managed: _Managed) -> None:
+        if managed.task is not None:
+            await asyncio.wait({managed.task})
+
+    async def _update(self, managed: _Managed, **changes: Any) -> None:
+        managed.info = managed.info.model_copy(update={**changes, "seen_at": self._clock.now()})
+        if self._on_change is not None:
+            await self._guarded(self._on_change(managed.info))
+        async with self._changes:
+            self._changes.notify_all()
+
+    async def _guarded(self, report: Awaitable[None]) -> None:
+        """An error of a listener does not stop the supervision."""
+        try:
+            await report
+        except StoreError as error:
+            logger.warning("the change of a process could not be reported: %s", error)
+        except Exception:
+            logger.exception("the change of a process could not be reported")

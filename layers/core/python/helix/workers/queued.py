@@ -1,0 +1,67 @@
+"""Runs that worker processes execute: the engine of a process that starts or plays them, on rows of one store.
+
+Law: what a LocalExecutor's engine is made of, with a launcher: both are composed in one place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from helix.core.registry import AgentRegistry
+from helix.engine.engine import Engine, Settings
+from helix.ports.clock import Clock
+from helix.ports.metrics import Metrics
+from helix.ports.state_store import StateStore
+from helix.runtime.agents import Agents, Models
+from helix.runtime.launching import LaunchingExecutor
+from helix.runtime.local import LocalExecutor, open_store
+from helix.runtime.tracing import open_tracer
+from helix.services.row_slots import STORED, RowSlots, Stored
+from helix.services.work_queue import LEASE_S, WorkQueue
+from helix.workers.leftover_runs import end_stopped
+
+
+class QueuedExecutor(LaunchingExecutor):
+    """A `LaunchingExecutor` whose runs wait for workers: one that no worker has is stopped here, because none may come."""
+
+    def __init__(self, engine: Engine, agents: Agents, queue: WorkQueue) -> None:
+        super().__init__(engine, agents)
+        self._queue = queue
+
+    async def interrupt(self, session_id: str, reason: str | None = None, *, run_id: str | None = None) -> bool:
+        asked = await super().interrupt(session_id, reason, run_id=run_id)
+        if asked:
+            await end_stopped(self.engine, self._queue, self._owner)
+        return asked
+
+
+def fleet_executor(
+    store: str | Path | StateStore, *, registry: AgentRegistry | None = None, settings: Settings | None = None
+) -> QueuedExecutor:
+    """Starts runs, watches and answers them; the worker processes on that store (`AgentRuntime`, `helix fleet serve`)
+    execute them. store: as `LocalExecutor` takes it. settings: `session_ttl_s` must be that of the `AgentRuntime`."""
+    engine, agents, queue = queued_engine(open_store(store), registry=registry, settings=settings, max_runs=STORED)
+    return QueuedExecutor(engine, agents, queue)
+
+
+def queued_engine(
+    store: StateStore,
+    *,
+    model: Models | None = None,
+    registry: AgentRegistry | None = None,
+    settings: Settings | None = None,
+    lease_s: float = LEASE_S,
+    max_runs: int | Stored | None = None,
+    metrics: Callable[[Clock], Metrics] | None = None,
+) -> tuple[Engine, Agents, WorkQueue]:
+    """The engine, the agents that it knows, and its launcher. max_runs: of all agents, at once, as `RowSlots` takes it.
+    metrics: makes the recorder of measures, with the engine's clock."""
+    tracer = open_tracer(os.environ, service="helix-worker")
+    made = LocalExecutor(store, model=model, registry=registry, settings=settings, tracer=tracer)
+    engine, queue = made.engine, WorkQueue(store, made.engine.clock, lease_s=lease_s)
+    engine.launcher, engine.executes, engine.slots = queue, "tools", RowSlots(store, account_limit=max_runs)
+    if metrics is not None:
+        engine.metrics = metrics(engine.clock)
+    return engine, made.agents, queue

@@ -1,0 +1,377 @@
+"""AgentRuntime: the fleet of this machine: agents served by worker processes, from one store.
+
+    runtime = AgentRuntime(RuntimeConfig(store="helix.db"))
+    await runtime.register_agent("support", support_agent, ResourceConfig(min_instances=2, max_instances=4))
+    await runtime.start()
+    await runtime.start_agent("support")
+    handle = await runtime.execute("support", "Hello")
+
+Law: the desired state is rows, and the actual state is processes; this class writes the rows and supervises the processes.
+Any process with the same store may change the desired state (`helix.fleet.control.FleetControl`), execute runs and watch
+them. Runs that are at work when it shuts down stay open, and the next runtime on the store goes on with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from helix.core.agents import AnyAgent
+from helix.core.delivery import Delivery
+from helix.core.errors import AgentNotFoundError, AgentStoppedError, InvalidInputError, ProcessFailedError, StoreError
+from helix.core.handles import AgentExecutionHandle
+from helix.core.health import CheckType, HealthCheck
+from helix.core.initial import Input
+from helix.core.periods import TokenPeriod
+from helix.core.resources import ResourceConfig
+from helix.engine.engine import Settings, logger
+from helix.engine.runs.admission import begin_granted
+from helix.fleet.budgets import bind_token_budget_manager, release_token_budget_manager
+from helix.fleet.control import FleetControl
+from helix.fleet.decisions import DecisionLog
+from helix.fleet.health import HealthChange, HealthChecker
+from helix.fleet.metric_rows import StoreMetrics
+from helix.fleet.monitoring import FleetMonitor
+from helix.fleet.process_info import ProcessInfo, ProcessStatus
+from helix.fleet.rows import read_entry, read_processes
+from helix.ports.clock import Clock
+from helix.ports.metrics import Metrics
+from helix.runtime.local import open_store
+from helix.runtime.models import named_models
+from helix.runtime.system import SystemIds
+from helix.sessions.sweep import sweep
+from helix.workers import current
+from helix.workers.config import RuntimeConfig
+from helix.workers.manager import RestartPolicy
+from helix.workers.queued import QueuedExecutor, queued_engine
+from helix.workers.registering import Asked, Bounds, Register, Registered
+from helix.workers.supervisor import Supervisor
+from helix.workers.tasks import end_tasks
+
+MORE_S = 5.0
+"""What a stop may take beyond the agent's own timeout, until it is reported."""
+SWEEP_S = 60.0
+PURGE_S = 600.0
+
+
+class Monitoring(Protocol):
+    """What works beside a runtime: the scaler, the file watcher."""
+
+    async def start_monitoring(self) -> None: ...
+
+    async def stop_monitoring(self) -> None: ...
+
+
+class AgentRuntime:
+    """`health` checks agents by their ids; `scaler` works as long as the runtime does (before `start`, set another, or
+    None); `control` shows and changes the desired state; `executor` has the sessions and runs; `processes` are the workers.
+    restarts: when a process that died is started again; jitter: draws a number from 0 to 1 for each pause before that."""
+
+    def __init__(
+        self,
+        config: RuntimeConfig | None = None,
+        *,
+        restarts: RestartPolicy | None = None,
+        jitter: Callable[[], float] = lambda: 0.5,
+    ) -> None:
+        self.config = config or RuntimeConfig()
+        self.store = open_store(self.config.store)
+        model = named_models(self.config.model)
+        engine, agents, queue = queued_engine(
+            self.store,
+            model=model,
+            settings=Settings(**self.config.retention),
+            max_runs=self.config.max_workers,
+            metrics=self._measured,
+        )
+        self.engine, self.queue = engine, queue
+        self.executor = QueuedExecutor(engine, agents, queue)
+        log = DecisionLog(self.store, engine.clock, engine.ids)
+        self.control = FleetControl(self.store, engine.clock, slots=engine.slots, log=log)
+        self.budgets = bind_token_budget_manager(self.store, clock=engine.clock)
+        self.health = HealthChecker(self.store, clock=engine.clock, on_change=self._on_health)
+        self.scaler: Monitoring | None = FleetMonitor(engine, health=self.health)
+        self._agents = Register(self.store, engine.clock, self.config, engine.slots)
+        self._supervisor = Supervisor(self.config, self.executor, queue, self._agents, policy=restarts, jitter=jitter)
+        self._agents.is_foreign = self._supervisor.is_foreign
+        self.processes = self._supervisor.manager
+        self.watcher: Monitoring | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._state = "new"
+        self._over = asyncio.Event()
+        self.shutdown_is_awaited = False
+        self._purge_at = 0.0
+
+    async def __aenter__(self) -> AgentRuntime:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.shutdown()
+
+    def _measured(self, clock: Clock) -> Metrics:
+        self._metrics = StoreMetrics(self.store, clock, SystemIds().new("runtime"))
+        return self._metrics
+
+    # --- registering ----------------------------------------------------------------------------------------------
+
+    async def register_agent(
+        self,
+        agent_id: str,
+        agent_callable: Any,
+        resources: ResourceConfig | None = None,
+        health_check: HealthCheck | None = None,
+        *,
+        replace: bool = False,
+    ) -> None:
+        """Make an agent known: an `Agent`, an async function, or the place of one as `module:attribute` or
+        `file.py:attribute`. Worker processes import it from there.
+
+        resources: default the agent's own, then the runtime's. The same definition again changes nothing; another one
+        under the id raises `DuplicateAgentError`, unless it is to `replace` the first. Raises `DefinitionError` for what
+        cannot be served.
+        """
+        await self._register(agent_id, agent_callable, Asked(resources, None, replace), health_check)
+
+    async def register_llm_agent(
+        self,
+        agent_id: str,
+        agent_callable: Any,
+        model: str,
+        max_tokens: int = 2000,
+        cost_budget: float | None = None,
+        resources: ResourceConfig | None = None,
+        *,
+        health_check: HealthCheck | None = None,
+        replace: bool = False,
+    ) -> None:
+        """`register_agent` for an agent that is to call `model`, with no answer longer than `max_tokens`, and all its runs
+        together spend at most `cost_budget` US dollars in an hour: what would exceed it fails with `budget_exceeded`, or
+        pauses, as the agent says. A function is refused: what it asks of models is not seen here."""
+        asked = Asked(resources, Bounds(model, max_tokens, cost_budget), replace)
+        await self._register(agent_id, agent_callable, asked, health_check)
+
+    async def _register(
+        self, agent_id: str, agent_callable: Any, asked: Asked, health_check: HealthCheck | None
+    ) -> None:
+        known = await self._agents.add(agent_id, agent_callable, asked)
+        self.executor.agents.know(known.agent)
+        if known.cost_budget is not None:
+            await self.budgets.set_budget(known.cost_budget, TokenPeriod.HOURLY, agent_id, unit="usd")
+        if health_check is not None:
+            await self.health.register_check(agent_id, health_check)
+        if known.resources.health_check_enabled:
+            check, interval = partial(self._processes_well, agent_id), known.resources.health_check_interval
+            own = HealthCheck(name="processes", check_type=CheckType.CUSTOM, check_fn=check, interval=interval)
+            await self.health.register_check(agent_id, own)
+        if known.resources.auto_start:
+            await self.control.start(agent_id)
+        self._supervisor.kick()
+
+    # --- the runtime itself ---------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Look after the agents from now on; what is wanted of them already is started. A repeat changes nothing."""
+        if self._state == "running":
+            return
+        if self._state != "new":
+            raise InvalidInputError("this runtime was shut down: make a new one")
+        self._state = "running"
+        current.enter(self)
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._supervisor.run(), name="helix:supervisor"),
+            loop.create_task(self._sweep(), name="helix:sweep"),
+            loop.create_task(self._publish_alerts(), name="helix:alerts"),
+        ]
+        self._metrics.start()
+        await self.health.start_monitoring()
+        if self.scaler is not None:
+            await self.scaler.start_monitoring()
+        if self.config.hot_reload:
+            from helix.workers.watcher import FileWatcher, WatcherConfig
+
+            self.watcher = FileWatcher(WatcherConfig(watch_paths=list(self.config.watch_paths)), self)
+            await self.watcher.start_monitoring()
+
+    async def shutdown(self, timeout_s: float | None = None) -> None:
+        """Take in nothing more, let each worker hand over at its next pause (within its agent's shutdown timeout, or
+        `timeout_s`), and end. What was wanted stays wanted; runs stay open for the next runtime. Idempotent."""
+        if self._state in ("over", "closing"):
+            await self._over.wait()
+            return
+        running, self._state = self._state == "running", "closing"
+        try:
+            if running:
+                for beside in (self.watcher, self.scaler):
+                    if beside is not None:
+                        await beside.stop_monitoring()
+                await self.health.stop_monitoring()
+            await end_tasks(*self._tasks)
+            await self._supervisor.close(timeout_s)
+            if running:
+                await self._metrics.stop()
+            await self.executor.close()
+        finally:
+            self._state = "over"
+            release_token_budget_manager(self.store)
+            current.leave(self)
+            self._over.set()
+
+    async def wait_for_shutdown(self) -> None:
+        """Return once the runtime has shut down: by a signal, or by `shutdown`. A program that never waits here ends by the
+        signal, after the shutdown."""
+        self.shutdown_is_awaited = True
+        await self._over.wait()
+
+    async def _sweep(self) -> None:
+        """What the schedule does where runs are executed by functions, and the purge of expired rows."""
+        while True:
+            await self.engine.clock.sleep(self.config.sweep_s)
+            for tidy in (self._sweep_runs, self._supervisor.end_stopped, self.queue.trim, self._purge):
+                try:  # each by itself: a run that nobody can read must not keep the rest for ever
+                    await tidy()
+                except StoreError as error:
+                    logger.warning("could not sweep; trying again: %s", error)
+                except Exception:
+                    logger.exception("the sweep met what nobody expected")
+
+    async def _sweep_runs(self) -> None:
+        await sweep(self.engine, Delivery(self.engine.ids.new("sweep"), self.engine.clock.now() + SWEEP_S))
+
+    async def _purge(self) -> None:
+        now = self.engine.clock.now()
+        if now >= self._purge_at:
+            await self.store.purge(now)
+            self._purge_at = now + PURGE_S
+
+    async def _publish_alerts(self) -> None:
+        """To the callbacks of this process; workers raise them. Beside the sweep, because callbacks may be slow."""
+        while True:
+            await self.engine.clock.sleep(self.config.sweep_s)
+            try:
+                await self.budgets.publish_alerts()
+            except StoreError as error:
+                logger.warning("could not publish budget alerts; trying again: %s", error)
+            except Exception:
+                logger.exception("publishing budget alerts failed; trying again")
+
+    # --- agents ---------------------------------------------------------------------------------------------------
+
+    async def start_agent(self, agent_id: str) -> list[str]:
+        """Want at least the agent's minimum, and return the ids of its processes once they run. Idempotent. Raises
+        `AgentNotFoundError`, and `ProcessFailedError` if one does not come up."""
+        self._registered(agent_id)
+        await self.control.start(agent_id)
+        return await self._at_rest(agent_id)
+
+    async def stop_agent(self, agent_id: str, force: bool = False) -> None:
+        """Take no more runs, interrupt those at work and end its processes, in order within its shutdown timeout; with
+        `force`, abort the runs and kill the processes."""
+        known = self._registered(agent_id)
+        await self.control.stop(agent_id, force=force)
+        await self._supervisor.until(
+            lambda: self._is_stopped(agent_id), known.resources.shutdown_timeout + MORE_S if not force else MORE_S
+        )
+
+    async def restart_agent(self, agent_id: str) -> list[str]:
+        """Start all its processes anew, each after it handed over what it was at. The ids of those that run then."""
+        self._registered(agent_id)
+        await self.control.restart(agent_id)
+        return await self._at_rest(agent_id)
+
+    async def scale_agent(self, agent_id: str, instances: int) -> list[str]:
+        """Want so many. Fewer: those too many bring to an end what they are at. Raises `InvalidScaleError` outside of the
+        agent's bounds. The ids of those that run then."""
+        self._registered(agent_id)
+        await self.control.scale(agent_id, instances)
+        return await self._at_rest(agent_id)
+
+    async def get_agent_status(self, agent_id: str) -> dict[str, Any]:
+        """See `FleetControl.status`."""
+        return await self.control.status(agent_id)
+
+    async def list_agents(self, *, after: str = "", limit: int | None = None) -> list[dict[str, Any]]:
+        """The status of every agent, by id; in pages: of at most `limit`, those that follow the id `after`."""
+        return await self.control.list(after=after, limit=limit)
+
+    async def execute(self, agent_id: str, input: Input, **options: Any) -> AgentExecutionHandle[Any]:
+        """Start a run; `options` as in `Executor.execute`. An agent without instances gets one. Raises
+        `AgentStoppedError` for one that was stopped."""
+        known = self._registered(agent_id)
+        entry = await read_entry(self.store, agent_id)
+        if entry is not None and entry.stopped:
+            raise AgentStoppedError(f"agent {agent_id!r} is stopped: start it with start_agent({agent_id!r})")
+        return await self.executor.execute(known.agent, input, **options)
+
+    def agent(self, agent_id: str) -> AnyAgent:
+        """The definition that is served under that id. Raises `AgentNotFoundError`."""
+        return self._registered(agent_id).agent
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _registered(self, agent_id: str) -> Registered:
+        if agent_id not in self._agents:
+            names = ", ".join(sorted(self._agents)) or "none"
+            raise AgentNotFoundError(f"agent {agent_id!r} is not registered with this runtime; registered: {names}")
+        return self._agents[agent_id]
+
+    async def _at_rest(self, agent_id: str) -> list[str]:
+        """Wait until its processes are what is wanted; a runtime that was not started only wrote it down."""
+        if self._state != "running":
+            return []
+        known = self._agents[agent_id]
+        await self._supervisor.until(lambda: self._is_at_rest(agent_id), known.resources.startup_timeout + MORE_S)
+        processes = await self._processes(agent_id)
+        failed = [info for info in processes if info.status is ProcessStatus.FAILED]
+        if failed:
+            raise ProcessFailedError(f"agent {agent_id!r} does not come up: {failed[-1].last_error}")
+        return [info.process_id for info in processes if info.status is ProcessStatus.RUNNING]
+
+    async def _processes(self, agent_id: str) -> list[ProcessInfo]:
+        """Those that count as desired instances, in this runtime or another."""
+        entry = await read_entry(self.store, agent_id)
+        if entry is None:
+            return []
+        if self._supervisor.is_foreign(entry):
+            return [info for info in await read_processes(self.store, agent_id) if self.control.is_live(info)]
+        return await self._supervisor.counted(entry)
+
+    async def _is_at_rest(self, agent_id: str) -> bool:
+        entry = await read_entry(self.store, agent_id)
+        if entry is None:
+            return True
+        if not self._supervisor.is_foreign(entry):
+            return entry.supervisor == self._supervisor.ident and await self._supervisor.is_at_rest(entry)
+        running = [i for i in await self._processes(agent_id) if i.status is ProcessStatus.RUNNING]
+        return len(running) == (0 if entry.stopped else entry.wanted)
+
+    async def _is_stopped(self, agent_id: str) -> bool:
+        if self._state != "running":
+            return True
+        if any(self.control.is_live(info) for info in await read_processes(self.store, agent_id)):
+            return False
+        rows = await self.queue.open_work()
+        return not any(row.value["agent_type"] == agent_id and row.value["root"] for row in rows)
+
+    async def _processes_well(self, agent_id: str) -> tuple[bool, str]:
+        """Whether as many run as are wanted."""
+        entry = await read_entry(self.store, agent_id)
+        wanted = 0 if entry is None or entry.stopped else entry.wanted
+        processes = await self.processes.list_processes(agent_id)
+        running = sum(info.status is ProcessStatus.RUNNING for info in processes)
+        coming = sum(info.status is ProcessStatus.STARTING and not info.restart_count for info in processes)
+        well = running + coming >= wanted or not processes  # none yet: the supervisor is about to start them
+        return well, f"{running} of {wanted} processes run"
+
+    async def _on_health(self, change: HealthChange) -> None:
+        """Readiness lost: no more runs come in. Liveness lost: its processes are started anew."""
+        if change.target not in self._agents:
+            return
+        if change.check_type is CheckType.LIVENESS and change.asks_restart:
+            await self.control.restart(change.target)
+        if change.stops_admission is not None and self.engine.slots is not None:
+            await self.control.apply_health(change)
+            await begin_granted(self.engine, await self.engine.slots.grant())

@@ -1,0 +1,161 @@
+"""A worker: holds executions that wait, and plays them (`helix.workers.execution`).
+
+Law: one run of its own at a time, which is what an instance is; sub-agents' executions besides, as many as there are and
+at once, so that no tree waits for itself. What it holds it renews; what it lost it drops at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from helix.core.errors import AgentNotFoundError, StoreError
+from helix.engine.engine import Engine, logger
+from helix.ports.state_store import Value
+from helix.services.work_queue import Work, WorkQueue
+from helix.workers.execution import Execution
+from helix.workers.tasks import end_tasks, first_of
+
+LOOK_S = 5.0
+AGAIN_S = 5.0
+"""An execution whose failure could not even be recorded is postponed so long."""
+
+
+class Worker:
+    """`worker_id` is one life of one process, without `/`. `agents`: whose runs it takes; sub-agents' executions are taken
+    of every agent that the engine knows. `alone`: how many own runs at once."""
+
+    def __init__(
+        self, engine: Engine, queue: WorkQueue, worker_id: str, agents: Collection[str], *, alone: int = 1
+    ) -> None:
+        self.engine, self.queue, self.worker_id = engine, queue, worker_id
+        self._agents, self._alone = frozenset(agents), alone
+        self._playing: dict[str, tuple[Execution, asyncio.Task[None]]] = {}
+        self._draining = self._leaving = False
+        self._changed = asyncio.Event()
+
+    @property
+    def held(self) -> list[Work]:
+        return [execution.work for execution, _ in self._playing.values()]
+
+    async def serve(self) -> None:
+        """Until `drain` or `leave`, and all that it holds is done or given back. Cancelled: gives everything back at
+        once."""
+        renewing = asyncio.create_task(self._renew())
+        try:
+            await self._claim()
+        finally:
+            await end_tasks(*(task for _, task in self._playing.values()))
+            await end_tasks(renewing)
+
+    def drain(self) -> None:
+        """Take no more runs; bring to an end what it has."""
+        self._draining = True
+        self._changed.set()
+
+    def leave(self) -> None:
+        """Take nothing more; give back what it has at the next place where another worker can go on."""
+        self._leaving = True
+        self.drain()
+        for execution, _ in self._playing.values():
+            execution.leave()
+
+    # --- claiming -------------------------------------------------------------------------------------------------
+
+    async def _claim(self) -> None:
+        with self.queue.watch() as watch:
+            while not (self._draining and not self._playing):
+                self._changed.clear()
+                timeout = LOOK_S
+                try:
+                    while (work := await self.queue.claim(self.worker_id, self._wanted)) is not None:
+                        self._begin(work)
+                    if (free := await self.queue.next_free()) is not None:
+                        timeout = min(timeout, max(0.05, free - self.engine.clock.now()))
+                except StoreError:
+                    logger.warning("worker %s cannot look for work; trying again", self.worker_id, exc_info=True)
+                await first_of(watch.changed(timeout), self._changed.wait())
+
+    def _wanted(self, value: Value) -> bool:
+        if self._leaving or value["name"] in self._playing:
+            return False  # lost, and not yet dropped
+        if not value["root"]:
+            return (not self._draining or bool(self._playing)) and self._knows(value["agent_type"])
+        own = sum(work.root for work in self.held)
+        return not self._draining and own < self._alone and value["agent_type"] in self._agents
+
+    def _knows(self, agent_type: str) -> bool:
+        try:
+            self.engine.agents(agent_type)
+        except AgentNotFoundError:
+            return False
+        return True
+
+    def _begin(self, work: Work) -> None:
+        execution = Execution(self.engine, self.queue, work)
+        if self._leaving:  # asked to leave while it claimed
+            execution.leave()
+        task = asyncio.get_running_loop().create_task(self._play(execution), name=f"helix:{work.name}")
+        self._playing[work.name] = execution, task
+        task.add_done_callback(lambda _: self._done(work.name))
+
+    def _done(self, name: str) -> None:
+        del self._playing[name]
+        self._changed.set()
+
+    # --- playing --------------------------------------------------------------------------------------------------
+
+    async def _play(self, execution: Execution) -> None:
+        work = execution.work
+        logger.info("run %s: worker %s executes it", work.part.run_id, self.worker_id)
+        playing = asyncio.get_running_loop().create_task(execution.play())
+        listening = asyncio.get_running_loop().create_task(self._listen(execution, playing))
+        try:
+            try:
+                played = await playing
+            finally:
+                await end_tasks(playing, listening)
+            if played == "ended":
+                await self.queue.finish(work)
+            else:
+                await self.queue.give_back(work)
+        except asyncio.CancelledError:
+            await self._give_back(work, 0)  # harmless where it was stopped or lost
+            raise
+        except Exception:
+            logger.exception("run %s cannot be executed now", work.part.run_id)
+            await self._give_back(work, self.engine.clock.now() + AGAIN_S)
+
+    async def _give_back(self, work: Work, not_before: float) -> None:
+        try:
+            await self.queue.give_back(work, not_before=not_before)
+        except StoreError:
+            logger.warning("run %s could not be given back: its lease ends", work.part.run_id, exc_info=True)
+
+    async def _listen(self, execution: Execution, playing: asyncio.Task[object]) -> None:
+        """Tokens, and the end that others put to the execution."""
+        with self.queue.signals_of(execution.work) as watch:
+            while True:
+                try:
+                    signals = await self.queue.signals(execution.work)
+                except StoreError:
+                    logger.warning("run %s: cannot be listened for", execution.work.part.run_id, exc_info=True)
+                else:
+                    if not signals.open:
+                        playing.cancel()
+                        return
+                    execution.reported(signals)
+                await watch.changed(LOOK_S)
+
+    async def _renew(self) -> None:
+        while True:
+            await self.engine.clock.sleep(self.queue.lease_s / 3)
+            for execution, task in list(self._playing.values()):
+                try:
+                    held = await self.queue.renew(execution.work)
+                except StoreError:
+                    logger.warning("run %s: its lease was not renewed", execution.work.part.run_id, exc_info=True)
+                else:
+                    if not held and not task.done():
+                        logger.warning("run %s is another worker's now", execution.work.part.run_id)
+                        task.cancel()

@@ -1,0 +1,119 @@
+"""What the emulator keeps on disk: what SIGKILL leaves, what is refused, who may read it, and that its process ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from tests.support.emulator_desk import PATIENCE_S, Desk, started, until
+
+from helix.local.process import Emulator, OfflineError
+
+pytestmark = pytest.mark.xdist_group("cloud")
+
+
+def make_table(desk: Desk) -> None:
+    desk.client("dynamodb").create_table(
+        TableName="rows",
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
+    )
+
+
+def put(desk: Desk, name: str, size: int = 1) -> None:
+    desk.client("dynamodb").put_item(TableName="rows", Item={"pk": {"S": name}, "text": {"S": "x" * size}})
+
+
+def names(desk: Desk) -> set[str]:
+    pages = desk.client("dynamodb").get_paginator("scan").paginate(TableName="rows", ProjectionExpression="pk")
+    return {item["pk"]["S"] for page in pages for item in page["Items"]}
+
+
+def test_sigkill_loses_only_what_was_not_saved_yet(tmp_path: Path) -> None:
+    saved = tmp_path / "state" / "state.json"
+    with started(tmp_path) as desk:
+        make_table(desk)
+        function = desk.function()
+        put(desk, "the first row")
+        until(lambda: saved.exists() and "the first row" in saved.read_text())
+        desk.emulator.kill()
+    with started(tmp_path) as desk:
+        assert names(desk) == {"the first row"}
+        assert desk.invoke(function)[1] is None, "its code is there too"
+        put(desk, "the second row")
+        assert desk.emulator.ask("save") is True
+        desk.emulator.kill()
+    with started(tmp_path) as desk:
+        assert names(desk) == {"the first row", "the second row"}
+
+
+def test_sigkill_during_a_save_leaves_the_save_before(tmp_path: Path) -> None:
+    """The file that is being written is a pipe here, which is full before the save is done."""
+    unfinished = tmp_path / "state" / "state.new"
+    with started(tmp_path) as desk:
+        make_table(desk)
+        put(desk, "saved", size=300_000)
+        assert desk.emulator.ask("save") is True
+        os.mkfifo(unfinished)
+        put(desk, "not saved")
+        with unfinished.open("rb") as pipe:
+            assert len(pipe.read(1_000)) == 1_000
+            desk.emulator.kill()
+    unfinished.unlink()
+    with started(tmp_path) as desk:
+        assert names(desk) == {"saved"}
+        put(desk, "after")
+    with started(tmp_path) as desk:
+        assert names(desk) == {"saved", "after"}
+
+
+def test_a_damaged_state_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "state.json").write_text('{"dynamodb": ')
+    emulator = Emulator(tmp_path, environment=os.environ)
+    with pytest.raises(OfflineError, match="JSONDecodeError"):
+        emulator.start()
+    assert (tmp_path / "state" / "state.json").read_text() == '{"dynamodb": '
+
+
+def test_state_of_earlier_versions_is_read(tmp_path: Path) -> None:
+    with started(tmp_path) as desk:
+        make_table(desk)
+        put(desk, "an old row")
+    whole = tmp_path / "state" / "state.json"
+    for name, state in json.loads(whole.read_text()).items():
+        whole.with_name(f"{name}.json").write_text(json.dumps(state))
+    whole.unlink()
+    with started(tmp_path) as desk:
+        assert names(desk) == {"an old row"}
+
+
+def test_its_files_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    folder.mkdir(mode=0o755)
+    (folder / "of an earlier version").touch(mode=0o644)
+    with started(folder) as desk:
+        desk.client("s3").create_bucket(Bucket="objects")
+        desk.client("s3").put_object(Bucket="objects", Key="one", Body=b"1")
+        assert desk.invoke(desk.function())[1] is None
+        desk.emulator.ask("save")
+        found = [folder, *folder.rglob("*")]
+        assert {path.name for path in found} >= {"state.json", "one", "handler.py", "emulator.log", "lock"}
+        assert [path for path in found if path.stat().st_mode & 0o077] == []
+
+
+def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    emulator = Emulator(tmp_path, environment=os.environ)
+    emulator.start()
+    process = emulator._process
+    assert process is not None and process.stdin is not None
+    ended = threading.Thread(target=process.wait)
+    ended.start()
+    process.stdin.close()
+    ended.join(PATIENCE_S)
+    assert process.poll() == 0
+    emulator.close()

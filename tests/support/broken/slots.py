@@ -1,0 +1,259 @@
+"""Slots that break one law each: another part of `broken`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tests.support.broken.stores import ChecksThenWrites
+
+from helix.adapters.memory import MemoryStateStore
+from helix.ports.state_store import Check, Delete, Key, Operation, StateStore, Update, Value, When
+from helix.services.row_slots import RowSlots
+from helix.services.slot_rows import Admission, Candidate, SlotCounter
+
+
+class _Changed(MemoryStateStore):
+    """What is written is not what was asked for."""
+
+    def __init__(self, change: Callable[[str, Sequence[Operation]], Sequence[Operation]]) -> None:
+        super().__init__()
+        self._change = change
+
+    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+        if changed := self._change(name, operations):
+            await super().transact(name, changed)
+
+
+class _Broken(RowSlots):
+    def __init__(self, store: StateStore | None = None) -> None:
+        super().__init__(store or MemoryStateStore())
+
+
+class TakesWithoutCondition(_Broken):
+    """Room is looked for before the write, instead of in it."""
+
+    def __init__(self) -> None:
+        super().__init__(ChecksThenWrites())
+
+
+class QueuesWithoutLooking(_Broken):
+    """A ticket is put as it was decided a moment ago, and nobody looks whether a slot was freed meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__(_Slow())
+
+    async def _in_line(self, run: Candidate) -> Admission:
+        return Admission("waits", await self.waiting(run), queued=1)
+
+
+class _Slow(MemoryStateStore):
+    """Everybody else is quicker than who puts a ticket."""
+
+    async def get(self, keys: Sequence[Key]) -> list[Value | None]:
+        await asyncio.sleep(0)
+        return await super().get(keys)
+
+    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+        for _ in range(12 if name == "take_ticket" else 1):
+            await asyncio.sleep(0)
+        await super().transact(name, operations)
+
+
+class ForgetsTheHeir(_Broken):
+    """A release frees the slot and looks for nobody."""
+
+    async def release(self, run: Candidate) -> list[Candidate]:
+        limits = {name: counter.limit for name, counter in (await self.counters()).items()}
+        await self.set_limit(run.agent_type, 0)
+        await super().release(run)
+        await self.set_limit(run.agent_type, limits.get(run.agent_type))
+        return []
+
+
+class ServesInAnyOrder(_Broken):
+    """The line is ordered by run id alone."""
+
+    async def admit(
+        self, run: Candidate, *, default: int | None, alive: Check | None = None, bounded: bool = True
+    ) -> Admission:
+        return await super().admit(replace(run, order=0.0, priority=0), default=default, alive=alive, bounded=bounded)
+
+
+class ServesTheLowFirst(_Broken):
+    """Low priorities are the urgent ones."""
+
+    async def admit(
+        self, run: Candidate, *, default: int | None, alive: Check | None = None, bounded: bool = True
+    ) -> Admission:
+        turned = replace(run, priority=-run.priority)
+        return await super().admit(turned, default=default, alive=alive, bounded=bounded)
+
+
+class LetsThemJumpTheLine(_Broken):
+    """Who comes while a slot is free takes it, whoever waits."""
+
+    def __init__(self) -> None:
+        super().__init__(_Changed(_whoever_waits))
+        self._blind = False
+
+    async def admit(
+        self, run: Candidate, *, default: int | None, alive: Check | None = None, bounded: bool = True
+    ) -> Admission:
+        self._blind = True
+        try:
+            return await super().admit(run, default=default, alive=alive, bounded=bounded)
+        finally:
+            self._blind = False
+
+    async def _known(self, agent_type: str) -> dict[str | None, SlotCounter]:
+        found = await super()._known(agent_type)
+        return {name: replace(c, queued=0) if self._blind and c.has_room else c for name, c in found.items()}
+
+
+def _whoever_waits(name: str, operations: Sequence[Operation]) -> Sequence[Operation]:
+    return [replace(o, when=None) if name == "take_slot" and isinstance(o, Update) else o for o in operations]
+
+
+class FreesForAnybody(_Broken):
+    """A release by a stranger frees somebody's slot."""
+
+    async def release(self, run: Candidate) -> list[Candidate]:
+        holders = await self.holders(run.agent_type)
+        if holders and run not in holders and await self.waiting(run) is None:
+            run = holders[0]
+        return await super().release(run)
+
+
+class TakesTwice(_Broken):
+    """Who asks again is somebody else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._times: Counter[str] = Counter()
+
+    async def admit(
+        self, run: Candidate, *, default: int | None, alive: Check | None = None, bounded: bool = True
+    ) -> Admission:
+        self._times[run.run_id] += 1
+        again = replace(run, run_id=f"{run.run_id}/{self._times[run.run_id]}")
+        return await super().admit(again, default=default, alive=alive, bounded=bounded)
+
+
+class LeavesTicketsBehind(_Broken):
+    """A waiter's ticket stays in the line when it leaves."""
+
+    async def leave(self, run: Candidate) -> bool:
+        return await self.waiting(run) is not None
+
+
+class GivesUpSlotsToo(_Broken):
+    """Leaving the line gives up the slot of who was served."""
+
+    async def leave(self, run: Candidate) -> bool:
+        await self.release(run)
+        return True
+
+
+class ForgetsToCountDown(_Broken):
+    """A slot that was given up still counts: it is never given again."""
+
+    def __init__(self) -> None:
+        super().__init__(_Changed(lambda name, ops: ops[:1] if name == "release_slot" else ops))
+
+
+class IgnoresALowerLimit(_Broken):
+    """A slot is passed on, however many others are held."""
+
+    async def release(self, run: Candidate) -> list[Candidate]:
+        limit = (await self.counters())[run.agent_type].limit
+        await self.set_limit(run.agent_type, None)
+        heirs = await super().release(run)
+        await self.set_limit(run.agent_type, limit)
+        return heirs
+
+
+class KnowsOnlyTheDefault(_Broken):
+    """A limit that was set does not hold."""
+
+    async def set_limit(self, agent_type: str | None, limit: int | None) -> None:
+        await super().set_limit(agent_type, limit)
+        await super().set_limit(agent_type, None)
+
+
+class ChangesWhateverWasSet(_Broken):
+    """A limit is changed without a look at the one that holds."""
+
+    async def change_limit(self, agent_type: str, before: int, after: int, *, alive: Check | None = None) -> bool:
+        await self.set_limit(agent_type, after)
+        return True
+
+
+class AdmitsTheDead(_Broken):
+    """Whether the run still runs is not looked at."""
+
+    async def admit(
+        self, run: Candidate, *, default: int | None, alive: Check | None = None, bounded: bool = True
+    ) -> Admission:
+        return await super().admit(run, default=default, bounded=bounded)
+
+
+class QueuesWithoutBound(_Broken):
+    async def admit(
+        self, run: Candidate, *, default: int | None, alive: Check | None = None, bounded: bool = True
+    ) -> Admission:
+        return await super().admit(run, default=default, alive=alive, bounded=False)
+
+
+class RefusesWhoGoesOn(_Broken):
+    """The bound of the queue holds for everybody."""
+
+    async def admit(
+        self, run: Candidate, *, default: int | None, alive: Check | None = None, bounded: bool = True
+    ) -> Admission:
+        return await super().admit(run, default=default, alive=alive, bounded=True)
+
+
+class ForgetsTheAccount(_Broken):
+    async def counters(self) -> dict[str | None, SlotCounter]:
+        return {name: counter for name, counter in (await super().counters()).items() if name is not None}
+
+
+class LetsOneHoldUpAll(_Broken):
+    """Only the first ticket of all is looked at, whether its agent may go or not."""
+
+    async def _grant(self, agent_type: str | None) -> list[Candidate]:
+        known = await self.counters()
+        firsts = [ticket.candidate for name in known if name is not None for ticket in (await self.queue(name))[:1]]
+        first = min(firsts, key=lambda run: run.order, default=None)
+        if None in known and first is not None and not known[first.agent_type].has_room:
+            return []
+        return await super()._grant(agent_type)
+
+
+class CountsWhatWasNotCounted(_Broken):
+    """Slots from before there was a limit for all are given back to it."""
+
+    def __init__(self) -> None:
+        super().__init__(_Changed(self._also))
+
+    def _also(self, name: str, operations: Sequence[Operation]) -> Sequence[Operation]:
+        account = [o for o in operations if isinstance(o, Update) and o.key.sort == "account"]
+        if name != "release_slot" or account:
+            return operations
+        return [*operations, Update(operations[1].key._replace(sort="account"), add={"running": -1})]
+
+
+class LeavesSlotsWhereTicketsAre(_Broken):
+    """A grant keeps the ticket: the run waits and works."""
+
+    def __init__(self) -> None:
+        super().__init__(_Changed(_keeping))
+
+
+def _keeping(name: str, operations: Sequence[Operation]) -> Sequence[Operation]:
+    if name != "grant_slot":
+        return operations
+    return [Check(o.key, o.when or When()) if isinstance(o, Delete) else o for o in operations]

@@ -1,0 +1,49 @@
+"""Text that reaches a terminal carries no commands to it."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from helix.cli.output import LogFormatter
+from helix.core.printable import json_line, printable
+
+ATTACK = "\x1b]0;owned\x07 \x1b[2J \x9b1m \x1b]8;;http://x\x1b\\link \x00 \u202eabc\u2066 \x7f \r \ud800"
+
+
+def test_every_control_character_is_shown() -> None:
+    text = printable(ATTACK)
+    assert len(text) == len(ATTACK)
+    assert text.startswith("␛]0;owned␇ ␛[2J �1m ␛]8;;http://x␛\\link ␀ �abc�")
+    assert text.encode()
+    assert printable("two\n\tlines, é 漢 🎉 ‏") == "two\n\tlines, é 漢 🎉 ‏"
+
+
+@pytest.mark.parametrize("code", [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
+def test_json_is_the_same_value_without_control_characters(code: int) -> None:
+    line = json_line({"text": f"a{chr(code)}b"})
+    assert chr(code) not in line and json.loads(line) == {"text": f"a{chr(code)}b"}
+
+
+def test_half_a_character_in_json_can_be_written() -> None:
+    assert json_line("\ud800").encode() == b'"\\ud800"'
+
+
+@pytest.mark.parametrize("level", [logging.WARNING, logging.DEBUG])
+def test_a_traceback_is_for_developers(level: int) -> None:
+    root = logging.getLogger()
+    before = root.level
+    root.setLevel(level)
+    try:
+        raise ValueError(ATTACK)
+    except ValueError as error:
+        record = logging.LogRecord(
+            "helix", logging.ERROR, "x.py", 1, "it failed: %s", (ATTACK,), (ValueError, error, None)
+        )
+        text = LogFormatter("%(message)s").format(record)
+    finally:
+        root.setLevel(before)
+    assert "\x1b" not in text and "ValueError: ␛]0;owned␇" in text
+    assert ("HELIX_LOG=debug" in text) is (level == logging.WARNING)
