@@ -30,7 +30,7 @@ from helix.runtime import executor
 
 WALKS, ACTS = 200, 70
 FIRST = {
-    "closing over what it did not read": 105,
+    "closing over what it did not read": 560,
     "holders that ignore their clock": 48,
     "no margin for clocks": 25,
 }
