@@ -1,8 +1,9 @@
 """The state store in one SQLite file: durable, and safe for several processes at once.
 
-WAL mode: a transaction that was answered survives the death of every process. Each store writes on one thread, because
-a write waits for the disk and for other processes; it reads where it is called, because a read waits for nobody and
-takes less time than handing it over. Rows are JSON text, so `sqlite3 helix.db` can look at everything.
+WAL mode: a transaction that was answered survives the death of every process. A store reads and commits where it is
+called, because a read or a small commit takes less time than a thread needs to take it over. What may wait goes to the
+store's thread: a commit while another process writes, a large one, one that waits for the disk, and every checkpoint of
+the log. Rows are JSON text, so `sqlite3 helix.db` can look at everything.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from helix._log import get_logger
 from helix.adapters.watching import Watchers
 from helix.core.errors import StoreError
 from helix.core.json import dumps
@@ -36,9 +38,17 @@ from helix.ports.state_store import (
 )
 
 T = TypeVar("T")
+logger = get_logger("helix.sqlite")
 SCHEMA_VERSION = 1
 TABLES: tuple[Table, ...] = ("sessions", "streams", "control")
 PURGED_AT_ONCE = 500
+IN_PLACE = 32
+"""Operations of a transaction that is committed in place."""
+CHECKPOINT_ROWS = 500
+"""Rows committed in place between two checkpoints of the log: some 4 MB."""
+CHECKPOINT_WAIT_MS = 50
+"""How long a checkpoint keeps writers waiting for readers of the log. The next one tries again."""
+BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 # `instr` spares the parsing of rows that name no expiry, all but a few; a damaged row does not stop the others
 EXPIRED = """CASE WHEN instr(value, '"ttl":') AND json_valid(value) AND json_type(value, '$.ttl') IN ('integer', 'real')
@@ -61,8 +71,9 @@ class SQLiteStateStore:
         self._busy_timeout_s, self._synchronous = busy_timeout_s, synchronous
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="helix-sqlite")
         self._connection: sqlite3.Connection | None = None
-        self._reader: sqlite3.Connection | None = None
-        self._reading = threading.Lock()
+        self._here: sqlite3.Connection | None = None
+        self._using = threading.Lock()
+        self._unchecked = 0
         self._foreign = 0
         self._closed = False
         self._watchers = Watchers(self._written_by_others)
@@ -94,7 +105,8 @@ class SQLiteStateStore:
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         check_operations(name, operations)
-        await self._run(lambda db: _transact(db, name, operations))
+        if not await self._commit_in_place(name, operations):
+            await self._run(lambda db: _transact(db, name, operations))
         self._watchers.wake((o.key.table, o.key.partition) for o in operations if not isinstance(o, Check))
 
     async def purge(self, now: float) -> int:
@@ -118,26 +130,51 @@ class SQLiteStateStore:
             self._closed = True
             await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
             self._thread.shutdown(wait=False)
-            with self._reading:
-                if self._reader is not None:
-                    self._reader.close()
-                    self._reader = None
+            with self._using:
+                if self._here is not None:
+                    self._here.close()
+                    self._here = None
 
-    # --- reading, in place ----------------------------------------------------------------------------------------
+    # --- in place -------------------------------------------------------------------------------------------------
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        if self._closed:
-            raise StoreError(f"the store {str(self.path)!r} is closed")
-        if self._reader is None:
-            await self._run(lambda _: None)  # makes the file and its tables
-            with self._reading:
-                if self._reader is None:
-                    self._reader = self._open(0.05)
+        db = await self._in_place()
         try:
-            with self._reading:
-                return work(self._reader)
+            with self._using:
+                return work(db)
         except sqlite3.Error:  # recovery or a checkpoint holds the file for a moment: wait for it off the event loop
             return await self._run(work)
+
+    async def _commit_in_place(self, name: str, operations: Sequence[Operation]) -> bool:
+        """False: nothing is written, and the thread is to do it."""
+        db = await self._in_place()
+        if self._synchronous != "NORMAL" or len(operations) > IN_PLACE:
+            return False
+        try:
+            with self._using:
+                _transact(db, name, operations)
+        except sqlite3.Error as error:
+            if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in BUSY:
+                return False
+            raise self._store_error(error) from error
+        self._unchecked += len(operations)
+        if self._unchecked >= CHECKPOINT_ROWS:
+            self._unchecked = 0
+            self._thread.submit(self._guarded, _checkpoint).add_done_callback(_log_failure)
+        return True
+
+    async def _in_place(self) -> sqlite3.Connection:
+        """The connection that never waits."""
+        if self._closed:
+            raise StoreError(f"the store {str(self.path)!r} is closed")
+        if self._here is None:
+            await self._run(lambda _: None)  # makes the file and its tables
+            with self._using:
+                if self._here is None:
+                    self._here = self._open(0)
+                    self._here.execute("PRAGMA wal_autocheckpoint = 0")
+                    self._here.execute(f"PRAGMA synchronous = {self._synchronous}")
+        return self._here
 
     # --- the thread -----------------------------------------------------------------------------------------------
 
@@ -158,7 +195,10 @@ class SQLiteStateStore:
         except (sqlite3.Error, OSError) as error:
             if self._connection is not None and self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-            raise StoreError(f"SQLite store {str(self.path)!r}: {error}") from error
+            raise self._store_error(error) from error
+
+    def _store_error(self, error: Exception) -> StoreError:
+        return StoreError(f"SQLite store {str(self.path)!r}: {error}")
 
     def _connect(self) -> sqlite3.Connection:
         try:
@@ -214,15 +254,12 @@ class SQLiteStateStore:
             self._connection = None
 
     def _written_by_others(self) -> int:
-        """A number that changes when another connection commits. Asked on the store's thread, answered by the last ask:
-        a change is seen one poll later, and the event loop never waits for the file."""
-        if not self._closed:
-            self._thread.submit(self._ask_version)
+        """A number that changes when another connection commits."""
+        with self._using:
+            if self._here is not None:
+                with contextlib.suppress(sqlite3.OperationalError):  # the file is busy: the next poll answers
+                    self._foreign = self._here.execute("PRAGMA data_version").fetchone()[0]
         return self._foreign
-
-    def _ask_version(self) -> None:
-        if self._connection is not None:
-            self._foreign = self._connection.execute("PRAGMA data_version").fetchone()[0]
 
 
 def _patiently(db: sqlite3.Connection, sql: str, timeout_s: float) -> None:
@@ -249,11 +286,29 @@ def _transact(db: sqlite3.Connection, name: str, operations: Sequence[Operation]
     try:
         for index, operation in enumerate(operations):
             _apply(db, name, index, operation)
+        db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:  # a full disk has rolled it back already
             db.execute("ROLLBACK")
         raise
-    db.execute("COMMIT")
+
+
+def _checkpoint(db: sqlite3.Connection) -> None:
+    """Move the log into the file: most of it beside the writers, the rest while they wait, or the log would grow for ever.
+    The first commit to the log after that waits for the disk, so it is made here: it writes a number that nobody reads."""
+    db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    (patience,) = db.execute("PRAGMA busy_timeout").fetchone()
+    db.execute(f"PRAGMA busy_timeout = {CHECKPOINT_WAIT_MS}")
+    try:
+        db.execute("PRAGMA wal_checkpoint(RESTART)")
+    finally:
+        db.execute(f"PRAGMA busy_timeout = {patience}")
+    db.execute("PRAGMA application_id = 0")
+
+
+def _log_failure(done: Future[None]) -> None:
+    if (error := done.exception()) is not None:
+        logger.warning("the log of the store was not moved into its file: %s", error)
 
 
 def _together(db: sqlite3.Connection, sql: str, rows: Sequence[tuple[str, str, float]]) -> int:

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import orjson
+
 from helix.core.errors import InvalidInputError
 
 __all__ = [
@@ -44,12 +46,21 @@ else:
     JsonValue = Any
 JsonObject: TypeAlias = dict[str, JsonValue]
 
+_JSON_ONLY = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
 def dumps(value: object) -> str:
     """Compact JSON text of `value`. NaN, infinities, lone surrogates and what is not JSON raise `InvalidInputError`:
     nothing is guessed."""
+    try:
+        text = orjson.dumps(value, option=_JSON_ONLY)
+    except TypeError:
+        return _dumps_exactly(value)  # a large number, a key that is no text, a subclass: or an error to be explained
+    return _dumps_exactly(value) if b"null" in text else text.decode()  # orjson writes NaN as null
+
+
+def _dumps_exactly(value: object) -> str:
     try:
         text = _encode(value)
         if not text.isascii():
@@ -80,7 +91,7 @@ def check_json(value: object, what: str, limit: int | None = MAX_BYTES) -> None:
     """Raise `InvalidInputError` unless `value` is JSON within the limits. `what` names the value in the message. `limit` is
     in bytes; None where the size is limited otherwise."""
     try:
-        text = dumps(value)
+        text = _dumps_exactly(value)
     except InvalidInputError as error:
         raise InvalidInputError(f"{what}{_problem(value) or f': {error}'}") from error
     if isinstance(value, dict) and not all(isinstance(key, str) for key in value):

@@ -1,0 +1,58 @@
+"""SQLite commits where it is called, and waits on its thread."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from helix import SQLiteStateStore
+from helix.adapters.sqlite import CHECKPOINT_ROWS, IN_PLACE
+from helix.core.errors import ConditionFailedError
+from helix.ports.state_store import Key, Put, When
+
+KEY = Key("sessions", "p", "row")
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SQLiteStateStore]:
+    made = SQLiteStateStore(tmp_path / "helix.db")
+    yield made
+    await made.close()
+
+
+async def test_a_write_that_another_process_delays_leaves_the_loop_free(store: SQLiteStateStore) -> None:
+    await store.transact("first", [Put(KEY, {"n": 1})])
+    other = sqlite3.connect(store.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    writing = asyncio.ensure_future(store.transact("second", [Put(KEY, {"n": 2})]))
+    for _ in range(20):
+        await asyncio.sleep(0.005)  # returns only where the loop is free
+    assert not writing.done() and await store.get([KEY]) == [{"n": 1}]
+    other.execute("COMMIT")
+    await writing
+    assert await store.get([KEY]) == [{"n": 2}]
+    other.close()
+
+
+async def test_a_small_commit_takes_no_thread(store: SQLiteStateStore) -> None:
+    await store.transact("first", [Put(KEY, {"n": 1})])
+    with patch.object(store, "_run", side_effect=AssertionError("the thread was asked")):
+        await store.transact("second", [Put(KEY, {"n": 2})])
+        with pytest.raises(ConditionFailedError):
+            await store.transact("third", [Put(KEY, {"n": 3}, When(equal={"n": 1}))])
+        assert await store.get([KEY]) == [{"n": 2}]
+    await store.transact("many", [Put(Key("sessions", "p", f"{n}"), {"n": n}) for n in range(IN_PLACE + 1)])
+    assert len(await store.query("sessions", "p", start="0")) == IN_PLACE + 1 + 1
+
+
+async def test_the_log_is_moved_into_the_file_while_a_store_commits_in_place(store: SQLiteStateStore) -> None:
+    """Without checkpoints it would be 68 MB long."""
+    value = {"text": "x" * 3000}
+    for n in range(8 * CHECKPOINT_ROWS):
+        await store.transact("write", [Put(Key("sessions", "p", f"{n:05d}"), value)])
+        await asyncio.sleep(0)
+    log = store.path.with_name(f"{store.path.name}-wal")
+    assert log.stat().st_size < 40_000_000
