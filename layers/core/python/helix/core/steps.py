@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import Field
 
 from helix.core.errors import InvalidInputError
-from helix.core.json import JsonObject, JsonValue, check_json, clean_text, size
+from helix.core.json import JsonObject, JsonValue, check_json, clean_text
 from helix.core.messages import Record, ThinkingContent
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.usage import Usage
@@ -118,12 +118,10 @@ def storable(result: AnyStepResult) -> AnyStepResult:
             if tools != result.tool_calls or children != result.sub_agent_calls:
                 result = result.model_copy(update={"tool_calls": tools, "sub_agent_calls": children})
     try:
-        size(
-            result.model_dump(mode="python", warnings="error")
-        )  # an error where an adapter set a field to another type
+        result.model_dump_json(warnings="error")  # an error where an adapter set a field to another type
         return result
-    except InvalidInputError:
-        return type(result).model_validate(_clean(result.model_dump(mode="python")))
+    except ValueError:
+        return type(result).model_validate(_clean(result.model_dump(mode="python", warnings="error")))
 
 
 def _shared(result: _Result) -> dict[str, Any]:

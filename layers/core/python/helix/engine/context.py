@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -169,13 +169,16 @@ class RunContext:
             return False
         return self.now() + self.engine.settings.step_time_s <= self.delivery.deadline
 
-    @asynccontextmanager
-    async def model_time(self) -> AsyncIterator[None]:
+    def model_time(self) -> AbstractAsyncContextManager[None]:
         """Cancel what takes longer than this delivery, or a sub-agent's run, may take. Raises `WorkInProgressError`."""
         end = self.delivery.deadline - CANCEL_S
         if self.until is not None and self.until > self.now():
             end = min(end, self.until)
-        limit = asyncio.timeout(None if math.isinf(end) else max(0.0, end - self.now()))
+        return nullcontext() if math.isinf(end) else self._limited(max(0.0, end - self.now()))
+
+    @asynccontextmanager
+    async def _limited(self, seconds: float) -> AsyncIterator[None]:
+        limit = asyncio.timeout(seconds)
         try:
             async with limit:
                 yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from helix.core.config import LLMConfig
 from helix.core.json import JsonObject
@@ -107,7 +107,6 @@ class LLMAdapter(Protocol):
         ...
 
 
-@runtime_checkable
 class ChoosesModel(Protocol):
     """An adapter that asks another model than a request names says which: prices, windows and the cache go by it."""
 

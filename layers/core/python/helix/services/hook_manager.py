@@ -15,6 +15,7 @@ from helix.core.patches import json_copy
 
 logger = get_logger("helix.hooks")
 TIMEOUT_S = 5.0
+NO_HOOKS = Hooks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,10 @@ class HookManager:
 
     def __init__(self, hooks: Hooks | Mapping[str, Any] | None = None) -> None:
         self._own = Hooks.of(hooks or {}, "executor")
+        self._has_own = self._own != NO_HOOKS
+
+    def any_wanted(self, agent_hooks: Hooks | Mapping[str, Any]) -> bool:
+        return self._has_own or (isinstance(agent_hooks, Hooks) and agent_hooks != NO_HOOKS)
 
     def wanted(self, name: str, agent_hooks: Hooks | Mapping[str, Any]) -> bool:
         return bool(self._own.named(name)) or (isinstance(agent_hooks, Hooks) and bool(agent_hooks.named(name)))

@@ -22,7 +22,7 @@ from helix.engine.engine import Engine, logger
 from helix.engine.facts import CallDone, CallWaits, ToolClaimed, ToolEnded, ToolStarted
 from helix.engine.history import StepView, session_key
 from helix.engine.observers import record, show
-from helix.engine.observers.telemetry import tool_ref
+from helix.engine.observers.telemetry import within_tool
 from helix.engine.writing import commit, entry_put, mine
 from helix.ports.state_store import ABSENT, Check, Delete, Key, When
 
@@ -228,7 +228,7 @@ async def _execute(run: RunContext, view: StepView, call: ToolStarted, state: Js
     """The call's row with its result."""
     show(run, call)
     try:
-        with run.engine.tracer.within(tool_ref(view.session, call.row.call_id, call.row.claim)):
+        with within_tool(run, call.row):
             return _done(run, call.row, await run_tool(run, call, state))
     except BaseException as error:
         name = type(error).__name__ if isinstance(error, Exception) else "cancelled"

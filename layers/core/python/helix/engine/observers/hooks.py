@@ -25,6 +25,8 @@ Payload = Mapping[str, Any]
 
 async def call_hooks(run: RunContext, fact: facts.Fact) -> None:
     """Call the hooks of the fact, if there are any. Never raises because of a hook."""
+    if not run.engine.hooks.any_wanted(run.agent.hooks):
+        return
     match fact:
         case facts.ModelAsked(request):
             claim = run.session.claim

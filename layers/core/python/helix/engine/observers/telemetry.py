@@ -14,10 +14,12 @@ ones.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 
 from helix.core import genai
+from helix.core.entries import CallRow
 from helix.core.json import dumps
 from helix.core.measures import Measures
 from helix.core.messages import ToolCallRequest
@@ -39,11 +41,14 @@ from helix.core.steps import AnyStepResult, ErrorStepResult, TextStepResult, Too
 from helix.engine import facts
 from helix.engine.context import RunContext
 from helix.engine.engine import logger
+from helix.ports.metrics import NoMetrics
 
 Details = dict[str, str | int | float]
 
 
 def record_metrics(run: RunContext, fact: facts.Fact) -> None:
+    if isinstance(run.engine.metrics, NoMetrics):
+        return
     match fact:
         case facts.ModelCallEnded() if run.agent.function is None and not fact.cached:
             _model_call(run, fact)
@@ -138,6 +143,18 @@ def record_spans(run: RunContext, fact: facts.Fact) -> None:
 
 def trace_of(session: SessionRow) -> str:
     return trace_id(session.trace.root if session.trace else session.run_id)
+
+
+def within_chat(run: RunContext, attempt_id: str) -> AbstractContextManager[object]:
+    """Spans that other code makes in the block are below the model call's."""
+    return run.engine.tracer.within(chat_ref(run.session, attempt_id)) if run.engine.tracer.on else nullcontext()
+
+
+def within_tool(run: RunContext, row: CallRow) -> AbstractContextManager[object]:
+    """Spans that other code makes in the block are below the tool call's."""
+    if not run.engine.tracer.on:
+        return nullcontext()
+    return run.engine.tracer.within(tool_ref(run.session, row.call_id, row.claim))
 
 
 def chat_ref(session: SessionRow, attempt_id: str) -> SpanRef:

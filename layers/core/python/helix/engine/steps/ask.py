@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from typing import cast
 
 from helix._log import describe
 from helix.core.agents import AnyAgent
@@ -43,7 +44,7 @@ from helix.engine.engine import Engine, logger
 from helix.engine.facts import ModelAnswered, ModelAsked, ModelCallEnded, TextReceived, ThinkingReceived, TryFailed
 from helix.engine.money.reservations import budget_level
 from helix.engine.observers import record, show
-from helix.engine.observers.telemetry import chat_ref
+from helix.engine.observers.telemetry import within_chat
 from helix.engine.steps.cached import recall, remember
 from helix.ports.catalog import ModelInfo
 from helix.ports.model import ChoosesModel, LLMAdapter, LLMGenerateInput, LLMStreamCallbacks, ToolSpec
@@ -164,7 +165,8 @@ async def prepare(
 def _effective(engine: Engine, agent: AnyAgent, config: LLMConfig) -> LLMConfig:
     """The settings that the agent's adapter goes by: it may have a model of its own."""
     adapter = engine.models(agent)
-    return adapter.configured(config) if isinstance(adapter, ChoosesModel) else config
+    # Not by `isinstance`: that asks a protocol for its members in Python, each time.
+    return cast(ChoosesModel, adapter).configured(config) if hasattr(adapter, "configured") else config
 
 
 async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateInput) -> ModelAnswer:
@@ -226,7 +228,7 @@ async def _observed(run: RunContext, call: ModelCallEnded, request: LLMGenerateI
     """The model's answer, or None if the stop came first. The call is a fact, whatever comes of it."""
     call.error = "cancelled"
     try:
-        with run.engine.tracer.within(chat_ref(run.session, call.claim.attempt_id)):
+        with within_chat(run, call.claim.attempt_id):
             call.result = await _race(retrying(run.engine.models(run.agent), run.engine.clock), request, run.watch)
         if call.result is not None:
             call.error = None
