@@ -45,10 +45,9 @@ def shorten_session(value: dict[str, Any]) -> dict[str, Any]:
     """A session row without what its own ids say: the stream is the session's, its run claimed, the checkpoints are its."""
     if value["stream_id"] == value["session_id"]:
         del value["stream_id"]
-    prefix = _prefix(value["session_id"])
     for name in ("checkpoint", "state_at"):
-        if value.get(name, "").startswith(prefix):
-            value[name] = HERE + value[name][len(prefix) :]
+        if name in value:
+            value[name] = shorten_checkpoint_id(value["session_id"], value[name])
     for name in ("claim", "open"):
         part = value.get(name)
         if part is not None and part["run_id"] == value["run_id"]:
@@ -61,13 +60,22 @@ def expand_session(value: Any) -> Any:
         return value
     value = {"stream_id": value.get("session_id"), **value}
     for name in ("checkpoint", "state_at"):
-        short = value.get(name, "")
-        if isinstance(short, str) and short.startswith(HERE):
-            value[name] = _prefix(value["session_id"]) + short[len(HERE) :]
+        if isinstance(value.get(name), str):
+            value[name] = expand_checkpoint_id(value["session_id"], value[name])
     for name in ("claim", "open"):
         if isinstance(value.get(name), dict):
             value[name] = {"run_id": value.get("run_id"), **value[name]}
     return value
+
+
+def shorten_checkpoint_id(session_id: str, ident: str) -> str:
+    """`~` for all that is the same in the ids of a session's checkpoints."""
+    prefix = _prefix(session_id)
+    return HERE + ident[len(prefix) :] if ident.startswith(prefix) else ident
+
+
+def expand_checkpoint_id(session_id: str, ident: str) -> str:
+    return _prefix(session_id) + ident[len(HERE) :] if ident.startswith(HERE) else ident
 
 
 def shorten_checkpoint(value: dict[str, Any]) -> dict[str, Any]:

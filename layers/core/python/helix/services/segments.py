@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from helix.core.errors import ConditionFailedError, InvalidInputError
 from helix.core.json import size
@@ -22,6 +22,7 @@ from helix.core.wire import StreamInfo, StreamMessage
 from helix.ports.clock import Clock
 from helix.ports.state_store import ABSENT, Delete, Key, Operation, Put, Row, StateStore, When
 from helix.services.committing import refused
+from helix.services.segment_rows import segment_head, segment_messages, segment_value
 
 CACHED_HEADS = 256
 SEGMENT_BYTES = (
@@ -120,8 +121,7 @@ class SegmentStreams:
         if not messages and after == place.head:
             return place, []
         rev = 0 if messages else place.rev + 1
-        value: dict[str, Any] = {"head": after.model_dump(mode="json", exclude_defaults=True)}
-        value["messages"] = [_body(message) for message in messages]
+        value = segment_value(stream_id, after, messages)
         value |= ({"at": position} if position else {}) | ({"rev": rev} if rev else {})
         root = after.sessions.get(after.root)
         if self._ttl_s is not None and self._clock is not None and (root is None or not root.over):
@@ -223,11 +223,14 @@ class SegmentStreams:
 
     async def _read_place(self, stream_id: str) -> StreamEnd:
         rows = await self._store.query("streams", stream_id, limit=1, reverse=True)
-        value = rows[0].value if rows else {}
-        if "buried_at" in value:
-            place = StreamEnd(Head(), tombstone=rows[0].key, deleted_at=value["buried_at"])
-        else:
-            place = StreamEnd(Head.model_validate(value.get("head", {})), value.get("rev", 0), value.get("at", ""))
+        place = StreamEnd(Head())
+        if rows:
+            key, value = rows[0]
+            if "buried_at" in value:
+                place = StreamEnd(Head(), tombstone=key, deleted_at=value["buried_at"])
+            else:
+                head = segment_head(stream_id, _sequence(key), value)
+                place = StreamEnd(head, value.get("rev", 0), value.get("at", ""))
         self._remember(stream_id, place)
         return place
 
@@ -257,9 +260,9 @@ def _bounded(entries: Sequence[Entry]) -> Iterator[Entry]:
         yield Entry(position, records)
 
 
-def _body(message: StreamMessage) -> dict[str, Any]:
-    return message.model_dump(mode="json", exclude_defaults=True, exclude={"stream_id"})
+def _sequence(key: Key) -> int:
+    return int(key.sort[2:])
 
 
-def _messages(row: Row) -> list[StreamMessage]:
-    return [StreamMessage(stream_id=row.key.partition, **message) for message in row.value["messages"]]
+def _messages(row: Row) -> Iterator[StreamMessage]:
+    return segment_messages(row.key.partition, _sequence(row.key), row.value)

@@ -1,0 +1,161 @@
+"""The value of a segment's row: what its messages have in common is said once (docs/protocol.md#segment-rows).
+
+Law: reading gives the messages and the head that were written. A row that says everything in full, as earlier versions
+wrote it, is read as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from helix.core.compact import HERE, expand_checkpoint_id, shorten_checkpoint_id
+from helix.core.json import JsonObject
+from helix.core.sequencer import Head
+from helix.core.wire import StreamMessage
+
+ENDS = ("end", "fail", "paused")
+ENVELOPE = ("session_id", "run_id", "agent_id", "agent_type", "step", "attempt", "timestamp")
+
+
+Place = dict[str, Any]
+"""What holds for a message until an entry changes it."""
+
+
+def _start(stream_id: str) -> Place:
+    return {
+        "session_id": stream_id,
+        "run_id": "",
+        "turn": 0,
+        "agent_type": "",
+        "step": 0,
+        "attempt": 0,
+        "timestamp": 0.0,
+    }
+
+
+def segment_value(stream_id: str, head: Head, messages: Sequence[StreamMessage]) -> dict[str, Any]:
+    """The row's fields `head` and `messages`."""
+    place = _start(stream_id)
+    entries = [entry for message in messages for entry in _entries(place, message)]
+    return {"head": _short_head(stream_id, head, place), "messages": entries}
+
+
+def segment_head(stream_id: str, first: int, value: dict[str, Any]) -> Head:
+    """The head after the segment whose first sequence is `first`."""
+    place, count = _start(stream_id), 0
+    for entry in value["messages"]:
+        count += _take(place, entry)
+    fields = {"sequence": first - 1 + count, "root": stream_id, "updated_at": place["timestamp"], **value["head"]}
+    sessions = {stream_id if key == HERE else key: session for key, session in fields.get("sessions", {}).items()}
+    for key, session in sessions.items():
+        if session.get("over") is False:
+            sessions[key] = {"run_id": place["run_id"], "agent_type": place["agent_type"], **session}
+    return Head.model_validate({**fields, "sessions": sessions})
+
+
+def segment_messages(stream_id: str, first: int, value: dict[str, Any]) -> Iterator[StreamMessage]:
+    place, sequence = _start(stream_id), first
+    for entry in value["messages"]:
+        if not _take(place, entry):
+            continue
+        if isinstance(entry, dict):
+            yield StreamMessage(stream_id=stream_id, **entry)
+        else:
+            yield _message(stream_id, sequence, place, entry)
+        sequence += 1
+
+
+def _entries(place: Place, message: StreamMessage) -> Iterator[Any]:
+    """The message's entry, after one with what changed since the message before."""
+    chunk: Any = message.chunk
+    now = {"session_id": message.session_id, "run_id": message.run_id, "turn": message.turn}
+    later: float | None = None
+    if message.kind != "chunk":
+        fields = {"status": message.status, "error": message.error}
+        entry: list[Any] = [message.kind, {name: text for name, text in fields.items() if text is not None}]
+    elif chunk is not None and _is_plain(message, chunk):
+        now |= {name: chunk[name] for name in ("agent_type", "step", "attempt", "timestamp")}
+        body = {name: value for name, value in chunk.items() if name not in (*ENVELOPE, "type")}
+        if "checkpoint_id" in body:
+            body["checkpoint_id"] = shorten_checkpoint_id(message.session_id, body["checkpoint_id"])
+        entry = [chunk["type"], body]
+        later = _seconds(place["timestamp"], chunk["timestamp"])
+        if later is not None:
+            entry.append(later)
+            del now["timestamp"]
+    else:
+        yield message.model_dump(mode="json", exclude_defaults=True, exclude={"stream_id"})
+        return
+    changed = {name: value for name, value in now.items() if value != place[name]}
+    if changed:
+        yield changed
+    yield entry
+    place |= now if later is None else {**now, "timestamp": chunk["timestamp"]}
+
+
+def _is_plain(message: StreamMessage, chunk: JsonObject) -> bool:
+    """Whether the chunk's envelope is whole, and that of its message."""
+    return (
+        all(name in chunk for name in ENVELOPE)
+        and chunk["session_id"] == chunk["agent_id"] == message.session_id
+        and chunk["run_id"] == message.run_id
+        and isinstance(chunk.get("type"), str)
+        and chunk["type"] not in ENDS
+        and isinstance(chunk["timestamp"], int | float)
+        and not str(chunk.get("checkpoint_id")).startswith(HERE)
+        and message.status is None
+        and message.error is None
+    )
+
+
+def _seconds(before: float, after: float) -> float | None:
+    """How much later `after` is, where that says it exactly and is shorter than the time itself."""
+    later = round(after - before, 4)
+    return later if later and before and _after(before, later) == after else None
+
+
+def _after(before: float, later: float) -> float:
+    return round(before + later, 4)
+
+
+def _take(place: Place, entry: Any) -> bool:
+    """Move `place` on. True if the entry is a message, False if it says what changes."""
+    if isinstance(entry, dict):
+        if "kind" in entry:
+            return True
+        place.update(entry)
+        return False
+    if len(entry) > 2:
+        place["timestamp"] = _after(place["timestamp"], entry[2])
+    return True
+
+
+def _message(stream_id: str, sequence: int, place: Place, entry: list[Any]) -> StreamMessage:
+    kind, body = entry[0], entry[1]
+    about = {"session_id": place["session_id"], "run_id": place["run_id"], "turn": place["turn"]}
+    if kind in ENDS:
+        return StreamMessage(stream_id=stream_id, sequence=sequence, kind=kind, **about, **body)
+    envelope = {name: value for name, value in place.items() if name != "turn"}
+    chunk = {"type": kind, **envelope, "agent_id": place["session_id"], **body}
+    if "checkpoint_id" in chunk:
+        chunk["checkpoint_id"] = expand_checkpoint_id(place["session_id"], chunk["checkpoint_id"])
+    return StreamMessage(stream_id=stream_id, sequence=sequence, kind="chunk", chunk=chunk, **about)
+
+
+def _short_head(stream_id: str, head: Head, place: Place) -> dict[str, Any]:
+    value: dict[str, Any] = {"created_at": head.created_at}
+    if head.root != stream_id:
+        value["root"] = head.root
+    if head.updated_at != place["timestamp"]:
+        value["updated_at"] = head.updated_at
+    sessions = {}
+    for key, session in head.sessions.items():
+        short = session.model_dump(mode="json", exclude_defaults=True)
+        if not session.over:
+            about = {"run_id": session.run_id, "agent_type": session.agent_type}
+            short |= about
+            for name in [name for name, text in about.items() if text == place[name]]:
+                del short[name]
+        sessions[HERE if key == stream_id else key] = short
+    return {**value, "sessions": sessions}
