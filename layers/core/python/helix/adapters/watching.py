@@ -7,62 +7,102 @@ import contextlib
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from weakref import WeakKeyDictionary
 
 Place = tuple[str, str]
+POLL_S = 0.005
+REST_S = 0.015
+"""The least time between two wake-ups for what other processes wrote: nobody knows which partitions they wrote to."""
 
 
 class LocalWatch:
-    """`poll`, if given, is asked every `poll_s` seconds whether another process wrote."""
-
-    def __init__(self, poll: Callable[[], object] | None, poll_s: float) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
-        self._poll, self._poll_s = poll, poll_s
-        self._seen = poll() if poll else None
 
     def wake(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """`loop` is the caller's own: in the same loop no other thread need be woken."""
-        if loop is self._loop:
+        if loop is self.loop:
             self._event.set()
             return
         with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits there any more
-            self._loop.call_soon_threadsafe(self._event.set)
+            self.loop.call_soon_threadsafe(self._event.set)
 
     async def changed(self, timeout_s: float) -> None:
-        deadline = self._loop.time() + timeout_s
-        while not self._event.is_set():
-            left = deadline - self._loop.time()
-            if left <= 0:
-                return
+        if not self._event.is_set():
             with contextlib.suppress(TimeoutError):  # not wait_for, which can lose a cancellation in Python 3.11
-                async with asyncio.timeout(min(left, self._poll_s) if self._poll else left):
+                async with asyncio.timeout(timeout_s):
                     await self._event.wait()
-            if self._poll and (now := self._poll()) != self._seen:
-                self._seen = now
-                return
         self._event.clear()
 
 
-class Watchers:
-    """The watches of one store. `wake` may be called from any thread."""
+class _Polling:
+    """Asks whether another process wrote, while an event loop has watches: once for all of them."""
 
-    def __init__(self, poll: Callable[[], object] | None = None, poll_s: float = 0.02) -> None:
+    def __init__(self, poll: Callable[[], object]) -> None:
+        self._poll = poll
+        self._watches: set[LocalWatch] = set()
+        self._seen: object = None
+        self._woken = 0.0
+        self._runs = False
+
+    def add(self, watch: LocalWatch) -> None:
+        self._watches.add(watch)
+        if not self._runs:
+            self._runs, self._seen = True, self._poll()
+            watch.loop.call_later(POLL_S, self._look)
+
+    def discard(self, watch: LocalWatch) -> None:
+        self._watches.discard(watch)
+
+    def _look(self) -> None:
+        self._runs = bool(self._watches)
+        if not self._runs:
+            return
+        loop = asyncio.get_running_loop()
+        loop.call_later(POLL_S, self._look)
+        now = self._poll()
+        if now != self._seen and loop.time() - self._woken >= REST_S:
+            self._seen, self._woken = now, loop.time()
+            for watch in self._watches:
+                watch.wake(loop)
+
+
+class Watchers:
+    """The watches of one store. `wake` may be called from any thread. `poll`, if given, returns what changes when another
+    process writes: it is asked every 5 ms while somebody watches."""
+
+    def __init__(self, poll: Callable[[], object] | None = None) -> None:
         self._watches: defaultdict[Place, set[LocalWatch]] = defaultdict(set)
         self._lock = threading.Lock()
-        self._poll, self._poll_s = poll, poll_s
+        self._poll = poll
+        self._polled: WeakKeyDictionary[asyncio.AbstractEventLoop, _Polling] = WeakKeyDictionary()
 
     @contextlib.contextmanager
     def watch(self, place: Place) -> Iterator[LocalWatch]:
-        watch = LocalWatch(self._poll, self._poll_s)
+        watch = LocalWatch()
         with self._lock:
             self._watches[place].add(watch)
+        polling = self._polling(watch.loop)
         try:
+            if polling is not None:
+                polling.add(watch)
             yield watch
         finally:
+            if polling is not None:
+                polling.discard(watch)
             with self._lock:
                 self._watches[place].discard(watch)
                 if not self._watches[place]:
                     del self._watches[place]
+
+    def _polling(self, loop: asyncio.AbstractEventLoop) -> _Polling | None:
+        if self._poll is None:
+            return None
+        with self._lock:
+            if loop not in self._polled:
+                self._polled[loop] = _Polling(self._poll)
+            return self._polled[loop]
 
     def wake(self, places: Iterable[Place]) -> None:
         if not self._watches:

@@ -10,6 +10,9 @@ from helix.core.wire import StreamInfo, StreamMessage
 
 
 class StreamManager(Protocol):
+    """A log that charges for each append says `coalesces = True`: writers then collect chunks for up to 250 ms. Others get
+    words at once."""
+
     async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
         """Hand records to the log as one entry and return once it is durable. The stream is made by its first record.
 

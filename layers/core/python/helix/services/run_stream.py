@@ -1,7 +1,10 @@
-"""Writing chunks: coalesced, numbered per writer, one flush in flight.
+"""Writing chunks: numbered per writer, one flush in flight.
 
 Law: a flush is one append of records in order, repeated unchanged until the log answers. Nothing is acknowledged that
 the log does not have.
+
+Words go to the log at once, and what comes while an append is on its way goes with the next one, so that batches grow
+with the load. A log that charges for each append (`StreamManager.coalesces`) gets them at intervals.
 """
 
 from __future__ import annotations
@@ -9,19 +12,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from helix.core.chunks import ChunkBase, UnknownChunk
+from helix.core.chunks import ChunkBase, TextDeltaChunk, ThinkingChunk, UnknownChunk
 from helix.core.errors import InvalidInputError, StoreError
+from helix.core.json import JsonObject
 from helix.core.rows import SessionRow
 from helix.core.sequencer import Mark, StreamRecord
 from helix.ports.clock import Clock
 from helix.ports.streams import StreamManager
 
 FIRST_S, LONGEST_S, FLUSH_BYTES = 0.05, 0.25, 4096
+PATIENCE_S, MOST_PATIENCE_S = 0.002, 0.064
 TRIES = 6
 Kind = Literal["run", "attempt", "call", "fold"]
 
@@ -34,13 +38,8 @@ class Writer(NamedTuple):
     attempt: int = 0
     call_id: str | None = None
 
-    @classmethod
-    def of(cls, record: StreamRecord) -> Writer:
-        return cls(record.kind, record.step, record.attempt, record.call_id)
 
-
-@dataclass(frozen=True, slots=True)
-class Boundary:
+class Boundary(NamedTuple):
     """What a record marks: where an attempt, a call or a turn begins or ends. `last`: the step and attempt staged last."""
 
     mark: Mark | None
@@ -60,11 +59,16 @@ class RunStream:
         self.stream_id, self.session_id = session.stream_id, session.session_id
         self.run_id, self.turn, self.agent_type = run_id, turn, session.agent_type
         self._pending: list[StreamRecord] = []
-        self._bytes = 0
+        self._last: Writer | None = None
+        self._bytes, self._words = 0, False
         self._next: dict[Writer, int] = {}
         self._lock = asyncio.Lock()
+        self._coalesces = bool(getattr(streams, "coalesces", False))
         self._timer: asyncio.Task[None] | None = None
+        self._sleeping = False
         self._interval = 0.0
+        self._due: float | None = None
+        self._patience = PATIENCE_S
         self._failure: StoreError | None = None
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
 
@@ -84,25 +88,10 @@ class RunStream:
 
     def _put(self, writer: Writer, chunks: Sequence[ChunkBase], version: int, boundary: Boundary | None) -> None:
         now = self._clock.now()
-        bodies = []
-        for chunk in chunks:
-            body = chunk.model_dump(mode="json", exclude_defaults=True)
-            body |= {
-                "type": chunk.type,  # type: ignore[attr-defined]
-                "session_id": self.session_id,
-                "run_id": self.run_id,
-                "agent_id": self.session_id,
-                "agent_type": self.agent_type,
-                "step": writer.step,
-                "attempt": writer.attempt,
-                "timestamp": now,
-            }
-            bodies.append(body)
-            self._bytes += 200 + len(getattr(chunk, "delta", ""))
-        tail = self._pending[-1] if self._pending else None
+        bodies = [self._body(writer, chunk, now) for chunk in chunks]
         plain = boundary is None and writer.kind in ("attempt", "call")
-        if plain and tail is not None and tail.mark is None and Writer.of(tail) == writer:
-            tail.chunks.extend(bodies)
+        if plain and writer == self._last:
+            self._pending[-1].chunks.extend(bodies)
         else:
             n = self._next.get(writer, 0)
             self._next[writer] = n + 1
@@ -115,20 +104,51 @@ class RunStream:
                 n=n,
                 version=version,
                 **writer._asdict(),
-                **asdict(at),
+                **at._asdict(),
                 chunks=bodies,
                 time=now,
             )
             self._pending.append(record)
-        text = any(getattr(c, "type", "") in ("text_delta", "thinking") for c in chunks)
-        self._schedule(urgent=text and self._interval == 0.0)
+            self._last = writer if plain else None
+        self._schedule()
+
+    def _body(self, writer: Writer, chunk: ChunkBase, now: float) -> JsonObject:
+        text: str | None = None
+        if isinstance(chunk, TextDeltaChunk):  # most are, and a dump takes longer than the rest
+            text = chunk.delta
+            body: JsonObject = {"delta": text}
+        else:
+            body = chunk.model_dump(mode="json", exclude_defaults=True)
+            if isinstance(chunk, ThinkingChunk):
+                text = chunk.content
+        body["type"] = chunk.type  # type: ignore[attr-defined]
+        body["session_id"] = body["agent_id"] = self.session_id
+        body["run_id"], body["agent_type"] = self.run_id, self.agent_type
+        body["step"], body["attempt"], body["timestamp"] = writer.step, writer.attempt, now
+        self._words = self._words or text is not None
+        self._bytes += 200 + len(text or "")
+        return body
+
+    def relief(self) -> Awaitable[None] | None:
+        """What a model adapter awaits that did not let the event loop run for a while: until the log has its words. None
+        where nothing is late, and in other threads, which do not hold up the loop."""
+        if self._due is None or threading.get_ident() != self._thread:
+            return None
+        return _Relief(self._relieve) if self._loop.time() - self._due >= self._patience else None
+
+    async def _relieve(self) -> None:
+        """Less and less often, so that a model that never lets the event loop run pays for few appends."""
+        self._patience = min(MOST_PATIENCE_S, 2 * self._patience)
+        with contextlib.suppress(StoreError):  # kept in _failure
+            await self.flush()
 
     async def flush(self) -> None:
         """Return once the log has everything put so far. Raises `StoreError` if it cannot be reached."""
         async with self._lock:
             if self._failure is not None:
                 raise self._failure
-            records, self._pending, self._bytes = self._pending, [], 0
+            records, self._pending, self._last = self._pending, [], None
+            self._bytes, self._words, self._due = 0, False, None
             if not records:
                 return
             # Shielded: a cancelled writer must not lose or split a flush that the log may already have, nor let the
@@ -151,29 +171,57 @@ class RunStream:
                     raise
                 await self._clock.sleep(0.05 * 2**attempt)
 
-    def _schedule(self, urgent: bool) -> None:
-        """The first text goes at once, then every 50 ms growing to 250 ms, or 4 KB."""
-        if self._timer is not None and not self._timer.done() and not (urgent or self._bytes >= FLUSH_BYTES):
-            return
-        delay = 0.0 if urgent or self._bytes >= FLUSH_BYTES else max(self._interval, FIRST_S)
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.create_task(self._later(delay))
+    @property
+    def _urgent(self) -> bool:
+        """Words, where appends are free; else the first words, and 4 KB."""
+        first = not self._coalesces or self._interval == 0.0
+        return (self._words and first) or self._bytes >= FLUSH_BYTES
 
-    async def _later(self, delay: float) -> None:
-        if delay:
-            await self._clock.sleep(delay)
-        self._interval = min(LONGEST_S, max(FIRST_S, self._interval * 1.5))
-        had = bool(self._pending)
-        try:
-            await self.flush()
-        except StoreError:
-            return  # kept in _failure: the next flush that someone waits for raises it
-        if not had:
-            self._interval = 0.0
+    def _schedule(self) -> None:
+        urgent = self._urgent
+        if urgent and self._due is None:
+            self._due = self._loop.time()
+        if self._timer is not None and not self._timer.done():
+            if not (urgent and self._sleeping):
+                return
+            self._timer.cancel()
+        self._sleeping = False
+        self._timer = self._loop.create_task(self._flushes())
+
+    async def _flushes(self) -> None:
+        """Flush until nothing is left: at once what is urgent, the rest after 50 ms, where the log coalesces growing to
+        250 ms."""
+        while True:
+            if not self._urgent:
+                self._sleeping = True
+                await self._clock.sleep(max(self._interval, FIRST_S))
+                self._sleeping = False
+            if not self._pending:
+                self._interval = 0.0
+                return
+            if self._coalesces:
+                self._interval = min(LONGEST_S, max(FIRST_S, self._interval * 1.5))
+            if self._due is not None and self._loop.time() - self._due < PATIENCE_S:
+                self._patience = PATIENCE_S
+            try:
+                await self.flush()
+            except StoreError:
+                return  # kept in _failure: the next flush that someone waits for raises it
+            if not self._pending:
+                return
 
     async def close(self) -> None:
         """Flush what is left and stop the timer."""
         if self._timer is not None and not self._timer.done():
             self._timer.cancel()
         await self.flush()
+
+
+class _Relief:
+    """Calls when it is awaited, and may be left alone, unlike a coroutine."""
+
+    def __init__(self, call: Callable[[], Awaitable[None]]) -> None:
+        self._call = call
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._call().__await__()

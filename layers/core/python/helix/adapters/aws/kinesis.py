@@ -28,6 +28,9 @@ class KinesisStreams:
     """A `StreamManager`. `client` is boto3's of Kinesis; `overflow` holds records larger than Kinesis takes, without it
     they are refused with `InvalidInputError`."""
 
+    coalesces = True
+    """Kinesis charges for each record."""
+
     def __init__(
         self, client: Any, stream_name: str, log: SegmentStreams, clock: Clock, *, overflow: Overflow | None = None
     ) -> None:

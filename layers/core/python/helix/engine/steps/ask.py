@@ -47,7 +47,7 @@ from helix.engine.observers import record, show
 from helix.engine.observers.telemetry import within_chat
 from helix.engine.steps.cached import recall, remember
 from helix.ports.catalog import ModelInfo
-from helix.ports.model import ChoosesModel, LLMAdapter, LLMGenerateInput, LLMStreamCallbacks, ToolSpec
+from helix.ports.model import ChoosesModel, LLMAdapter, LLMGenerateInput, LLMStreamCallbacks, MaybeAwaitable, ToolSpec
 from helix.services.retrying import retrying
 
 LEVELS = ("", "warning", "critical", "exceeded")
@@ -200,12 +200,14 @@ def _callbacks(run: RunContext, call: ModelCallEnded) -> LLMStreamCallbacks:
     """What an adapter calls while the model answers."""
     claim, shown = call.claim, False
 
-    def noted(fact: TextReceived | ThinkingReceived | None) -> None:
+    def noted(fact: TextReceived | ThinkingReceived | None) -> MaybeAwaitable:
         nonlocal shown
         call.first = call.first or run.now()
-        if fact is not None:
-            shown = True
-            show(run, fact)
+        if fact is None:
+            return None
+        shown = True
+        show(run, fact)
+        return run.stream.relief()
 
     def failed_try(error: Exception) -> None:
         nonlocal shown

@@ -1,0 +1,201 @@
+"""When what a run says goes to the log: words at once, or at intervals where the log charges for each append."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from tests.support_streams import STREAM, HandClock, MemoryStreams
+
+from helix.core.chunks import ChunkBase, CustomEventChunk, TextDeltaChunk, ThinkingChunk
+from helix.core.errors import StoreError
+from helix.core.rows import SessionRow
+from helix.core.sequencer import StreamRecord
+from helix.services.run_stream import FIRST_S, LONGEST_S, RUN, TRIES, Boundary, RunStream, Writer
+
+WORDS = Writer("attempt", 1, 1)
+
+
+class Log(MemoryStreams):
+    """Writes down how many chunks each append had; an append takes until the gate is open."""
+
+    def __init__(self, coalesces: bool) -> None:
+        super().__init__()
+        self.coalesces = coalesces
+        self.batches: list[int] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
+        self.batches.append(sum(len(record.chunks) for record in records))
+        await self.gate.wait()
+        await super().append(stream_id, records)
+
+    def said(self) -> list[str]:
+        return [m.chunk["delta"] for m in self.logs.get(STREAM, []) if m.chunk and "delta" in m.chunk]
+
+
+class Sleeps(HandClock):
+    """Writes down how long was slept; without a `pass_`, nobody ever wakes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slept: list[float] = []
+        self.over = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        await self.over.wait()
+        self.over.clear()
+        self.time += seconds
+
+    async def pass_(self) -> None:
+        self.over.set()
+        await turns()
+
+
+async def turns(count: int = 20) -> None:
+    """Let everything run that can."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def opened(log: Log, clock: HandClock) -> RunStream:
+    row = SessionRow(
+        session_id=STREAM, agent_type="a", stream_id=STREAM, status="running", version=1, run_id="run_1", turn=1
+    )
+    stream = RunStream(log, clock, row, "run_1", 1)
+    stream.put(RUN, boundary=Boundary("started"))
+    return stream
+
+
+def say(stream: RunStream, *texts: str) -> None:
+    for text in texts:
+        stream.put(WORDS, [TextDeltaChunk(delta=text)])
+
+
+async def test_words_wait_for_no_clock() -> None:
+    log, clock = Log(coalesces=False), Sleeps()
+    stream = opened(log, clock)
+    for text in "abc":
+        say(stream, text)
+        await turns()
+        assert log.said()[-1] == text
+    stream.put(WORDS, [ThinkingChunk(content="hm")])
+    await turns()
+    assert log.batches == [1, 1, 1, 1] and clock.slept == []
+
+
+async def test_what_comes_during_an_append_goes_together_with_the_next() -> None:
+    log = Log(coalesces=False)
+    stream = opened(log, Sleeps())
+    log.gate.clear()
+    say(stream, "a")
+    await turns()
+    for text in "bcd":
+        say(stream, text)
+        await turns()
+    assert log.batches == [1] and log.said() == []
+    log.gate.set()
+    await turns()
+    assert log.batches == [1, 3] and log.said() == ["a", "b", "c", "d"]
+    assert [m.sequence for m in log.logs[STREAM]] == [1, 2, 3, 4]
+
+
+async def test_what_nobody_reads_aloud_waits_for_company() -> None:
+    """Steps without words have several chunks each: an append for each of them would make short steps slow."""
+    log, clock = Log(coalesces=False), Sleeps()
+    stream = opened(log, clock)
+    stream.put(WORDS, [CustomEventChunk(event_name="x")])
+    await turns()
+    assert log.batches == [] and clock.slept == [FIRST_S]
+    say(stream, "a")  # takes along what waits
+    await turns()
+    assert log.batches == [2] and log.said() == ["a"]
+    stream.put(WORDS, [CustomEventChunk(event_name="y")])
+    await turns()
+    await clock.pass_()
+    assert log.batches == [2, 1] and clock.slept == [FIRST_S, FIRST_S]
+
+
+async def test_a_log_that_charges_for_appends_gets_them_at_growing_intervals() -> None:
+    log, clock = Log(coalesces=True), Sleeps()
+    stream = opened(log, clock)
+    say(stream, "a")
+    await turns()
+    assert log.batches == [1] and clock.slept == [], "the first word at once"
+    for _ in range(6):
+        say(stream, "b")
+        await turns()
+        say(stream, "c")
+        await turns()
+        await clock.pass_()
+    assert log.batches == [1, 2, 2, 2, 2, 2, 2]
+    assert clock.slept[:3] == pytest.approx([FIRST_S, FIRST_S * 1.5, FIRST_S * 1.5**2])
+    assert clock.slept[-1] == LONGEST_S
+    say(stream, *["x" * 500] * 6)
+    await turns()
+    assert log.batches[-1] == 6, "4 KB do not wait"
+
+
+async def test_words_said_during_an_append_are_not_left_behind() -> None:
+    log, clock = Log(coalesces=True), Sleeps()
+    stream = opened(log, clock)
+    log.gate.clear()
+    say(stream, "a")
+    await turns()
+    say(stream, "b")
+    log.gate.set()
+    await turns()
+    assert log.said() == ["a"] and clock.slept == [FIRST_S]
+    await clock.pass_()
+    assert log.said() == ["a", "b"]
+
+
+@pytest.mark.parametrize("coalesces", [False, True])
+async def test_a_model_that_never_yields_is_held_up_until_its_words_are_there(coalesces: bool) -> None:
+    log = Log(coalesces)
+    stream = opened(log, HandClock())
+    said = 0
+    while not log.said() and said < 100_000:
+        say(stream, "a")
+        said += 1
+        if (relief := stream.relief()) is not None:
+            await relief
+    assert 1 < said < 100_000 and len(log.said()) == said
+    assert stream.relief() is None, "nothing is late any more"
+
+
+async def test_relief_may_be_left_alone_and_is_for_the_loops_thread_only() -> None:
+    log = Log(coalesces=False)
+    stream = opened(log, HandClock())
+    for _ in range(100_000):
+        say(stream, "a")
+        if stream.relief() is not None:
+            break
+    assert stream.relief() is not None
+    assert await asyncio.to_thread(stream.relief) is None
+    await stream.close()
+
+
+async def test_a_log_that_is_away_fails_the_run_and_not_its_model() -> None:
+    log = Log(coalesces=False)
+    log.lose_next = TRIES
+    stream = opened(log, HandClock())
+    relief = None
+    while relief is None:
+        say(stream, "a")
+        relief = stream.relief()
+    await relief
+    with pytest.raises(StoreError):
+        await stream.flush()
+
+
+async def test_chunks_that_are_no_words_are_flushed_with_the_run() -> None:
+    log = Log(coalesces=False)
+    stream = opened(log, Sleeps())
+    chunks: list[ChunkBase] = [CustomEventChunk(event_name="x")]
+    stream.put(WORDS, chunks)
+    await stream.close()
+    assert log.batches == [1]
