@@ -257,7 +257,7 @@ class SQLiteStateStore:
         """A number that changes when another connection commits."""
         with self._using:
             if self._here is not None:
-                with contextlib.suppress(sqlite3.OperationalError):  # the file is busy: the next poll answers
+                with contextlib.suppress(sqlite3.Error):  # busy: the next poll answers; broken: the next read says so
                     self._foreign = self._here.execute("PRAGMA data_version").fetchone()[0]
         return self._foreign
 
