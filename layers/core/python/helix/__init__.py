@@ -7,155 +7,95 @@ Names are loaded when first used, so that `import helix` stays quick.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from helix._version import __version__
+from helix.core.lazy import LazyNames
 
 if TYPE_CHECKING:
-    from helix.adapters.mcp import MCPServer
-    from helix.adapters.memory import MemoryStateStore
-    from helix.adapters.models.demo import DemonstrationModel
-    from helix.adapters.models.litellm import LiteLLMAdapter
-    from helix.adapters.models.scripted import ScriptedModel
-    from helix.adapters.sqlite import SQLiteStateStore
-    from helix.core.agents import Agent, define_agent
-    from helix.core.caching import ResponseCacheConfig
-    from helix.core.chunks import StreamChunk
-    from helix.core.config import LLMConfig
-    from helix.core.context import ToolContext, create_tool_context
-    from helix.core.errors import (
-        AgentAlreadyRunningError,
-        AgentNotFoundError,
-        BudgetExceededError,
-        CallNotPendingError,
-        CannotResumeError,
-        CheckpointNotFoundError,
-        DefinitionError,
-        FatalToolError,
-        HelixError,
-        InvalidInputError,
-        ModelError,
-        SessionExistsError,
-        SessionNotFoundError,
-        StoreError,
-        ToolError,
-    )
-    from helix.core.functions import AgentClient
-    from helix.core.handles import AgentExecutionHandle, AgentResult, CanResumeResult, Confirmation, SessionState
-    from helix.core.hooks import Hooks
-    from helix.core.initial import AgentInput
-    from helix.core.registry import AgentRegistry, default_registry
-    from helix.core.routes import Route, RouteOption
-    from helix.core.tools import (
-        FINISH_TOOL_NAME,
-        SUBAGENT_TOOL_PREFIX,
-        Tool,
-        create_finish_tool,
-        create_sub_agent_tool,
-        define_tool,
-        is_finish_tool,
-        is_sub_agent_tool,
-        tool,
-    )
-    from helix.core.usage import Usage
-    from helix.runtime.local import LocalExecutor
-    from helix.sessions.read import Sessions, recover_conversation
+    from helix.adapters.mcp import MCPServer as MCPServer
+    from helix.adapters.memory import MemoryStateStore as MemoryStateStore
+    from helix.adapters.models.demo import DemonstrationModel as DemonstrationModel
+    from helix.adapters.models.litellm import LiteLLMAdapter as LiteLLMAdapter
+    from helix.adapters.models.scripted import ScriptedModel as ScriptedModel
+    from helix.adapters.sqlite import SQLiteStateStore as SQLiteStateStore
+    from helix.core.agents import Agent as Agent
+    from helix.core.agents import define_agent as define_agent
+    from helix.core.caching import ResponseCacheConfig as ResponseCacheConfig
+    from helix.core.chunks import StreamChunk as StreamChunk
+    from helix.core.config import LLMConfig as LLMConfig
+    from helix.core.context import ToolContext as ToolContext
+    from helix.core.context import create_tool_context as create_tool_context
+    from helix.core.errors import AgentAlreadyRunningError as AgentAlreadyRunningError
+    from helix.core.errors import AgentNotFoundError as AgentNotFoundError
+    from helix.core.errors import BudgetExceededError as BudgetExceededError
+    from helix.core.errors import CallNotPendingError as CallNotPendingError
+    from helix.core.errors import CannotResumeError as CannotResumeError
+    from helix.core.errors import CheckpointNotFoundError as CheckpointNotFoundError
+    from helix.core.errors import DefinitionError as DefinitionError
+    from helix.core.errors import FatalToolError as FatalToolError
+    from helix.core.errors import HelixError as HelixError
+    from helix.core.errors import InvalidInputError as InvalidInputError
+    from helix.core.errors import ModelError as ModelError
+    from helix.core.errors import SessionExistsError as SessionExistsError
+    from helix.core.errors import SessionNotFoundError as SessionNotFoundError
+    from helix.core.errors import StoreError as StoreError
+    from helix.core.errors import ToolError as ToolError
+    from helix.core.functions import AgentClient as AgentClient
+    from helix.core.handles import AgentExecutionHandle as AgentExecutionHandle
+    from helix.core.handles import AgentResult as AgentResult
+    from helix.core.handles import CanResumeResult as CanResumeResult
+    from helix.core.handles import Confirmation as Confirmation
+    from helix.core.handles import SessionState as SessionState
+    from helix.core.hooks import Hooks as Hooks
+    from helix.core.initial import AgentInput as AgentInput
+    from helix.core.registry import AgentRegistry as AgentRegistry
+    from helix.core.registry import default_registry as default_registry
+    from helix.core.routes import Route as Route
+    from helix.core.routes import RouteOption as RouteOption
+    from helix.core.tools import FINISH_TOOL_NAME as FINISH_TOOL_NAME
+    from helix.core.tools import SUBAGENT_TOOL_PREFIX as SUBAGENT_TOOL_PREFIX
+    from helix.core.tools import Tool as Tool
+    from helix.core.tools import create_finish_tool as create_finish_tool
+    from helix.core.tools import create_sub_agent_tool as create_sub_agent_tool
+    from helix.core.tools import define_tool as define_tool
+    from helix.core.tools import is_finish_tool as is_finish_tool
+    from helix.core.tools import is_sub_agent_tool as is_sub_agent_tool
+    from helix.core.tools import tool as tool
+    from helix.core.usage import Usage as Usage
+    from helix.runtime.local import LocalExecutor as LocalExecutor
+    from helix.sessions.read import Sessions as Sessions
+    from helix.sessions.read import recover_conversation as recover_conversation
 
-_HOME = {
-    "adapters.mcp": "MCPServer",
-    "adapters.memory": "MemoryStateStore",
-    "adapters.models.demo": "DemonstrationModel",
-    "adapters.models.litellm": "LiteLLMAdapter",
-    "adapters.models.scripted": "ScriptedModel",
-    "adapters.sqlite": "SQLiteStateStore",
-    "core.agents": "Agent define_agent",
-    "core.caching": "ResponseCacheConfig",
-    "core.chunks": "StreamChunk",
-    "core.config": "LLMConfig",
-    "core.context": "ToolContext create_tool_context",
-    "core.errors": "AgentAlreadyRunningError AgentNotFoundError BudgetExceededError CallNotPendingError CannotResumeError"
-    " CheckpointNotFoundError DefinitionError FatalToolError HelixError InvalidInputError ModelError SessionExistsError"
-    " SessionNotFoundError StoreError ToolError",
-    "core.functions": "AgentClient",
-    "core.handles": "AgentExecutionHandle AgentResult CanResumeResult Confirmation SessionState",
-    "core.hooks": "Hooks",
-    "core.initial": "AgentInput",
-    "core.registry": "AgentRegistry default_registry",
-    "core.routes": "Route RouteOption",
-    "core.tools": "FINISH_TOOL_NAME SUBAGENT_TOOL_PREFIX Tool create_finish_tool create_sub_agent_tool define_tool"
-    " is_finish_tool is_sub_agent_tool tool",
-    "core.usage": "Usage",
-    "sessions.read": "Sessions recover_conversation",
-    "runtime.local": "LocalExecutor",
-}
-_MODULES = {name: module for module, names in _HOME.items() for name in names.split()}
-__all__ = [
-    "__version__",
-    "Agent",
-    "AgentAlreadyRunningError",
-    "AgentClient",
-    "AgentExecutionHandle",
-    "AgentInput",
-    "AgentNotFoundError",
-    "AgentRegistry",
-    "AgentResult",
-    "BudgetExceededError",
-    "CallNotPendingError",
-    "CanResumeResult",
-    "CannotResumeError",
-    "CheckpointNotFoundError",
-    "Confirmation",
-    "DefinitionError",
-    "DemonstrationModel",
-    "FINISH_TOOL_NAME",
-    "FatalToolError",
-    "HelixError",
-    "Hooks",
-    "InvalidInputError",
-    "LLMConfig",
-    "LiteLLMAdapter",
-    "LocalExecutor",
-    "MCPServer",
-    "MemoryStateStore",
-    "ModelError",
-    "ResponseCacheConfig",
-    "Route",
-    "RouteOption",
-    "SQLiteStateStore",
-    "SUBAGENT_TOOL_PREFIX",
-    "ScriptedModel",
-    "SessionExistsError",
-    "SessionNotFoundError",
-    "SessionState",
-    "Sessions",
-    "StoreError",
-    "StreamChunk",
-    "Tool",
-    "ToolContext",
-    "ToolError",
-    "Usage",
-    "create_finish_tool",
-    "create_sub_agent_tool",
-    "create_tool_context",
-    "default_registry",
-    "define_agent",
-    "define_tool",
-    "is_finish_tool",
-    "is_sub_agent_tool",
-    "recover_conversation",
-    "tool",
-]
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module 'helix' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"helix.{module}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+_NAMES = LazyNames(
+    __name__,
+    {
+        "helix.adapters.mcp": "MCPServer",
+        "helix.adapters.memory": "MemoryStateStore",
+        "helix.adapters.models.demo": "DemonstrationModel",
+        "helix.adapters.models.litellm": "LiteLLMAdapter",
+        "helix.adapters.models.scripted": "ScriptedModel",
+        "helix.adapters.sqlite": "SQLiteStateStore",
+        "helix.core.agents": "Agent define_agent",
+        "helix.core.caching": "ResponseCacheConfig",
+        "helix.core.chunks": "StreamChunk",
+        "helix.core.config": "LLMConfig",
+        "helix.core.context": "ToolContext create_tool_context",
+        "helix.core.errors": "AgentAlreadyRunningError AgentNotFoundError BudgetExceededError CallNotPendingError "
+        "CannotResumeError CheckpointNotFoundError DefinitionError FatalToolError HelixError InvalidInputError ModelError "
+        "SessionExistsError SessionNotFoundError StoreError ToolError",
+        "helix.core.functions": "AgentClient",
+        "helix.core.handles": "AgentExecutionHandle AgentResult CanResumeResult Confirmation SessionState",
+        "helix.core.hooks": "Hooks",
+        "helix.core.initial": "AgentInput",
+        "helix.core.registry": "AgentRegistry default_registry",
+        "helix.core.routes": "Route RouteOption",
+        "helix.core.tools": "FINISH_TOOL_NAME SUBAGENT_TOOL_PREFIX Tool create_finish_tool create_sub_agent_tool "
+        "define_tool is_finish_tool is_sub_agent_tool tool",
+        "helix.core.usage": "Usage",
+        "helix.sessions.read": "Sessions recover_conversation",
+        "helix.runtime.local": "LocalExecutor",
+    },
+)
+__all__ = ["__version__", *_NAMES.names()]
+__getattr__, __dir__ = _NAMES.load, _NAMES.names

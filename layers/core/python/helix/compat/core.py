@@ -7,8 +7,6 @@ The table of names (docs/guide/names.md) says of each where it is, and how it di
 
 from __future__ import annotations
 
-from typing import Any
-
 from helix.core.lazy import LazyNames
 
 _NAMES = LazyNames(
@@ -63,11 +61,4 @@ _NAMES = LazyNames(
     },
 )
 __all__ = _NAMES.names()
-
-
-def __getattr__(name: str) -> Any:
-    return _NAMES.load(name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = _NAMES.load, _NAMES.names

@@ -7,7 +7,7 @@ Names are loaded when first used. What exists only because the sources have it i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from helix.core.lazy import LazyNames
 
@@ -78,11 +78,4 @@ _NAMES = LazyNames(
     },
 )
 __all__ = _NAMES.names()
-
-
-def __getattr__(name: str) -> Any:
-    return _NAMES.load(name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = _NAMES.load, _NAMES.names
