@@ -11,7 +11,7 @@ from helix.adapters.redis import RedisStateStore, redis_streams
 from helix.ports.state_store import Key
 from helix.services.row_budgets import RowBudgets
 from helix.services.row_slots import RowSlots
-from helix.testing.journal import read_all
+from helix.testing.stream_invariants import read_all
 
 PROCESSES = 6
 

@@ -12,7 +12,7 @@ from helix.ports.state_store import Key
 from helix.services.row_budgets import RowBudgets
 from helix.services.row_slots import RowSlots
 from helix.services.segments import SegmentStreams
-from helix.testing.journal import read_all
+from helix.testing.stream_invariants import read_all
 
 PROCESSES = 6
 

@@ -13,8 +13,8 @@ from typing import Any
 from helix.core.wire import StreamMessage
 from helix.runtime.executor import Executor
 from helix.testing.invariants import read_tree
-from helix.testing.journal import read_all
 from helix.testing.session_rows import SessionRows
+from helix.testing.stream_invariants import read_all
 
 FREE = {
     "created_at", "updated_at", "started_at", "ended_at", "timestamp",  # times

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 from pydantic import Field
+from tests.support.journal import Journal
 from tests.support.usage_invariants import find_usage_problems
 from tests.support_crash import (
     CONFIG,
@@ -35,7 +36,6 @@ from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
 from helix.testing.crash import CrashPoints, Point, crash_everywhere, writes
 from helix.testing.invariants import check_session
-from helix.testing.journal import Journal
 
 S = "ses"
 
@@ -62,7 +62,7 @@ class Sweep:
 
     async def recover(self, store: StateStore, streams: StreamManager, point: Point) -> None:
         journal = Journal()
-        await check_session(store, streams, S, journal=journal)
+        await journal.check(store, streams, S)
         had, mark = await bought(store, S), len(LOG)
         workers = executor(store, streams, self.scripted, LONG)
         if await workers.sessions.exists(S):
@@ -72,7 +72,7 @@ class Sweep:
             await handle.result(timeout_s=20)
             status = await settle(workers, self.agent, S, approve=self.approve)
         await quiet(workers)
-        await check_session(store, streams, S, at_rest=True, journal=journal)
+        await journal.check(store, streams, S, at_rest=True)
         problems = await find_usage_problems(store, S)
         assert not problems, (point, problems)
         if not self.rebuys:
@@ -328,7 +328,7 @@ async def test_whoever_goes_on_otherwise(verb: str) -> None:
 
     async def recover(store: StateStore, streams: StreamManager, point: Point) -> None:
         journal, workers = Journal(), executor(store, streams, scripted, LONG)
-        await check_session(store, streams, S, journal=journal)
+        await journal.check(store, streams, S)
         state = await workers.sessions.load(S)
         if state is None or verb == "a new message":
             handle = await workers.execute(lead, "instead", session_id=S)
@@ -339,7 +339,7 @@ async def test_whoever_goes_on_otherwise(verb: str) -> None:
             handle = await workers.resume(lead, S, mode="from_checkpoint", checkpoint_id=first.id)
         assert (await handle.result(timeout_s=20)).status == "completed"
         await quiet(workers)
-        await check_session(store, streams, S, at_rest=True, journal=journal)
+        await journal.check(store, streams, S, at_rest=True)
 
     assert await crash_everywhere(MemoryStateStore, act, recover, choose=writes)
 

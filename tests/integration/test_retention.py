@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.support.journal import Journal
 from tests.support_crash import LONG, executor, model, plain, quiet, settle
 from tests.support_resume import Log, writer
 from tests.support_run import QUICK, World, agent, call, calls, chunks_of, play, result_of
@@ -22,7 +23,6 @@ from helix.sessions.sweep import sweep
 from helix.testing.clocks import ShiftedClock
 from helix.testing.crash import CrashPoints, Point, crash_everywhere
 from helix.testing.invariants import check_session
-from helix.testing.journal import Journal
 
 S = "ses_kept"
 DAY = 86_400.0
@@ -152,13 +152,13 @@ async def test_a_crash_anywhere_leaves_a_session_that_goes_on() -> None:
 
     async def recover(store: StateStore, streams: StreamManager, point: Point) -> None:
         journal = Journal(pruned=True)
-        await check_session(store, streams, S, journal=journal, pruned=True)
+        await journal.check(store, streams, S)
         workers = executor(store, streams, scripted, LONG, settings)
         if await workers.sessions.exists(S):
             await settle(workers, plain, S)
         await (await workers.execute(plain, "more", session_id=S)).result()
         await quiet(workers)
-        await check_session(store, streams, S, at_rest=True, journal=journal, pruned=True)
+        await journal.check(store, streams, S, at_rest=True)
         assert len(await checkpoints(workers)) <= 3
         expired = executor(store, streams, scripted, LONG + 3 * DAY, settings)
         assert await expired.expire() == 1 and not await expired.sessions.exists(S)

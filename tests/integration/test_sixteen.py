@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.journal import Journal
 from tests.support_processes import Worker
 
 from helix import LocalExecutor
-from helix.testing.invariants import check_session
-from helix.testing.journal import Journal
 
 SIXTEEN, ROUNDS = 16, 4
 
@@ -30,7 +29,7 @@ async def test_exactly_one_wins_each_round(worker: Worker, tmp_path: Path) -> No
         assert found[won[0]] == f"completed: heard message of {won[0]} in round {round_}"
         winners.append(won[0])
         async with LocalExecutor(db) as readers:
-            await check_session(readers.store, readers.streams, "ses", at_rest=True, journal=journal)
+            await journal.check(readers.store, readers.streams, "ses", at_rest=True)
             state = await readers.sessions.get("ses")
             assert (state.turn, state.step_count, state.status) == (round_, round_, "completed")
             messages = await readers.sessions.load_conversation_messages("ses")

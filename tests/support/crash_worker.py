@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import support_crash
+from tests.support.journal import Journal
 from tests.support_crash import bought, executor, lead, model, settle
 
 from helix import LocalExecutor, MemoryStateStore, Sessions, SQLiteStateStore
@@ -29,7 +30,6 @@ from helix.ports.state_store import StateStore
 from helix.services.segments import SegmentStreams
 from helix.testing.crash import CrashPoints
 from helix.testing.invariants import check_session, read_tree
-from helix.testing.journal import Journal
 
 S = "ses"
 SETTINGS = Settings(claim_s=3, stop_poll_s=0.05)  # a busy machine makes a living worker late
@@ -51,7 +51,7 @@ async def resume(job: dict[str, Any]) -> dict[str, Any]:
     left, bring it to its end, look again. It may be killed too."""
     bare = SQLiteStateStore(job["db"])
     bare_streams, journal = SegmentStreams(bare), Journal()
-    await check_session(bare, bare_streams, S, journal=journal)
+    await journal.check(bare, bare_streams, S)
     had, mark = await bought(bare, S), len(lines(job))
     at = job.get("at")
     points = CrashPoints((at[0], at[1]) if at else None, how="kill")
@@ -67,7 +67,7 @@ async def resume(job: dict[str, Any]) -> dict[str, Any]:
             handle = await workers.get_handle(lead, S, run.run_id)
             told += [message.sequence async for message in await handle.messages(after=told[-1] if told else 0)]
         assert told == list(range(1, told[-1] + 1)), f"the handles of all runs since {first.run_id} tell {told}"
-    await check_session(bare, bare_streams, S, at_rest=True, journal=journal)
+    await journal.check(bare, bare_streams, S, at_rest=True)
     again = had & set(lines(job)[mark:])
     assert not again, f"done again: {again}"
     answer = {"transcript": await transcript(bare), "points": points.points}

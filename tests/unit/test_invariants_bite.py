@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.support.journal import Journal
 from tests.support_crash import GATED_SCRIPT, LOG, SINK, asked, executor, lead, model
 
 from helix import Confirmation, MemoryStateStore
@@ -13,7 +14,6 @@ from helix.ports.state_store import Delete, Key, Put
 from helix.services.segments import SegmentStreams
 from helix.testing.crash import Crash, CrashPoints
 from helix.testing.invariants import InvariantViolation, check_session, find_problems
-from helix.testing.journal import Journal
 
 S = "ses"
 Rows = dict[str, dict[str, Any]]
@@ -149,9 +149,9 @@ async def test_a_paused_session_waits_for_what_is_asked() -> None:
 )
 async def test_the_journal_finds_what_changed(law: str, spoiling: Callable[[Rows], None]) -> None:
     store, journal = await sound(), Journal()
-    await check_session(store, SegmentStreams(store), S, journal=journal)
+    await journal.check(store, SegmentStreams(store), S)
     await spoil(store, spoiling)
-    problems = await find_problems(store, SegmentStreams(store), S, journal=journal)
+    problems = await journal.look(store, SegmentStreams(store), S)
     assert any(law in problem for problem in problems), problems
 
 

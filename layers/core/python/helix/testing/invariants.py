@@ -14,7 +14,6 @@ from helix.core.status import CLAIMS, ENDS, FINAL_RUNS
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
 from helix.testing.history_invariants import check_history
-from helix.testing.journal import Journal
 from helix.testing.session_rows import SessionRows, read_session_rows
 from helix.testing.stream_invariants import check_stream
 
@@ -33,15 +32,14 @@ async def check_session(
     session_id: str,
     *,
     at_rest: bool = False,
-    journal: Journal | None = None,
     pruned: bool = False,
 ) -> None:
     """Raise `InvariantViolation` with all that is wrong with the session, its sub-agents' sessions and its stream.
 
-    at_rest: nobody works on the session any more, and its effects were completed. journal: remembers what it saw, so
-    that a later check finds what changed and must not have. pruned: `Settings.keep_checkpoints` is set.
+    at_rest: nobody works on the session any more, and its effects were completed. pruned: `Settings.keep_checkpoints` is
+    set.
     """
-    problems = await find_problems(store, streams, session_id, at_rest=at_rest, journal=journal, pruned=pruned)
+    problems = await find_problems(store, streams, session_id, at_rest=at_rest, pruned=pruned)
     if problems:
         raise InvariantViolation(session_id, problems)
 
@@ -52,7 +50,6 @@ async def find_problems(
     session_id: str,
     *,
     at_rest: bool = False,
-    journal: Journal | None = None,
     pruned: bool = False,
 ) -> list[str]:
     """Like `check_session`, as a list."""
@@ -64,10 +61,6 @@ async def find_problems(
     root = tree[0]
     if root.session is not None and root.session.parent is None and root.session.status != "deleting":
         problems += await check_stream(streams, root.session.stream_id, tree, at_rest=at_rest)
-    if journal is not None:
-        problems += [problem for rows in tree for problem in journal.see(rows)]
-        if root.session is not None:
-            problems += await journal.see_stream(streams, root.session.stream_id)
     return problems
 
 

@@ -10,7 +10,6 @@ from helix.core.entries import AssistantRow, CallRow
 from helix.core.planning import call_value
 from helix.core.wire import StreamMessage
 from helix.ports.streams import StreamManager
-from helix.testing.journal import read_all
 from helix.testing.session_rows import SessionRows
 
 Attempt = tuple[int, int]
@@ -32,6 +31,14 @@ async def check_stream(
         tally = replay([m for m in messages if m.session_id == rows.session_id])
         problems += [f"{rows.session_id}: {p}" for p in _reported(rows, tally, at_rest=at_rest)]
     return problems
+
+
+async def read_all(streams: StreamManager, stream_id: str, after: int = 0) -> list[StreamMessage]:
+    """Everything after a sequence, page by page."""
+    found: list[StreamMessage] = []
+    while page := await streams.read(stream_id, found[-1].sequence if found else after):
+        found.extend(page)
+    return found
 
 
 def _dense(stream_id: str, messages: Sequence[StreamMessage], latest: int) -> Iterator[str]:

@@ -8,18 +8,36 @@ from typing import Any
 from helix.core.entries import CallRow
 from helix.core.status import FINAL_RUNS
 from helix.core.wire import StreamMessage
+from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
+from helix.testing.invariants import InvariantViolation, find_problems, read_tree
 from helix.testing.session_rows import SessionRows
+from helix.testing.stream_invariants import read_all
 
 
 @dataclass(slots=True)
 class Journal:
-    """Hand the same journal to every `check_session` of one test. Sessions that were deleted are forgotten. pruned:
-    checkpoints may go, those that stay do not change."""
+    """One for each test: its `check` is `check_session`, and compares with what it saw before. Sessions that were deleted
+    are forgotten. pruned: checkpoints may go, those that stay do not change."""
 
     pruned: bool = False
     _seen: dict[str, SessionRows] = field(default_factory=dict)
     _streams: dict[str, list[StreamMessage]] = field(default_factory=dict)
+
+    async def check(self, store: StateStore, streams: StreamManager, session_id: str, *, at_rest: bool = False) -> None:
+        """Raises `InvariantViolation`."""
+        problems = await find_problems(store, streams, session_id, at_rest=at_rest, pruned=self.pruned)
+        if problems := [*problems, *await self.look(store, streams, session_id)]:
+            raise InvariantViolation(session_id, problems)
+
+    async def look(self, store: StateStore, streams: StreamManager, session_id: str) -> list[str]:
+        """What changed in the session, its sub-agents' sessions and its stream, and must not have."""
+        tree = await read_tree(store, session_id)
+        root = tree[0].session
+        if root is not None and root.status == "deleting":
+            tree = tree[:1]  # its sub-agents' rows are going
+        problems = [problem for rows in tree for problem in self.see(rows)]
+        return problems if root is None else [*problems, *await self.see_stream(streams, root.stream_id)]
 
     def forget(self, session_id: str) -> None:
         self._seen.pop(session_id, None)
@@ -43,14 +61,6 @@ class Journal:
         if now[: len(before)] != before:
             return [f"stream_gapless: stream {stream_id!r} changed what it had said"]
         return []
-
-
-async def read_all(streams: StreamManager, stream_id: str, after: int = 0) -> list[StreamMessage]:
-    """Everything after a sequence, page by page."""
-    found: list[StreamMessage] = []
-    while page := await streams.read(stream_id, found[-1].sequence if found else after):
-        found.extend(page)
-    return found
 
 
 def _changes(before: SessionRows, now: SessionRows, pruned: bool) -> list[str]:
