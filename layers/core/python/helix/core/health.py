@@ -167,14 +167,10 @@ class LLMHealthRule(BaseModel):
         m = metrics
         bad = [
             (m.requests > 0 and m.tokens_per_second == 0, f"{m.requests} requests and no tokens"),
-            (m.queue_depth > self.unhealthy_queue, f"{m.queue_depth} wait, more than {self.unhealthy_queue}"),
-            (m.p95_latency_ms > self.unhealthy_p95_ms, _slow("p95 latency", m.p95_latency_ms, self.unhealthy_p95_ms)),
-            (m.avg_wait_time_ms > self.unhealthy_wait_ms, _slow("wait", m.avg_wait_time_ms, self.unhealthy_wait_ms)),
+            *_load(m, self.unhealthy_queue, self.unhealthy_p95_ms, self.unhealthy_wait_ms),
         ]
         poor = [
-            (m.queue_depth > self.degraded_queue, f"{m.queue_depth} wait, more than {self.degraded_queue}"),
-            (m.p95_latency_ms > self.degraded_p95_ms, _slow("p95 latency", m.p95_latency_ms, self.degraded_p95_ms)),
-            (m.avg_wait_time_ms > self.degraded_wait_ms, _slow("wait", m.avg_wait_time_ms, self.degraded_wait_ms)),
+            *_load(m, self.degraded_queue, self.degraded_p95_ms, self.degraded_wait_ms),
             (
                 cost_budget is not None and m.cost_per_hour > cost_budget,
                 f"${m.cost_per_hour:.2f} an hour, more than ${cost_budget or 0:.2f}",
@@ -189,6 +185,14 @@ class LLMHealthRule(BaseModel):
         if reasons := [text for holds, text in poor if holds]:
             return HealthStatus.DEGRADED, reasons
         return HealthStatus.HEALTHY, []
+
+
+def _load(m: LLMMetrics, queue: int, p95_ms: float, wait_ms: float) -> list[tuple[bool, str]]:
+    return [
+        (m.queue_depth > queue, f"{m.queue_depth} wait, more than {queue}"),
+        (m.p95_latency_ms > p95_ms, _slow("p95 latency", m.p95_latency_ms, p95_ms)),
+        (m.avg_wait_time_ms > wait_ms, _slow("wait", m.avg_wait_time_ms, wait_ms)),
+    ]
 
 
 def _slow(what: str, found_ms: float, limit_ms: float) -> str:

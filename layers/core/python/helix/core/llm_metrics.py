@@ -133,25 +133,13 @@ class Tally:
         self.wait_ms += wait_ms
         self.waits += 1
 
-    def add(self, other: Tally) -> None:
-        self.requests += other.requests
-        self.errors += other.errors
-        self.throttles += other.throttles
-        self.input_tokens += other.input_tokens
-        self.output_tokens += other.output_tokens
-        self.cost += other.cost
-        self.wait_ms += other.wait_ms
-        self.waits += other.waits
-        self.ttft_ms += other.ttft_ms
-        self.ttfts += other.ttfts
-        self.max_context = max(self.max_context, other.max_context)
-        self.latencies.update(other.latencies)
-
 
 def total(tallies: Iterable[Tally]) -> Tally:
-    whole = Tally()
-    for tally in tallies:
-        whole.add(tally)
+    every = list(tallies)
+    whole = Tally(**{name: sum(getattr(tally, name) for tally in every) for name in _NUMBERS})
+    whole.max_context = max((tally.max_context for tally in every), default=0)
+    for tally in every:
+        whole.latencies.update(tally.latencies)
     return whole
 
 

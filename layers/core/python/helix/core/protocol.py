@@ -59,6 +59,10 @@ class _Request(Record):
     id: Id
 
 
+class _OfSession(_Request):
+    session_id: SessionId
+
+
 class Authenticate(_Request):
     """A new proof of the same principal; without a token: who this connection is.
     Result: `{"principal", "expires_at", "prefix"}`; session ids of one's own choice begin with `prefix`."""
@@ -97,53 +101,51 @@ class Run(_Request):
         return self
 
 
-class Resume(_Request):
+class _GoOn(_OfSession):
+    message: Text | None = None
+    key: Key | None = None
+    subscribe: bool = True
+
+
+class Resume(_GoOn):
     """Result as of `Run`."""
 
     action: Literal["resume"]
-    session_id: SessionId
     mode: Literal["continue", "with_message", "from_checkpoint"] = "continue"
-    message: Text | None = None
     checkpoint_id: Name | None = None
-    key: Key | None = None
-    subscribe: bool = True
 
 
-class Retry(_Request):
+class Retry(_GoOn):
     """Result as of `Run`."""
 
     action: Literal["retry"]
-    session_id: SessionId
     mode: Literal["from_checkpoint", "from_start"] = "from_checkpoint"
-    message: Text | None = None
-    key: Key | None = None
-    subscribe: bool = True
 
 
-class Interrupt(_Request):
-    """Result: `{"interrupted"}`: false if the run (default: the current one) does not run any more."""
+class _Stop(_OfSession):
+    """The run: default the current one."""
 
-    action: Literal["interrupt"]
-    session_id: SessionId
     run_id: Name | None = None
     reason: Reason | None = None
 
 
-class Abort(_Request):
+class Interrupt(_Stop):
+    """Result: `{"interrupted"}`: false if the run does not run any more."""
+
+    action: Literal["interrupt"]
+
+
+class Abort(_Stop):
     """Result: `{}`. Idempotent."""
 
     action: Literal["abort"]
-    session_id: SessionId
-    run_id: Name | None = None
-    reason: Reason | None = None
 
 
-class AnswerAction(_Request):
+class AnswerAction(_OfSession):
     """A person's word on a call that waits, in the session or in a sub-agent below it; the first one counts.
     Result: as of `Run`, `run_id` being the session's current run, and `resumed`: whether the answer started one."""
 
     action: Literal["answer"]
-    session_id: SessionId
     tool_call_id: Name
     approved: bool = True
     data: JsonValue = None
@@ -177,14 +179,13 @@ class Unsubscribe(_OfStream):
     action: Literal["unsubscribe"]
 
 
-class GetSession(_Request):
+class GetSession(_OfSession):
     """Result: `{"session", "can_resume"}`, and where its run waits for a slot `"queued"`: `{"place", "expires_at"}`, 1
     being the next of its agent to go; with `run_id` also `"run"`: how that run ended (status `running` if it has
     not), with `messages` the newest that many messages, and with `snapshot` the conversation and where the stream goes
     on from it."""
 
     action: Literal["get_session"]
-    session_id: SessionId
     run_id: Name | None = None
     messages: int = Field(default=0, ge=0, le=PAGE)
     before: int | None = Field(default=None, ge=0)
@@ -200,41 +201,37 @@ class ListSessions(_Request):
     after: Name | None = None
 
 
-class ListCheckpoints(_Request):
+class ListCheckpoints(_OfSession):
     """Newest first, without states. Result: `{"checkpoints", "cursor"}`."""
 
     action: Literal["list_checkpoints"]
-    session_id: SessionId
     limit: Limit = 20
     after: Name | None = None
 
 
-class Branch(_Request):
+class _Copy(_OfSession):
+    checkpoint_id: Name | None = None
+    target: SessionId | None = None
+    key: Key | None = None
+
+
+class Branch(_Copy):
     """A new session from a checkpoint (default the latest). Result: `{"session_id"}`; `target` names it, see `Run`."""
 
     action: Literal["branch"]
-    session_id: SessionId
-    checkpoint_id: Name | None = None
-    target: SessionId | None = None
-    key: Key | None = None
 
 
-class Clone(_Request):
+class Clone(_Copy):
     """A copy up to a checkpoint or message. Result: `{"session_id"}`; `target` names it, see `Run`."""
 
     action: Literal["clone"]
-    session_id: SessionId
-    target: SessionId | None = None
-    checkpoint_id: Name | None = None
     message_index: int | None = Field(default=None, ge=0)
-    key: Key | None = None
 
 
-class Delete(_Request):
+class Delete(_OfSession):
     """Result: `{"deleted": true}`."""
 
     action: Literal["delete"]
-    session_id: SessionId
 
 
 class Ping(_Request):

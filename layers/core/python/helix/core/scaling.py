@@ -194,11 +194,7 @@ class ScalingPolicy(Pace):
         now: float,
     ) -> ScalingDecision:
         current = current_instances
-        signals = {
-            "cpu_percent": metrics.cpu_percent,
-            "memory_percent": metrics.memory_percent,
-            "request_rate": metrics.request_rate,
-        }
+        signals = metrics.model_dump(exclude={"timestamp"})
         if (decision := self.outside(current, signals)) is not None:
             return decision
         if current == 0:

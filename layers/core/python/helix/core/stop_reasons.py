@@ -7,52 +7,43 @@ the content. Whether calls are present is the caller's knowledge where a provide
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from helix.core.steps import StopReason
 
-_OPENAI: Mapping[str, StopReason] = MappingProxyType(
-    {
-        "stop": StopReason.END_TURN,
-        "length": StopReason.MAX_TOKENS,
-        "tool_calls": StopReason.TOOL_USE,
-        "function_call": StopReason.TOOL_USE,
-        "content_filter": StopReason.CONTENT_FILTER,
-    }
-)
-_ANTHROPIC: Mapping[str, StopReason] = MappingProxyType(
-    {
-        "end_turn": StopReason.END_TURN,
-        "stop_sequence": StopReason.STOP_SEQUENCE,
-        "tool_use": StopReason.TOOL_USE,
-        "max_tokens": StopReason.MAX_TOKENS,
-        "refusal": StopReason.REFUSAL,
-        "model_context_window_exceeded": StopReason.MAX_TOKENS,
-        # A paused server-side turn is to be continued: no error, and no end either.
-        "pause_turn": StopReason.UNKNOWN,
-    }
-)
-_GEMINI: Mapping[str, StopReason] = MappingProxyType(
-    {
-        "STOP": StopReason.END_TURN,
-        "MAX_TOKENS": StopReason.MAX_TOKENS,
-        "SAFETY": StopReason.CONTENT_FILTER,
-        "RECITATION": StopReason.CONTENT_FILTER,
-        "BLOCKLIST": StopReason.CONTENT_FILTER,
-        "PROHIBITED_CONTENT": StopReason.CONTENT_FILTER,
-        "SPII": StopReason.CONTENT_FILTER,
-        "MALFORMED_FUNCTION_CALL": StopReason.ERROR,
-    }
-)
-_VERCEL: Mapping[str, StopReason] = MappingProxyType(
-    {
-        "stop": StopReason.END_TURN,
-        "length": StopReason.MAX_TOKENS,
-        "content-filter": StopReason.CONTENT_FILTER,
-        "tool-calls": StopReason.TOOL_USE,
-        "error": StopReason.ERROR,
-    }
-)
+_OPENAI: Mapping[str, StopReason] = {
+    "stop": StopReason.END_TURN,
+    "length": StopReason.MAX_TOKENS,
+    "tool_calls": StopReason.TOOL_USE,
+    "function_call": StopReason.TOOL_USE,
+    "content_filter": StopReason.CONTENT_FILTER,
+}
+_ANTHROPIC: Mapping[str, StopReason] = {
+    "end_turn": StopReason.END_TURN,
+    "stop_sequence": StopReason.STOP_SEQUENCE,
+    "tool_use": StopReason.TOOL_USE,
+    "max_tokens": StopReason.MAX_TOKENS,
+    "refusal": StopReason.REFUSAL,
+    "model_context_window_exceeded": StopReason.MAX_TOKENS,
+    # A paused server-side turn is to be continued: no error, and no end either.
+    "pause_turn": StopReason.UNKNOWN,
+}
+_GEMINI: Mapping[str, StopReason] = {
+    "STOP": StopReason.END_TURN,
+    "MAX_TOKENS": StopReason.MAX_TOKENS,
+    "SAFETY": StopReason.CONTENT_FILTER,
+    "RECITATION": StopReason.CONTENT_FILTER,
+    "BLOCKLIST": StopReason.CONTENT_FILTER,
+    "PROHIBITED_CONTENT": StopReason.CONTENT_FILTER,
+    "SPII": StopReason.CONTENT_FILTER,
+    "MALFORMED_FUNCTION_CALL": StopReason.ERROR,
+}
+_VERCEL: Mapping[str, StopReason] = {
+    "stop": StopReason.END_TURN,
+    "length": StopReason.MAX_TOKENS,
+    "content-filter": StopReason.CONTENT_FILTER,
+    "tool-calls": StopReason.TOOL_USE,
+    "error": StopReason.ERROR,
+}
 
 
 def map_openai_finish_reason(reason: str | None, *, refusal: str | None = None) -> StopReason:
