@@ -83,11 +83,6 @@ class RemoteHandle(AgentExecutionHandle[JsonValue]):
     async def can_resume(self) -> CanResumeResult:
         return await self._client.can_resume(self.session_id)
 
-    async def answer(
-        self, tool_call_id: str, *, approved: bool = True, data: JsonValue = None, reason: str | None = None
-    ) -> RemoteHandle:
-        return await self._client.answer(self.session_id, tool_call_id, approved=approved, data=data, reason=reason)
-
     async def resume(
         self,
         *,
@@ -122,7 +117,7 @@ class HelixClient:
         self.settings, self._ids = settings or ClientSettings(), ids or SystemIds()
         clock = clock or SystemClock()
         self._link = Link(url, token, self.settings, clock, self._ids)
-        self._link.listener = self.following = Following(self._link.ask, self._link.spawn, clock, self.settings)
+        self._link.following = self.following = Following(self._link.ask, self._link.spawn, clock, self.settings)
         self.ask = self._link.ask  # also for handles, as `following` and `settings`
 
     @classmethod

@@ -259,6 +259,7 @@ class Following:
             self.catch_up(feed)
 
     def on_fail(self, error: Exception) -> None:
+        """Once, when the link has given up."""
         for feeds in self._feeds.values():
             for feed in feeds:
                 feed.fail(error)

@@ -12,7 +12,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, WebSocketException
@@ -25,6 +25,9 @@ from helix.core.refusals import error_of
 from helix.core.wire import StreamMessage
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
+
+if TYPE_CHECKING:
+    from helix.client.feed import Following
 
 Token = str | Callable[[], str] | Callable[[], Awaitable[str]] | None
 """A token, or a function that gives one: it is asked at each connection, and when the service wants a new proof."""
@@ -73,26 +76,10 @@ class _Asked(NamedTuple):
     answer: asyncio.Future[JsonObject]
 
 
-class Listener(Protocol):
-    """What hears of a link's life and of what comes unasked."""
-
-    def on_open(self) -> None:
-        """At each new connection."""
-        ...
-
-    def on_messages(self, stream_id: str, messages: list[StreamMessage]) -> None: ...
-
-    def on_lagging(self, stream_id: str) -> None: ...
-
-    def on_fail(self, error: Exception) -> None:
-        """Once, when the link has given up."""
-        ...
-
-
 class Link:
-    """`listener` is set before the link is opened."""
+    """`following` receives new connections, messages and the link's end; it is set before the link is opened."""
 
-    listener: Listener
+    following: Following
 
     def __init__(self, url: str, token: Token, settings: ClientSettings, clock: Clock, ids: Ids) -> None:
         self._url, self._token, self._settings, self._clock, self._ids = url, token, settings, clock, ids
@@ -222,7 +209,7 @@ class Link:
         beat = asyncio.create_task(self._beat(socket))
         try:
             self._opened.set()
-            self.listener.on_open()
+            self.following.on_open()
             for asked in list(self._asked.values()):
                 await self._send(asked)
             async for frame in socket:
@@ -254,7 +241,7 @@ class Link:
             for asked in self._asked.values():
                 if not asked.answer.done():
                     asked.answer.set_exception(error)
-            self.listener.on_fail(error)
+            self.following.on_fail(error)
         self._opened.set()
 
     # --- hearing ------------------------------------------------------------------------------------------------------
@@ -281,9 +268,9 @@ class Link:
                 if not isinstance(bodies, list):
                     raise ProtocolError("messages is a list", "messages")
                 messages = [StreamMessage.model_validate({"stream_id": stream_id, **_fields(body)}) for body in bodies]
-                self.listener.on_messages(stream_id, messages)
+                self.following.on_messages(stream_id, messages)
             case "lagging":
-                self.listener.on_lagging(str(received["stream_id"]))
+                self.following.on_lagging(str(received["stream_id"]))
             case "reply" | "error":
                 self._answer(received)
             case None:  # the gateway itself did not take a message: too many at once, or a function that failed

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
 from helix.core.errors import AgentAlreadyRunningError, CallerError, CannotResumeError, SessionNotFoundError
@@ -17,6 +17,9 @@ from helix.core.lineage import ROOT, fork
 from helix.core.prompt import NOT_EXECUTED, UNKNOWN
 from helix.core.rows import CheckpointRow, LineageRow, RunRow, SessionRow
 from helix.core.status import ClaimMode, may_claim
+
+if TYPE_CHECKING:
+    from helix.core.handles import SessionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +64,7 @@ CLOCK_SKEW_S = 60
 """How far the clocks of two workers may differ. A row from further in the future comes from a clock that was set back."""
 
 
-class Leased(Protocol):
-    """A session as `lapsed` sees it. Times in Unix seconds."""
-
-    @property
-    def status(self) -> str: ...
-
-    @property
-    def lease_expires(self) -> float: ...
-
-    @property
-    def updated_at(self) -> float: ...
-
-
-def lapsed(session: Leased, now: float) -> bool:
+def lapsed(session: SessionRow | SessionState, now: float) -> bool:
     """True for a running session whose lease is over, or cannot be right: its last renewal lies in the future, because the
     clock was set back. A session without a lease is executed by deliveries that have deadlines: it does not lapse."""
     if session.status != "running" or session.lease_expires <= 0:

@@ -140,7 +140,7 @@ class AgentExecutionHandle(Protocol[OutputT]):
     ) -> AgentExecutionHandle[OutputT]:
         """Answer a call that waits, here or in a sub-agent: a handle of the session's current run. The first answer wins,
         later ones raise `CallNotPendingError`."""
-        ...
+        return await self.resume(confirmation=Confirmation(tool_call_id, approved, data, reason))
 
     async def resume(
         self,

@@ -16,7 +16,7 @@ from helix.core.handles import (
     RetryMode,
     SessionState,
 )
-from helix.core.json import JsonValue, dumps
+from helix.core.json import dumps
 from helix.core.rows import RunRow
 from helix.core.status import end_status
 from helix.core.wire import StreamMessage
@@ -137,11 +137,6 @@ class ExecutorHandle(AgentExecutionHandle[OutputT]):
 
     async def can_resume(self) -> CanResumeResult:
         return await self._executor.can_resume(self.session_id)
-
-    async def answer(
-        self, tool_call_id: str, *, approved: bool = True, data: JsonValue = None, reason: str | None = None
-    ) -> AgentExecutionHandle[OutputT]:
-        return await self.resume(confirmation=Confirmation(tool_call_id, approved, data, reason))
 
     async def resume(
         self,

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Collection
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 from watchfiles import awatch
@@ -18,6 +18,9 @@ from watchfiles import awatch
 from helix.engine.engine import logger
 from helix.workers.config import Config, Text
 from helix.workers.tasks import end_tasks, first_of
+
+if TYPE_CHECKING:
+    from helix.workers.runtime import AgentRuntime
 
 LOOK_MS = 200
 STEP_MS = 50
@@ -43,18 +46,10 @@ class WatcherConfig(Config):
         return not ignored and any(fnmatch(path.name, pattern) for pattern in self.patterns)
 
 
-class Restarts(Protocol):
-    """What a watcher needs of a runtime."""
-
-    async def list_agents(self) -> list[dict[str, Any]]: ...
-
-    async def restart_agent(self, agent_name: str) -> list[str]: ...
-
-
 class FileWatcher:
     """`reloads` counts what it has done; `changed` is notified of each."""
 
-    def __init__(self, config: WatcherConfig, runtime: Restarts) -> None:
+    def __init__(self, config: WatcherConfig, runtime: AgentRuntime) -> None:
         self.config, self._runtime = config, runtime
         self.reloads = 0
         self.changed = asyncio.Condition()
