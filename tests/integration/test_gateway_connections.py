@@ -76,9 +76,6 @@ async def test_lagging_is_of_one_connection_on_one_stream_and_ends_with_subscrib
     assert lagging == {"c": True, "d": False}
     await connections.subscribe("c", "s")
     assert not any(s.lagging for s in await connections.subscribers("s"))
-    await connections.mark_lagging("s", "c")
-    await connections.clear_lagging("s", "c")
-    assert not any(s.lagging for s in await connections.subscribers("s"))
 
 
 async def test_a_connection_has_so_many_subscriptions_and_closing_removes_them_all(

@@ -10,7 +10,7 @@ import pytest
 from helix.core.claim_plan import check_status
 from helix.core.errors import AgentAlreadyRunningError, CannotResumeError, HelixError, IllegalTransitionError
 from helix.core.rows import SessionRow
-from helix.core.status import CLAIMS, ENDS, FINAL_RUNS, AgentStatus, ClaimMode, check_move, may_claim, run_status_after
+from helix.core.status import CLAIMS, ENDS, AgentStatus, ClaimMode, check_move, may_claim
 
 STATUSES = get_args(AgentStatus)
 LEGAL = {
@@ -65,13 +65,6 @@ def test_an_aborted_session_takes_a_message_only() -> None:
         with pytest.raises(CannotResumeError) as caught:
             check_status(aborted, mode, None)
         assert caught.value.reason == "aborted"
-
-
-def test_runs_after_their_successor() -> None:
-    after = {status: run_status_after(status, True) for status in STATUSES}
-    assert after["interrupted"] == after["paused"] == "superseded"
-    assert {s for s in after.values() if s != "running"} == set(FINAL_RUNS)
-    assert all(run_status_after(status, False) == status for status in STATUSES)
 
 
 def test_errors_have_codes_of_their_own() -> None:

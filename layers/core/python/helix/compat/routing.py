@@ -20,7 +20,6 @@ from helix.core.routing import (
     SPEED,
     WITHOUT_COST,
     InstanceInfo,
-    ModelVariant,
     Need,
     RoutingDecision,
     Weights,
@@ -139,10 +138,6 @@ class ModelVariantRouter:
 
     def __init__(self, manager: ContextWindowManager | None = None) -> None:
         self.manager = manager or ContextWindowManager()
-
-    def variant_for(self, tokens: int) -> ModelVariant:
-        """The smallest class of windows that holds that many tokens."""
-        return ModelVariant.of(tokens)
 
     async def route(
         self, need: Need, model: str | None = None, *, prefer_cost: bool = True, prefer_speed: bool = False

@@ -58,11 +58,6 @@ def check_move(old: SessionStatus | None, new: SessionStatus) -> None:
         raise IllegalTransitionError(f"a session cannot move from {old!r} to {new!r}")
 
 
-def run_status_after(status: RunStatus, successor: bool) -> RunStatus:
-    """A run's status when a successor is claimed: what was interrupted or paused is superseded, the rest stays."""
-    return "superseded" if successor and status in ("interrupted", "paused") else status
-
-
 def end_status(status: RunStatus) -> EndStatus:
     """How a run that no longer runs ended, for its caller: one that was superseded had been interrupted or paused."""
     match status:

@@ -139,9 +139,6 @@ class Connections:
         """It missed a frame: nothing more is posted to it until it has subscribed again."""
         await self._update("mark_lagging", _subscriber_key(stream_id, connection_id), {"lagging": True})
 
-    async def clear_lagging(self, stream_id: str, connection_id: str) -> None:
-        await self._update("clear_lagging", _subscriber_key(stream_id, connection_id), {"lagging": False})
-
     async def drop_stream(self, stream_id: str) -> None:
         """Remove all subscriptions of a stream that was deleted: its id may come to belong to somebody else."""
         while rows := await self._store.query("streams", _subscribers_of(stream_id), limit=PAGE):

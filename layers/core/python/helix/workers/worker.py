@@ -23,13 +23,11 @@ AGAIN_S = 5.0
 
 class Worker:
     """`worker_id` is one life of one process, without `/`. `agents`: whose runs it takes; sub-agents' executions are taken
-    of every agent that the engine knows. `alone`: how many own runs at once."""
+    of every agent that the engine knows."""
 
-    def __init__(
-        self, engine: Engine, queue: WorkQueue, worker_id: str, agents: Collection[str], *, alone: int = 1
-    ) -> None:
+    def __init__(self, engine: Engine, queue: WorkQueue, worker_id: str, agents: Collection[str]) -> None:
         self.engine, self.queue, self.worker_id = engine, queue, worker_id
-        self._agents, self._alone = frozenset(agents), alone
+        self._agents = frozenset(agents)
         self._playing: dict[str, tuple[Execution, asyncio.Task[None]]] = {}
         self._draining = self._leaving = False
         self._changed = asyncio.Event()
@@ -81,8 +79,8 @@ class Worker:
             return False  # lost, and not yet dropped
         if not value["root"]:
             return (not self._draining or bool(self._playing)) and self._knows(value["agent_type"])
-        own = sum(work.root for work in self.held)
-        return not self._draining and own < self._alone and value["agent_type"] in self._agents
+        busy = any(work.root for work in self.held)
+        return not self._draining and not busy and value["agent_type"] in self._agents
 
     def _knows(self, agent_type: str) -> bool:
         try:
