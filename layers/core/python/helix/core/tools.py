@@ -10,9 +10,9 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, Unpack, cast, get_args, overload
 
 from pydantic import BaseModel, PydanticUserError
 
@@ -122,8 +122,6 @@ class Tool(Generic[In]):
 
 
 AnyTool = Tool[Any]
-_NOT_OPTIONS = {"input_schema", "execute", "kind", "agent", "function", "parameters"}
-_OPTIONS = [f.name for f in fields(Tool) if f.name not in _NOT_OPTIONS]
 
 
 def is_sub_agent_tool(name: str) -> bool:
@@ -134,21 +132,30 @@ def is_finish_tool(name: str) -> bool:
     return name == FINISH_TOOL_NAME
 
 
+class ToolOptions(TypedDict, total=False):
+    """What any tool may be given; see `Tool`."""
+
+    output_schema: type[BaseModel] | None
+    finish_with: bool
+    require_approval: Approval
+    timeout_s: float
+    on_unknown: OnUnknown
+    retries: int
+    retry_timeouts: bool
+    strict: bool
+    inline: bool
+
+
+_OPTIONS = ("name", "description", *ToolOptions.__annotations__)
+
+
 def define_tool(
     *,
     name: str,
     description: str,
     input_schema: type[In],
     execute: Callable[[In, ToolContext[Any]], Any] | Literal["client"],
-    output_schema: type[BaseModel] | None = None,
-    finish_with: bool = False,
-    require_approval: Approval = False,
-    timeout_s: float = DEFAULT_TOOL_TIMEOUT_S,
-    on_unknown: OnUnknown = "retry",
-    retries: int = 0,
-    retry_timeouts: bool = False,
-    strict: bool = False,
-    inline: bool = False,
+    **options: Unpack[ToolOptions],
 ) -> Tool[In]:
     """A tool from its parts; fields as in `Tool`. Raises `DefinitionError` naming the field that is wrong."""
     client = isinstance(execute, str) and execute == "client"
@@ -157,16 +164,8 @@ def define_tool(
         description=description,
         input_schema=input_schema,
         execute=None if client else cast(Execute, execute),
-        output_schema=output_schema,
         kind="client" if client else "tool",
-        finish_with=finish_with,
-        require_approval=require_approval,
-        timeout_s=timeout_s,
-        on_unknown=on_unknown,
-        retries=retries,
-        retry_timeouts=retry_timeouts,
-        strict=strict,
-        inline=inline,
+        **options,
     )
 
 
@@ -174,18 +173,7 @@ def define_tool(
 def tool(function: Callable[..., Any], /) -> Tool[BaseModel]: ...
 @overload
 def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    output_schema: type[BaseModel] | None = None,
-    finish_with: bool = False,
-    require_approval: Approval = False,
-    timeout_s: float = DEFAULT_TOOL_TIMEOUT_S,
-    on_unknown: OnUnknown = "retry",
-    retries: int = 0,
-    retry_timeouts: bool = False,
-    strict: bool = False,
-    inline: bool = False,
+    *, name: str | None = None, description: str | None = None, **options: Unpack[ToolOptions]
 ) -> Callable[[Callable[..., Any]], Tool[BaseModel]]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a tool of a function: schema from the signature, description from the docstring.
