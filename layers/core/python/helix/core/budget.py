@@ -72,7 +72,7 @@ class BudgetDefinition(Record):
         return "warning" if used >= self.warning * limit else None
 
 
-class TokenAlert(Record):
+class TokenAlert(Record, extra="ignore"):
     """Raised once per window of a budget and level. `alert_id` sorts by time.
 
     `current` and `limit` are in `unit` and count what is used and what is set aside for calls at work; `scope`, `period`

@@ -12,7 +12,7 @@ from typing import Any
 from helix.core.budget import AlertLevel, TokenAlert
 from helix.core.errors import ConditionFailedError, StoreError
 from helix.engine.engine import logger
-from helix.ports.state_store import Delete, Key, Operation, Row, StateStore, Update
+from helix.ports.state_store import Delete, Key, Operation, StateStore, Update
 from helix.services.budget_rows import ALERTS, UNPUBLISHED
 
 Publish = Callable[[str, Mapping[str, Any]], Awaitable[bool]]
@@ -28,7 +28,7 @@ async def read_alerts(
     end: str | None = None
     while len(found) < limit:
         rows = await store.query("control", ALERTS, end=end, limit=_PAGE, reverse=True)
-        for alert in map(_alert, rows):
+        for alert in (TokenAlert.model_validate(row.value) for row in rows):
             if level in (None, alert.level) and agent_name in (None, alert.agent_id):
                 found.append(alert)
         if len(rows) < _PAGE:
@@ -39,7 +39,8 @@ async def read_alerts(
 
 async def unpublished_alerts(store: StateStore, limit: int = 100) -> list[TokenAlert]:
     """The oldest first."""
-    return [_alert(row) for row in await store.query("control", UNPUBLISHED, limit=limit)]
+    rows = await store.query("control", UNPUBLISHED, limit=limit)
+    return [TokenAlert.model_validate(row.value) for row in rows]
 
 
 async def mark_published(store: StateStore, alerts: Sequence[TokenAlert]) -> None:
@@ -68,9 +69,3 @@ async def publish_alerts(store: StateStore, publish: Publish, stage: str, *, at_
         await mark_published(store, [alert])
         done += 1
     return done
-
-
-def _alert(row: Row) -> TokenAlert:
-    """`told` is the older name of `published`: a row of then that is marked now has both."""
-    left_out = ("ttl", "told") if "published" in row.value else ("ttl",)
-    return TokenAlert.model_validate({name: value for name, value in row.value.items() if name not in left_out})

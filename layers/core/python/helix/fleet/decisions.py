@@ -20,14 +20,14 @@ from helix.core.messages import Record
 from helix.core.scaling import Action, Blocked, Rule, ScalingDecision, ScalingState
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
-from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, StateStore, Value, When
+from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, StateStore, When
 
 KEEP_S = 30 * 86_400
 SEEN = 20
 """How many triggers are recognized when they come twice."""
 
 
-class DecisionRow(Record, frozen=True):
+class DecisionRow(Record, frozen=True, extra="ignore"):
     """One decision. `at`: Unix seconds. `metrics`: the numbers that were judged. `applied`: it is in force, or was."""
 
     id: str
@@ -119,7 +119,7 @@ class DecisionLog:
     async def history(self, agent: str, limit: int = 10) -> list[DecisionRow]:
         """The last `limit` decisions, the oldest of them first."""
         rows = await self._store.query("control", _decisions(agent), limit=limit, reverse=True)
-        return [_read(row.value) for row in reversed(rows)]
+        return [DecisionRow.model_validate(row.value) for row in reversed(rows)]
 
     async def forget(self, agent: str) -> None:
         """No cooldown and no lock any more, and no open decision. The history stays."""
@@ -141,7 +141,8 @@ class DecisionLog:
         when = When(equal={"version": standing.version}) if standing.version else ABSENT
         operations: list[Operation] = [Put(_state(agent), value, when)]
         if row is not None:
-            operations.append(Put(Key("control", _decisions(agent), row.id), _stored(row)))
+            stored = {**row.model_dump(), "ttl": int(row.at) + KEEP_S}
+            operations.append(Put(Key("control", _decisions(agent), row.id), stored))
         try:
             await self._store.transact(name, operations)
         except ConditionFailedError:
@@ -158,14 +159,6 @@ class DecisionLog:
             changes = {"state": state, "pending": None, "owed": standing.owed or owed}
             if await self._write(agent, standing, closed, "confirm_scaling", **changes):
                 return True
-
-
-def _stored(row: DecisionRow) -> Value:
-    return {**row.model_dump(), "ttl": int(row.at) + KEEP_S}
-
-
-def _read(value: dict[str, Any]) -> DecisionRow:
-    return DecisionRow.model_validate({name: part for name, part in value.items() if name != "ttl"})
 
 
 def _state(agent: str) -> Key:
