@@ -1,6 +1,6 @@
 """$disconnect: a connection and its subscriptions are no more."""
 
-from helix.gateway.lambdas import DisconnectEvent, disconnect
+from helix.gateway.lambdas import SocketEvent, disconnect
 from helix.runtime.lambdas import serve
 
-handler = serve("ws_disconnect", DisconnectEvent, disconnect)
+handler = serve("ws_disconnect", SocketEvent, disconnect)

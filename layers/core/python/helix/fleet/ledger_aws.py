@@ -66,8 +66,8 @@ def _row_lines(rows: SessionRows, counts: Iterable[RunCount]) -> Iterator[Line]:
     """A transaction takes two units for each started KB of every row in it; a call's result is written alone."""
     session_id = rows.session.session_id
 
-    def units(kind: str, writes: float, factor: int = 2) -> float:
-        return sum(writes * factor * _kb(size) for size in rows.kind(kind))
+    def units(kind: str, writes: float) -> float:
+        return sum(writes * 2 * _kb(size) for size in rows.sizes.get(kind, ()))
 
     claims = sum(1 for one in rows.answers for row in one.calls if row is not None and row.claim)
     own = sum(units(kind, 1) for kind in ("c", "l", "x", "h", "t", "u"))
@@ -75,8 +75,8 @@ def _row_lines(rows: SessionRows, counts: Iterable[RunCount]) -> Iterator[Line]:
         "session row": (units("session", rows.session.version), f"{rows.session.version} versions"),
         "run rows": (units("r", 3), "claim, end, effects"),
         # each answer and message once; a call's claim, with a look at the session, and its result
-        "messages and calls": (units("m", 1) + claims * 3, f"{len(rows.kind('m'))} rows, {claims} claims"),
-        "checkpoints and others": (own, f"{len(rows.kind('c'))} checkpoints"),
+        "messages and calls": (units("m", 1) + claims * 3, f"{len(rows.sizes.get('m', ()))} rows, {claims} claims"),
+        "checkpoints and others": (own, f"{len(rows.sizes.get('c', ()))} checkpoints"),
         "control rows": (CONTROL_UNITS * len(rows.runs), "assumed for each run"),
     }
     for what, (quantity, how) in written.items():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from helix.core.entries import AssistantRow, CallRow, parse_entry
@@ -21,26 +23,16 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """How many rows of a kind there are, and their bytes, each."""
-
-    kind: str
-    sizes: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class SessionRows:
-    """`runs` in the order of their turns. `segments`: rows of its stream, if it has one of its own."""
+    """`runs` in the order of their turns. `sizes`: the bytes of each row, by kind. `segments`: those of the rows of its
+    stream, if it has one of its own."""
 
     session: SessionRow
     runs: tuple[RunRow, ...]
     answers: tuple[Answered, ...]
     attempts: tuple[AttemptRow, ...]
-    stored: tuple[Stored, ...] = ()
-    segments: tuple[int, ...] = field(default=())
-
-    def kind(self, name: str) -> tuple[int, ...]:
-        return next((one.sizes for one in self.stored if one.kind == name), ())
+    sizes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    segments: tuple[int, ...] = ()
 
     @property
     def children(self) -> list[str]:
@@ -72,19 +64,16 @@ async def read_rows(store: StateStore, session_id: str) -> SessionRows | None:
                 for row, request in zip(below, entry.tool_calls, strict=True)
             )
             answers.append(Answered(lineage, index, entry, calls))
-    kinds: dict[str, list[int]] = {}
+    sizes = defaultdict[str, list[int]](list)
     for sort, value in values.items():
-        kinds.setdefault(sort.partition("#")[0], []).append(size(value) + len(sort) + len(session_id))
+        sizes[sort.partition("#")[0]].append(size(value) + len(sort) + len(session_id))
     segments = await store.query("streams", session.stream_id) if session.stream_id == session_id else []
+    runs = (RunRow.model_validate(value) for sort, value in values.items() if sort.startswith("r#"))
     return SessionRows(
         session=session,
-        runs=tuple(
-            sorted(
-                (RunRow.model_validate(v) for s, v in values.items() if s.startswith("r#")), key=lambda run: run.turn
-            )
-        ),
+        runs=tuple(sorted(runs, key=lambda run: run.turn)),
         answers=tuple(answers),
         attempts=tuple(AttemptRow.model_validate(v) for s, v in values.items() if s.startswith("u#")),
-        stored=tuple(Stored(kind, tuple(sizes)) for kind, sizes in sorted(kinds.items())),
+        sizes=sizes,
         segments=tuple(size(row.value) for row in segments),
     )

@@ -51,17 +51,17 @@ class AuthorizeEvent(_Event):
     headers: dict[str, str] | None = None
 
 
-class ConnectEvent(_Event):
+class SocketEvent(_Event):
+    """Of a connection: all that `$disconnect` says."""
+
+    request_context: RequestContext = Field(alias="requestContext")
+
+
+class ConnectEvent(SocketEvent):
     headers: dict[str, str] | None = None
-    request_context: RequestContext = Field(alias="requestContext")
 
 
-class DisconnectEvent(_Event):
-    request_context: RequestContext = Field(alias="requestContext")
-
-
-class MessageEvent(_Event):
-    request_context: RequestContext = Field(alias="requestContext")
+class MessageEvent(SocketEvent):
     body: str | None = None
     is_base64_encoded: bool = Field(default=False, alias="isBase64Encoded")
 
@@ -108,7 +108,7 @@ async def connect(app: Application, event: ConnectEvent, delivery: Delivery) -> 
     return {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": chosen}} if chosen else {"statusCode": 200}
 
 
-async def disconnect(app: Application, event: DisconnectEvent, delivery: Delivery) -> Json:
+async def disconnect(app: Application, event: SocketEvent, delivery: Delivery) -> Json:
     """Remove the connection with its subscriptions. What this event misses, `ttl` and the next post find."""
     await Connections(app.store, app.clock).close(event.request_context.connection_id)
     _count(app, "$disconnect", "ok")

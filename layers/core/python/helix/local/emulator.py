@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from helix.runtime.system import SystemClock
 
 if TYPE_CHECKING:
+    from helix.local.commands import Commands
     from helix.local.pool import Pool
 
 ADMIN = "test"
@@ -100,7 +101,7 @@ async def serve(port: int, folder: Path, workers: int, without: Collection[str] 
     from ministack.app import app
 
     from helix.local import corrections
-    from helix.local.commands import Commands
+    from helix.local.commands import commands_of
     from helix.local.pool import Pool
     from helix.local.state_file import StateFile
 
@@ -109,7 +110,7 @@ async def serve(port: int, folder: Path, workers: int, without: Collection[str] 
     state = StateFile(folder / "state", voice.warn)
     pool = Pool(folder / "code", f"http://127.0.0.1:{port}", _for_functions(os.environ), voice.log, workers)
     corrections.apply(pool, without)
-    commands = Commands(pool, lambda: asyncio.run_coroutine_threadsafe(state.save(), loop).result())
+    commands = commands_of(pool, lambda: asyncio.run_coroutine_threadsafe(state.save(), loop).result())
     end = partial(loop.call_soon_threadsafe, ended.set)
     threading.Thread(target=_listen, args=(commands, voice, end), daemon=True).start()
 
@@ -163,18 +164,17 @@ def _for_functions(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not (name in own or name.startswith(_LEFT_OUT))}
 
 
-def _listen(commands: Callable[[Mapping[str, Any]], Any], voice: Voice, end: Callable[[], None]) -> None:
+def _listen(commands: Commands, voice: Voice, end: Callable[[], None]) -> None:
     for line in sys.stdin:
-        command = json.loads(line)
-        threading.Thread(target=_do, args=(commands, voice, command), daemon=True).start()
+        threading.Thread(target=_do, args=(commands, voice), kwargs=json.loads(line), daemon=True).start()
     end()
 
 
-def _do(commands: Callable[[Mapping[str, Any]], Any], voice: Voice, command: Mapping[str, Any]) -> None:
+def _do(commands: Commands, voice: Voice, *, id: int, command: str, **fields: Any) -> None:
     try:
-        voice({"type": "done", "id": command["id"], "result": commands(command)})
+        voice({"type": "done", "id": id, "result": commands[command](**fields)})
     except Exception as error:
-        voice({"type": "done", "id": command["id"], "error": f"{type(error).__name__}: {error}"})
+        voice({"type": "done", "id": id, "error": f"{type(error).__name__}: {error}"})
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -125,12 +125,7 @@ class ServedAgent:
     max_tokens: int | None = None
 
     def dump(self) -> JsonObject:
-        return {"agent_id": self.agent_id, "source": self.source, "model": self.model, "max_tokens": self.max_tokens}
-
-    @classmethod
-    def of(cls, value: JsonObject) -> ServedAgent:
-        names = ("agent_id", "source", "model", "max_tokens")
-        return cls(**{name: value.get(name) for name in names})  # type: ignore[arg-type]
+        return asdict(self)
 
     def load(self) -> AnyAgent:
         """Runs the user's code. Raises `DefinitionError`, and whatever that code raises."""

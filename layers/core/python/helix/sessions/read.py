@@ -276,32 +276,18 @@ class Sessions:
                     raise
                 row = again
         return SessionState(
-            session_id=row.session_id,
-            agent_type=row.agent_type,
-            stream_id=row.stream_id,
-            status=row.status,
-            version=row.version,
+            **{name: getattr(row, name) for name in _SAME},
             current_run_id=row.run_id,
-            turn=row.turn,
             step_count=row.step,
             message_count=row.count,
             custom_state=state,
             checkpoint_id=row.checkpoint,
-            output=row.output,
-            error=row.error,
             pending=await self._history.pending(row),
-            usage=row.usage,
-            aborted=row.aborted,
-            abort_reason=row.abort_reason,
             parent_session_id=row.parent.session_id if row.parent else None,
-            forked_from=row.forked_from,
-            user_id=row.user_id,
-            tags=row.tags,
-            metadata=row.metadata,
-            lease_expires=row.lease_expires,
-            created_at=row.created_at,
-            updated_at=row.updated_at,
         )
+
+
+_SAME = (SessionState.model_fields.keys() & SessionRow.model_fields.keys()) - {"pending"}
 
 
 def get_sub_agent_refs_by_type(refs: Sequence[SubSessionRef], agent_type: str) -> list[SubSessionRef]:

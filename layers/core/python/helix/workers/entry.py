@@ -82,7 +82,7 @@ def main() -> None:
 async def _serve(given: Assignment, answers: TextIO, orders: TextIO, orphaned: threading.Event) -> int:
     try:
         store = open_store(given.store)
-        served = ServedAgent.of(given.agent)
+        served = ServedAgent(**given.agent)
         agent = served.load()
         model = named_models(given.model)
         engine, agents, queue = queued_engine(
