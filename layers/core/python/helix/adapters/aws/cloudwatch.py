@@ -13,24 +13,24 @@ from math import ceil
 from typing import Any
 
 from helix.adapters.aws.calls import call
-from helix.core.llm_metrics import LLMMetrics
+from helix.core.llm_metrics import LLMMetrics, Tally, metrics_of
 from helix.core.measures import AGENT, NAMESPACE, STAGE
 from helix.ports.clock import Clock
 
 MINUTE_S = 60
-ASKED: Mapping[str, tuple[str, str]] = {
-    "calls": ("ModelCalls", "Sum"),
+SUMS: Mapping[str, tuple[str, str]] = {
+    "requests": ("ModelCalls", "Sum"),
     "errors": ("ModelErrors", "Sum"),
     "throttles": ("ModelThrottles", "Sum"),
-    "input": ("InputTokens", "Sum"),
-    "output": ("OutputTokens", "Sum"),
+    "input_tokens": ("InputTokens", "Sum"),
+    "output_tokens": ("OutputTokens", "Sum"),
     "cost": ("CostUsd", "Sum"),
-    "waited": ("QueueWait", "Sum"),
+    "wait_ms": ("QueueWait", "Sum"),
     "waits": ("QueueWait", "SampleCount"),
-    "p50": ("ModelLatency", "p50"),
-    "p95": ("ModelLatency", "p95"),
-    "p99": ("ModelLatency", "p99"),
 }
+"""By the field of a `Tally`."""
+PERCENTILES = {f"{name}_latency_ms": ("ModelLatency", name) for name in ("p50", "p95", "p99")}
+ASKED = {**SUMS, **PERCENTILES}
 
 
 class CloudWatchMetrics:
@@ -46,28 +46,9 @@ class CloudWatchMetrics:
         end = (int(now) // MINUTE_S + 1) * MINUTE_S
         start = end - (minutes + 1) * MINUTE_S
         found = await self._ask(agent, start, end)
-        seconds = max(now - start, MINUTE_S)
-        answered = found["calls"] - found["errors"]
-        return LLMMetrics(
-            tokens_per_second=(found["input"] + found["output"]) / seconds,
-            input_tokens_per_second=found["input"] / seconds,
-            output_tokens_per_second=found["output"] / seconds,
-            requests_per_minute=found["calls"] * 60 / seconds,
-            avg_wait_time_ms=_mean(found["waited"], found["waits"]),
-            p50_latency_ms=found["p50"],
-            p95_latency_ms=found["p95"],
-            p99_latency_ms=found["p99"],
-            cost_per_hour=found["cost"] * 3600 / seconds,
-            cost_per_request=_mean(found["cost"], found["calls"]),
-            total_cost=found["cost"],
-            avg_context_tokens=_mean(found["input"], answered),
-            avg_response_tokens=_mean(found["output"], answered),
-            requests=round(found["calls"]),
-            errors=round(found["errors"]),
-            throttles=round(found["throttles"]),
-            window_s=seconds,
-            timestamp=now,
-        )
+        tally = Tally(**{name: found[name] for name in SUMS})  # type: ignore[arg-type]  # whole numbers, as floats
+        metrics = metrics_of(tally, now - start, now)
+        return metrics.model_copy(update={name: found[name] for name in PERCENTILES})
 
     async def _ask(self, agent: str, start: int, end: int) -> dict[str, float]:
         dimensions = [{"Name": STAGE, "Value": self._stage}, {"Name": AGENT, "Value": agent}]
@@ -101,7 +82,3 @@ def _together(statistic: str, points: list[float]) -> float:
     if statistic in ("Sum", "SampleCount"):
         return sum(points)
     return max(points, default=0.0)
-
-
-def _mean(amount: float, count: float) -> float:
-    return amount / count if count > 0 else 0.0
