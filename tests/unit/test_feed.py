@@ -8,9 +8,9 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helix.client.feed import Feed, behind, one_run, whole_stream
+from helix.client.feed import Feed, behind, whole_stream
 from helix.core.errors import StoreError
-from helix.core.wire import StreamMessage
+from helix.core.wire import StreamMessage, one_run
 
 
 def message(sequence: int, *, session: str = "s", turn: int = 1, kind: str = "chunk", run: str = "r") -> StreamMessage:

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Self
 
-from helix.client.feed import Feed, Following, Judge, behind, one_run, whole_stream
-from helix.client.link import ClientSettings, Link, Token
+from helix.client.feed import Feed, Following, behind, whole_stream
+from helix.client.link import ClientSettings, Link, Token, fields_of
 from helix.core.chunks import StreamChunk
 from helix.core.errors import InvalidInputError, SessionNotFoundError
 from helix.core.handles import (
@@ -24,7 +24,7 @@ from helix.core.handles import (
     SessionState,
 )
 from helix.core.json import JsonObject, JsonValue
-from helix.core.wire import StreamMessage
+from helix.core.wire import Judge, StreamMessage, one_run
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
 from helix.runtime.system import SystemClock, SystemIds
@@ -61,7 +61,7 @@ class RemoteHandle(AgentExecutionHandle[JsonValue]):
         async with asyncio.timeout(timeout_s):
             while True:
                 found = await client.ask("get_session", {"session_id": self.session_id, "run_id": self.run_id})
-                run = _object(found["run"])
+                run = fields_of(found["run"])
                 if run["status"] != "running":
                     return AgentResult[JsonValue].model_validate(run)
                 feed = await self.feed()
@@ -227,7 +227,7 @@ class HelixClient:
         if run_id is None:
             run_id = (await self.get_session(session_id)).current_run_id
         found = await self.ask("get_session", {"session_id": session_id, "run_id": run_id})
-        run, session = _object(found["run"]), _object(found["session"])
+        run, session = fields_of(found["run"]), fields_of(found["session"])
         place = {"session_id": session_id, "run_id": run_id, "turn": run["turn"], "after": run["start_sequence"]}
         return RemoteHandle(self, {**place, "stream_id": session["stream_id"]})
 
@@ -283,7 +283,7 @@ class HelixClient:
 
     async def get_snapshot(self, session_id: str) -> JsonObject:
         """The conversation at its newest checkpoint, and the `sequence` after which the stream goes on from there."""
-        return _object((await self.ask("get_session", {"session_id": session_id, "snapshot": True}))["snapshot"])
+        return fields_of((await self.ask("get_session", {"session_id": session_id, "snapshot": True}))["snapshot"])
 
     async def list_sessions(self, *, limit: int = 20, after: str | None = None) -> JsonObject:
         """One's own root sessions, newest first: `{"sessions", "cursor"}`; `cursor` is the next page's `after`."""
@@ -339,7 +339,3 @@ def _input(message: str | Mapping[str, Any]) -> JsonObject:
     if "message" not in message:
         return {"input": dict(message)}
     return {name: value for name, value in message.items() if name in ("message", "state")}
-
-
-def _object(value: JsonValue) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -12,17 +12,13 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Literal
+from typing import Any
 
 from helix.client.link import ClientSettings
 from helix.core.errors import CallerError, HelixError
 from helix.core.json import JsonObject
-from helix.core.wire import StreamMessage
+from helix.core.wire import Judge, StreamMessage, Verdict, is_resync
 from helix.ports.clock import Clock
-
-Verdict = Literal["show", "skip", "last", "over"]
-"""What a message is to a reader: to be shown, not its own, shown and the last, or a sign that the end has passed."""
-Judge = Callable[[StreamMessage], Verdict]
 
 
 class Feed:
@@ -94,8 +90,7 @@ class Feed:
             self._early = {}
 
     def _resync(self) -> StreamMessage | None:
-        """The word of the log that everything before is lost: it is in no run's name."""
-        lost = [sequence for sequence, message in self._early.items() if _is_resync(message)]
+        lost = [sequence for sequence, message in self._early.items() if is_resync(message)]
         if not lost:
             return None
         message = self._early[max(lost)]
@@ -121,33 +116,9 @@ class Feed:
         return bool(self._ready)
 
 
-def _is_resync(message: StreamMessage) -> bool:
-    return message.run_id == "" and (message.chunk or {}).get("type") == "stream_resync"
-
-
 def whole_stream(message: StreamMessage) -> Verdict:
     """For readers that follow a stream across its runs."""
     return "show"
-
-
-def one_run(session_id: str, turn: int) -> Judge:
-    """For readers that follow one run: from the session's first message of that turn to its end, the sub-agents' messages
-    between included. A later turn means that the run was taken over, and has no end of its own."""
-    begun = False
-
-    def judge(message: StreamMessage) -> Verdict:
-        nonlocal begun
-        if _is_resync(message):
-            return "show"
-        own = message.session_id == session_id
-        if own and message.turn > turn:
-            return "over"
-        if own and message.turn == turn:
-            begun = True
-            return "show" if message.kind == "chunk" else "last"
-        return "show" if begun and not own else "skip"
-
-    return judge
 
 
 def behind(after: int, judge: Judge) -> Judge:

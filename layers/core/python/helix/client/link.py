@@ -267,7 +267,9 @@ class Link:
                 stream_id, bodies = str(received["stream_id"]), received["messages"]
                 if not isinstance(bodies, list):
                     raise ProtocolError("messages is a list", "messages")
-                messages = [StreamMessage.model_validate({"stream_id": stream_id, **_fields(body)}) for body in bodies]
+                messages = [
+                    StreamMessage.model_validate({"stream_id": stream_id, **fields_of(body)}) for body in bodies
+                ]
                 self.following.on_messages(stream_id, messages)
             case "lagging":
                 self.following.on_lagging(str(received["stream_id"]))
@@ -286,7 +288,7 @@ class Link:
         if received["type"] == "reply" and isinstance(result := received.get("result"), dict):
             asked.answer.set_result(result)
         else:
-            asked.answer.set_exception(error_of(_fields(received.get("error"))))
+            asked.answer.set_exception(error_of(fields_of(received.get("error"))))
 
     async def _send_again(self) -> None:
         """Once for all the refusals of a while, and later each time that nothing else comes."""
@@ -297,5 +299,5 @@ class Link:
             await self._send(asked)
 
 
-def _fields(value: JsonValue) -> JsonObject:
+def fields_of(value: JsonValue) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
@@ -53,3 +54,33 @@ class StreamInfo(Record):
 def is_stream_end(message: StreamMessage) -> bool:
     """True for the message that closes a run: `end`, `fail` or `paused`."""
     return message.kind != "chunk"
+
+
+def is_resync(message: StreamMessage) -> bool:
+    """The word of the log that everything before is lost: it is in no run's name."""
+    return message.run_id == "" and (message.chunk or {}).get("type") == "stream_resync"
+
+
+Verdict = Literal["show", "skip", "last", "over"]
+"""What a message is to a reader: to be shown, not its own, shown and the last, or a sign that the end has passed."""
+Judge = Callable[[StreamMessage], Verdict]
+
+
+def one_run(session_id: str, turn: int, *, begun: bool = False) -> Judge:
+    """For readers that follow one run: from the session's first message of that turn to its end, the sub-agents' messages
+    between included. A later turn means that the run was taken over, and has no end of its own. begun: the first message
+    has been seen already."""
+
+    def judge(message: StreamMessage) -> Verdict:
+        nonlocal begun
+        if is_resync(message):
+            return "show"
+        own = message.session_id == session_id
+        if own and message.turn > turn:
+            return "over"
+        if own and message.turn == turn:
+            begun = True
+            return "show" if message.kind == "chunk" else "last"
+        return "show" if begun and not own else "skip"
+
+    return judge

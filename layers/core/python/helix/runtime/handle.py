@@ -19,7 +19,7 @@ from helix.core.handles import (
 from helix.core.json import dumps
 from helix.core.rows import RunRow
 from helix.core.status import end_status
-from helix.core.wire import StreamMessage
+from helix.core.wire import StreamMessage, one_run
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
 from helix.sessions.read import Sessions
@@ -68,21 +68,15 @@ async def read_run(
     stream_id = (await sessions.get(session_id)).stream_id
     sequence = run.start_sequence if after is None else after
     # Where the log lags behind the rows, the claim saw an earlier end of it: what came since is of the runs before.
-    begun = after is not None
+    judge = one_run(session_id, run.turn, begun=after is not None)
     while True:
         messages = await streams.read(stream_id, sequence)
         for message in messages:
             sequence = message.sequence
-            own = message.session_id == session_id
-            if own and message.turn < run.turn:
-                continue
-            begun = begun or own
-            if not begun:
-                continue
-            if own and message.turn > run.turn:
-                return  # taken over: the run has no end of its own on the stream
-            yield message
-            if own and message.kind != "chunk":
+            verdict = judge(message)
+            if verdict in ("show", "last"):
+                yield message
+            if verdict in ("last", "over"):
                 return
         if not messages:
             await idle()
