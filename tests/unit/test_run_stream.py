@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from unittest.mock import patch
 
 import pytest
 from tests.support_streams import STREAM, HandClock, MemoryStreams
@@ -199,3 +200,33 @@ async def test_chunks_that_are_no_words_are_flushed_with_the_run() -> None:
     stream.put(WORDS, chunks)
     await stream.close()
     assert log.batches == [1]
+
+
+async def test_what_a_cancelled_flush_took_goes_first_with_the_next_one() -> None:
+    log = Log(coalesces=True)
+    stream = opened(log, Sleeps())
+    await stream.flush()
+    log.gate.clear()
+    say(stream, "one")
+    flush = asyncio.ensure_future(stream.flush())
+    await turns()
+    flush.cancel()
+    await asyncio.wait({flush})
+    say(stream, "two")
+    log.gate.set()
+    await stream.close()
+    assert flush.cancelled() and log.said() == ["one", "two"]
+
+
+async def test_a_flush_that_was_cancelled_too_late_is_known_by_its_numbers() -> None:
+    log = Log(coalesces=True)
+    stream = opened(log, Sleeps())
+    say(stream, "one")
+    records = list(stream._pending)
+    with patch.object(log, "append", side_effect=asyncio.CancelledError):
+        with pytest.raises(asyncio.CancelledError):
+            await stream.flush()
+    await log.append(STREAM, records)  # the append that nobody waits for any more
+    say(stream, "two")
+    await stream.close()
+    assert log.said() == ["one", "two"]

@@ -101,7 +101,9 @@ class _Admission:
     def take(self, record: StreamRecord) -> None:
         if not self.head.root:
             self.head.created_at, self.head.root = record.time, record.session_id
-        session = self.head.sessions.setdefault(record.session_id, SessionHead())
+        session = self.head.sessions.get(record.session_id)
+        if session is None:
+            session = self.head.sessions[record.session_id] = SessionHead()
         if record.turn < session.turn:
             return
         if record.kind == "run":

@@ -1,7 +1,7 @@
 """Writing chunks: numbered per writer, one flush in flight.
 
-Law: a flush is one append of records in order, repeated unchanged until the log answers. Nothing is acknowledged that
-the log does not have.
+Law: a flush is one append of records in order, repeated unchanged until the log answers; the next flush begins with what a
+cancelled one took. Nothing is acknowledged that the log does not have.
 
 Words go to the log at once, and what comes while an append is on its way goes with the next one, so that batches grow
 with the load. A log that charges for each append (`StreamManager.coalesces`) gets them at intervals.
@@ -151,13 +151,12 @@ class RunStream:
             self._bytes, self._words, self._due = 0, False, None
             if not records:
                 return
-            # Shielded: a cancelled writer must not lose or split a flush that the log may already have, nor let the
-            # next one overtake it.
-            append = asyncio.ensure_future(self._append(records))
             try:
-                await asyncio.shield(append)
+                await self._append(records)
             except asyncio.CancelledError:
-                await asyncio.wait({append})
+                # The log may have them or get them yet. The next flush begins with the same records: the log knows them
+                # by their numbers, and none overtakes them.
+                self._pending[:0] = records
                 raise
 
     async def _append(self, records: list[StreamRecord]) -> None:
