@@ -10,10 +10,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from helix.core.budget import AlertLevel, TokenAlert
-from helix.core.errors import ConditionFailedError, StoreError
+from helix.core.errors import StoreError
 from helix.engine.engine import logger
 from helix.ports.state_store import Delete, Key, Operation, StateStore, Update
 from helix.services.budget_rows import ALERTS, UNPUBLISHED
+from helix.services.committing import refused
 
 Publish = Callable[[str, Mapping[str, Any]], Awaitable[bool]]
 """A subject and a message to a person. False: there is nobody to publish to. Raises `StoreError` where it may be lost."""
@@ -48,9 +49,7 @@ async def mark_published(store: StateStore, alerts: Sequence[TokenAlert]) -> Non
     for alert in alerts:
         done = Delete(Key("control", UNPUBLISHED, alert.alert_id))
         ops: list[Operation] = [Update(Key("control", ALERTS, alert.alert_id), set={"published": True}), done]
-        try:
-            await store.transact("alert_told", ops)
-        except ConditionFailedError:  # its row has expired
+        if await refused(store, "alert_told", ops) is not None:  # its row has expired
             await store.transact("alert_told", [done])
 
 

@@ -15,12 +15,12 @@ from typing import Any
 
 from pydantic import Field
 
-from helix.core.errors import ConditionFailedError
 from helix.core.messages import Record
 from helix.core.scaling import Action, Blocked, Rule, ScalingDecision, ScalingState
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
 from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, StateStore, When
+from helix.services.committing import refused
 
 KEEP_S = 30 * 86_400
 SEEN = 20
@@ -143,11 +143,7 @@ class DecisionLog:
         if row is not None:
             stored = {**row.model_dump(), "ttl": int(row.at) + KEEP_S}
             operations.append(Put(Key("control", _decisions(agent), row.id), stored))
-        try:
-            await self._store.transact(name, operations)
-        except ConditionFailedError:
-            return False
-        return True
+        return await refused(self._store, name, operations) is None
 
     async def _close(self, agent: str, row: DecisionRow, *, applied: bool, owed: bool = False) -> bool:
         closed = row.model_copy(update={"applied": True} if applied else {"blocked_by": "operator"})

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from helix.core.errors import ConditionFailedError
 from helix.core.health import HealthResult
 from helix.ports.clock import Clock
 from helix.ports.state_store import ABSENT, Delete, Key, Operation, Put, StateStore, Value, When
+from helix.services.committing import refused
 from helix.sessions.sweep import BEAT, SWEEP
 
 APP = "app"
@@ -40,11 +40,9 @@ async def save(
         after = decide(before)
         seen = ABSENT if stored is None else When(equal={"checked_at": stored.get("checked_at")})
         listed: list[Operation] = [Put(target_key(target), {"since": after.checked_at})] if before is None else []
-        try:
-            await store.transact("health_result", [Put(key, after.model_dump(mode="json"), seen), *listed])
+        operations = [Put(key, after.model_dump(mode="json"), seen), *listed]
+        if await refused(store, "health_result", operations) is None:
             return before, after
-        except ConditionFailedError:
-            continue
 
 
 async def results(store: StateStore, target: str) -> list[HealthResult]:
@@ -65,13 +63,8 @@ async def forget(store: StateStore, target: str, check: str | None) -> None:
         operations: list[Operation] = [Delete(result_key(target, name)) for name in gone]
         if len(gone) == len(found) and listed is not None:
             operations.append(Delete(target_key(target), When(equal={"since": listed["since"]})))
-        if not operations:
+        if not operations or await refused(store, "health_forget", operations) is None:
             return
-        try:
-            await store.transact("health_forget", operations)
-            return
-        except ConditionFailedError:
-            continue
 
 
 async def set_ready(store: StateStore, clock: Clock, ready: bool, reason: str = "") -> None:

@@ -15,11 +15,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from helix.core.errors import ConditionFailedError
 from helix.core.json import JsonObject
 from helix.core.resources import ResourceConfig
 from helix.fleet.process_info import OVER, ProcessInfo, ProcessStatus
 from helix.ports.state_store import Delete, Key, Operation, Put, StateStore, Update, When
+from helix.services.committing import refused
 
 FLEET = "fleet"
 KEEP_S = 86_400.0
@@ -87,7 +87,8 @@ async def read_entries(store: StateStore, after: str = "", limit: int | None = N
 
 
 async def put_entry(store: StateStore, entry: AgentEntry, when: When) -> bool:
-    return await _commit(store, "put_agent", [Put(entry_key(entry.agent_id), entry.model_dump(mode="json"), when)])
+    put = Put(entry_key(entry.agent_id), entry.model_dump(mode="json"), when)
+    return await refused(store, "put_agent", [put]) is None
 
 
 async def change_entry(
@@ -96,7 +97,7 @@ async def change_entry(
     """Set fields of an entry that is there, and count `add` one up. False if `seen` no longer holds, or it is gone."""
     when = When(equal=seen) if seen else None
     update = Update(entry_key(agent_name), set=changes, add=dict.fromkeys(add, 1), when=when)
-    return await _commit(store, "change_agent", [update])
+    return await refused(store, "change_agent", [update]) is None
 
 
 async def read_processes(store: StateStore, agent_name: str) -> list[ProcessInfo]:
@@ -131,11 +132,3 @@ async def forget_processes(
     if operations:
         await store.transact("forget_processes", operations)
     return gone
-
-
-async def _commit(store: StateStore, name: str, operations: Sequence[Operation]) -> bool:
-    try:
-        await store.transact(name, operations)
-        return True
-    except ConditionFailedError:
-        return False

@@ -17,7 +17,7 @@ from typing import Any, Final, assert_never
 
 from helix.core import protocol as p
 from helix.core.agents import AnyAgent
-from helix.core.errors import ConditionFailedError, DamagedRowError
+from helix.core.errors import DamagedRowError
 from helix.core.frames import lagging_frame, message_frames
 from helix.core.handles import AgentExecutionHandle, Confirmation
 from helix.core.initial import AgentInput
@@ -30,6 +30,7 @@ from helix.gateway.backend import Backend, check_root, check_wanted
 from helix.gateway.connections import Connection
 from helix.ports.state_store import ABSENT, Key, Put
 from helix.runtime.handle import result_of
+from helix.services.committing import refused
 from helix.services.request_keys import HOLDS_S, key_partition
 from helix.stream.reader import read_with_idle
 
@@ -50,12 +51,10 @@ async def minted(backend: Backend, key: str) -> str:
     place, fresh = Key("streams", key_partition(key), "session"), backend.ids.new("ses")
     # An hour longer than the key of the run, which is recorded later: a repeat never finds the run without its session.
     value = {"session_id": fresh, "ttl": int(backend.clock.now() + HOLDS_S + 3600)}
-    try:
-        await backend.executor.store.transact("mint_session", [Put(place, value, ABSENT)])
+    if await refused(backend.executor.store, "mint_session", [Put(place, value, ABSENT)]) is None:
         return fresh
-    except ConditionFailedError:
-        (known,) = await backend.executor.store.get([place])
-        return str(known["session_id"]) if known is not None else fresh
+    (known,) = await backend.executor.store.get([place])
+    return str(known["session_id"]) if known is not None else fresh
 
 
 REPLAY_S: Final = 15.0

@@ -20,12 +20,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from helix._log import get_logger
-from helix.core.errors import ConditionFailedError, InvalidInputError, NotAuthenticatedError
+from helix.core.errors import InvalidInputError, NotAuthenticatedError
 from helix.core.frames import BEARER_SUBPROTOCOL, SUBPROTOCOL
 from helix.gateway.connections import MAX_CONNECTION_S, ROW_MARGIN_S
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
 from helix.ports.state_store import ABSENT, Key, Put, StateStore, Update, Value
+from helix.services.committing import refused
 
 if TYPE_CHECKING:
     from helix.gateway.json_web_tokens import TokenVerifier  # which a service without such tokens does without
@@ -70,7 +71,7 @@ def _encode(text: str) -> str:
     )
 
 
-def refused(why: str) -> NotAuthenticatedError:
+def refusal(why: str) -> NotAuthenticatedError:
     """The log says what is wrong; the sender of the token does not learn it."""
     logger.info("a token was refused: %s", why)
     return NotAuthenticatedError("the token is not valid here, or has expired")
@@ -132,12 +133,10 @@ class ApiKeys:
         (value,) = await self._store.get([_key(key_id)])
         if value is None:
             return False
-        if value["revoked_at"] is None:
-            try:
-                await self._store.transact("revoke_key", [Update(_key(key_id), set={"revoked_at": self._clock.now()})])
-            except ConditionFailedError:
-                return False  # expired, and removed just now
-        return True
+        if value["revoked_at"] is not None:
+            return True
+        revoked = Update(_key(key_id), set={"revoked_at": self._clock.now()})
+        return await refused(self._store, "revoke_key", [revoked]) is None  # else expired, and removed just now
 
     async def list(self, *, limit: int = 100, after: str | None = None) -> list[ApiKey]:
         """Keys in the order of their making, expired and revoked ones included. `after` is the last page's last id."""
@@ -194,14 +193,14 @@ class Authoriser:
         if self.anonymous:
             return Proof(None, longest)
         if token is None or len(token) > MAX_TOKEN:
-            raise refused("there is none" if token is None else "it is too long")
+            raise refusal("there is none" if token is None else "it is too long")
         if is_api_key(token):
             key = await self._keys.verify(token) if self._keys is not None else None
             if key is None:
-                raise refused("no such key, or it was revoked or has expired")
+                raise refusal("no such key, or it was revoked or has expired")
             return Proof(str(key.principal), min(longest, key.expires_at or longest))
         if self._tokens is None:
-            raise refused("it is no key")
+            raise refusal("it is no key")
         principal, expires_at = await self._tokens.verify(token)
         return Proof(str(principal), min(longest, expires_at))
 

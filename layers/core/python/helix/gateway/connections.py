@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from helix.core.errors import ConditionFailedError, InvalidInputError, NotAuthenticatedError
+from helix.core.errors import InvalidInputError, NotAuthenticatedError
 from helix.ports.clock import Clock
 from helix.ports.state_store import Check, Delete, Key, Operation, Put, Row, StateStore, Update, When
+from helix.services.committing import refused
 
 MAX_CONNECTION_S: Final = 2 * 3600.0
 """API Gateway ends a connection after two hours, whatever happens on it."""
@@ -81,10 +82,9 @@ class Connections:
             raise NotAuthenticatedError("this connection belongs to somebody else, or is closed: open a new one")
         until = {"expires_at": min(expires_at, value["ttl"])}
         same = When(equal={"principal": principal})
-        try:
-            await self._store.transact("renew", [Update(_connection_key(connection_id), set=until, when=same)])
-        except ConditionFailedError:
-            raise NotAuthenticatedError("the connection is closed: open a new one") from None
+        renewed = Update(_connection_key(connection_id), set=until, when=same)
+        if await refused(self._store, "renew", [renewed]) is not None:
+            raise NotAuthenticatedError("the connection is closed: open a new one")
         for stream_id in _streams(rows):
             await self._update("renew_subscription", _subscriber_key(stream_id, connection_id), until)
 
@@ -120,10 +120,8 @@ class Connections:
                 Put(_subscription_key(connection_id, stream_id), {"ttl": value["ttl"]}),
                 Put(_subscriber_key(stream_id, connection_id), {**copied, "lagging": False}),
             ]
-            try:
-                return await self._store.transact("subscribe", operations)
-            except ConditionFailedError:
-                continue  # renewed or closed meanwhile
+            if await refused(self._store, "subscribe", operations) is None:
+                return  # else renewed or closed meanwhile
 
     async def unsubscribe(self, connection_id: str, stream_id: str) -> None:
         await self._store.transact("unsubscribe", _pair(connection_id, stream_id))
@@ -146,10 +144,8 @@ class Connections:
             await self._store.transact("drop_stream", pairs)
 
     async def _update(self, name: str, key: Key, fields: dict[str, Any]) -> None:
-        try:
-            await self._store.transact(name, [Update(key, set=fields)])
-        except ConditionFailedError:
-            return  # it has unsubscribed, or is closed
+        """Refused where it has unsubscribed, or is closed."""
+        await refused(self._store, name, [Update(key, set=fields)])
 
 
 # --- keys and values --------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from helix._log import get_logger
 from helix.core.errors import InvalidInputError, StoreError
-from helix.gateway.authoriser import Principal, refused
+from helix.gateway.authoriser import Principal, refusal
 from helix.ports.clock import Clock
 
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ class TokenVerifier:
             header = jwt.get_unverified_header(token)
             algorithm = header.get("alg")
             if algorithm not in self._rules.algorithms:
-                raise refused("its algorithm is not accepted")
+                raise refusal("its algorithm is not accepted")
             key = await self._key(header.get("kid"))
             if key is None or key.algorithm_name != algorithm:
-                raise refused("no such key of its issuer")
+                raise refusal("no such key of its issuer")
             claims: dict[str, Any] = jwt.decode(
                 token,
                 key,
@@ -94,13 +94,13 @@ class TokenVerifier:
                 options=OPTIONS,
             )
         except (jwt.PyJWTError, ValueError, RecursionError) as error:  # the last two: JSON that Python cannot read
-            raise refused(type(error).__name__) from error
+            raise refusal(type(error).__name__) from error
         return self._principal(claims), self._expiry(claims)
 
     def _principal(self, claims: dict[str, Any]) -> Principal:
         user, tenant = claims["sub"], claims.get(self._rules.tenant_claim)
         if not isinstance(user, str) or not isinstance(tenant, str | None):
-            raise refused("its subject or tenant is no text")
+            raise refusal("its subject or tenant is no text")
         return Principal(user, tenant)
 
     def _expiry(self, claims: dict[str, Any]) -> float:
@@ -108,9 +108,9 @@ class TokenVerifier:
         expires, begins = claims["exp"], claims.get("nbf", 0)
         for value in (expires, begins):  # the comparison refuses NaN and both infinities too
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LATEST:
-                raise refused("its times are not Unix seconds")
+                raise refusal("its times are not Unix seconds")
         if not now < expires + leeway or not begins - leeway <= now:
-            raise refused("it has expired, or is not valid yet")
+            raise refusal("it has expired, or is not valid yet")
         return float(expires + leeway)
 
     # --- the issuer's keys ------------------------------------------------------------------------------------------------
