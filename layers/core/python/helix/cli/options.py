@@ -98,7 +98,7 @@ class Commands(TyperGroup):
             formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])
 
 
-def _flat(command: Callable[..., int]) -> Callable[..., int]:
+def _flat(command: Callable[..., int | None]) -> Callable[..., int | None]:
     """The command with the fields of its dataclass parameters as parameters of their own."""
     groups: dict[str, Any] = {}
     flat: list[inspect.Parameter] = []
@@ -111,7 +111,7 @@ def _flat(command: Callable[..., int]) -> Callable[..., int]:
         else:
             flat.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
-    def run(**given: Any) -> int:
+    def run(**given: Any) -> int | None:
         made = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
         return command(**made, **given)
 

@@ -83,6 +83,15 @@ def loads(text: str | bytes) -> Any:
         raise InvalidInputError(f"the text is not JSON: {error}") from error
 
 
+def load_object(text: str | bytes) -> dict[str, Any] | None:
+    """The JSON object that the text is; None for any other text."""
+    try:
+        value = loads(text)
+    except InvalidInputError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 

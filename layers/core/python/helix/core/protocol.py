@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
 from helix.core.errors import InvalidInputError, ProtocolError
-from helix.core.json import JsonObject, JsonValue, check_json, dumps, loads, text_size
+from helix.core.json import JsonObject, JsonValue, check_json, dumps, load_object, text_size
 from helix.core.messages import Record
 
 VERSION: Final = 1
@@ -272,7 +272,7 @@ def parse_request(body: str | bytes) -> AnyRequest:
     """Raises `ProtocolError`, which names the first wrong field and repeats nothing of its value."""
     if (n := len(body) if isinstance(body, bytes) else _wire_size(body)) > MAX_REQUEST_BYTES:
         raise ProtocolError(f"the message has {n} bytes; the limit is {MAX_REQUEST_BYTES}", "body")
-    data = _object(body)
+    data = load_object(body)
     if data is None:
         raise ProtocolError("the message is not a JSON object", "body")
     if type(data.get("v")) is not int or data["v"] != VERSION:
@@ -293,7 +293,7 @@ def parse_request(body: str | bytes) -> AnyRequest:
 
 def request_tags(body: str | bytes) -> tuple[str | None, str | None]:
     """The id and action of a message that may be no request: what an error about it can name."""
-    data = _object(body) if len(body) <= MAX_REQUEST_BYTES else None
+    data = load_object(body) if len(body) <= MAX_REQUEST_BYTES else None
     if data is None:
         return None, None
     ident, action = data.get("id"), data.get("action")
@@ -304,14 +304,6 @@ def request_tags(body: str | bytes) -> tuple[str | None, str | None]:
 def _wire_size(text: str) -> int:
     """Bytes of a text that may have lone surrogates."""
     return len(text.encode("utf-8", "surrogatepass"))
-
-
-def _object(body: str | bytes) -> dict[str, Any] | None:
-    try:
-        data = loads(body)
-    except ValueError:
-        return None
-    return data if isinstance(data, dict) else None
 
 
 def _refusal(error: ValidationError) -> ProtocolError:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TextIO
 
+from helix.core.json import load_object
 from helix.core.printable import json_line, printable
 from helix.local.metrics import embedded
 
@@ -60,11 +61,8 @@ class Console:
 
     def json(self, line: Mapping[str, Any]) -> str:
         head = {name: line[name] for name in ("time", "function", "version", "request_id")}
-        try:
-            said = json.loads(line["line"])
-        except ValueError:
-            said = None
-        return json_line(head | {"said": said if isinstance(said, dict) else line["line"]})
+        said = load_object(line["line"])
+        return json_line(head | {"said": line["line"] if said is None else said})
 
     def _verb(self, line: Mapping[str, Any]) -> str:
         return str(line["function"]).removeprefix(self._prefix)
@@ -86,14 +84,9 @@ def _done(document: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, An
 
 def _fields(text: str) -> dict[str, Any]:
     """A structured line's fields; other text is its message, and an error if Lambda says so."""
-    if text.startswith("{"):
-        try:
-            read = json.loads(text)
-        except ValueError:
-            read = None
-        if isinstance(read, dict) and "message" in read:
-            level = str(read.get("level", "INFO")).upper()
-            return {**read, "level": level if level in LEVELS else "INFO"}
+    if (read := load_object(text)) is not None and "message" in read:
+        level = str(read.get("level", "INFO")).upper()
+        return {**read, "level": level if level in LEVELS else "INFO"}
     if text.startswith("[ERROR] "):
         return {"level": "ERROR", "message": text.removeprefix("[ERROR] ")}
     return {"message": text.rstrip()}

@@ -6,12 +6,13 @@ https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedd
 
 from __future__ import annotations
 
-import json
 import logging
 import queue
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from helix.core.json import load_object
 
 EVERY_S = 1.0
 AT_MOST = 500
@@ -63,13 +64,8 @@ class MetricForwarder:
 
 def embedded(text: str) -> dict[str, Any] | None:
     """The document, if the line is one."""
-    if '"_aws"' not in text or not text.startswith("{"):
-        return None
-    try:
-        document = json.loads(text)
-    except ValueError:
-        return None
-    directives = document.get("_aws", {}).get("CloudWatchMetrics") if isinstance(document, dict) else None
+    document = load_object(text) if '"_aws"' in text else None
+    directives = None if document is None else document.get("_aws", {}).get("CloudWatchMetrics")
     return document if isinstance(directives, list) else None
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from helix.core.json import JsonObject
+from helix.core.json import JsonObject, load_object
 from helix.fleet.process_info import ProcessInfo
 from helix.workers.tasks import first_of
 
@@ -82,7 +82,7 @@ class Child:
             if not line.done():
                 late = f"it was not ready within {timeout_s:g} s"
                 raise NotReadyError("it was to end before it was ready" if ends.is_set() else late)
-            said = _parsed(line.result())
+            said = load_object(line.result())
         except ValueError:
             raise NotReadyError("what it said instead of being ready is too long") from None
         finally:
@@ -157,11 +157,3 @@ def _opened(log: Path) -> BinaryIO:
     """It has what users' code prints, so it is its owner's alone."""
     log.parent.mkdir(parents=True, exist_ok=True)
     return open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600))
-
-
-def _parsed(line: bytes) -> JsonObject | None:
-    try:
-        said = json.loads(line)
-    except ValueError:
-        return None
-    return said if isinstance(said, dict) else None

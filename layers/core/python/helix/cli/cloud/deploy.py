@@ -189,7 +189,7 @@ def deploy(
     given: Deployment,
     user: Annotated[str, typer.Option("--user", help="User of the first API key")] = "admin",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before rights are widened")] = False,
-) -> int:
+) -> None:
     target = Target(given)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "outputs.json"
@@ -206,7 +206,6 @@ def deploy(
     write(f"\nHelix, stage {target.stage}, in {outputs['Region']}\n")
     for name, value in rows:
         write(f"  {name:<6}{value}")
-    return COMPLETED
 
 
 def first_key(target: Target, outputs: Mapping[str, str], user: str) -> str | None:

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from helix.cli.options import Context, Model, Project
-from helix.cli.output import COMPLETED, RefusedError, say, write, write_json
+from helix.cli.output import RefusedError, say, write, write_json
 from helix.cli.view.base import command
 from helix.local.cloud import REGION, OfflineCloud
 from helix.local.console import Console
@@ -99,7 +99,7 @@ class Serve:
     logs: Annotated[str, typer.Option("--logs", help="`text` or `json`")] = "text"
 
 
-def dev(options: CloudOptions, serve: Serve, stage: StageName = "dev", context: Context = None) -> int:
+def dev(options: CloudOptions, serve: Serve, stage: StageName = "dev", context: Context = None) -> None:
     if serve.logs not in ("text", "json"):
         raise RefusedError(f"--logs is {serve.logs!r}; it must be text or json")
     began, given = SystemClock().now(), {"stage": stage, **pairs(context)}
@@ -114,7 +114,6 @@ def dev(options: CloudOptions, serve: Serve, stage: StageName = "dev", context: 
                 Serving(cloud, as_json=as_json).serve(choice, profiles if serve.watch else None, began, traces)
     except KeyboardInterrupt:
         say("stopped before the app was ready")
-    return COMPLETED
 
 
 class Serving:

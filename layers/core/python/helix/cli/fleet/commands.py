@@ -46,20 +46,19 @@ def scale(
     agent: Agent,
     instances: Annotated[int, typer.Argument(metavar="INSTANCES", min=0, help="How many runs at once")],
     store: Store,
-) -> int:
+) -> None:
     _with_control(store, lambda control, _: control.scale(agent, instances))
     now = f"has {count(instances, 'instance')} now"
     if instances == 0:
         now = "keeps no instance ready; the first run starts one (`helix fleet stop` prevents that)"
     say(f"{agent} {now}; running work goes on")
-    return COMPLETED
 
 
 def stop(
     agent: Agent,
     store: Store,
     force: Annotated[bool, typer.Option("--force", help="Abort running runs, instead of interrupting them")] = False,
-) -> int:
+) -> None:
     async def act(control: FleetControl, deployed: DeployedRuntime) -> int | None:
         """How many runs were asked to stop; None: the agent's runtime asks them."""
         await control.stop(agent, force=force)
@@ -74,16 +73,14 @@ def stop(
         say(
             f"{agent} accepts no runs; {count(stopping, 'running run')} {'is' if stopping == 1 else 'are'} being {done}"
         )
-    return COMPLETED
 
 
-def start(agent: Agent, store: Store) -> int:
+def start(agent: Agent, store: Store) -> None:
     _with_control(store, lambda control, _: control.start(agent))
     say(f"{agent} accepts runs; waiting runs start in order")
-    return COMPLETED
 
 
-def restart(agent: Agent, store: Store) -> int:
+def restart(agent: Agent, store: Store) -> None:
     async def act(control: FleetControl, deployed: DeployedRuntime) -> str:
         if store.stage is not None:
             await deployed.restart_agent(agent)
@@ -93,14 +90,13 @@ def restart(agent: Agent, store: Store) -> int:
         return f"{agent} restarts{'' if supervised else ' once a runtime serves it (helix fleet serve)'}"
 
     say(_with_control(store, act))
-    return COMPLETED
 
 
 MOST = 1000
 """Events that a history is made of."""
 
 
-def print_found(found: Sequence[dict[str, Any]], columns: dict[str, Any], *, json: bool, otherwise: str) -> int:
+def print_found(found: Sequence[dict[str, Any]], columns: dict[str, Any], *, json: bool, otherwise: str) -> None:
     """Each as a line of JSON, or all as a table: a column's function makes a cell of it. `otherwise`: if there is none."""
     if json:
         for each in found:
@@ -109,14 +105,13 @@ def print_found(found: Sequence[dict[str, Any]], columns: dict[str, Any], *, jso
         print_table(list(columns), [[str(cell(each)) for cell in columns.values()] for each in found])
     else:
         say(otherwise)
-    return COMPLETED
 
 
 def status(
     store: Store,
     agent: Annotated[str | None, typer.Argument(metavar="AGENT", help="Name of the agent [default: all]")] = None,
     json: Json = False,
-) -> int:
+) -> None:
     found = with_store(store, lambda rows: _status(rows, store, agent))
     later = ": they are known once they have run" if store.stage is not None else ""
     columns = {
@@ -128,7 +123,7 @@ def status(
         "health": lambda e: e["health"]["status"],
         "processes": lambda e: "\n".join(_process(info) for info in e["processes"] if _runs(info)),
     }
-    return print_found(found, columns, json=json, otherwise=f"this fleet has no agents yet{later}")
+    print_found(found, columns, json=json, otherwise=f"this fleet has no agents yet{later}")
 
 
 async def _status(rows: StateStore, store: Store, agent: str | None) -> list[dict[str, Any]]:
@@ -192,10 +187,10 @@ def health(
     return FAILED if any(result.status is HealthStatus.UNHEALTHY for _, result in checked) else COMPLETED
 
 
-def history(agent: Agent, store: Store, limit: Limit = 20, json: Json = False) -> int:
+def history(agent: Agent, store: Store, limit: Limit = 20, json: Json = False) -> None:
     found = with_store(store, lambda rows: _history(rows, agent))[-limit:]
     columns = {"when": lambda e: moment(e["at"]), "what": lambda e: e["what"], "why": lambda e: e["why"]}
-    return print_found(found, columns, json=json, otherwise=f"nothing has happened to {agent!r} yet")
+    print_found(found, columns, json=json, otherwise=f"nothing has happened to {agent!r} yet")
 
 
 async def _history(rows: StateStore, agent: str) -> list[dict[str, Any]]:
@@ -243,7 +238,7 @@ class Scope:
         return {"agent_id": self.agent, "tenant": self.tenant, "session": self.session}
 
 
-def budgets(store: Store, scope: Scope, json: Json = False) -> int:
+def budgets(store: Store, scope: Scope, json: Json = False) -> None:
     found = _on(store, lambda manager: manager.check_budget(**scope.options()))
     columns = {
         "scope": lambda s: s["scope"],
@@ -255,7 +250,7 @@ def budgets(store: Store, scope: Scope, json: Json = False) -> int:
         "ends (UTC)": lambda s: "never" if s["resets_at"] is None else moment(s["resets_at"]),
     }
     statuses = [{"name": name, **status} for name, status in found.items()]
-    return print_found(statuses, columns, json=json, otherwise="there are no budgets: helix fleet set-budget 10 day")
+    print_found(statuses, columns, json=json, otherwise="there are no budgets: helix fleet set-budget 10 day")
 
 
 def set_budget(
@@ -267,19 +262,17 @@ def set_budget(
     on_exceeded: Annotated[
         str | None, typer.Option("--on-exceeded", help="`fail` or `pause` [default: the agent's own setting]")
     ] = None,
-) -> int:
+) -> None:
     options: dict[str, Any] = {"unit": unit, "on_exceeded": on_exceeded, **scope.options()}
     _on(store, lambda manager: manager.set_budget(amount, period, **options))
     say(f"{scope}: at most {_amount(amount, unit == 'usd')} {'in all' if period == 'total' else f'each {period}'}")
-    return COMPLETED
 
 
-def remove_budget(store: Store, period: Period, scope: Scope, unit: Unit = "usd") -> int:
+def remove_budget(store: Store, period: Period, scope: Scope, unit: Unit = "usd") -> None:
     options: dict[str, Any] = {"unit": unit, **scope.options()}
     if not _on(store, lambda manager: manager.remove_budget(period, **options)):
         raise RefusedError(f"there is no such budget: {scope}, {period}, {unit} (see helix fleet budgets)")
     say(f"{scope}: no longer bounded {'in all' if period == 'total' else f'per {period}'} in {unit}")
-    return COMPLETED
 
 
 def alerts(
@@ -288,7 +281,7 @@ def alerts(
     agent: OfAgent = None,
     limit: Limit = 20,
     json: Json = False,
-) -> int:
+) -> None:
     if level not in (None, "warning", "critical", "exceeded"):
         raise RefusedError(f"--level is {level!r}; it must be warning, critical or exceeded")
     found = _on(store, lambda manager: manager.get_alerts(level, agent, limit))  # type: ignore[arg-type]
@@ -298,7 +291,7 @@ def alerts(
         "message": lambda a: a["message"],
     }
     dumped = [alert.model_dump(mode="json") for alert in found]
-    return print_found(dumped, columns, json=json, otherwise="no budget has raised an alert")
+    print_found(dumped, columns, json=json, otherwise="no budget has raised an alert")
 
 
 def _usd(status: dict[str, Any]) -> bool:

@@ -15,7 +15,7 @@ import typer
 
 from helix.cli.agents import load_agent
 from helix.cli.options import Db, Model, settings
-from helix.cli.output import COMPLETED, say
+from helix.cli.output import say
 from helix.cli.view.formats import count
 from helix.core.agents import AnyAgent
 from helix.runtime.models import choose_model
@@ -30,7 +30,7 @@ def serve(
     workers: Annotated[int, typer.Option("--workers", min=1, max=100, help="Worker processes at most")] = 10,
     watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Restart when the agents' files change")] = False,
     db: Db = DEFAULT_DB,
-) -> int:
+) -> None:
     loaded = {place: load_agent(place, settings().agents) for place in agents}
     files = [Path(where) for where in (place.partition(":")[0] for place in agents) if where.endswith(".py")]
     config = RuntimeConfig(
@@ -41,7 +41,6 @@ def serve(
         model=model,
     )
     asyncio.run(_serve(config, loaded))
-    return COMPLETED
 
 
 async def _serve(config: RuntimeConfig, agents: Mapping[str, AnyAgent]) -> None:

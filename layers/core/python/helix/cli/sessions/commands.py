@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from helix.cli.options import Db, Json, Limit, SessionName
-from helix.cli.output import COMPLETED, RefusedError, console, say, write, write_json
+from helix.cli.output import RefusedError, console, say, write, write_json
 from helix.cli.run.follow import open_questions
 from helix.cli.stores import exists, with_executor
 from helix.cli.view import formats
@@ -138,10 +138,10 @@ def sessions(
     user: Annotated[str | None, typer.Option("--user", help="Only sessions of this user id")] = None,
     db: Db = DEFAULT_DB,
     json: Json = False,
-) -> int:
+) -> None:
     if not exists(db):
         say(f"no sessions yet: there is no store {db!r} here (see --db)")
-        return COMPLETED
+        return
 
     async def read(executor: LocalExecutor) -> tuple[SessionPage, list[str]]:
         page = await executor.sessions.list_sessions(user_id=user, limit=limit)
@@ -160,7 +160,6 @@ def sessions(
         say(f"no sessions yet in {db!r}")
     for session_id in page.damaged:
         say(f"session {session_id!r} is damaged and not listed: its stored row cannot be read")
-    return COMPLETED
 
 
 def _cells(state: SessionState, now: float) -> list[str]:
@@ -177,13 +176,12 @@ async def _title(executor: LocalExecutor, state: SessionState) -> str:
     return formats.cut(first[0].content, TITLE_CHARS) if first and isinstance(first[0], UserMessage) else ""
 
 
-def show(session: SessionName, db: Db = DEFAULT_DB, json: Json = False) -> int:
+def show(session: SessionName, db: Db = DEFAULT_DB, json: Json = False) -> None:
     page = with_executor(db, session, lambda executor: _page(executor, session))
     if json:
         write_json(page.dump())
     else:
         print_page(console(soft_wrap=True), page, SystemClock().now())
-    return COMPLETED
 
 
 async def _page(executor: LocalExecutor, session_id: str) -> Page:
@@ -214,7 +212,7 @@ def interrupt(
     session: SessionName,
     reason: Annotated[str | None, typer.Option("--reason", help="Stored with the run")] = None,
     db: Db = DEFAULT_DB,
-) -> int:
+) -> None:
     async def act(executor: LocalExecutor) -> str:
         state = await executor.sessions.get(session)
         if state.status != "running":
@@ -226,7 +224,6 @@ def interrupt(
         return f"session {session} was asked to stop; it stops at its next step"
 
     write(with_executor(db, session, act))
-    return COMPLETED
 
 
 def branch(
@@ -234,10 +231,9 @@ def branch(
     checkpoint: Checkpoint = None,
     to: Annotated[str | None, typer.Option("--to", metavar="SESSION", help="Id of the new session")] = None,
     db: Db = DEFAULT_DB,
-) -> int:
+) -> None:
     made = with_executor(db, session, lambda e: e.branch(session, checkpoint, session_id=to))
     write(made.session_id)
-    return COMPLETED
 
 
 def clone(
@@ -246,15 +242,13 @@ def clone(
     checkpoint: Checkpoint = None,
     messages: Annotated[int | None, typer.Option("--messages", min=0, help="Only the first messages")] = None,
     db: Db = DEFAULT_DB,
-) -> int:
+) -> None:
     cut: dict[str, Any] = {"from_checkpoint_id": checkpoint, "from_message_index": messages}
     made = with_executor(db, session, lambda e: e.clone_session(session, target, **cut))
     write(made.session_id)
-    return COMPLETED
 
 
-def delete(session: SessionName, db: Db = DEFAULT_DB) -> int:
+def delete(session: SessionName, db: Db = DEFAULT_DB) -> None:
     if not with_executor(db, session, lambda executor: executor.delete(session)):
         raise SessionNotFoundError(session)
     write(f"deleted session {session}")
-    return COMPLETED

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import typer
 
 from helix.cli.options import Json, SessionName, Store
-from helix.cli.output import COMPLETED, RefusedError, console, naming, write_json
+from helix.cli.output import RefusedError, console, naming, write_json
 from helix.cli.stores import with_store
 from helix.cli.view.formats import print_table
 from helix.core.errors import SessionNotFoundError
@@ -32,7 +32,7 @@ def cost(
     store: Store,
     url: Annotated[str | None, typer.Option("--url", metavar="WS", help="URL of `helix dev` on this machine")] = None,
     json: Json = False,
-) -> int:
+) -> None:
     where, endpoint = store, None
     if url is not None:
         where, endpoint = replace(store, stage=store.stage or "dev"), _endpoint(url)
@@ -44,7 +44,7 @@ def cost(
         raise RefusedError(f"there is no session {session!r} in {named}") from None
     if json:
         write_json(book.dump())
-        return COMPLETED
+        return
     print_table(COLUMNS, _rows(book.lines, session), right=("quantity", "cost"))
     out = console()
     services = ", ".join(f"{name} {_usd(nanos)}" for name, nanos in book.by_service().items()) or "nothing was paid"
@@ -53,7 +53,6 @@ def cost(
         out.print("The rows of its runs and its calls do not agree: see the line with the difference.", style="yellow")
     if book.left_out:
         out.print(f"{PRICED}. Not in it: {'; '.join(book.left_out)}.", style="dim")
-    return COMPLETED
 
 
 def _endpoint(url: str) -> str:
