@@ -9,7 +9,7 @@ from pydantic import Field
 
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, JsonValue, check_json, clean_text
-from helix.core.messages import Record, ThinkingContent
+from helix.core.messages import Record, ThinkingContent, ToolCallRequest
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.usage import Usage
 
@@ -33,13 +33,8 @@ def is_error_stop_reason(reason: StopReason | str | None) -> bool:
     return reason in _ERRORS
 
 
-class ParsedToolCall(Record):
-    """`malformed` holds the raw text where the arguments were no JSON object; `arguments` is then empty."""
-
-    id: str
-    name: str
-    arguments: JsonObject = Field(default_factory=dict)
-    malformed: str | None = None
+class ParsedToolCall(ToolCallRequest):
+    """A call as the model made it: its id is not unique yet."""
 
 
 class ParsedSubAgentCall(Record):

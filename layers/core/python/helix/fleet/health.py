@@ -130,14 +130,11 @@ class HealthChecker:
     ) -> HealthResult:
         """Judge an agent's figures, and keep the result as the target's check `llm`. `cost_budget`: US dollars an hour."""
         status, reasons = self._llm_rule.judge(llm_metrics, cost_budget)
-        ok, check, now = (
-            status is HealthStatus.HEALTHY,
-            HealthCheck(name=LLM, check_type=CheckType.CUSTOM),
-            self._clock.now(),
-        )
+        verdict = status is HealthStatus.HEALTHY, "; ".join(reasons)
+        check, now = HealthCheck(name=LLM, check_type=CheckType.CUSTOM), self._clock.now()
 
         def decide(before: HealthResult | None) -> HealthResult:
-            counted = judge(check, before, (ok, "; ".join(reasons)), now, 0)
+            counted = judge(check, before, verdict, now, 0)
             return counted.model_copy(update={"status": status})
 
         return await self._store_result(target_id, LLM, decide)

@@ -106,22 +106,16 @@ def _stream_lines(rows: SessionRows) -> Iterator[Line]:
     writes = sum(_kb(size) for size in segments)
     gb_s = round(many * OWN_S * OTHER_MEMORY_GB, 3)
     how = f"at least: {many} segments in the log"
+    asked = Counter(run.mode for run in rows.runs)
+    runs = f"one for each run: {', '.join(f'{mode} {count}' for mode, count in asked.items())}"
     quantities: dict[tuple[str, str], tuple[float, str, float, Basis, str]] = {
         ("Kinesis", "puts"): (puts, "put units", prices.KINESIS_PUT_UNIT, "estimated", how),
         ("Lambda", "project_stream"): (many, "requests", prices.LAMBDA_REQUEST, "estimated", how),
         ("Lambda", "project_stream, time"): (gb_s, "GB-seconds", prices.LAMBDA_GB_S, "estimated", f"{OWN_S:g} s each"),
         ("DynamoDB", "writes: stream"): (writes, "write units", prices.DYNAMODB_WRITE_UNIT, "counted", "segments"),
         ("API Gateway", "messages"): (messages, "messages", prices.SOCKET_MESSAGE, "estimated", "for one client"),
+        ("Lambda", "ws_message"): (asked.total(), "requests", prices.LAMBDA_REQUEST, "estimated", runs),
     }
-    asked = Counter(run.mode for run in rows.runs)
-    modes = ", ".join(f"{mode} {count}" for mode, count in asked.items())
-    quantities["Lambda", "ws_message"] = (
-        asked.total(),
-        "requests",
-        prices.LAMBDA_REQUEST,
-        "estimated",
-        f"one for each run: {modes}",
-    )
     for (service, what), (quantity, unit, price, basis, how) in quantities.items():
         yield Line(service, what, session_id, quantity, unit, priced(quantity, price), basis, how)
 

@@ -104,12 +104,10 @@ def _booked(rows: SessionRows, run: RunRow) -> int:
     micros = usage.cost_micros + run.late_micros
     if AGENTS in parts:
         micros -= parts[AGENTS].cost_micros
-    late_calls = {
-        (row.step, row.attempt) for row in rows.attempts if row.run_id == run.run_id and row.outcome == "lost"
-    }
+    late = [row for row in rows.attempts if row.run_id == run.run_id and row.outcome == "lost"]
     assumed = parts[ASSUMED].cost_micros if ASSUMED in parts else 0
     if claim is not None:
-        assumed += claim.micros if (claim.step, claim.attempt) not in late_calls else 0
-    late = (row for row in rows.attempts if row.run_id == run.run_id and row.outcome == "lost")
+        came_late = any((row.step, row.attempt) == (claim.step, claim.attempt) for row in late)
+        assumed += 0 if came_late else claim.micros
     counted = sum(row.assumed_micros for row in late)  # was assumed before its answer came after all
     return (micros + max(0, assumed - counted)) * MICRO

@@ -161,16 +161,12 @@ def writes(points: Sequence[Point]) -> list[Point]:
     return [point for point in points if point[0].startswith(("transact", "append", "delete"))]
 
 
-def every_point(points: Sequence[Point]) -> list[Point]:
-    return list(points)
-
-
 async def crash_everywhere(
     make_store: Callable[[], StateStore],
     act: Act,
     recover: Recover,
     *,
-    choose: Callable[[Sequence[Point]], Sequence[Point]] = every_point,
+    choose: Callable[[Sequence[Point]], Sequence[Point]] = list,
 ) -> list[Point]:
     """Run `act` to its end once, to learn its points; then, for each chosen one, on a fresh store: `act` with a crash
     there, and `recover` on what is left, as a new process would. Returns the points at which a crash came.

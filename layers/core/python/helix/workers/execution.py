@@ -165,9 +165,7 @@ class Execution:
                 pause = min(2 * pause, WAITS_S[1])
 
     def _delivery(self) -> Delivery:
-        engine = self._engine
-        owner = delivery_owner(self.work.owner, engine.ids.new("d"))
-        return Delivery(owner)
+        return Delivery(delivery_owner(self.work.owner, self._engine.ids.new("d")))
 
     async def _unless_leaving(self, what: Awaitable[object], *, unless: bool = False) -> None:
         """Wait for it, but no longer than this worker stays. Nothing is at work meanwhile, so leaving loses nothing."""
