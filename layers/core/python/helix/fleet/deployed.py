@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
-from helix.core.agents import AnyAgent
 from helix.core.errors import AgentNotFoundError
 from helix.core.resources import ResourceConfig
 from helix.engine.engine import Engine
@@ -23,12 +22,11 @@ from helix.fleet.health import HealthChange
 from helix.fleet.stopping import stop_runs
 from helix.ports.clock import Clock
 from helix.ports.state_store import StateStore
+from helix.ports.tracing import NoTracer
+from helix.runtime.local import LocalExecutor
 from helix.runtime.system import SystemClock, SystemIds
-from helix.services.hook_manager import HookManager
 from helix.services.open_runs import PARTITIONS, partition_name
-from helix.services.row_budgets import RowBudgets
 from helix.services.row_slots import RowSlots
-from helix.services.segments import SegmentStreams
 from helix.services.slot_rows import SlotCounter
 from helix.services.usage_counters import read_totals
 
@@ -138,19 +136,7 @@ class DeployedRuntime:
         return {agent: [run_id for _, run_id in sorted(runs)] for agent, runs in found.items()}
 
     def _engine(self) -> Engine:
-        """Enough of one to write stop records: it executes nothing, and knows no agent."""
-        return Engine(
-            store=self.store,
-            streams=SegmentStreams(self.store),
-            clock=self._clock,
-            ids=SystemIds(),
-            models=_elsewhere,
-            agents=_elsewhere,
-            hooks=HookManager(None),
-            budgets=RowBudgets(self.store),
-            slots=self._slots,
-        )
-
-
-def _elsewhere(agent: AnyAgent | str) -> NoReturn:
-    raise AgentNotFoundError(f"agent {agent if isinstance(agent, str) else agent.name!r} is executed elsewhere")
+        """To write stop records: it executes nothing."""
+        engine = LocalExecutor(self.store, clock=self._clock, tracer=NoTracer()).engine
+        engine.slots = self._slots
+        return engine
