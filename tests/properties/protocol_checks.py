@@ -10,7 +10,7 @@ from tests.properties.protocol_watch import View, Watcher, check_pairs
 from tests.properties.protocol_world import World
 
 from helix.core.row_keys import run_sort
-from helix.core.rows import RunRow, SessionRow
+from helix.core.rows import CheckpointRow, RunRow, SessionRow
 from helix.core.sequencer import Head
 from helix.ports.state_store import Key
 
@@ -238,10 +238,10 @@ class Checks:
         entries = self.view.history(session.session_id, session.lineage, session.count)
         calls = [e for e in entries if e["kind"] == "call" and e.get("by") == "tool" and e.get("success")]
         wanted = [f"{e['tool_name']} {e['call_id']}" for e in calls]
-        point = next(
-            (v for _, v in self.world.rows("sessions", session.session_id, "c#") if v["id"] == session.state_at), None
-        )
-        if point is None or (point.get("state") or {}).get("log", []) != wanted:
+        rows = self.world.rows("sessions", session.session_id, "c#")
+        points = [CheckpointRow.at(session.session_id, sort, value) for sort, value in rows]
+        point = next((point for point in points if point.id == session.state_at), None)
+        if point is None or (point.state or {}).get("log", []) != wanted:
             raise AssertionError(
                 f"answer_fits_history: state of {session.session_id} is {point}, history says {wanted}"
             )

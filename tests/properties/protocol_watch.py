@@ -15,7 +15,7 @@ from tests.properties.protocol_world import Change, World
 from helix.core.entries import CallRow
 from helix.core.lineage import ROOT, spans
 from helix.core.row_keys import lineage_sort, message_sort, run_sort, stop_sort
-from helix.core.rows import LineageRow, SessionRow
+from helix.core.rows import CheckpointRow, LineageRow, SessionRow
 from helix.ports.state_store import Key, Value
 
 DEADLINES = {"lease_expires", "claim"}
@@ -347,8 +347,9 @@ class Watcher:
     def _checkpoint(self, key: Key, after: Value) -> None:
         lineage, count = int(after.get("lineage", 0)), int(after.get("count", 0))
         told = self.view.told(key.partition, lineage, count)
-        check_pairs(f"checkpoint {after['id']}", told)
-        self.remembered[key.partition, after["id"]] = (lineage, count, told)
+        ident = CheckpointRow.at(key.partition, key.sort, after).id
+        check_pairs(f"checkpoint {ident}", told)
+        self.remembered[key.partition, ident] = (lineage, count, told)
 
     def _control(self, key: Key, after: Value | None) -> None:
         if key.sort == "budget" and after is not None and after["remaining"] < 0:

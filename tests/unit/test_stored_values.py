@@ -39,3 +39,35 @@ def test_any_source_of_a_result_is_read(source: str | None) -> None:
 def test_what_is_no_text_is_damaged(status: object) -> None:
     with pytest.raises(DamagedRowError, match="status"):
         SessionRow.model_validate({**SESSION, "status": status})
+
+
+IDENT, BEFORE = "cpv1-s-s1-t2500-00000b", "cpv1-s-s0-t1500-000001"
+WHOLE = {**POINT, "id": IDENT, "step": 1, "status": "completed", "created_at": 2.5}
+
+
+@pytest.mark.parametrize("state_at", [IDENT, BEFORE, "cpv1-s-with-another-s0-t1500-000001", ""])
+def test_a_checkpoint_leaves_out_what_its_key_says(state_at: str) -> None:
+    """And is read as it was written, also where an earlier version wrote it in full."""
+    row = CheckpointRow.at("s", "c#0000000011", {**WHOLE, "state_at": state_at})
+    stored = row.dump()
+    assert not {"id", "lineage"} & set(stored) and stored.get("state_at") != IDENT
+    assert CheckpointRow.at("s", "c#0000000011", stored) == row and (row.id, row.state_at) == (IDENT, state_at)
+
+
+@pytest.mark.parametrize("ident", ["p", "cpv1-s-s2-t2500-00000b", "cpv1-s-s1-t2501-00000b"])
+def test_a_checkpoint_keeps_an_id_of_another_form(ident: str) -> None:
+    row = CheckpointRow.model_validate({**WHOLE, "id": ident})
+    assert row.dump()["id"] == ident == CheckpointRow.at("s", "c#0000000011", row.dump()).id
+
+
+def test_a_checkpoint_without_its_key_is_damaged() -> None:
+    with pytest.raises(DamagedRowError):
+        CheckpointRow.model_validate(CheckpointRow.model_validate(WHOLE).dump())
+
+
+def test_a_run_names_its_checkpoints_in_short() -> None:
+    whole = {**RUN, "status": "completed", "checkpoint": IDENT, "start_state_at": "cpv1-other-s0-t1-000001"}
+    stored = RunRow.model_validate(whole).dump()
+    assert (stored["checkpoint"], stored["start_state_at"]) == ("~s1-t2500-00000b", "cpv1-other-s0-t1-000001")
+    again = RunRow.model_validate(stored)
+    assert again == RunRow.model_validate(whole) and again.checkpoint == IDENT

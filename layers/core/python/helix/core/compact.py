@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
 
+from helix.core.row_keys import checkpoint_id
 from helix.core.usage import Usage
 
 FIELDS = (
@@ -78,18 +79,49 @@ def expand_checkpoint_id(session_id: str, ident: str) -> str:
     return _prefix(session_id) + ident[len(HERE) :] if ident.startswith(HERE) else ident
 
 
+def shorten_run(value: dict[str, Any]) -> dict[str, Any]:
+    for name in ("checkpoint", "start_state_at"):
+        if name in value:
+            value[name] = shorten_checkpoint_id(value["session_id"], value[name])
+    return value
+
+
+def expand_run(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ids = {name: value[name] for name in ("checkpoint", "start_state_at") if isinstance(value.get(name), str)}
+    return {**value, **{name: expand_checkpoint_id(value["session_id"], ident) for name, ident in ids.items()}}
+
+
 def shorten_checkpoint(value: dict[str, Any]) -> dict[str, Any]:
-    """A checkpoint row whose state is on another checkpoint of its session."""
-    prefix = _common(value["id"])
-    if value["state_at"] != value["id"] and value["state_at"].startswith(prefix):
+    """A checkpoint row without its id, which its key and its fields say, and without `state_at` where that is its id."""
+    ident, prefix = value["id"], _common(value["id"])
+    if value["state_at"] == ident:
+        del value["state_at"]
+    elif value["state_at"].startswith(prefix):
         value["state_at"] = HERE + value["state_at"][len(prefix) :]
+    said = _ident(prefix.removeprefix("cpv1-")[:-1], 0, value)
+    if ident.rpartition("-")[0] == said.rpartition("-")[0]:
+        del value["id"]
     return value
 
 
 def expand_checkpoint(value: Any) -> Any:
-    if isinstance(value, dict) and str(value.get("state_at")).startswith(HERE):
-        return {**value, "state_at": _common(value["id"]) + value["state_at"][len(HERE) :]}
-    return value
+    """`place`: session and version of the row's key."""
+    if not isinstance(value, dict):
+        return value
+    if "id" not in value:
+        session_id, version = value["place"]
+        value = {**value, "id": _ident(session_id, version, value)}
+    ident = value["id"]
+    state_at = value.get("state_at", ident)
+    if isinstance(state_at, str) and state_at.startswith(HERE):
+        state_at = _common(ident) + state_at[len(HERE) :]
+    return {**value, "state_at": state_at}
+
+
+def _ident(session_id: str, version: int, value: dict[str, Any]) -> str:
+    return checkpoint_id(session_id, value.get("step", 0), value.get("created_at", 0), version)
 
 
 def _prefix(session_id: str) -> str:

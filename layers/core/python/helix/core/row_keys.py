@@ -71,5 +71,6 @@ def checkpoint_sort(version: int) -> str:
 
 
 def make_run_id(turn: int, fresh: str) -> str:
-    """Run ids sort by turn within their session; `fresh` (from the Ids port) makes them unique in the world."""
-    return f"run_{turn:06d}_{fresh.rpartition('_')[2]}"
+    """Run ids sort by turn within their session; `fresh` (from the Ids port) makes them unique in the world: its 80 random
+    bits do, and the time before them would only be repeated in most rows."""
+    return f"run_{turn:06d}_{fresh.rpartition('_')[2][-16:]}"

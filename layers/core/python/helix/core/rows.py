@@ -18,7 +18,15 @@ from pydantic import (
     model_validator,
 )
 
-from helix.core.compact import StoredUsage, expand_checkpoint, expand_session, shorten_checkpoint, shorten_session
+from helix.core.compact import (
+    StoredUsage,
+    expand_checkpoint,
+    expand_run,
+    expand_session,
+    shorten_checkpoint,
+    shorten_run,
+    shorten_session,
+)
 from helix.core.errors import DamagedRowError
 from helix.core.json import JsonObject, JsonValue, clean_text
 from helix.core.messages import (
@@ -241,6 +249,11 @@ class RunRow(Stored):
     started_at: float = 0
     ended_at: float | None = None
 
+    _expand = model_validator(mode="before")(expand_run)
+
+    def dump(self) -> dict[str, Any]:
+        return shorten_run(super().dump())
+
 
 class CheckpointRow(Stored):
     """A moment to go back to: whole steps only. The custom state is on the checkpoint named by `state_at`, which is
@@ -250,9 +263,9 @@ class CheckpointRow(Stored):
     id: str
     run_id: str
     turn: int
-    lineage: int
+    lineage: int = 0
     count: int
-    step: int
+    step: int = 0
     status: AsStored[SessionStatus]
     state_at: str
     state: JsonObject | None = None
@@ -264,6 +277,11 @@ class CheckpointRow(Stored):
     created_at: float = 0
 
     _expand = model_validator(mode="before")(expand_checkpoint)
+
+    @classmethod
+    def at(cls, session_id: str, sort: str, value: Any) -> Self:
+        """The row as stored under this key. Raises `DamagedRowError`."""
+        return cls.model_validate({**value, "place": (session_id, int(sort[2:]))})
 
     def dump(self) -> dict[str, Any]:
         return shorten_checkpoint(super().dump())

@@ -131,8 +131,9 @@ class History:
 
     async def checkpoint(self, session_id: str, checkpoint_id: str) -> CheckpointRow | None:
         version = checkpoint_version(session_id, checkpoint_id)
-        (value,) = await self.store.get([row_key(session_id, checkpoint_sort(version))])
-        row = None if value is None else CheckpointRow.model_validate(value)
+        key = row_key(session_id, checkpoint_sort(version))
+        (value,) = await self.store.get([key])
+        row = None if value is None else CheckpointRow.at(session_id, key.sort, value)
         return row if row is not None and row.id == checkpoint_id else None
 
     async def lineage(self, session_id: str, lineage: int) -> LineageRow:

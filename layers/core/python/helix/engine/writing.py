@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from helix.core.compact import shorten_checkpoint_id
 from helix.core.entries import AnyEntry, CallRow, entry_value
 from helix.core.errors import ConditionFailedError, DamagedRowError, StoreError
 from helix.core.json import JsonObject
@@ -169,5 +170,7 @@ def end(session: SessionRow, ended: End, now: float) -> Update:
     if session.run_parts:
         fields.append("parts")
     session.blocks, session.claim = [], None
-    changes = row.model_dump(mode="json", include=set(fields))
+    changes = row.model_dump(mode="json", include=set(fields), exclude_defaults=True)
+    if "checkpoint" in changes:
+        changes["checkpoint"] = shorten_checkpoint_id(session.session_id, session.checkpoint)
     return Update(row_key(session.session_id, run_sort(session.run_id)), set=changes)

@@ -114,7 +114,7 @@ async def _copy(engine: Engine, target: SessionRow, entries: Sequence[AnyEntry],
                 puts.append(entry_put(target.session_id, 0, index, copied))
             await engine.store.transact("copy_messages", puts)
         _, put = checkpoint(target, now, state=state)
-        listed = Put(index_key(target), {"agent_type": target.agent_type, "created_at": now})
+        listed = Put(index_key(target), {"agent_type": target.agent_type})
         show = Put(session_key(target.session_id), target.dump(), ABSENT)
         finish: list[Operation] = [show, Delete(marker, When(equal={"owner": owner})), put, listed]
         finish += expiry_puts(engine, target, now)
@@ -144,7 +144,7 @@ async def _nearest(engine: Engine, source: SessionRow, lineage: LineageRow, coun
     while True:
         rows = await engine.store.query("sessions", source.session_id, start="c#", end=end, limit=PAGE, reverse=True)
         for row in rows:
-            oldest = CheckpointRow.model_validate(row.value)
+            oldest = CheckpointRow.at(row.key.partition, row.key.sort, row.value)
             if oldest.count <= min(count, reach.get(oldest.lineage, -1)):
                 return oldest
         if len(rows) < PAGE:

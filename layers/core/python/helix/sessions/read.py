@@ -210,7 +210,9 @@ class Sessions:
         rows = await self._store.query(
             "sessions", session_id, start="c#", end=end, limit=_limit(limit) + 1, reverse=True
         )
-        items = [CheckpointRow.model_validate({**r.value, "state": None, "patches": []}) for r in rows[:limit]]
+        items = [
+            CheckpointRow.at(session_id, r.key.sort, {**r.value, "state": None, "patches": []}) for r in rows[:limit]
+        ]
         waiting = [point for point in items if point.pending]
         places = [(point.lineage, point.count, point.pending) for point in waiting]
         for point, pending in zip(waiting, await self._history.with_arguments(session_id, places), strict=True):

@@ -38,7 +38,9 @@ class SessionRows:
         return sorted(self.runs.values(), key=lambda run: run.turn)
 
     def checkpoints_in_order(self) -> list[CheckpointRow]:
-        return [CheckpointRow.model_validate(v) for sort, v in sorted(self.values.items()) if sort.startswith("c#")]
+        return [
+            CheckpointRow.at(self.session_id, sort, v) for sort, v in sorted(self.values.items()) if sort[:2] == "c#"
+        ]
 
 
 async def read_session_rows(store: StateStore, session_id: str) -> SessionRows:
@@ -55,7 +57,7 @@ def session_rows(session_id: str, rows: Sequence[Row]) -> SessionRows:
             case "r":
                 found.runs[rest] = RunRow.model_validate(row.value)
             case "c":
-                checkpoint = CheckpointRow.model_validate(row.value)
+                checkpoint = CheckpointRow.at(row.key.partition, row.key.sort, row.value)
                 found.checkpoints[checkpoint.id] = checkpoint
             case "l":
                 found.lineages[int(rest)] = LineageRow.model_validate(row.value)

@@ -301,7 +301,7 @@ def _operations(attempt: _Attempt, new: SessionRow, run: RunRow) -> list[Operati
         clean = Check(marker_key(new.session_id), ABSENT)  # no copy is at work there, nor died there
         ops: list[Operation] = [Put(key, new.dump(), ABSENT), clean]
         if new.parent is None:
-            ops.append(Put(index_key(new), {"agent_type": new.agent_type, "created_at": now}))
+            ops.append(Put(index_key(new), {"agent_type": new.agent_type}))
     else:
         lease = {"lease_expires": old.lease_expires} if ask.mode == "takeover" else {}
         seen = When(equal={"status": old.status, "version": old.version, "run_id": old.run_id, **lease})

@@ -367,7 +367,7 @@ async def read_missed(engine: Engine, session_id: str, checkpoint_id: str) -> Mi
     rows = await engine.store.query(
         "sessions", session_id, start="c#", end=checkpoint_sort(version + 1), limit=PAGE, reverse=True
     )
-    points = [CheckpointRow.model_validate(row.value) for row in rows]
+    points = [CheckpointRow.at(row.key.partition, row.key.sort, row.value) for row in rows]
     if not points or points[0].id != checkpoint_id:
         return None
     last = points[0]

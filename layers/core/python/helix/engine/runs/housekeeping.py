@@ -171,7 +171,7 @@ async def _newest_checkpoint(engine: Engine, session_id: str) -> tuple[Checkpoin
         newest = newest or int(rows[0].key.sort[2:])
         for row in rows:
             try:
-                point = CheckpointRow.model_validate(row.value)
+                point = CheckpointRow.at(row.key.partition, row.key.sort, row.value)
                 if point.state is None:
                     await engine.history.state_at(session_id, -1, point.state_at)
                 return point, newest
@@ -233,7 +233,7 @@ async def _old_checkpoints(engine: Engine, session: SessionRow, keep: int) -> li
     rows = await engine.store.query("sessions", session.session_id, start="c#", end="c$", reverse=True)
     if len(rows) <= keep:
         return []
-    points = [CheckpointRow.model_validate(row.value) for row in rows]
+    points = [CheckpointRow.at(row.key.partition, row.key.sort, row.value) for row in rows]
     needed = {session.checkpoint, session.state_at}
     if session.run_id:
         needed.add((await engine.history.run(session.session_id, session.run_id)).start_state_at)
