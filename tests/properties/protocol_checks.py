@@ -11,8 +11,8 @@ from tests.properties.protocol_world import World
 
 from helix.core.row_keys import run_sort
 from helix.core.rows import CheckpointRow, RunRow, SessionRow
-from helix.core.sequencer import Head
-from helix.ports.state_store import Key
+from helix.ports.state_store import Key, Row
+from helix.services.segment_rows import segment_head, segment_messages
 
 FINAL = ("completed", "failed")
 
@@ -98,8 +98,13 @@ class Checks:
 
     # --- the stream -----------------------------------------------------------------------------------------------
 
+    def segments(self, stream_id: str) -> list[Row]:
+        rows = self.world.rows("streams", stream_id)
+        return [Row(Key("streams", stream_id, sort), value) for sort, value in rows]
+
     def messages(self, stream_id: str) -> list[dict[str, Any]]:
-        return [m for _, row in self.world.rows("streams", stream_id) for m in row["messages"]]
+        found = (message for row in self.segments(stream_id) for message in segment_messages(row))
+        return [message.model_dump() for message in found]
 
     def _stream(self, stream_id: str) -> None:
         messages = self.messages(stream_id)
@@ -210,7 +215,7 @@ class Checks:
             )
             if answers and answers[-1] not in shown:
                 raise AssertionError(f"final_is_committed: {answers[-1]} of {session.session_id} never came: {shown}")
-        head = Head.model_validate([r for _, r in self.world.rows("streams", session.stream_id)][-1]["head"])
+        head = segment_head(self.segments(session.stream_id)[-1])
         if head.sessions.get(session.session_id) and not head.sessions[session.session_id].over:
             raise AssertionError(f"end_truthful: {session.session_id} rests, its stream does not")
 

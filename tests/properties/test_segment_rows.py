@@ -11,7 +11,7 @@ from helix import MemoryStateStore
 from helix.core.json import dumps, loads, size
 from helix.core.sequencer import Head, SessionHead
 from helix.core.wire import StreamMessage
-from helix.ports.state_store import Key, Put
+from helix.ports.state_store import Key, Put, Row
 from helix.services.segment_rows import segment_head, segment_messages, segment_value
 from helix.services.segments import SegmentStreams, segment_sort
 from helix.testing.contracts.streams import committed, ended, everything, started, text, texts
@@ -73,8 +73,9 @@ def test_reading_gives_what_was_written(
     sequence = first - 1 + len(messages)
     head = Head(sequence=sequence, root=root, created_at=1.0, updated_at=updated_at, sessions=sessions)
     stored = loads(dumps(segment_value("stream", head, messages)))
-    assert list(segment_messages("stream", first, stored)) == messages
-    assert segment_head("stream", first, stored) == head
+    row = Row(Key("streams", "stream", segment_sort(first)), stored)
+    assert list(segment_messages(row)) == messages
+    assert segment_head(row) == head
 
 
 def test_what_messages_share_is_said_once() -> None:

@@ -16,6 +16,7 @@ from helix.core.wire import StreamInfo, StreamMessage
 from helix.ports.state_store import Delete, Key, Operation, Put, Row, Update
 from helix.services.budget_rows import Demand
 from helix.services.row_budgets import RowBudgets
+from helix.services.segment_rows import segment_messages
 from helix.services.segments import SegmentStreams
 
 # --- streams ----------------------------------------------------------------------------------------------------------
@@ -101,7 +102,7 @@ class SkipsPartsOfSegments(_Streams):
 
     async def read(self, stream_id: str, after: int = 0, limit: int = 1000) -> list[StreamMessage]:
         rows = await self._store.query("streams", stream_id, start=f"s#{after + 1:012d}")
-        found = [StreamMessage(stream_id=stream_id, **m) for row in rows for m in row.value["messages"]]
+        found = [message for row in rows for message in segment_messages(row)]
         return found[:limit]
 
 

@@ -13,6 +13,7 @@ from helix.core.compact import HERE, expand_checkpoint_id, shorten_checkpoint_id
 from helix.core.json import JsonObject
 from helix.core.sequencer import Head
 from helix.core.wire import StreamMessage
+from helix.ports.state_store import Row
 
 ENDS = ("end", "fail", "paused")
 ENVELOPE = ("session_id", "run_id", "agent_id", "agent_type", "step", "attempt", "timestamp")
@@ -41,22 +42,29 @@ def segment_value(stream_id: str, head: Head, messages: Sequence[StreamMessage])
     return {"head": _short_head(stream_id, head, place), "messages": entries}
 
 
-def segment_head(stream_id: str, first: int, value: dict[str, Any]) -> Head:
-    """The head after the segment whose first sequence is `first`."""
-    place, count = _start(stream_id), 0
+def segment_head(row: Row) -> Head:
+    """The head after the segment."""
+    stream_id, value = row.key.partition, row.value
+    place, sequence = _start(stream_id), _first(row) - 1
     for entry in value["messages"]:
-        count += _take(place, entry)
-    fields = {"sequence": first - 1 + count, "root": stream_id, "updated_at": place["timestamp"], **value["head"]}
-    sessions = {stream_id if key == HERE else key: session for key, session in fields.get("sessions", {}).items()}
-    for key, session in sessions.items():
-        if session.get("over") is False:
-            sessions[key] = {"run_id": place["run_id"], "agent_type": place["agent_type"], **session}
+        sequence += _take(place, entry)
+    fields = {"sequence": sequence, "root": stream_id, "updated_at": place["timestamp"], **value["head"]}
+    sessions = {}
+    for key, session in fields.get("sessions", {}).items():
+        shared = {name: place[name] for name in _shared(session.get("over", True))}
+        sessions[stream_id if key == HERE else key] = {**shared, **session}
     return Head.model_validate({**fields, "sessions": sessions})
 
 
-def segment_messages(stream_id: str, first: int, value: dict[str, Any]) -> Iterator[StreamMessage]:
-    place, sequence = _start(stream_id), first
-    for entry in value["messages"]:
+def _shared(over: bool) -> tuple[str, ...]:
+    """The fields of a session's head that are left out where they are those of the last message."""
+    return ("turn", "step", "attempt", *(() if over else ("run_id", "agent_type")))
+
+
+def segment_messages(row: Row) -> Iterator[StreamMessage]:
+    stream_id = row.key.partition
+    place, sequence = _start(stream_id), _first(row)
+    for entry in row.value["messages"]:
         if not _take(place, entry):
             continue
         if isinstance(entry, dict):
@@ -64,6 +72,11 @@ def segment_messages(stream_id: str, first: int, value: dict[str, Any]) -> Itera
         else:
             yield _message(stream_id, sequence, place, entry)
         sequence += 1
+
+
+def _first(row: Row) -> int:
+    """The sequence in the row's key."""
+    return int(row.key.sort[2:])
 
 
 def _entries(place: Place, message: StreamMessage) -> Iterator[Any]:
@@ -152,10 +165,9 @@ def _short_head(stream_id: str, head: Head, place: Place) -> dict[str, Any]:
     sessions = {}
     for key, session in head.sessions.items():
         short = session.model_dump(mode="json", exclude_defaults=True)
-        if not session.over:
-            about = {"run_id": session.run_id, "agent_type": session.agent_type}
-            short |= about
-            for name in [name for name, text in about.items() if text == place[name]]:
+        for name in _shared(session.over):
+            short[name] = getattr(session, name)
+            if short[name] == place[name]:
                 del short[name]
         sessions[HERE if key == stream_id else key] = short
     return {**value, "sessions": sessions}

@@ -160,7 +160,7 @@ class SegmentStreams:
             first = await self._store.query("streams", stream_id, end=start, limit=1, reverse=True)
             rows = [*first, *rows]
         for row in rows:
-            found.extend(message for message in _messages(row) if message.sequence > after)
+            found.extend(message for message in segment_messages(row) if message.sequence > after)
             if len(found) >= limit:
                 break
         return found
@@ -216,10 +216,10 @@ class SegmentStreams:
             for row in page:
                 at = row.value.get("at", "")
                 if at and int(at) < int(first):
-                    return [message for row in reversed(rows) for message in _messages(row)]
+                    return [message for row in reversed(rows) for message in segment_messages(row)]
                 rows.append(row)
             end = page[-1].key.sort
-        return [message for row in reversed(rows) for message in _messages(row)]
+        return [message for row in reversed(rows) for message in segment_messages(row)]
 
     async def _read_place(self, stream_id: str) -> StreamEnd:
         rows = await self._store.query("streams", stream_id, limit=1, reverse=True)
@@ -229,7 +229,7 @@ class SegmentStreams:
             if "buried_at" in value:
                 place = StreamEnd(Head(), tombstone=key, deleted_at=value["buried_at"])
             else:
-                head = segment_head(stream_id, _sequence(key), value)
+                head = segment_head(rows[0])
                 place = StreamEnd(head, value.get("rev", 0), value.get("at", ""))
         self._remember(stream_id, place)
         return place
@@ -258,11 +258,3 @@ def _bounded(entries: Sequence[Entry]) -> Iterator[Entry]:
             records, total, position = [*records, record], total + weight, entry.position
     if records:
         yield Entry(position, records)
-
-
-def _sequence(key: Key) -> int:
-    return int(key.sort[2:])
-
-
-def _messages(row: Row) -> Iterator[StreamMessage]:
-    return segment_messages(row.key.partition, _sequence(row.key), row.value)

@@ -188,11 +188,17 @@ TRIES = 5
 
 async def name_checkpoint(engine: Engine, session_id: str, checkpoint_id: str, name: str | None) -> None:
     """Give the checkpoint a name, which keeps it; None takes it away. Raises `CheckpointNotFoundError`."""
+    gone = CheckpointNotFoundError(f"session {session_id!r} has no checkpoint {checkpoint_id!r}")
+    row = await engine.history.checkpoint(session_id, checkpoint_id)
+    if row is None:
+        raise gone
     try:
-        named = Update(_key(session_id, checkpoint_id), set={"name": name}, when=When(equal={"id": checkpoint_id}))
-        await engine.store.transact("name_checkpoint", [named])
+        same = When(equal={"created_at": row.created_at})
+        await engine.store.transact(
+            "name_checkpoint", [Update(_key(session_id, checkpoint_id), set={"name": name}, when=same)]
+        )
     except ConditionFailedError:
-        raise CheckpointNotFoundError(f"session {session_id!r} has no checkpoint {checkpoint_id!r}") from None
+        raise gone from None
 
 
 async def prune_checkpoints(engine: Engine, session_id: str) -> None:
