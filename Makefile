@@ -5,7 +5,7 @@
 # make slow    the tests that take long; CI runs both
 # make setup   .venv with all that the others need; does nothing when it is up to date
 # make format  let ruff format the code and fix what it can
-# make bench   the measurements of bench/
+# make bench   the measurements of bench/, one after the other; bench/README.md says what each is
 
 Q ?=
 MODEL ?=
@@ -59,7 +59,9 @@ format: setup
 	$(BIN)/ruff format .
 
 bench: setup
-	@for file in bench/*.py; do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+	@failed=; for file in bench/*.py; do begun=$$(date +%s); echo "== $$file"; \
+	  $(BIN)/python "$$file" || failed="$$failed $$file"; echo "== $$file: $$(($$(date +%s) - begun)) s"; done; \
+	  test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build cdk.out node_modules

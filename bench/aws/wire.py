@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 READS = frozenset({"GetItem", "BatchGetItem", "Query"})
-WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"})
+WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchWriteItem"})
 PARAMS = "helix_params"
 
 
@@ -54,12 +54,12 @@ class Call:
 
 class Wire:
     """`peek(table, key)` reads an item without being counted. Calls belong to the innermost `at`. `refused`: transactions
-    whose conditions did not hold."""
+    whose conditions did not hold. `keys`: the names of a table's partition and sort key."""
 
-    def __init__(self, peek: Any) -> None:
+    def __init__(self, peek: Any, keys: tuple[str, str] = ("pk", "sk")) -> None:
         self.calls: list[Call] = []
         self.refused: list[Call] = []
-        self._peek = peek
+        self._peek, self._keys = peek, keys
         self._where: tuple[Any, ...] = ()
         self._sizes: dict[tuple[str, str, str], int] = {}
 
@@ -81,9 +81,11 @@ class Wire:
 
     def _answered(self, event_name: str, context: Mapping[str, Any], parsed_response: Any = None, **_: Any) -> None:
         _, service, verb = event_name.split(".")
+        self.count(service, verb, context[PARAMS], parsed_response)
+
+    def count(self, service: str, verb: str, params: Any, parsed_response: Any) -> None:
         call = Call(self._where, service, verb)
         self.calls.append(call)
-        params = context[PARAMS]
         if service == "kinesis" and verb == "PutRecord":
             call.data = len(params["Data"]) + len(params["PartitionKey"])
         elif service == "dynamodb" and parsed_response is not None and "Error" not in parsed_response:
@@ -110,10 +112,17 @@ class Wire:
             ((kind, request),) = item.items()
             self._write(call, kind, request, 2)
 
+    def _BatchWriteItem(self, call: Call, params: Any, answer: Any) -> None:
+        for table, requests in params["RequestItems"].items():
+            for item in requests:
+                ((kind, request),) = item.items()
+                self._write(call, kind.removesuffix("Request"), {"TableName": table, **request}, 1)
+
     def _write(self, call: Call, kind: str, request: Any, factor: int) -> None:
         table = request["TableName"]
-        key = {name: (request.get("Item") or request["Key"])[name] for name in ("pk", "sk")}
-        place = (table, key["pk"]["S"], key["sk"]["S"])
+        partition, sort = self._keys
+        key = {name: (request.get("Item") or request["Key"])[name] for name in self._keys}
+        place = (table, key[partition]["S"], key[sort]["S"])
         before = self._sizes.get(place, 0)
         if kind == "Delete":
             after = self._sizes.pop(place, 0) * 0
@@ -127,14 +136,15 @@ class Wire:
 
     def _GetItem(self, call: Call, params: Any, answer: Any) -> None:
         self._read(call, item_bytes(answer.get("Item", {})))
-        call.about = params["Key"]["sk"]["S"]
+        call.about = params["Key"][self._keys[1]]["S"]
 
     def _BatchGetItem(self, call: Call, params: Any, answer: Any) -> None:
         for table, wanted in params["RequestItems"].items():
-            found = {(i["pk"]["S"], i["sk"]["S"]): i for i in answer["Responses"].get(table, [])}
+            partition, sort = self._keys
+            found = {(i[partition]["S"], i[sort]["S"]): i for i in answer["Responses"].get(table, [])}
             for key in wanted["Keys"]:
-                self._read(call, item_bytes(found.get((key["pk"]["S"], key["sk"]["S"]), {})))
-            call.about = " + ".join(key["sk"]["S"] for key in wanted["Keys"])
+                self._read(call, item_bytes(found.get((key[partition]["S"], key[sort]["S"]), {})))
+            call.about = " + ".join(key[sort]["S"] for key in wanted["Keys"])
 
     def _Query(self, call: Call, params: Any, answer: Any) -> None:
         self._read(call, sum(item_bytes(item) for item in answer["Items"]))
@@ -160,4 +170,8 @@ def _value_bytes(attribute: Mapping[str, Any]) -> int:
             return (len(raw.lstrip("-").replace(".", "").strip("0")) + 1) // 2 + 1
         case "B":
             return len(raw)
+        case "L":
+            return 3 + sum(1 + _value_bytes(value) for value in raw)
+        case "M":
+            return 3 + sum(1 + len(name.encode()) + _value_bytes(value) for name, value in raw.items())
     return 1

@@ -1,0 +1,130 @@
+"""Helix beside other frameworks: the same work by each one's documented API, in one interleaved run.
+
+    python bench/beside_peers.py                  prints the tables, saves them to bench/results/peers.md (12 minutes)
+    python bench/beside_peers.py --rounds 7 --steps 1000 --sessions 10000 --time-out 900        on a calm machine
+    python bench/beside_peers.py --only words,crash --peers langgraph,dbos --no-save
+
+Each peer lives in an environment of its own under build/peers, made from its dependency group in pyproject.toml. Each job
+is a process with a time-out; rounds go over all contenders in turn, so ratios hold on a busy machine. A peer that cannot
+be installed or run is named with the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+BENCH = Path(__file__).parent
+sys.path.insert(0, str(BENCH / "peers"))
+
+import measures  # noqa: E402
+from contenders import Contender, chosen  # noqa: E402
+from measures import Options, Row  # noqa: E402
+
+Measure = Callable[[Sequence[Contender], Options], Iterable[Row]]
+MEASURES: dict[str, tuple[str, str, Measure]] = {
+    "words": (
+        "Words: ms from the model's delta to the reader in the same process",
+        "Each delta is the moment when it was sent. The store is on disk, where there is one.",
+        measures.first_words,
+    ),
+    "steps": (
+        "A durable step: ms from one model call to the next",
+        "One tool call with a 1 KB result, a model that takes no time. CPU is the whole process, its threads too.",
+        measures.durable_steps,
+    ),
+    "ready": (
+        "Ready: from the start of the interpreter to the first model call",
+        "A bare interpreter is subtracted. Resident memory when the request arrives.",
+        measures.ready,
+    ),
+    "disk": ("Disk: one-turn sessions", "Blocks of all files, write-ahead logs too.", measures.disk),
+    "aws": (
+        "Calls to DynamoDB",
+        "Counted on the wire, units by DynamoDB's rules for items. Helix: the deployed functions with an inline tool, all "
+        "processes new, the caller's `execute` and `result` among the calls, the readers' stream apart. Strands has S3, "
+        "the durable SDK a service of its own.",
+        measures.aws,
+    ),
+    "crash": (
+        "SIGKILL, then a new process resumes",
+        '"Goes on": nothing that had ended was done or bought again, and the history is sound. '
+        "The call that was hit runs again everywhere.",
+        measures.crashes,
+    ),
+    "race": (
+        "Two processes, one session, at once",
+        "The second begins while the first waits for its model.",
+        measures.races,
+    ),
+}
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Helix beside other frameworks.")
+    parser.add_argument("--rounds", type=int, default=3, help="of each timed measure (default 3)")
+    parser.add_argument("--steps", type=int, default=400, help="the last step that is measured, once (default 400)")
+    parser.add_argument("--sessions", type=int, default=1000, help="of the measure of disk (default 1,000)")
+    parser.add_argument("--time-out", type=float, default=180, help="seconds for each process (default 180)")
+    parser.add_argument("--peers", default="", help="keys, with commas between (default all)")
+    parser.add_argument("--only", default="", help=f"measures, with commas between: {', '.join(MEASURES)}")
+    parser.add_argument("--no-save", action="store_true", help="print the tables only")
+    given = parser.parse_args()
+    if unknown := set(words(given.only)) - set(MEASURES):
+        parser.error(f"no such measure: {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
+    return given
+
+
+def words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def table(among: Sequence[Contender], rows: Iterable[Row]) -> Iterator[str]:
+    yield "| | " + " | ".join(contender.name for contender in among) + " |"
+    yield "|---|" + "---:|" * len(among)
+    for name, cells in rows:
+        texts = [cells.get(contender.key, "").replace("|", "/") for contender in among]
+        yield f"| {name} | " + " | ".join(texts) + " |"
+
+
+def contenders_table(among: Sequence[Contender]) -> Iterator[str]:
+    yield "| | versions | scripted model | store on disk |"
+    yield "|---|---|---|---|"
+    for contender in among:
+        versions = contender.versions()
+        yield f"| {contender.name} | {contender.broken or versions} | {contender.model} | {contender.store} |"
+
+
+def main() -> None:
+    given = arguments()
+    options = Options(given.rounds, given.steps, given.sessions, given.time_out)
+    among = chosen(words(given.peers))
+    load = os.getloadavg()[0]
+    for contender in among:
+        contender.install()
+    command = " ".join(["python bench/beside_peers.py", *sys.argv[1:]])
+    lines = [
+        "# Helix beside other frameworks",
+        "",
+        f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} CPUs, load {load:.1f} before; "
+        f"{options.rounds} rounds; `{command}`.",
+        "",
+        "In brackets: the peer over Helix, median of the rounds' ratios. Below 1 the peer is ahead.",
+        "",
+        *contenders_table(among),
+    ]
+    for name in words(given.only) or MEASURES:
+        title, note, measure = MEASURES[name]
+        lines += ["", f"## {title}", "", *table(among, measure(among, options)), "", note]
+    text = "\n".join(lines) + "\n"
+    print(text)
+    if not given.no_save:
+        (BENCH / "results" / "peers.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,409 @@
+"""The measures: each runs its rounds over all contenders in turn, so that a busy machine is busy for all of them.
+
+A measure gives rows: a name, and by contender a `Cell`. A ratio is the median over the rounds of peer over Helix, in the
+same round.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from aws_server import CREDENTIALS, CountingAws
+from contenders import FOLDER, ROOT, Contender, Failed, finish, last_line, start
+from outcomes import CRASHES, after_crash, after_race
+
+from helix.testing.loopback_server import LoopbackServer, RecordedRequest, Responder
+
+HELIX = "helix"
+MARKS = (10, 100)
+AROUND = 5
+WORDS_S = 2
+NO_KILL = ["none", 0]
+Cells = dict[str, str]
+Row = tuple[str, Cells]
+
+
+@dataclass
+class Options:
+    rounds: int
+    steps: int
+    sessions: int
+    time_out_s: float
+
+
+@dataclass
+class Samples:
+    """By row and contender, one value of each round; None where a round has none. `reasons`: why."""
+
+    digits: int = 1
+    values: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)
+    reasons: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def add(self, row: str, key: str, value: float | None, reason: str = "") -> None:
+        self.values.setdefault(row, {}).setdefault(key, []).append(value)
+        if value is None:
+            self.reasons[row, key] = reason
+
+    def rows(self) -> Iterator[Row]:
+        for row, columns in self.values.items():
+            yield row, {key: self._cell(row, key) for key in columns}
+
+    def _cell(self, row: str, key: str) -> str:
+        rounds, ours = self.values[row][key], self.values[row].get(HELIX, [])
+        known = [value for value in rounds if value is not None]
+        if not known:
+            return self.reasons[row, key]
+        text = f"{statistics.median(known):,.{self.digits}f}"
+        pairs = [(a, b) for a, b in zip(rounds, ours, strict=False) if a is not None and b]
+        if key == HELIX or not pairs:
+            return text
+        return f"{text} ({statistics.median(a / b for a, b in pairs):.2g}×)"
+
+
+def progress(measure: str, about: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {measure}: {about}", file=sys.stderr, flush=True)
+
+
+def each(measure: str, among: Sequence[Contender], rounds: int) -> Iterator[tuple[Contender, str]]:
+    """The contenders in turn, round after round, each with the reason why it cannot take part, or none."""
+    for number in range(rounds):
+        for contender in among:
+            progress(measure, f"round {number + 1} of {rounds}, {contender.name}")
+            yield contender, contender.broken or contender.without.get(measure, "")
+
+
+# --- times --------------------------------------------------------------------------------------------------------
+
+
+def first_words(among: Sequence[Contender], options: Options) -> Iterator[Row]:
+    found = Samples(2)
+    for contender, reason in each("words", among, options.rounds):
+        for rate in (40, 200):
+            rows = [f"{rate} a second, p50", f"{rate} a second, p95"]
+            try:
+                if reason:
+                    raise Failed(reason)
+                script = {"words": WORDS_S * rate, "rate": rate}
+                with tempfile.TemporaryDirectory() as folder:
+                    job = {"measure": "words", "place": folder, "script": script}
+                    late = contender.run(job, folder, options.time_out_s)["late_ms"]
+                if len(late) != WORDS_S * rate:
+                    raise Failed(f"{len(late)} of {WORDS_S * rate} words came")
+                cuts = statistics.quantiles(late, n=20, method="inclusive")
+                values: list[float | None] = [statistics.median(late), cuts[18]]
+            except Failed as error:
+                values, reason_now = [None, None], str(error)
+            else:
+                reason_now = ""
+            for row, value in zip(rows, values, strict=True):
+                found.add(row, contender.key, value, reason_now)
+    yield from found.rows()
+
+
+def durable_steps(among: Sequence[Contender], options: Options) -> Iterator[Row]:
+    """Rounds up to step 100; one round, longer, up to the last step wanted."""
+    found = Samples()
+    for contender, reason in each("disk", among, options.rounds):
+        step_rows(found, contender, "disk", MARKS, options, reason)
+    for contender, reason in each("disk", among, 1):
+        step_rows(found, contender, "disk", (options.steps,), options, reason)
+    for contender, reason in each("memory", among, options.rounds):
+        step_rows(found, contender, "memory", MARKS, options, reason)
+    order = {"disk": 0, "memory": 1}
+    yield from sorted(found.rows(), key=lambda row: order[row[0].split(",")[0]])
+
+
+def step_rows(
+    found: Samples, contender: Contender, place: str, marks: Sequence[int], options: Options, reason: str
+) -> None:
+    asked: list[list[float]] = []
+    if not reason:
+        with tempfile.TemporaryDirectory() as folder:
+            where = folder if place == "disk" else "memory"
+            job = {"measure": "steps", "place": where, "script": {"steps": marks[-1] + AROUND + 1}}
+            try:
+                asked = contender.run(job, folder, options.time_out_s)["asked"]
+            except Failed as error:
+                reason = str(error)
+    for kind, column in (("CPU", 1), ("wall", 0)):
+        times = [1000 * (after[column] - before[column]) for before, after in pairwise(asked)]
+        for mark in marks:
+            window = times[mark - AROUND - 1 : mark + AROUND]
+            value = statistics.median(window) if len(window) > AROUND else None
+            found.add(f"{place}, step {mark}, {kind}", contender.key, value, reason or "fewer steps")
+
+
+def ready(among: Sequence[Contender], options: Options) -> Iterator[Row]:
+    """From the start of an interpreter to its first model call, with a client for an OpenAI-compatible endpoint, and for
+    Bedrock where the framework names one in the same way."""
+    found = Samples(0)
+    with Door() as door:
+        for number in range(options.rounds):
+            progress("ready", f"round {number + 1} of {options.rounds}")
+            bare = door.time(among[0], "bare", options.time_out_s)
+            for who, contender, rows in entries(among):
+                try:
+                    if contender.broken:
+                        raise Failed(contender.broken)
+                    took = door.time(contender, who, options.time_out_s)
+                except Failed as error:
+                    for row in rows:
+                        found.add(row, contender.key, None, str(error))
+                else:
+                    for row, value, less in zip(rows, took, bare, strict=True):
+                        found.add(row, contender.key, value - less)
+    yield from found.rows()
+
+
+def entries(among: Sequence[Contender]) -> Iterator[tuple[str, Contender, tuple[str, str]]]:
+    for contender in among:
+        yield contender.key, contender, ("OpenAI client, ms", "OpenAI client, MB")
+    for contender in among:
+        if contender.key in ("helix", "strands"):
+            yield f"{contender.key}_bedrock", contender, ("Bedrock client, ms", "Bedrock client, MB")
+
+
+class Door(LoopbackServer):
+    """Notes when the first request of a process comes, and how large the process then is."""
+
+    def __init__(self) -> None:
+        super().__init__(self._open)
+        self._child = 0
+        self._came = threading.Event()
+        self._found = (0.0, 0.0)
+
+    async def _open(self, request: RecordedRequest, responder: Responder) -> None:
+        if not self._came.is_set():
+            status = Path(f"/proc/{self._child}/status").read_text()
+            size = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+            self._found = (time.perf_counter(), size / 1024)
+            self._came.set()
+        await responder.send_json(500, {"error": {"message": "measured"}})
+
+    def time(self, contender: Contender, who: str, time_out_s: float) -> tuple[float, float]:
+        """Milliseconds and MB."""
+        self._came.clear()
+        url = f"{self.origin}/v1"
+        environment = {"OPENAI_BASE_URL": url, "OPENAI_API_BASE": url}
+        environment |= {"AWS_ENDPOINT_URL_BEDROCK_RUNTIME": self.origin, "AWS_BEDROCK_RUNTIME_ENDPOINT": self.origin}
+        with tempfile.TemporaryDirectory() as folder:
+            begun = time.perf_counter()
+            process = start([str(contender.python), str(FOLDER / "ready.py"), who, url], folder, **environment)
+            self._child = process.pid
+            deadline = begun + time_out_s
+            while not self._came.wait(0.05) and process.poll() is None and time.perf_counter() < deadline:
+                pass
+            process.kill()
+            _, complained = process.communicate()
+        if not self._came.is_set():
+            raise Failed(last_line(complained) or f"no call within {time_out_s:g} s")
+        arrived, size = self._found
+        return 1000 * (arrived - begun), size
+
+
+# --- bytes and calls ----------------------------------------------------------------------------------------------
+
+
+def disk(among: Sequence[Contender], options: Options) -> Iterator[Row]:
+    found = Samples(1)
+    row = f"KB a session, of {options.sessions:,}"
+    for contender, reason in each("sessions", among, 1):
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder) / "place"
+            place.mkdir()
+            job = {"measure": "sessions", "place": str(place), "sessions": options.sessions, "script": {}}
+            try:
+                if reason:
+                    raise Failed(reason)
+                contender.run(job, folder, options.time_out_s)
+            except Failed as error:
+                found.add(row, contender.key, None, str(error))
+            else:
+                used = sum(512 * path.stat().st_blocks for path in place.rglob("*") if path.is_file())
+                found.add(row, contender.key, used / options.sessions / 1024)
+    yield from found.rows()
+
+
+LONG = 300
+"""Steps of 1 KB: more than fit into one item of 400 KB."""
+AWS_ROWS = {
+    "no tools: write units": ("none", "units"),
+    "no tools: read calls": ("none", "reads"),
+    "one tool: write units": ("one", "units"),
+    "one tool: read calls": ("one", "reads"),
+    "step 100: write units": ("step 100", "units"),
+    "step 100: KB written": ("step 100", "kb"),
+    "step 100: read calls": ("step 100", "reads"),
+    "a turn after 100 steps, cold: reads before the model": ("cold", "before"),
+    "the same: reads in all": ("cold", "reads"),
+    f"of {LONG:,} steps, refused after": ("long", "steps"),
+}
+
+
+def aws(among: Sequence[Contender], options: Options) -> Iterator[Row]:
+    counts: dict[str, Any] = {}
+    for contender, reason in each("aws", among, 1):
+        try:
+            if reason:
+                raise Failed(reason)
+            counts[contender.key] = AWS_COUNTS[contender.key](contender, options)
+        except Failed as error:
+            counts[contender.key] = str(error)
+    for row, (run, what) in AWS_ROWS.items():
+        cells = {}
+        for key, found in counts.items():
+            value = found if isinstance(found, str) else found.get(run, {}).get(what, "-")
+            cells[key] = value if isinstance(value, str) else f"{value:,.4g}"
+        yield row, cells
+
+
+def helix_counts(contender: Contender, options: Options) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, str(FOLDER / "helix_aws.py")]
+        counts = finish(start(command, folder, PYTHONPATH=str(ROOT)), options.time_out_s)
+    return {**counts, "long": {"steps": "none, nor of 1,000 (aws_calls.md)"}}
+
+
+def server_counts(contender: Contender, options: Options, count: Callable[[CountingAws, Iterable[int]], Any]) -> Any:
+    """Three runs, the last of which is followed by a turn in a new process. Its step 100 is what lies between the model's
+    calls 100 and 101."""
+    found: dict[str, Any] = {}
+    with CountingAws() as server, tempfile.TemporaryDirectory() as folder:
+
+        def turn(steps: int) -> None:
+            server.forget()
+            job = {"measure": "turn", "place": server.url, "script": {"steps": steps, "marks": server.url}}
+            contender.run(job, folder, options.time_out_s, AWS_ENDPOINT_URL=server.url, **CREDENTIALS)
+
+        for name, steps in (("none", 0), ("one", 1), ("step 100", 104)):
+            server.reset()
+            turn(steps)
+            found[name] = count(server, [100] if name == "step 100" else range(1000))
+        turn(0)
+        found["cold"] = {**count(server, range(1000)), "before": count(server, [0])["reads"]}
+        server.reset()
+        try:
+            turn(LONG)
+            found["long"] = {"steps": "none"}
+        except Failed as error:
+            found["long"] = {"steps": f"step {server.step - 1} ({str(error)[:60]})"}
+    return found
+
+
+def dynamodb_counts(server: CountingAws, steps: Iterable[int]) -> dict[str, Any]:
+    calls = [call for step in steps for call in server.calls(step)]
+    return {
+        "units": sum(call.write_units for call in calls),
+        "kb": sum(size for call in calls for _, _, size in call.rows) / 1024,
+        "reads": sum(call.reads for call in calls),
+    }
+
+
+def s3_counts(server: CountingAws, steps: Iterable[int]) -> dict[str, Any]:
+    wanted = list(steps)
+    puts = sum(n for (step, method), n in server.s3.items() if step in wanted and method == "PUT")
+    gets = sum(n for (step, method), n in server.s3.items() if step in wanted and method != "PUT")
+    size = sum(size for step, size in server.s3_bytes.items() if step in wanted) / 1024
+    return {"units": f"{puts} PUT (S3)", "kb": size, "reads": f"{gets} (S3)"}
+
+
+def checkpoint_counts(contender: Contender, options: Options) -> dict[str, Any]:
+    """Calls to the service that keeps its checkpoints, which has no units; its reads come with the invocation."""
+    found: dict[str, Any] = {}
+    for name, steps in (("none", 0), ("one", 1), ("step 100", 104)):
+        with tempfile.TemporaryDirectory() as folder:
+            job = {"measure": "turn", "place": "memory", "script": {"steps": steps}}
+            counted = contender.run(job, folder, options.time_out_s)["counted"]
+        calls = [call for call in counted if name != "step 100" or call[0] == 100]
+        writes = [size for _, verb, size in calls if verb == "checkpoint"]
+        reads = len(calls) - len(writes)
+        found[name] = {"units": f"{len(writes)} checkpoints", "kb": sum(writes) / 1024, "reads": f"{reads}"}
+    found["cold"] = {"before": "no sessions", "reads": "no sessions"}
+    return found
+
+
+AWS_COUNTS: dict[str, Callable[[Contender, Options], dict[str, Any]]] = {
+    "helix": helix_counts,
+    "langgraph": lambda contender, options: server_counts(contender, options, dynamodb_counts),
+    "strands": lambda contender, options: server_counts(contender, options, s3_counts),
+    "durable": checkpoint_counts,
+}
+
+
+# --- outcomes -----------------------------------------------------------------------------------------------------
+
+
+def crashes(among: Sequence[Contender], options: Options) -> Iterator[Row]:
+    """Two contenders at a time: nothing is timed."""
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for name, script in CRASHES.items():
+            progress("crash", name)
+            done = pool.map(lambda contender, s=script: crash(contender, s, options), among)
+            yield name, dict(zip([contender.key for contender in among], done, strict=True))
+
+
+def crash(contender: Contender, script: dict[str, Any], options: Options) -> str:
+    if contender.broken:
+        return contender.broken
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace"
+        place = {"place": folder}
+        try:
+            contender.run(
+                {"measure": "turn", **place, "script": {**script, "trace": str(trace)}}, folder, options.time_out_s
+            )
+            before = trace.read_text().splitlines()
+            script = {**script, "trace": str(trace)}
+            again = {**script, "kill": NO_KILL}
+            resumed = contender.run({"measure": "resume", **place, "script": again}, folder, options.time_out_s)
+        except (Failed, OSError) as error:
+            return f"failed: {error}"
+        return after_crash(script, before, trace.read_text().splitlines()[len(before) :], resumed)
+
+
+def races(among: Sequence[Contender], options: Options) -> Iterator[Row]:
+    progress("race", "all")
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        found = list(pool.map(lambda contender: race(contender, options), among))
+    yield "two turns of one session", dict(zip([contender.key for contender in among], found, strict=True))
+
+
+def race(contender: Contender, options: Options) -> str:
+    """Two processes: the second asks its model, or is refused, while the first waits for its own, and ends after it."""
+    if reason := contender.broken or contender.without.get("race", ""):
+        return reason
+    with tempfile.TemporaryDirectory() as folder:
+        started: list[subprocess.Popen[str]] = []
+        answers = []
+        try:
+            for message, done in (("one", "A"), ("two", "B")):
+                trace = Path(folder) / f"asked-{message}"
+                script = {"trace": str(trace), "until": f"{folder}/go-{message}", "done": done}
+                job = {"measure": "turn", "place": folder, "message": message, "script": script}
+                started.append(contender.start(job, folder))
+                deadline = time.monotonic() + options.time_out_s
+                while not trace.exists() and started[-1].poll() is None and time.monotonic() < deadline:
+                    time.sleep(0.02)
+            for message, process in zip(("one", "two"), started, strict=True):
+                Path(folder, f"go-{message}").touch()
+                answers.append(finish(process, options.time_out_s))
+            told = contender.run({"measure": "history", "place": folder, "script": {}}, folder, options.time_out_s)
+        except Failed as error:
+            return f"failed: {error}"
+        finally:
+            for process in started:
+                if process.poll() is None:
+                    process.kill()
+        return after_race(answers[0], answers[1], told["history"])

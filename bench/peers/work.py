@@ -1,0 +1,227 @@
+"""The work that Helix and every peer do: one scripted model, one tool, one trace. The standard library alone.
+
+A contender is a file of this folder with a class that has the verbs of `Contender`, and ends with `main(TheClass)`. The
+bench starts it in a process of its own with one job, a JSON object, and reads one JSON line from its standard output.
+
+Law: the script decides by the number of tool results that the model is shown, never by a counter, so a process that
+resumes is asked what the framework really asks again. The trace is written with O_APPEND and survives SIGKILL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+import time
+import urllib.request
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+RESULT_BYTES = 1024
+SESSION = "session"
+DONE = "Done: the work is finished, and here is what came of it."
+QUESTION = "Do the work, please, and say when it is done."
+
+
+def text(seed: int) -> str:
+    """1 KB that packing hardly shortens."""
+    return "".join(random.Random(seed).choices(LETTERS, k=RESULT_BYTES))
+
+
+@dataclass(frozen=True)
+class Call:
+    id: str
+    n: int
+    branch: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the model says: text, or calls of the tool `work(n, branch)`."""
+
+    text: str
+    calls: list[Call]
+
+
+@dataclass
+class Script:
+    """`steps` answers with `width` calls each, then a text. `kill`: [place, step], where the process ends by SIGKILL:
+    `tool`, `tools` (the second of two, when the first has ended), `stream`, `model` (asked, nothing answered yet).
+    `words` at `rate` a second: each word is the moment when it was sent. `until`: a file whose coming ends the
+    model's thinking. `marks`: an address that learns when the model is asked."""
+
+    steps: int = 0
+    width: int = 1
+    kill: list[Any] | None = None
+    words: int = 0
+    rate: float = 0
+    until: str | None = None
+    done: str = DONE
+    trace: str | None = None
+    marks: str | None = None
+    asked: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def streams(self) -> bool:
+        return self.words > 0 or self.kill is not None
+
+    def note(self, line: str) -> None:
+        if self.trace is not None:
+            file = os.open(self.trace, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            os.write(file, f"{line}\n".encode())
+            os.close(file)
+
+    def ask(self, results: int) -> Answer:
+        """The answer after so many results of this turn. The model is paid for when it answers: `answered` says that."""
+        self.asked.append((time.perf_counter(), time.process_time()))
+        step = results // self.width + 1
+        self.note(f"asked {step}")
+        if self.marks is not None:
+            urllib.request.urlopen(f"{self.marks}/mark/{step}").read()
+        self._maybe_die("model", step)
+        if step > self.steps:
+            return Answer(self.done, [])
+        calls = [Call(f"call_{step:05d}_{branch}", step, branch) for branch in range(self.width)]
+        return Answer("", calls)
+
+    def answered(self, answer: Answer) -> None:
+        self.note(f"model {answer.calls[0].n if answer.calls else 'done'}")
+
+    async def think(self, results: int) -> Answer:
+        """An answer that comes whole."""
+        answer = self.ask(results)
+        while self.until is not None and not os.path.exists(self.until):  # noqa: ASYNC110, another process makes it
+            await asyncio.sleep(0.02)
+        self.answered(answer)
+        return answer
+
+    async def deltas(self, answer: Answer) -> AsyncIterator[str]:
+        """The text of an answer as it is streamed; empty for calls."""
+        step = answer.calls[0].n if answer.calls else self.steps + 1
+        begun = time.perf_counter()
+        for n in range(self.words):
+            await asyncio.sleep(max(0.0, begun + n / self.rate - time.perf_counter()))
+            yield f"{time.perf_counter():.7f} "
+        if self.kill is not None and self.kill[0] == "stream" and self.kill[1] == step:
+            for word in ("a ", "few ", "words "):
+                yield word
+                await asyncio.sleep(0.2)
+            self._maybe_die("stream", step)
+        if not self.words and answer.text:
+            yield answer.text
+        self.answered(answer)
+
+    def work(self, n: int, branch: int = 0) -> str:
+        """The tool."""
+        self.note(f"tool {n}.{branch}")
+        self._maybe_die("tool", n)
+        if branch == 1 and self.kill is not None and self.kill[0] == "tools":
+            time.sleep(0.7)  # the other call has ended, and whoever records it had time to
+            self._maybe_die("tools", n)
+        return text(1000 * n + branch)
+
+    def _maybe_die(self, place: str, step: int) -> None:
+        if self.kill is not None and [place, step] == list(self.kill):
+            self.note("killed")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Refused(Exception):
+    """The framework told the caller that another turn is at work."""
+
+
+class Contender(Protocol):
+    """`place`: `memory`, a folder, or the URL of an emulator of AWS. A history is a list of ["user", text],
+    ["assistant", text, [ids of calls]] and ["tool", id of the call]."""
+
+    PACKAGES: tuple[str, ...]
+
+    def __init__(self, place: str, script: Script) -> None: ...
+    async def open(self) -> None: ...
+    async def turn(self, session: str, message: str) -> None: ...
+    async def resume(self, session: str) -> None: ...
+    def stream(self, session: str, message: str) -> AsyncIterator[str]: ...
+    async def history(self, session: str) -> list[list[Any]]: ...
+    async def close(self) -> None: ...
+
+
+# --- measures -----------------------------------------------------------------------------------------------------
+
+
+async def words(contender: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """Milliseconds from each delta to its reader. The first turn, of a few words, warms up."""
+    late: list[float] = []
+    wanted = contender.script.words
+    for number, contender.script.words in enumerate((5, wanted)):
+        late = []
+        async for piece in contender.stream(f"{SESSION}-{number}", QUESTION):
+            now = time.perf_counter()
+            late += [1000 * (now - float(sent)) for sent in piece.split()]
+    return {"late_ms": late}
+
+
+async def steps(contender: Any, job: dict[str, Any]) -> dict[str, Any]:
+    await contender.turn(SESSION, QUESTION)
+    return {"asked": contender.script.asked}
+
+
+async def sessions(contender: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """One-turn sessions, one after the other; how many seconds of processor time all took."""
+    begun = time.process_time()
+    for number in range(job["sessions"]):
+        await contender.turn(f"{SESSION}-{number:05d}", QUESTION)
+    return {"cpu_s": time.process_time() - begun}
+
+
+async def turn(contender: Any, job: dict[str, Any]) -> dict[str, Any]:
+    try:
+        await contender.turn(SESSION, job.get("message", QUESTION))
+    except Refused as error:
+        return {"refused": str(error)}
+    return {}
+
+
+async def resume(contender: Any, job: dict[str, Any]) -> dict[str, Any]:
+    try:
+        await contender.resume(SESSION)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"[:300]}
+    return {"history": await contender.history(SESSION)}
+
+
+async def history(contender: Any, job: dict[str, Any]) -> dict[str, Any]:
+    return {"history": await contender.history(SESSION)}
+
+
+async def nothing(contender: Any, job: dict[str, Any]) -> dict[str, Any]:
+    return {}
+
+
+MEASURES = {made.__name__: made for made in (words, steps, sessions, turn, resume, history, nothing)}
+
+
+async def run(kind: Any, job: dict[str, Any]) -> dict[str, Any]:
+    contender = kind(job["place"], Script(**job.get("script", {})))
+    await contender.open()
+    try:
+        answer = await MEASURES[job["measure"]](contender, job)
+        return {**answer, "counted": getattr(contender, "counted", None)}
+    finally:
+        await contender.close()
+
+
+def main(kind: Any) -> None:
+    """The last line of standard output is the answer; the process ends without waiting for a framework's threads."""
+    answer = asyncio.run(run(kind, json.loads(sys.argv[1])))
+    print("\n" + json.dumps(answer), flush=True)
+    os._exit(0)
+
+
+def database(place: str) -> Path:
+    return Path(place) / "sessions.db"
