@@ -64,14 +64,20 @@ def session_head(draw: Any) -> SessionHead:
     st.dictionaries(NAMES, session_head(), max_size=2),
     NAMES,
     TIMES,
+    TIMES,
     st.integers(1, 10**6),
 )
 def test_reading_gives_what_was_written(
-    bodies: list[dict[str, Any]], sessions: dict[str, SessionHead], root: str, updated_at: float, first: int
+    bodies: list[dict[str, Any]],
+    sessions: dict[str, SessionHead],
+    root: str,
+    created_at: float,
+    updated_at: float,
+    first: int,
 ) -> None:
     messages = [StreamMessage(stream_id="stream", sequence=first + n, **body) for n, body in enumerate(bodies)]
     sequence = first - 1 + len(messages)
-    head = Head(sequence=sequence, root=root, created_at=1.0, updated_at=updated_at, sessions=sessions)
+    head = Head(sequence=sequence, root=root, created_at=created_at, updated_at=updated_at, sessions=sessions)
     stored = loads(dumps(segment_value("stream", head, messages)))
     row = Row(Key("streams", "stream", segment_sort(first)), stored)
     assert list(segment_messages(row)) == messages

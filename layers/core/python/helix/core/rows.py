@@ -210,9 +210,9 @@ class RunRow(Stored):
     session_id: str
     turn: int
     status: AsStored[RunStatus]
-    mode: AsStored[ClaimMode]
+    mode: AsStored[ClaimMode] = "execute"
     agent_type: str
-    first_step: int
+    first_step: int = 1
     part: int = 1
     part_step: int = 0
     deadline: float | None = None

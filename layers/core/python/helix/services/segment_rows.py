@@ -39,6 +39,10 @@ def segment_value(stream_id: str, head: Head, messages: Sequence[StreamMessage])
     """The row's fields `head` and `messages`."""
     place = _start(stream_id)
     entries = [entry for message in messages for entry in _entries(place, message)]
+    later = _seconds(place["timestamp"], head.updated_at)
+    if messages and messages[-1].kind in ENDS and later is not None:
+        entries[-1].append(later)
+        place["timestamp"] = head.updated_at
     return {"head": _short_head(stream_id, head, place), "messages": entries}
 
 
@@ -48,7 +52,8 @@ def segment_head(row: Row) -> Head:
     place, sequence = _start(stream_id), _first(row) - 1
     for entry in value["messages"]:
         sequence += _take(place, entry)
-    fields = {"sequence": sequence, "root": stream_id, "updated_at": place["timestamp"], **value["head"]}
+    times = {"created_at": place["timestamp"], "updated_at": place["timestamp"]}
+    fields = {"sequence": sequence, "root": stream_id, **times, **value["head"]}
     sessions = {}
     for key, session in fields.get("sessions", {}).items():
         shared = {name: place[name] for name in _shared(session.get("over", True))}
@@ -157,11 +162,12 @@ def _message(stream_id: str, sequence: int, place: Place, entry: list[Any]) -> S
 
 
 def _short_head(stream_id: str, head: Head, place: Place) -> dict[str, Any]:
-    value: dict[str, Any] = {"created_at": head.created_at}
+    value: dict[str, Any] = {}
     if head.root != stream_id:
         value["root"] = head.root
-    if head.updated_at != place["timestamp"]:
-        value["updated_at"] = head.updated_at
+    for name in ("created_at", "updated_at"):
+        if getattr(head, name) != place["timestamp"]:
+            value[name] = getattr(head, name)
     sessions = {}
     for key, session in head.sessions.items():
         short = session.model_dump(mode="json", exclude_defaults=True)
