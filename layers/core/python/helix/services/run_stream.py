@@ -68,7 +68,7 @@ class RunStream:
         self._sleeping = False
         self._interval = 0.0
         self._due: float | None = None
-        self._patience = PATIENCE_S
+        self._patience = 0.0
         self._failure: StoreError | None = None
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
 
@@ -137,8 +137,9 @@ class RunStream:
         return _Relief(self._relieve) if self._loop.time() - self._due >= self._patience else None
 
     async def _relieve(self) -> None:
-        """Less and less often, so that a model that never lets the event loop run pays for few appends."""
-        self._patience = min(MOST_PATIENCE_S, 2 * self._patience)
+        """The first words at once, then less and less often: a model that never lets the event loop run pays for few
+        appends."""
+        self._patience = min(MOST_PATIENCE_S, max(PATIENCE_S, 2 * self._patience))
         with contextlib.suppress(StoreError):  # kept in _failure
             await self.flush()
 
