@@ -90,12 +90,14 @@ def admit(stream_id: str, head: Head, records: Sequence[StreamRecord]) -> tuple[
     admission = _Admission(stream_id, head.copied())
     for record in records:
         admission.take(record)
+    admission.head.sequence, admission.head.updated_at = admission.sequence, admission.updated_at
     return admission.head, admission.out
 
 
 class _Admission:
     def __init__(self, stream_id: str, head: Head) -> None:
         self.stream_id, self.head = stream_id, head
+        self.sequence, self.updated_at = head.sequence, head.updated_at  # the head has those of the end
         self.out: list[StreamMessage] = []
 
     def take(self, record: StreamRecord) -> None:
@@ -190,7 +192,7 @@ class _Admission:
         self._close_attempt(session, record)
         retained = record.last is not None and record.last[0] == session.step
         session.turn, session.over, session.status = record.turn, False, "running"
-        session.began = self.head.sequence
+        session.began = self.sequence
         session.run_id, session.agent_type = record.run_id, record.agent_type
         session.open, session.n = False, -1
         if not retained:  # what was staged last stays closed, unless a rewind (no `last`) left it behind
@@ -217,14 +219,14 @@ class _Admission:
             kind="attempt",
             step=session.step,
             attempt=session.attempt,
-            time=time or self.head.updated_at,
+            time=time or self.updated_at,
         )
         self._add(about, chunk)
 
     def _gap(self, record: StreamRecord, last: int) -> None:
         """A hole in a writer's numbers: its chunks are lost for good, and readers start again from the checkpoint."""
         if record.n > last + 1:
-            self._add(record, StreamResyncChunk(reason="chunks were lost", from_sequence=self.head.sequence))
+            self._add(record, StreamResyncChunk(reason="chunks were lost", from_sequence=self.sequence))
 
     def _add(self, about: StreamRecord, chunk: StepCommittedChunk | StepDiscardedChunk | StreamResyncChunk) -> None:
         """A chunk of the sequencer's own."""
@@ -237,15 +239,15 @@ class _Admission:
             self._message(record, "chunk", chunk=chunk)
 
     def _message(self, record: StreamRecord, kind: Kind, **fields: Any) -> None:
-        self.head.sequence += 1
-        self.head.updated_at = max(self.head.updated_at, record.time)
+        self.sequence += 1
+        self.updated_at = max(self.updated_at, record.time)
         self.out.append(
             StreamMessage(
                 stream_id=self.stream_id,
                 session_id=record.session_id,
                 run_id=record.run_id,
                 turn=record.turn,
-                sequence=self.head.sequence,
+                sequence=self.sequence,
                 kind=kind,
                 **fields,
             )

@@ -27,7 +27,8 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class LLMStreamCallbacks:
-    """Called in order while the answer streams; awaited if they return an awaitable.
+    """Called in order while the answer streams; awaited if they return an awaitable, which is how an adapter that does not
+    yield to the event loop lets readers have its words.
 
     `on_thinking(content, is_complete)`: False for a delta, True once with the whole block. `on_tool_start`: the first piece
     of a call, by its name, which may still be discarded. `on_tool_call`: a call whose arguments are complete. `on_error`:

@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from helix.core.chunks import ChunkBase, TextDeltaChunk, ThinkingChunk, UnknownChunk
@@ -26,6 +25,8 @@ from helix.ports.streams import StreamManager
 
 FIRST_S, LONGEST_S, FLUSH_BYTES = 0.05, 0.25, 4096
 PATIENCE_S, MOST_PATIENCE_S = 0.002, 0.064
+READER_TURNS = 4
+"""Turns of the event loop in which a reader takes what was flushed, and hands it on."""
 TRIES = 6
 Kind = Literal["run", "attempt", "call", "fold"]
 
@@ -77,14 +78,14 @@ class RunStream:
     ) -> None:
         """Add chunks of one writer; their envelope is filled in here. They are flushed soon; `flush` waits for it. A chunk
         of an unknown type is refused: that is for readers."""
-        if any(isinstance(chunk, UnknownChunk) for chunk in chunks):
-            raise InvalidInputError(f"chunks {chunks!r} are not all of a known type")
-        add = partial(self._put, writer, chunks, version, boundary)
+        for chunk in chunks:
+            if isinstance(chunk, UnknownChunk):
+                raise InvalidInputError(f"chunks {chunks!r} are not all of a known type")
         if threading.get_ident() == self._thread:
-            add()
+            self._put(writer, chunks, version, boundary)
         else:
             with contextlib.suppress(RuntimeError):  # the loop is closed: a tool that was given up on still talks
-                self._loop.call_soon_threadsafe(add)
+                self._loop.call_soon_threadsafe(self._put, writer, chunks, version, boundary)
 
     def _put(self, writer: Writer, chunks: Sequence[ChunkBase], version: int, boundary: Boundary | None) -> None:
         now = self._clock.now()
@@ -142,6 +143,8 @@ class RunStream:
         self._patience = min(MOST_PATIENCE_S, max(PATIENCE_S, 2 * self._patience))
         with contextlib.suppress(StoreError):  # kept in _failure
             await self.flush()
+        for _ in range(READER_TURNS):  # a flush need not let anybody else run
+            await asyncio.sleep(0)
 
     async def flush(self) -> None:
         """Return once the log has everything put so far. Raises `StoreError` if it cannot be reached."""

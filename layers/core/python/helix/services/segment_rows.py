@@ -16,7 +16,8 @@ from helix.core.wire import StreamMessage
 from helix.ports.state_store import Row
 
 ENDS = ("end", "fail", "paused")
-ENVELOPE = ("session_id", "run_id", "agent_id", "agent_type", "step", "attempt", "timestamp")
+ENVELOPE = {"session_id", "run_id", "agent_id", "agent_type", "step", "attempt", "timestamp"}
+NOT_BODY = ENVELOPE | {"type"}
 
 
 Place = dict[str, Any]
@@ -94,7 +95,7 @@ def _entries(place: Place, message: StreamMessage) -> Iterator[Any]:
         entry: list[Any] = [message.kind, {name: text for name, text in fields.items() if text is not None}]
     elif chunk is not None and _is_plain(message, chunk):
         now |= {name: chunk[name] for name in ("agent_type", "step", "attempt", "timestamp")}
-        body = {name: value for name, value in chunk.items() if name not in (*ENVELOPE, "type")}
+        body = {name: value for name, value in chunk.items() if name not in NOT_BODY}
         if "checkpoint_id" in body:
             body["checkpoint_id"] = shorten_checkpoint_id(message.session_id, body["checkpoint_id"])
         entry = [chunk["type"], body]
@@ -115,7 +116,7 @@ def _entries(place: Place, message: StreamMessage) -> Iterator[Any]:
 def _is_plain(message: StreamMessage, chunk: JsonObject) -> bool:
     """Whether the chunk's envelope is whole, and that of its message."""
     return (
-        all(name in chunk for name in ENVELOPE)
+        chunk.keys() >= ENVELOPE
         and chunk["session_id"] == chunk["agent_id"] == message.session_id
         and chunk["run_id"] == message.run_id
         and isinstance(chunk.get("type"), str)

@@ -1,0 +1,56 @@
+"""A model's words at the reader: as soon as they are said, whatever the model leaves to the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.support_run import World, agent
+
+from helix.core.steps import AnyStepResult, TextStepResult
+from helix.ports.model import LLMGenerateInput
+from helix.stream.reader import create_reader
+
+PLENTY = 20_000
+
+
+class Talker:
+    """Never yields to the event loop by itself, and falls silent once its reader has heard something."""
+
+    def __init__(self, awaits: bool = True) -> None:
+        self.awaits, self.said, self.heard = awaits, 0, 0
+
+    async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
+        assert request.callbacks.on_text_delta is not None and request.callbacks.on_thinking is not None
+        waiting: Any = request.callbacks.on_thinking("Hm.", False)
+        while not self.heard and self.said < PLENTY:
+            if waiting is not None and self.awaits:
+                await waiting
+            waiting = request.callbacks.on_text_delta("word ")
+            self.said += 1
+        return TextStepResult(content="word " * self.said)
+
+
+@pytest.mark.parametrize("by", ["handle", "reader"])
+async def test_a_reader_hears_a_model_that_never_yields(world: World, by: str) -> None:
+    model = Talker()
+    executor = world.executor(model)
+    handle = await executor.execute(agent(), "go")
+    messages: Any = await handle.messages()
+    if by == "reader":
+        messages = await create_reader(executor.streams, handle.session_id)
+    async with asyncio.timeout(60):
+        async for message in messages:
+            model.heard += message.kind == "chunk" and message.chunk["type"] == "text_delta"
+    assert model.heard == model.said < PLENTY
+    assert (await handle.result()).output == "word " * model.said
+
+
+async def test_a_model_need_not_wait_for_its_words(quick_world: World) -> None:
+    model = Talker(awaits=False)
+    handle = await quick_world.executor(model).execute(agent(), "go")
+    async with asyncio.timeout(60):
+        found = [m.sequence async for m in await handle.messages() if m.chunk and m.chunk["type"] == "text_delta"]
+    assert len(found) == model.said == PLENTY
+    assert found == list(range(found[0], found[0] + PLENTY))
