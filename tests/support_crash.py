@@ -1,18 +1,32 @@
 """A run worth crashing: parallel and sequential tools, state, a sub-agent, an approval, an output. And its recovery."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from pydantic import BaseModel
+from tests.support.journal import Journal
+from tests.support.usage_invariants import find_usage_problems
 
-from helix import Agent, Confirmation, LLMConfig, LocalExecutor, ScriptedModel, ToolContext, create_sub_agent_tool, tool
+from helix import (
+    Agent,
+    Confirmation,
+    LLMConfig,
+    LocalExecutor,
+    MemoryStateStore,
+    ScriptedModel,
+    ToolContext,
+    create_sub_agent_tool,
+    tool,
+)
 from helix.core.entries import AssistantRow, CallRow
 from helix.engine.engine import Settings
 from helix.ports.model import LLMAdapter, LLMGenerateInput
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
 from helix.testing.clocks import ShiftedClock
+from helix.testing.crash import CrashPoints, Point, crash_everywhere, writes
 from helix.testing.invariants import read_tree
 
+S = "ses"
 LONG = 3600  # no lease of a test lasts this long
 CONFIG = LLMConfig(model="scripted")
 Log = Callable[[str], None]
@@ -200,3 +214,66 @@ async def bought(store: StateStore, session_id: str) -> set[str]:
             elif isinstance(entry, CallRow) and entry.state == "done":
                 lines.add(f"tool start {rows.session_id} {entry.call_id}")
     return lines
+
+
+def choose(points: Sequence[Point]) -> list[Point]:
+    """Every write, and of the reads, which leave the same rows, each seventh."""
+    changes = writes(points)
+    return changes + [point for point in points if point not in changes][::7]
+
+
+def fresh() -> None:
+    """For a test that begins: nothing is logged yet."""
+    SINK[0] = LOG.append
+    LOG.clear()
+
+
+class Sweep:
+    """`act` with a crash everywhere; after each, a new worker settles the session and everything is checked."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        scripted: LoggedModel,
+        *,
+        rebuys: bool = False,
+        approve: bool = True,
+        settings: Settings | None = None,
+    ) -> None:
+        self.settings = settings
+        self.agent, self.scripted, self.rebuys, self.approve = agent, scripted, rebuys, approve
+        self.outcomes: list[str] = []
+        self.states: list[object] = []
+
+    async def recover(self, store: StateStore, streams: StreamManager, point: Point) -> None:
+        journal = Journal()
+        await journal.check(store, streams, S)
+        had, mark = await bought(store, S), len(LOG)
+        workers = executor(store, streams, self.scripted, LONG, self.settings)
+        if await workers.sessions.exists(S):
+            status = await settle(workers, self.agent, S, approve=self.approve)
+        else:
+            handle = await workers.execute(self.agent, "begin", session_id=S)
+            await handle.result(timeout_s=20)
+            status = await settle(workers, self.agent, S, approve=self.approve)
+        await quiet(workers)
+        await journal.check(store, streams, S, at_rest=True)
+        problems = await find_usage_problems(store, S)
+        assert not problems, (point, problems)
+        if not self.rebuys:
+            again = had & set(LOG[mark:])
+            assert not again, f"done again: {again}"
+        self.outcomes.append(status)
+        final = await workers.sessions.get(S)
+        self.states.append((final.custom_state, final.output))
+        async for _ in await (await workers.get_handle(self.agent, S)).stream():
+            pass
+
+    async def everywhere(self, act: Callable[[LocalExecutor], Awaitable[None]]) -> list[Point]:
+        async def acting(store: StateStore, streams: StreamManager, points: CrashPoints) -> None:
+            await act(executor(store, streams, self.scripted, settings=self.settings))
+
+        covered = await crash_everywhere(MemoryStateStore, acting, self.recover, choose=choose)
+        assert covered
+        print(f"\n{len(covered)} crash points")
+        return covered

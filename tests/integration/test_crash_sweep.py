@@ -1,26 +1,24 @@
 """Every call to store and stream is a place to die: verbs of all kinds, crashed everywhere, recovered by a new worker."""
 
-from collections.abc import Sequence
-
 import pytest
 from pydantic import Field
 from tests.support.journal import Journal
-from tests.support.usage_invariants import find_usage_problems
 from tests.support_crash import (
     CONFIG,
     GATED_SCRIPT,
     HELPER,
     LEAD,
-    LOG,
     LONG,
-    SINK,
     Answer,
     LoggedModel,
     Notes,
-    bought,
+    S,
+    Sweep,
     call,
+    choose,
     executor,
     finish,
+    fresh,
     gated,
     lead,
     look,
@@ -37,61 +35,10 @@ from helix.ports.streams import StreamManager
 from helix.testing.crash import CrashPoints, Point, crash_everywhere, writes
 from helix.testing.invariants import check_session
 
-S = "ses"
-
-
-def choose(points: Sequence[Point]) -> list[Point]:
-    """Every write, and of the reads, which leave the same rows, each seventh."""
-    changes = writes(points)
-    return changes + [point for point in points if point not in changes][::7]
-
 
 @pytest.fixture(autouse=True)
-def fresh_log():
-    SINK[0] = LOG.append
-    LOG.clear()
-
-
-class Sweep:
-    """`act` with a crash everywhere; after each, a new worker settles the session and everything is checked."""
-
-    def __init__(self, agent: Agent, scripted: LoggedModel, *, rebuys: bool = False, approve: bool = True) -> None:
-        self.agent, self.scripted, self.rebuys, self.approve = agent, scripted, rebuys, approve
-        self.outcomes: list[str] = []
-        self.states: list[object] = []
-
-    async def recover(self, store: StateStore, streams: StreamManager, point: Point) -> None:
-        journal = Journal()
-        await journal.check(store, streams, S)
-        had, mark = await bought(store, S), len(LOG)
-        workers = executor(store, streams, self.scripted, LONG)
-        if await workers.sessions.exists(S):
-            status = await settle(workers, self.agent, S, approve=self.approve)
-        else:
-            handle = await workers.execute(self.agent, "begin", session_id=S)
-            await handle.result(timeout_s=20)
-            status = await settle(workers, self.agent, S, approve=self.approve)
-        await quiet(workers)
-        await journal.check(store, streams, S, at_rest=True)
-        problems = await find_usage_problems(store, S)
-        assert not problems, (point, problems)
-        if not self.rebuys:
-            again = had & set(LOG[mark:])
-            assert not again, f"done again: {again}"
-        self.outcomes.append(status)
-        final = await workers.sessions.get(S)
-        self.states.append((final.custom_state, final.output))
-        async for _ in await (await workers.get_handle(self.agent, S)).stream():
-            pass
-
-    async def everywhere(self, act) -> list[Point]:
-        async def acting(store: StateStore, streams: StreamManager, points: CrashPoints) -> None:
-            await act(executor(store, streams, self.scripted))
-
-        covered = await crash_everywhere(MemoryStateStore, acting, self.recover, choose=choose)
-        assert covered
-        print(f"\n{len(covered)} crash points")
-        return covered
+def fresh_log() -> None:
+    fresh()
 
 
 @pytest.mark.slow

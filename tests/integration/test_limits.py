@@ -21,12 +21,12 @@ from tests.support_run import (
     results,
 )
 
-from helix import Confirmation, ToolContext
+from helix import ToolContext
 from helix.core.context import MAX_EVENT_BYTES
 from helix.core.errors import InvalidInputError, RunNotFoundError, SessionNotFoundError
 from helix.core.json import MAX_BYTES
 from helix.core.messages import AssistantMessage
-from helix.core.planning import MAX_CALLS_PER_STEP, MAX_RESULT_BYTES
+from helix.core.planning import MAX_RESULT_BYTES
 from helix.fleet.budgets import BudgetManager, TokenPeriod
 
 
@@ -139,41 +139,6 @@ async def test_a_childs_output_that_is_too_long_is_cut_for_its_parent(quick_worl
     handle, result, _ = await play(executor, agent(tools=[create_sub_agent_tool(child)]))
     assert result.output == "done"
     assert "[truncated: 100012 bytes in all]" in results(await history(executor, handle.session_id))[0]
-
-
-async def test_more_calls_than_a_step_takes(world: World) -> None:
-    ran: list[str] = []
-
-    def work(given: Text, ctx: ToolContext[Any]) -> str:
-        ran.append(given.text)
-        return given.text
-
-    many = MAX_CALLS_PER_STEP + 6
-    executor = world.executor([calls(*(call("work", text=str(i)) for i in range(many))), "done"])
-    handle, result, chunks = await play(executor, agent(tools=[a_tool("work", work, input_schema=Text)]))
-    assert result.output == "done"
-    assert sorted(map(int, ran)) == list(range(MAX_CALLS_PER_STEP))
-    messages = await history(executor, handle.session_id)
-    assert results(messages) == [str(i) for i in range(MAX_CALLS_PER_STEP)]
-    (error,) = of_type(chunks, "error")
-    assert (error.code, error.recoverable) == ("too_many_calls", True) and "6 calls" in error.error
-    assert_stream(chunks)
-
-
-async def test_a_full_step_can_be_closed_and_answered(world: World) -> None:
-    """64 open calls in one transaction."""
-    ask = a_tool("ask", "client")
-    script = [calls(*(call("ask") for _ in range(MAX_CALLS_PER_STEP))), "fine"]
-    executor = world.executor(script)
-    who = agent(tools=[ask])
-    handle, result, _ = await play(executor, who)
-    assert len(result.pending) == MAX_CALLS_PER_STEP
-    again = await executor.resume(who, handle.session_id, confirmation=Confirmation("call_5", data="five"))
-    assert len((await result_of(again)).pending) == MAX_CALLS_PER_STEP - 1
-    _, result, _ = await play(executor, who, "forget it", session_id=handle.session_id)
-    assert result.output == "fine"
-    contents = results(await history(executor, handle.session_id))
-    assert contents[5] == "five" and sum("not_executed" in c for c in contents) == MAX_CALLS_PER_STEP - 1
 
 
 async def test_odd_call_ids(world: World) -> None:

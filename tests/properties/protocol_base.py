@@ -44,6 +44,8 @@ BOSS_PLANS = [
     "kidtext+free>text",
     "kid+once",
 ]
+WIDE_PLANS = ["free+once+gated+unknown+free>text", "form+gated+care+free+free>text", "gated+gated+gated>text"]
+WIDE_BOSS_PLANS = [*WIDE_PLANS, "kid+kidgate+free+gated+form>text", "kid+kid+kidtext>text"]
 SESSIONS = {"a": "solo", "b": "boss"}
 LIMIT = 6000
 
@@ -107,7 +109,10 @@ class ProtocolBase(RuleBasedStateMachine):
         return self.cast.agents[self.agents[session_id]]
 
     def plan(self, session_id: str, n: int) -> str:
-        plans = SOLO_PLANS if self.agents[session_id] == "solo" else BOSS_PLANS
+        solo = self.agents[session_id] == "solo"
+        plans = SOLO_PLANS if solo else BOSS_PLANS
+        if self.world.calls_at_once < 80:
+            plans = plans + (WIDE_PLANS if solo else WIDE_BOSS_PLANS)
         return plans[n % len(plans)]
 
     def live(self) -> list[Actor]:

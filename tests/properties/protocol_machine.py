@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -35,6 +36,15 @@ class ProtocolRules(ProtocolBase):
     def invocations(self, executes: Any, steps: int | None) -> None:
         """Which calls the worker that bought a step executes itself, and how many steps an invocation takes."""
         self.cloud.plays(executes, steps)
+
+    @initialize(calls=st.sampled_from([80, 80, 1, 2]))
+    def widths(self, calls: int) -> None:
+        """How many calls' rows one transaction writes: where it is few, most steps are wide."""
+        self.world.calls_at_once = calls
+        self.cloud.holds(calls)
+        for process in self.processes:
+            engine = process.executor.engine
+            engine.settings = replace(engine.settings, calls_at_once=calls)
 
     @initialize(apart=st.sampled_from([0.0, 0.0, MARGIN_S, -MARGIN_S, FAR_S]))
     def clocks(self, apart: float) -> None:

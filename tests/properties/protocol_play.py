@@ -53,7 +53,7 @@ class Process:
             registry=AgentRegistry(),
             clock=world.clock,
             ids=world.ids,
-            settings=SETTINGS,
+            settings=replace(SETTINGS, calls_at_once=world.calls_at_once),
         )
         self.actor.holds = self.executor._delivery().owner
         self.executor.engine.worst_case = lambda request: WORST
@@ -135,7 +135,11 @@ class Cloud:
 
     def plays(self, executes: Executes, steps: int | None) -> None:
         for engine in self._engines:
-            engine.executes, engine.settings = executes, replace(SETTINGS, steps_per_invocation=steps)
+            engine.executes, engine.settings = executes, replace(engine.settings, steps_per_invocation=steps)
+
+    def holds(self, calls_at_once: int) -> None:
+        for engine in self._engines:
+            engine.settings = replace(engine.settings, calls_at_once=calls_at_once)
 
     def _invoke(self, name: str, work: Callable[[Engine, Delivery], Coroutine[Any, Any, Any]]) -> Actor:
         self._n += 1

@@ -172,6 +172,7 @@ def walk(
     weights[0], weights[1] = max(weights[0], 4), max(weights[1], 4 if slots is None else 40)
     try:
         machine.invocations(executes=rng.choice(["inline", "inline", "tools"]), steps=rng.choice([None, None, 1]))
+        machine.widths(calls=[80, 1, 2, 80][seed % 4])
         machine.clocks(apart=rng.choice([0.0, 0.0, MARGIN_S, -MARGIN_S, FAR_S]))
         machine.budgets(money=rng.choice([10_000, 10_000, 60, 23, 17, 12]), tokens=rng.choice([100_000, 100_000, 600]))
         for act in rng.choices([act for _, act in ACTS], weights, k=acts):

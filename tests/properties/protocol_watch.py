@@ -223,10 +223,10 @@ class Watcher:
             return
         row = CallRow.model_validate(after)
         running = was is not None and (was["status"], was["run_id"]) == ("running", row.run_id)
-        if name == "claim_call" and row.state == "claimed" and row.run_id and not running:
+        if name in ("claim_call", "claim_calls") and row.state == "claimed" and row.run_id and not running:
             self.wrong("zombie_invisible", f"{place} was claimed by {row.run_id}, which does not run")
         if before is None:
-            if name == "stage" and row.state == "claimed" and row.child is None:
+            if name in ("stage", "claim_calls") and row.state == "claimed" and row.child is None:
                 self.rode.add((place, row.owner, row.claim))
             return
         old = CallRow.model_validate(before)

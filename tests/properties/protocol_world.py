@@ -159,6 +159,7 @@ class World:
         self.observers: list[Observer] = []
         self.violations: list[str] = []
         self.far = False  # clocks are further apart than the protocol allows
+        self.calls_at_once = 80  # a step with more calls is wide
         self.writes = 0
         self.trace: list[str] = []
         self.loop.set_task_factory(self._make_task)

@@ -25,7 +25,7 @@ from helix.engine.context import RunContext
 from helix.engine.engine import Settings
 from helix.engine.steps import buy as buy_step
 from helix.engine.steps import stage
-from helix.ports.state_store import Check, Operation, Put
+from helix.ports.state_store import Check, Operation, Put, Update
 from helix.runtime import executor
 
 WALKS, ACTS = 200, 70
@@ -72,6 +72,13 @@ def unlisted(name: str, operations: Sequence[Operation]) -> Sequence[Operation]:
     return [o for o in operations if not (isinstance(o, Put) and o.key.partition.startswith("open-runs#"))]
 
 
+def unmoved(name: str, operations: Sequence[Operation]) -> Sequence[Operation]:
+    """Results of a wide step leave the session's version where it is."""
+    if not name.startswith(("answer", "report_to_parent")):
+        return operations
+    return [Check(o.key, o.when) if isinstance(o, Update) and o.when is not None else o for o in operations]
+
+
 REWRITES: dict[str, tuple[Rewrite, str]] = {
     "claims without CLAIM": (without_version, "one_winner_per_claim|legal_transitions|immutable|zombie"),
     "staging without AT": (without("stage commit", "session"), "legal_transitions|zombie|one_winner|immutable"),
@@ -91,6 +98,7 @@ REWRITES: dict[str, tuple[Rewrite, str]] = {
     ),
     "closing over what it did not read": (without("claim_execute claim_with_message", "m#"), "result_immutable"),
     "pausing over an answer": (without("end_paused", "m#"), "no_answer_lost|never_stuck"),
+    "results of a wide step beside its pause": (unmoved, "no_answer_lost|never_stuck"),
     "draws without remaining": (without("draw", "budget"), "budget_exact"),
     "claims that no sweep finds": (unlisted, "never_stuck"),
     "heartbeats without their claim": (

@@ -185,9 +185,26 @@ def test_ids_are_made_unique() -> None:
     assert [c.id for c in made.pending_tool_calls] == ["x_2", "x_3", "call_2", "x_2_2"]
 
 
-def test_too_many_calls_are_dropped_and_counted() -> None:
-    made = plan(calls(*["say"] * (MAX_CALLS_PER_STEP + 3), text="t"))
-    assert made.dropped_calls == 3 and len(made.assistant_message_plan.tool_calls) == MAX_CALLS_PER_STEP
+def test_calls_beyond_the_bound_are_failed_ones() -> None:
+    made = plan(calls(*["say"] * MAX_CALLS_PER_STEP, "__finish__", "say", text="t"), schema=Answer)
+    ids = [c.id for c in made.assistant_message_plan.tool_calls]
+    assert [c.id for c in made.pending_tool_calls] == ids[:-2] and list(made.resolved) == ids[-2:]
+    assert made.missed and made.finish is None and not made.is_terminal
+    assert all(not r.success and "500 calls at most" in r.content for r in made.resolved.values())
+
+
+def test_calls_beyond_the_bytes_of_an_answer_are_failed_ones_without_their_arguments() -> None:
+    made = plan(calls(*["say"] * 6, text="x" * 900_000))
+    requests = made.assistant_message_plan.tool_calls
+    assert [bool(c.arguments) for c in requests] == [True] * 4 + [False] * 2
+    assert list(made.resolved) == [c.id for c in requests[4:]]
+    assert all("4000000 bytes at most" in r.content for r in made.resolved.values())
+
+
+def test_many_calls_with_one_id_take_no_time() -> None:
+    made = plan(calls(*["say"] * 20_000, ids=("x",) * 20_000, text="t"))
+    ids = [c.id for c in made.assistant_message_plan.tool_calls]
+    assert len(set(ids)) == 20_000 and ids[-1] == "x_20000"
 
 
 def test_a_stored_answer_gives_back_its_step_result() -> None:

@@ -45,7 +45,8 @@ class ChildRef(Record):
 
 
 class AssistantRow(Stored):
-    """A staged or folded answer. `output` is set where a valid `__finish__` came with it."""
+    """A staged or folded answer. `finish` is set where a valid `__finish__` came with it. `resolved`: by id,
+    (content, success) of the calls of a wide step that are not executed."""
 
     kind: Literal["assistant"] = "assistant"
     run_id: str
@@ -56,6 +57,7 @@ class AssistantRow(Stored):
     tool_calls: list[ToolCallRequest] = Field(default_factory=list)
     thinking: list[ThinkingContent] = Field(default_factory=list)
     children: dict[str, ChildRef] = Field(default_factory=dict)
+    resolved: dict[str, tuple[str, bool]] = Field(default_factory=dict)
     finish: JsonObject | None = None
     stop_reason: str | None = None
     model: str | None = None

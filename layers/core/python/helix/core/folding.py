@@ -103,7 +103,11 @@ def merge_calls(agent: AnyAgent, state: JsonObject, calls: Sequence[CallRow]) ->
                 row = _refused(row, error)
                 refused.append((place, row))
             retained.append(row)
-    notes = [f"call {place} failed, its changes were dropped: {call_error(row)}" for place, row in refused]
+    notes = [
+        f"call {place} failed, its changes were dropped: {call_error(row)}"
+        for place, row in enumerate(retained)
+        if row.by == "merge"
+    ]
     return MergedCalls(merged.state, merged.patches, merged.warnings + notes, retained, refused)
 
 

@@ -5,6 +5,7 @@ Law: pure; every call the model made gets exactly one fate here: to be executed,
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from helix.core.entries import CallRow
 from helix.core.errors import InvalidInputError
-from helix.core.json import JsonObject, JsonValue, check_json, clean_text, dumps, loads, text_size
+from helix.core.json import MAX_BYTES, JsonObject, JsonValue, check_json, clean_text, dumps, loads, size, text_size
 from helix.core.messages import AssistantMessage, ThinkingContent, ToolCallRequest, ToolResultMessage, check_message
 from helix.core.rows import ErrorInfo
 from helix.core.status import AgentStatus
@@ -30,9 +31,16 @@ from helix.core.steps import (
 )
 from helix.core.tools import FINISH_TOOL_NAME, SUBAGENT_TOOL_PREFIX, AnyTool
 
-MAX_CALLS_PER_STEP = 64
+MAX_CALLS_PER_STEP = 500
+"""So many calls of one answer are executed; each one beyond gets a failed result that says so."""
+MAX_ARGUMENT_BYTES = 4_000_000
+"""Bytes of all arguments of one answer as JSON. A call beyond them is stored without its arguments, and fails."""
 MAX_RESULT_BYTES = 100_000
 ACKNOWLEDGED = {"acknowledged": True}
+TOO_MANY_CALLS = f"this call was not executed: one answer may have {MAX_CALLS_PER_STEP} calls at most"
+TOO_LONG_ARGUMENTS = (
+    f"this call was not executed: the arguments of one answer's calls may have {MAX_ARGUMENT_BYTES} bytes at most"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,7 @@ class FinishPlan:
 @dataclass(frozen=True, slots=True)
 class StepProcessingPlan:
     """`assistant_message_plan` is None only where the step failed. `missed` says that an output was due and did not
-    come, or was not valid. `dropped_calls` counts calls beyond `MAX_CALLS_PER_STEP`."""
+    come, or was not valid."""
 
     assistant_message_plan: AssistantMessagePlan | None
     pending_tool_calls: list[ParsedToolCall] = field(default_factory=list)
@@ -79,7 +87,6 @@ class StepProcessingPlan:
     output: JsonValue = None
     finish: FinishPlan | None = None
     missed: bool = False
-    dropped_calls: int = 0
 
 
 def plan_step_processing(
@@ -123,8 +130,7 @@ def _plan_calls(
     tools: Callable[[str], AnyTool | None],
     used: Collection[str],
 ) -> StepProcessingPlan:
-    requests, dropped = _requests(result, used)
-    resolved: dict[str, Resolved] = {}
+    requests, resolved = _bounded(_requests(result, used))
     pending: list[ParsedToolCall] = []
     children: list[ParsedSubAgentCall] = []
     finish: FinishPlan | None = None
@@ -132,6 +138,9 @@ def _plan_calls(
     for request in requests:
         if request.name == FINISH_TOOL_NAME and output_schema is not None:
             finishes += 1
+        if request.id in resolved:
+            continue
+        if request.name == FINISH_TOOL_NAME and output_schema is not None:
             if finish is not None:
                 finish.superseded_calls.append(request.id)
                 resolved[request.id] = Resolved(dumps({"status": "superseded"}), False)
@@ -168,35 +177,50 @@ def _plan_calls(
         output=finish.output if finish is not None else None,
         finish=finish,
         missed=finishes > 0 and finish is None,
-        dropped_calls=dropped,
     )
 
 
-def _requests(result: ToolCallsStepResult, used: Collection[str]) -> tuple[list[ToolCallRequest], int]:
+def _bounded(requests: list[ToolCallRequest]) -> tuple[list[ToolCallRequest], dict[str, Resolved]]:
+    """The calls as they are stored, and the failed results of those that no step can hold."""
+    resolved = {request.id: failure(TOO_MANY_CALLS) for request in requests[MAX_CALLS_PER_STEP:]}
+    if len(requests) * MAX_BYTES <= MAX_ARGUMENT_BYTES:  # each is within the limit of a value
+        return requests, resolved
+    stored, total = [], 0
+    for request in requests:
+        total += size(request.arguments) + text_size(request.malformed or "")
+        if total > MAX_ARGUMENT_BYTES:
+            request = request.model_copy(update={"arguments": {}, "malformed": None})
+            resolved.setdefault(request.id, failure(TOO_LONG_ARGUMENTS))
+        stored.append(request)
+    return stored, resolved
+
+
+def _requests(result: ToolCallsStepResult, used: Collection[str]) -> list[ToolCallRequest]:
     """All calls in the model's order, with ids that are unique in the session."""
-    found: dict[str, list[ToolCallRequest]] = {}
+    found: dict[str, deque[ToolCallRequest]] = {}
     ids: list[str] = []
     for call in result.tool_calls:
         request = ToolCallRequest(id=call.id, name=call.name, arguments=call.arguments, malformed=call.malformed)
-        found.setdefault(call.id, []).append(request)
+        found.setdefault(call.id, deque()).append(request)
         ids.append(call.id)
     for child in result.sub_agent_calls:
         name = SUBAGENT_TOOL_PREFIX + child.agent_type
         request = ToolCallRequest(id=child.id, name=name, arguments=child.input, malformed=child.malformed)
-        found.setdefault(child.id, []).append(request)
+        found.setdefault(child.id, deque()).append(request)
         ids.append(child.id)
     order = result.order if sorted(result.order) == sorted(ids) else ids
     taken: set[str] = set()
+    numbers: dict[str, int] = {}
     requests = []
-    for ident in order[:MAX_CALLS_PER_STEP]:
-        request = found[ident].pop(0)
-        fresh, n = request.id or "call", 1
+    for ident in order:
+        request = found[ident].popleft()
+        name = fresh = request.id or "call"
         while fresh in taken or fresh in used:
-            n += 1
-            fresh = f"{request.id or 'call'}_{n}"
+            numbers[name] = numbers.get(name, 1) + 1
+            fresh = f"{name}_{numbers[name]}"
         taken.add(fresh)
         requests.append(request.model_copy(update={"id": fresh}))
-    return requests, max(0, len(order) - MAX_CALLS_PER_STEP)
+    return requests
 
 
 def refuse_call(request: ToolCallRequest, tools: Callable[[str], AnyTool | None]) -> Resolved | None:

@@ -97,13 +97,15 @@ class Pending(Record):
 
 
 class OpenStep(Record):
-    """A staged answer that is not yet history: the rows from `base` on. `calls` counts its call rows."""
+    """A staged answer that is not yet history: the rows from `base` on. `calls` counts its call rows. `wide`: no
+    transaction holds them all."""
 
     step: int
     attempt: int
     run_id: str
     base: int
     calls: int
+    wide: bool = False
 
 
 class StepClaim(Record):

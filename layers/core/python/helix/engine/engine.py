@@ -39,8 +39,9 @@ class Settings:
     `skew_s`: how far two machines' clocks may differ. `stop_poll_s`: how late an interrupt is seen during a model call.
     `steps_per_invocation`: how many steps a function takes at most (None: as many as fit); it begins another one while it
     has `step_time_s` left. `roll_over_events`: how long the history of an execution may get before the run goes on in the
-    next one. `start_grace_s`: how old a claim, and how long ago its run's last write, is before a sweep asks whether that
-    is executed. Where budgets bound a call:
+    next one. `calls_at_once`: how many calls' rows one transaction writes; a step with more takes several. `start_grace_s`:
+    how old a claim, and how long ago its run's last write, is before a sweep asks whether that is executed. Where
+    budgets bound a call:
     `worst_case_micros_per_token` is taken where no price is known (millionths of a US dollar), `worst_case_margin_percent`
     is reserved on top for providers that bill more than a request allows, `default_output_tokens` is
     how long its answer may be where its agent does not say, and `least_output_tokens` to how many it is cut near the line
@@ -54,6 +55,7 @@ class Settings:
     step_time_s: float = 600
     max_depth: int = 5
     roll_over_events: int = 20_000
+    calls_at_once: int = 80
     start_grace_s: float = 20
     worst_case_micros_per_token: int = 100
     worst_case_margin_percent: int = 10
@@ -65,6 +67,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.keep_checkpoints is not None and self.keep_checkpoints < 1:
             raise InvalidInputError(f"keep_checkpoints is {self.keep_checkpoints}; it must be 1 or more, or None")
+        if not 1 <= self.calls_at_once <= 80:
+            raise InvalidInputError(f"calls_at_once is {self.calls_at_once}; it must be 1 to 80")
         if self.session_ttl_s is not None and self.session_ttl_s <= 0:
             raise InvalidInputError(f"session_ttl_s is {self.session_ttl_s}; it must be above 0, or None")
 

@@ -191,6 +191,23 @@ class History:
         calls = [rows.get(message_sort(session.lineage, step.base + 1 + i)) for i in range(step.calls)]
         return OpenRows(answer, [row if isinstance(row, CallRow) else None for row in calls])
 
+    async def open_call(self, session: SessionRow, call_id: str) -> OpenRows | None:
+        """The open step as one of its calls needs it: of a wide step, the rows of the other calls are left out."""
+        if session.open is None or not session.open.wide:
+            return await self.open_rows(session)
+        step = session.open
+        (value,) = await self.store.get([row_key(session.session_id, message_sort(session.lineage, step.base))])
+        answer = None if value is None else parse_entry(value)
+        if not isinstance(answer, AssistantRow):
+            raise StoreError(f"session {session.session_id!r}: the staged answer of step {step.step} is missing")
+        calls: list[CallRow | None] = [None] * step.calls
+        for place, request in enumerate(answer.tool_calls):
+            if request.id == call_id:
+                sort = message_sort(session.lineage, step.base + 1 + place)
+                (row,) = await self.store.get([row_key(session.session_id, sort)])
+                calls[place] = None if row is None else CallRow.model_validate(row)
+        return OpenRows(answer, calls)
+
     async def waiting_calls(self, rows: OpenRows) -> dict[str, Pending]:
         """Asked calls, and calls whose sub-agent is paused or interrupted, by call id in call order."""
         found: dict[str, Pending] = {}

@@ -19,6 +19,7 @@ from helix.core.errors import (
     SessionNotFoundError,
     WorkInProgressError,
 )
+from helix.core.json import dumps
 from helix.core.row_keys import run_sort
 from helix.core.rows import RunRow
 from helix.engine.calls.execute import Call, execute_call
@@ -40,6 +41,9 @@ from helix.ports.state_store import Check, Update, When
 
 MODEL_EVENTS, CALL_EVENTS, MAP_EVENTS = 8, 7, 5
 """What a model call with its choice, a call, and a map of calls add to an execution's history, rounded up."""
+MAP_CALLS, MAP_BYTES, CALL_BYTES = 200, 200_000, 600
+"""What one map takes: its events must fit into what the history has left at `roll_over_events`, and its input and output
+into the 256 KB of a state. `CALL_BYTES`: of a call without its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +104,10 @@ async def deliver_model(
     events = position.events + MODEL_EVENTS
     if isinstance(move, Finished):
         return Move("over", position.step, events)
-    if move.others:
-        events += CALL_EVENTS * len(move.others) + (MAP_EVENTS if len(move.others) > 1 else 0)
-    return Move("on", move.step, events, move.others)
+    others = _one_map(move.others)
+    if others:
+        events += CALL_EVENTS * len(others) + (MAP_EVENTS if len(others) > 1 else 0)
+    return Move("on", move.step, events, others)
 
 
 async def deliver_call(engine: Engine, position: Position, call_id: str, delivery: Delivery) -> Progress:
@@ -153,12 +158,22 @@ async def end_late_child(engine: Engine, agent: AnyAgent, row: RunRow, delivery:
 # --- inside -----------------------------------------------------------------------------------------------------------
 
 
+def _one_map(calls: tuple[Call, ...]) -> tuple[Call, ...]:
+    """The calls that one map takes: once it is over, the next delivery finds the others."""
+    left = MAP_BYTES
+    for n, call in enumerate(calls[:MAP_CALLS]):
+        left -= CALL_BYTES + len(dumps(call.call_id))
+        if left < 0:
+            return calls[: max(1, n)]
+    return calls[:MAP_CALLS]
+
+
 async def _deliver_call(
     engine: Engine, position: Position, call_id: str, delivery: Delivery, token: str | None = None
 ) -> Progress:
     try:
         try:
-            view = await view_step(engine, position.session_id, position.run_id, position.step)
+            view = await view_step(engine, position.session_id, position.run_id, position.step, call_id)
         except SessionNotFoundError:
             view = None
         if view is None:

@@ -15,7 +15,7 @@ from helix.core.rows import CheckpointRow, ErrorInfo, RunRow, SessionRow
 from helix.core.status import EndStatus, check_move
 from helix.engine.engine import Engine
 from helix.engine.history import row_key, session_key
-from helix.ports.state_store import ABSENT, Operation, Put, Update, When
+from helix.ports.state_store import ABSENT, Check, Operation, Put, Update, When
 
 TRIES = 5
 
@@ -62,6 +62,16 @@ def as_read(row: CallRow | None) -> When:
     if row is None:
         return ABSENT
     return When(equal={"state": row.state, "owner": row.owner, "claim": row.claim or None})
+
+
+def beside(session: SessionRow) -> Operation:
+    """For a result that another than the run's worker gives to a call of the open step: the session is as it was read.
+    A pause names the calls that wait. Of a wide step they are too many, so each of its results moves the version."""
+    key = session_key(session.session_id)
+    if session.open is not None and session.open.wide:
+        same_run = When(equal={"run_id": session.run_id, "status": session.status})
+        return Update(key, add={"version": 1}, when=same_run)
+    return Check(key, When(equal={"version": session.version, "status": session.status}))
 
 
 def session_put(session: SessionRow, when: When) -> Put:

@@ -93,7 +93,7 @@ async def _execute_here(run: RunContext, call: ChildCall, child: Claimed | Child
     ended = await engine.history.existing(session_id)
     if ended.status == "running":
         raise WorkInProgressError(f"sub-agent session {session_id!r}", ended.lease_expires)
-    view = await view_step(engine, run.session_id, run.run_id, call.row.step)
+    view = await view_step(engine, run.session_id, run.run_id, call.row.step, call.row.call_id)
     done = view.rows.calls[view.place(call.row.call_id)] if view is not None else None
     if done is not None and done.state == "done":
         show(run, CallDone(done))

@@ -28,7 +28,7 @@ from helix.engine.claims.claim import Claimed, claim
 from helix.engine.context import RunContext
 from helix.engine.engine import ChildWaits, Engine
 from helix.engine.history import DELETING, StepView, row_key, session_key
-from helix.engine.writing import commit, entry_put, mine, never
+from helix.engine.writing import beside, commit, entry_put, mine, never
 from helix.ports.state_store import Check, Delete, Key, Operation, Put, When
 from helix.services.claim_input import ClaimInput, Opening
 
@@ -114,15 +114,13 @@ async def report_to_parent(engine: Engine, child: SessionRow, run: RunRow, deliv
                 return await claim(engine, engine.agents(parent.agent_type), parent.session_id, ask, delivery)
             except (AgentAlreadyRunningError, StaleStateError):
                 continue
-        seen = When(equal={"version": parent.version, "status": parent.status})
-        check = Check(session_key(parent.session_id), seen)
-        if await commit(engine, "report_to_parent", [check, put], partial(is_done, engine, key)):
+        if await commit(engine, "report_to_parent", [beside(parent), put], partial(is_done, engine, key)):
             return None
 
 
 async def call_place(engine: Engine, session: SessionRow, call_id: str) -> tuple[Key, CallRow | None] | None:
     """Where the call's row stands, if its step is the session's open step."""
-    rows = await engine.history.open_rows(session)
+    rows = await engine.history.open_call(session, call_id)
     if rows is None or session.open is None:
         return None
     for index, (request, row) in enumerate(zip(rows.answer.tool_calls, rows.calls, strict=True)):

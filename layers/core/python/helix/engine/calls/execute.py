@@ -1,4 +1,5 @@
-"""The calls of a step: a worker executes its own all at once and leaves the others to other workers."""
+"""The calls of a step: a worker executes its own all at once and leaves the others to other workers. The rows of a wide
+step's calls that its staging did not hold are written first (docs/protocol.md#wide)."""
 
 from __future__ import annotations
 
@@ -6,16 +7,22 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from typing import Literal
 
+from helix.core.claim_plan import OpenRows
 from helix.core.errors import WorkInProgressError
 from helix.engine.calls.child import call_child
-from helix.engine.calls.tool import Progress, call_tool, view_step
+from helix.engine.calls.tool import Progress, call_tool, first_claim, rides, view_step
 from helix.engine.claims.liveness import wait_for
 from helix.engine.context import RunContext, read_stop
 from helix.engine.engine import Staged
-from helix.engine.history import StepView
-from helix.ports.state_store import Watch
+from helix.engine.facts import CallWaits
+from helix.engine.history import StepView, session_key
+from helix.engine.observers import show
+from helix.engine.writing import commit, entry_put, mine
+from helix.ports.state_store import ABSENT, Check, Put, Watch
 
 CallKind = Literal["call_tool", "start_run"]
 
@@ -33,9 +40,14 @@ async def execute_calls(run: RunContext, staged: Staged) -> tuple[Call, ...]:
     if not staged.calls:
         return ()
     view = await _fresh_view(run, staged)
-    if view is None:
+    if view is None or view.session.open is None:
         return ()
-    ours, others = _divided(run, view, staged.calls)
+    left = staged.calls
+    if view.session.open.wide:
+        view = await _take_pages(run, view)
+        finished = {row.call_id for row in view.rows.calls if row is not None and row.state in ("done", "asked")}
+        left = [call_id for call_id in left if call_id not in finished]
+    ours, others = _divided(run, view, left)
     if len(ours) == 1:
         await execute_call(run, view, ours[0])
     elif ours:
@@ -53,6 +65,32 @@ async def _fresh_view(run: RunContext, staged: Staged) -> StepView | None:
         return await view_step(run.engine, run.session_id, run.run_id, staged.step)
     stop = await read_stop(run.engine, staged.view.session, run.run_id) if run.engine.in_process else run.watch.stop
     return replace(staged.view, stop=stop)
+
+
+async def _take_pages(run: RunContext, view: StepView) -> StepView:
+    """The view with first rows for its calls that have none, as they ride in a staging: what is resolved, asked or claimed
+    at once. Each transaction holds what it can. Where one is refused, the calls that are left are taken one by one."""
+    session, answer, rows = view.session, view.rows.answer, list(view.rows.calls)
+    assert session.open is not None
+    first_index, at_once = session.open.base + 1, run.engine.settings.calls_at_once
+    running = Check(session_key(session.session_id), mine(run.run_id))
+    free = iter([place for place, row in enumerate(rows) if row is None])
+    while view.stop is None and run.watch.stop is None:
+        firsts = ((place, first_claim(run, answer.tool_calls[place], answer)) for place in free)
+        page = list(islice(((place, first) for place, first in firsts if rides(run, first)), at_once))
+        puts = [entry_put(session.session_id, session.lineage, first_index + n, row, ABSENT) for n, row in page]
+        if not puts or not await commit(run.engine, "claim_calls", [running, *puts], partial(_written, run, puts)):
+            break
+        for place, row in page:
+            rows[place] = row
+            if row.state == "asked":
+                show(run, CallWaits(row, answer))
+    return replace(view, rows=OpenRows(answer, rows))
+
+
+async def _written(run: RunContext, puts: Sequence[Put]) -> bool:
+    stored = await run.engine.store.get([put.key for put in puts])
+    return all(value == put.value for value, put in zip(stored, puts, strict=True))
 
 
 def _divided(run: RunContext, view: StepView, calls: Sequence[str]) -> tuple[list[str], tuple[Call, ...]]:
@@ -91,5 +129,5 @@ async def execute_call(run: RunContext, view: StepView, call_id: str, token: str
                     changes = stack.enter_context(run.engine.store.watch("sessions", run.session_id))
                 else:
                     await wait_for(run.engine, held, changes)
-            current = await view_step(run.engine, run.session_id, run.run_id, view.rows.answer.step)
+            current = await view_step(run.engine, run.session_id, run.run_id, view.rows.answer.step, call_id)
     return "over"

@@ -28,7 +28,10 @@ from helix.ports.state_store import ABSENT, Check, Delete, Key, When
 
 
 def first_claim(run: RunContext, request: ToolCallRequest, answer: AssistantRow) -> CallRow:
-    """The row for a call that has none: asked, claimed by its sub-agent, or claimed by this worker."""
+    """The row for a call that has none: done where it was resolved with the answer, asked, claimed by its sub-agent, or
+    claimed by this worker."""
+    if request.id in answer.resolved:
+        return resolved_row(run, request, answer, answer.resolved[request.id])
     tool = run.agent.find_tool(request.name)
     row = CallRow(
         call_id=request.id,
@@ -46,6 +49,22 @@ def first_claim(run: RunContext, request: ToolCallRequest, answer: AssistantRow)
     if child is not None:  # claimed by the child: no deadline, its end is the result
         return row.model_copy(update={"child": child, "claim": 1, "owner": child.session_id})
     return claimed(run, row)
+
+
+def resolved_row(run: RunContext, request: ToolCallRequest, answer: AssistantRow, result: tuple[str, bool]) -> CallRow:
+    """The row of a call that is not executed. `result`: its content, and whether it is a success."""
+    content, success = result
+    return CallRow(
+        call_id=request.id,
+        tool_name=request.name,
+        step=answer.step,
+        state="done",
+        run_id=run.run_id,
+        content=content,
+        success=success,
+        by="plan",
+        ended_at=run.now(),
+    )
 
 
 def rides(run: RunContext, first: CallRow) -> bool:
@@ -92,12 +111,15 @@ Progress = Literal["done", "asked", "skipped", "waits", "over", "again"]
 `again`: the row changed under the view, read it anew."""
 
 
-async def view_step(engine: Engine, session_id: str, run_id: str, step: int) -> StepView | None:
-    """The open step, or None where it is no longer this run's or no longer open."""
+async def view_step(
+    engine: Engine, session_id: str, run_id: str, step: int, call_id: str | None = None
+) -> StepView | None:
+    """The open step, or None where it is no longer this run's or no longer open. `call_id`: as this call needs it."""
     session, stop = await engine.history.session_and_stop(session_id, run_id)
     if session.run_id != run_id or session.status != "running" or session.open is None or session.open.step != step:
         return None
-    rows = await engine.history.open_rows(session)
+    history = engine.history
+    rows = await (history.open_rows(session) if call_id is None else history.open_call(session, call_id))
     assert rows is not None
     return StepView(session, rows, await judge_stop(engine, session, run_id, stop))
 
@@ -149,7 +171,8 @@ async def _take(run: RunContext, view: StepView, request: ToolCallRequest, row: 
     if not await commit(run.engine, "claim_call", [check, put], lambda: _is(run.engine, put.key, new)):
         return "again"
     if new.state == "done":
-        show(run, CallDone(new))
+        if new.by != "plan":
+            show(run, CallDone(new))
         return "done"
     if new.state == "asked":
         show(run, CallWaits(new, view.rows.answer))

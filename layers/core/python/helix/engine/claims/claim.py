@@ -1,6 +1,7 @@
 """Claiming a session for a new run: execute, resume, retry, takeover (docs/protocol.md#claims).
 
-Law: one transaction on (status, version, run id) as read; the loser writes nothing.
+Law: one transaction on (status, version, run id) as read; the loser writes nothing, but calls of a wide step that it
+closed (docs/protocol.md#wide).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from helix.engine.facts import RunStarted
 from helix.engine.history import row_key, session_key
 from helix.engine.observers import show
 from helix.engine.runs.housekeeping import expiry_puts
-from helix.engine.writing import End, advance, as_read, checkpoint, commit, end, entry_put
+from helix.engine.writing import End, advance, as_read, checkpoint, commit, end, entry_put, never, session_put
 from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, Update, When
 from helix.services.claim_input import ClaimInput, check_input
 from helix.services.open_runs import open_run_put
@@ -103,7 +104,7 @@ class _Attempt:
 async def _try(
     engine: Engine, agent: AnyAgent, session_id: str, session: SessionRow | None, ask: ClaimInput, delivery: Delivery
 ) -> Claimed | None:
-    """One attempt on the session as read; None if somebody wrote it meanwhile."""
+    """One attempt on the session as read; None if somebody wrote it meanwhile, or calls were closed."""
     now = engine.clock.now()
     if session is not None:
         await _check_claimable(engine, agent, session, ask, now)
@@ -129,6 +130,9 @@ async def _try(
         engine, agent, session_id, session, ask, delivery.owner, now, run_id, turn, request, open_rows, plan
     )
     state, patches = await _state(attempt)
+    if session is not None and sum(isinstance(row, CallRow) for _, row in plan.writes) > engine.settings.calls_at_once:
+        await _close_some(attempt, session)
+        return None
     new = _session(attempt)
     row, checkpoint_put = checkpoint(new, now, state=state, patches=patches)
     info = await engine.streams.info(new.stream_id)
@@ -144,6 +148,25 @@ async def _try(
     missed, ended = await _left_behind(engine, session, ask, plan)
     superseded = session.run_id if session is not None and session.status in ("interrupted", "paused") else None
     return Claimed(new, run, row, plan, patches, missed, ended, superseded)
+
+
+async def _close_some(attempt: _Attempt, old: SessionRow) -> None:
+    """The claim closes more calls than its transaction holds: some of them now, before the session is read again."""
+    engine, plan, rows = attempt.engine, attempt.plan, attempt.open_rows
+    assert rows is not None
+    calls = [(index, row) for index, row in plan.writes if isinstance(row, CallRow)][: engine.settings.calls_at_once]
+    closed = {row.call_id for _, row in calls}
+    new = advance(old, attempt.now, pending=[waits for waits in old.pending if waits.call_id not in closed])
+    ops: list[Operation] = [session_put(new, _as_claimed(old))]
+    for index, row in calls:
+        when = as_read(rows.calls[index - old.count - 1])
+        ops.append(entry_put(old.session_id, plan.lineage.lineage, index, row, when))
+    await commit(engine, "close_calls", ops, never)
+
+
+def _as_claimed(old: SessionRow) -> When:
+    """CLAIM(s)."""
+    return When(equal={"status": old.status, "version": old.version, "run_id": old.run_id})
 
 
 async def _check_claimable(engine: Engine, agent: AnyAgent, session: SessionRow, ask: ClaimInput, now: float) -> None:
@@ -303,8 +326,9 @@ def _operations(attempt: _Attempt, new: SessionRow, run: RunRow) -> list[Operati
         if new.parent is None:
             ops.append(Put(index_key(new), {"agent_type": new.agent_type}))
     else:
-        lease = {"lease_expires": old.lease_expires} if ask.mode == "takeover" else {}
-        seen = When(equal={"status": old.status, "version": old.version, "run_id": old.run_id, **lease})
+        seen = _as_claimed(old)
+        if ask.mode == "takeover":
+            seen = When(equal={**seen.equal, "lease_expires": old.lease_expires})
         ops = [Put(key, new.dump(), seen)]
         if ask.mode == "takeover":
             ended = old.model_copy(deep=True)

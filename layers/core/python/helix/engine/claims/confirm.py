@@ -26,9 +26,8 @@ from helix.core.rows import SessionRow
 from helix.engine.calls.children import call_place
 from helix.engine.claims.claim import Claimed, claim
 from helix.engine.engine import Engine
-from helix.engine.history import session_key
-from helix.engine.writing import commit, entry_put
-from helix.ports.state_store import Check, Key, When
+from helix.engine.writing import beside, commit, entry_put
+from helix.ports.state_store import Key, When
 from helix.services.claim_input import ClaimInput, check_reason
 
 
@@ -73,9 +72,7 @@ async def answer(
         elif (
             session.status != "completed" and not session.aborted
         ):  # the run picks it up, or cannot pause; resume or retry finds it
-            seen = When(equal={"version": session.version, "status": session.status})
-            check = Check(session_key(session.session_id), seen)
-            if await commit(engine, "answer", [check, put], partial(_same, engine, key, new)):
+            if await commit(engine, "answer", [beside(session), put], partial(_same, engine, key, new)):
                 return Answered(session.session_id, None)
         else:
             raise _not_pending(session_id, confirmation.tool_call_id)

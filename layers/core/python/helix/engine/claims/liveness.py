@@ -21,9 +21,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from helix.core.entries import AssistantRow, CallRow, UserRow
+from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
 from helix.core.errors import ConditionFailedError, SessionExistsError, StoreError, WorkInProgressError
-from helix.core.planning import MAX_CALLS_PER_STEP
 from helix.core.row_keys import checkpoint_sort, checkpoint_version, message_sort
 from helix.core.rows import CheckpointRow, SessionRow
 from helix.engine.context import RunContext
@@ -347,7 +346,7 @@ async def clear_leftovers(engine: Engine, session_id: str) -> None:
         raise taken from None
 
 
-PAGE = 32
+PAGE, STEP_PAGE = 32, 66
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,8 +383,11 @@ async def _step_before(
 ) -> tuple[AssistantRow | None, list[CallRow]]:
     """The answer and results that stand at the end of the checkpoint's messages, behind a user's message at most."""
     lineage = await engine.history.lineage(session_id, point.lineage)
-    start = max(lineage.start, point.count - MAX_CALLS_PER_STEP - 2)
-    entries = await engine.history.entries(session_id, lineage, start, point.count)
+    start = point.count
+    entries: list[AnyEntry] = []
+    while start > lineage.start and not any(isinstance(entry, AssistantRow) for entry in entries):
+        end, start = start, max(lineage.start, start - STEP_PAGE)
+        entries = [*await engine.history.entries(session_id, lineage, start, end), *entries]
     if entries and isinstance(entries[-1], UserRow):
         entries.pop()
     results: list[CallRow] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -127,15 +128,13 @@ def _approval(row: CallRow, answer: AssistantRow) -> ToolApprovalRequestChunk:
 def _refusals(stream: RunStream, fact: facts.CallsRefused) -> None:
     """Calls that are not executed have no `tool_start`: an error on the stream shows them. The run goes on."""
     plan, row = fact.plan, fact.row
-    contents = [parsed_content(s.content) for s in plan.resolved.values() if not s.success]
+    counts = Counter(s.content for s in plan.resolved.values() if not s.success)
+    contents = [(parsed_content(content), calls) for content, calls in counts.items()]
     chunks = [
-        ErrorChunk(error=str(content.get("error")), code="invalid_tool_call")
-        for content in contents
+        ErrorChunk(error=f"{content['error']}{f' ({calls} calls)' if calls > 1 else ''}", code="invalid_tool_call")
+        for content, calls in contents
         if isinstance(content, dict) and "error" in content
     ]
-    if plan.dropped_calls:
-        text = f"{plan.dropped_calls} calls beyond the first {len(row.tool_calls)} were dropped: a step takes no more"
-        chunks.append(ErrorChunk(error=text, code="too_many_calls"))
     if chunks:
         stream.put(Writer("attempt", row.step, row.attempt), chunks)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from helix.core.claim_plan import OpenRows
 from helix.core.errors import WorkInProgressError
-from helix.core.folding import fold_step
+from helix.core.folding import Fold, fold_step
 from helix.core.row_keys import message_sort
 from helix.core.rows import CheckpointRow, ErrorInfo, Pending, SessionRow, StepClaim, StopRow
 from helix.core.status import EndStatus
@@ -27,7 +27,7 @@ from helix.engine.observers import record, show
 from helix.engine.steps.ask import ModelAnswer, ask_model, prepare
 from helix.engine.steps.close import Ending, Folding, after_fold, close_run, fold_checkpoint, folded, stop_run
 from helix.engine.steps.stage import stage
-from helix.engine.writing import at, session_put
+from helix.engine.writing import at, entry_put, never, session_put
 from helix.ports.state_store import Check, Operation, When
 
 EXCEEDED = "budget_exceeded"
@@ -96,15 +96,18 @@ async def _finish_step(
         if todo:
             return Staged(session.open.step, todo)
         return await _pause(run, session, rows, list(waiting.values()))
+    state = await run.engine.history.state(session)
+    fold = fold_step(
+        run.agent, session.open.base, rows.answer, done, state, run_steps=session.run_steps, misses=session.misses
+    )
+    if len(fold.refused) > run.engine.settings.calls_at_once:
+        await _write_refused(run, session, fold)
+        return None
     for row in done:  # written beside the run: nobody else records these on its stream
         if row.by in ("answer", "child"):
             show(run, CallDone(row))
         if row.by == "child" and not run.engine.in_process:  # in process, the worker that ran it does
             await record(run, ChildEnded(row, "completed" if row.success else "failed"))
-    state = await run.engine.history.state(session)
-    fold = fold_step(
-        run.agent, session.open.base, rows.answer, done, state, run_steps=session.run_steps, misses=session.misses
-    )
     folding = (rows, fold)
     if fold.next.move != "continue":
         status: EndStatus = "completed" if fold.next.move == "completed" else "failed"
@@ -112,6 +115,16 @@ async def _finish_step(
     if stop is not None:
         return await stop_run(run, session, stop, folding)
     return await _buy(run, Begun(session, folding, budgets))
+
+
+async def _write_refused(run: RunContext, session: SessionRow, fold: Fold) -> None:
+    """The fold changes the results of more calls than its transaction holds: some of them now, before the rows are read
+    again. The version moves, so that no fold that was computed from other rows is written."""
+    assert session.open is not None
+    new, first = run.next_version(session), session.open.base + 1
+    page = fold.refused[: run.engine.settings.calls_at_once]
+    puts = [entry_put(session.session_id, session.lineage, first + place, row) for place, row in page]
+    await run.commit("refuse_merges", [session_put(new, at(session)), *puts], never, new)
 
 
 def _adopted(run: RunContext, session: SessionRow, rows: OpenRows) -> Staged:
@@ -134,6 +147,8 @@ async def _pause(run: RunContext, session: SessionRow, rows: OpenRows, pending: 
     checks: list[Operation] = []
     waiting = {p.call_id for p in pending}
     for place, row in enumerate(rows.calls):
+        if session.open.wide:  # each result moves the version
+            break
         if row is not None and row.call_id in waiting:
             key = row_key(session.session_id, message_sort(session.lineage, session.open.base + 1 + place))
             checks.append(Check(key, When(equal={"state": row.state})))

@@ -118,7 +118,7 @@ def _keepable(agent: AnyAgent, request: LLMGenerateInput, result: AnyStepResult,
         return False
     plan = plan_step_processing(result, output_schema=agent.output_schema, tools=agent.find_tool)
     message = plan.assistant_message_plan
-    if message is None or plan.missed or plan.dropped_calls or not all(s.success for s in plan.resolved.values()):
+    if message is None or plan.missed or not all(s.success for s in plan.resolved.values()):
         return False
     if not message.content and not message.tool_calls:
         return False

@@ -1,10 +1,13 @@
 """Staging: the model's answer becomes durable, before any of its tools runs (docs/protocol.md#stage).
 
 Law: one transaction on AT(v). With calls to execute, the answer is staged beyond the count and its step is open;
-without, message, status, output and checkpoint are written at once.
+without, message, status, output and checkpoint are written at once. A step with more calls than one transaction holds is
+staged with the first rows, and with the results of all calls that are not executed (docs/protocol.md#wide).
 """
 
 from __future__ import annotations
+
+from itertools import islice
 
 from helix.core.agents import AnyAgent
 from helix.core.claim_plan import OpenRows
@@ -15,7 +18,7 @@ from helix.core.row_keys import make_run_id, message_sort
 from helix.core.rows import ErrorInfo, OpenStep, SessionRow
 from helix.core.steps import AnyStepResult
 from helix.core.usage_parts import with_answer
-from helix.engine.calls.tool import first_claim, rides
+from helix.engine.calls.tool import first_claim, resolved_row, rides
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, Outcome, Over, Staged
 from helix.engine.facts import CallsRefused, CallWaits, StepFolded, StepStaged
@@ -27,8 +30,6 @@ from helix.engine.steps.ask import ModelAnswer
 from helix.engine.steps.close import ended_with
 from helix.engine.writing import End, at, checkpoint, end, entry_put, session_put
 from helix.ports.state_store import Operation
-
-RIDING_CLAIMS = 64
 
 
 async def stage(run: RunContext, session: SessionRow, answer: ModelAnswer) -> Outcome | None:
@@ -44,6 +45,9 @@ async def stage(run: RunContext, session: SessionRow, answer: ModelAnswer) -> Ou
         return await _fail(run, session, plan.status_update.error, result)
     row = _answer_row(run.engine, session, plan, result)
     show(run, CallsRefused(plan, row))
+    if len(row.tool_calls) > run.engine.settings.calls_at_once:
+        resolved = {call_id: (given.content, given.success) for call_id, given in plan.resolved.items()}
+        return await _open(run, session, plan, row.model_copy(update={"resolved": resolved}))
     if row.tool_calls and not plan.is_terminal:
         return await _open(run, session, plan, row)
     return await _commit(run, session, plan, row)
@@ -76,42 +80,30 @@ def _answer_row(engine: Engine, session: SessionRow, plan: StepProcessingPlan, r
     )
 
 
-def _resolved_rows(session: SessionRow, plan: StepProcessingPlan, row: AssistantRow, now: float) -> dict[str, CallRow]:
+def _resolved_rows(run: RunContext, plan: StepProcessingPlan, row: AssistantRow) -> dict[str, CallRow]:
     return {
-        request.id: CallRow(
-            call_id=request.id,
-            tool_name=request.name,
-            step=row.step,
-            state="done",
-            run_id=session.run_id,
-            content=plan.resolved[request.id].content,
-            success=plan.resolved[request.id].success,
-            by="plan",
-            ended_at=now,
-        )
+        request.id: resolved_row(run, request, row, (given.content, given.success))
         for request in row.tool_calls
-        if request.id in plan.resolved
+        if (given := plan.resolved.get(request.id)) is not None
     }
 
 
 async def _open(run: RunContext, session: SessionRow, plan: StepProcessingPlan, row: AssistantRow) -> Outcome | None:
     """With calls to execute: the step stays open until they are done. What this worker executes is claimed with it."""
-    base = session.count
+    base, calls, at_once = session.count, len(row.tool_calls), run.engine.settings.calls_at_once
+    step = OpenStep(step=row.step, attempt=row.attempt, run_id=row.run_id, base=base, calls=calls, wide=calls > at_once)
     new = run.next_version(
         session,
-        open=OpenStep(step=row.step, attempt=row.attempt, run_id=row.run_id, base=base, calls=len(row.tool_calls)),
+        open=step,
         last=(row.step, row.attempt),
         run_steps=session.run_steps + 1,
         misses=session.misses + (1 if plan.missed else 0),
     )
     settle(run.engine, new, row.usage)
     new.run_parts = with_answer(new.run_parts, run.agent, row.model, row.usage)
-    written = _resolved_rows(session, plan, row, run.now())
-    unsettled = [request for request in row.tool_calls if request.id not in written]
-    for request in unsettled[:RIDING_CLAIMS]:
-        first = first_claim(run, request, row)
-        if rides(run, first):
-            written[request.id] = first
+    resolved = _resolved_rows(run, plan, row)
+    firsts = (resolved.get(request.id) or first_claim(run, request, row) for request in row.tool_calls)
+    written = {first.call_id: first for first in islice((f for f in firsts if rides(run, f)), at_once)}
     ops: list[Operation] = [session_put(new, at(session)), entry_put(session.session_id, session.lineage, base, row)]
     for place, request in enumerate(row.tool_calls):
         if request.id in written:
@@ -132,7 +124,7 @@ async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan
     """Without calls to execute: history grows by the whole step at once, and the run usually ends."""
     now = run.now()
     misses = session.misses + (1 if plan.missed else 0)
-    calls = list(_resolved_rows(session, plan, row, now).values())
+    calls = list(_resolved_rows(run, plan, row).values())
     next_ = _next(run.agent, plan, row, calls, session.run_steps + 1, misses)
     status = "running" if next_.move == "continue" else next_.move
     new = run.next_version(
