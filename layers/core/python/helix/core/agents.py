@@ -196,7 +196,9 @@ class Agent(Generic[StateT, OutputT]):
         tools = [*self.tools, self.function] if self.function is not None else self.tools
         reported = {
             "prompt": self.system_prompt if isinstance(self.system_prompt, str) else "<function>",
-            "model": config.model_dump(mode="json") if isinstance(config, LLMConfig) else "<function>",
+            "model": config.model_dump(mode="json", exclude={"adapter"})
+            if isinstance(config, LLMConfig)
+            else "<function>",
             "tools": [[t.name, t.description, t.parameters] for t in tools],
             "output": parameters_of(self.output_schema) if self.output_schema is not None else None,  # type: ignore[arg-type]
         }

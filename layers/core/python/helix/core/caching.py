@@ -77,7 +77,7 @@ class ResponseCacheConfig(Record):
 
 # Of a call's settings, those that change how it is made, not what is answered.
 WITHOUT_EFFECT = frozenset(
-    {"max_retries", "timeout_s", "stall_timeout_s", "cache", "response_cache", "route", "fallbacks"}
+    {"adapter", "max_retries", "timeout_s", "stall_timeout_s", "cache", "response_cache", "route", "fallbacks"}
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,6 +20,8 @@ class LLMConfig(Record):
     when the model fails for good. `max_retries` counts repeats of a retryable failure (waits 1, 2, 4 s, or what
     Retry-After says). `timeout_s` bounds one attempt; `stall_timeout_s` the silence between two chunks of a stream.
     `cache` marks the stable prefix for the provider's prompt cache. `provider_options` are passed through untouched.
+    `adapter`: `native` calls the model through its provider's own package (boto3 for `bedrock/`, openai, anthropic),
+    `litellm` through litellm; `auto` takes the first where it is installed and serves the model, else litellm.
 
     `model=Route(...)` chooses the model of each call: it is kept as `route`, and `model` is then the route's first.
     `response_cache` lets answers be given again without asking the model, see `core.caching`.
@@ -38,6 +40,7 @@ class LLMConfig(Record):
     stall_timeout_s: float = Field(default=60, gt=0)
     route: Route | None = None
     response_cache: ResponseCacheConfig | None = None
+    adapter: Literal["auto", "native", "litellm"] = "auto"
 
     @model_validator(mode="before")
     @classmethod

@@ -27,6 +27,17 @@ _ANTHROPIC: Mapping[str, StopReason] = {
     # A paused server-side turn is to be continued: no error, and no end either.
     "pause_turn": StopReason.UNKNOWN,
 }
+_BEDROCK: Mapping[str, StopReason] = {
+    "end_turn": StopReason.END_TURN,
+    "stop_sequence": StopReason.STOP_SEQUENCE,
+    "tool_use": StopReason.TOOL_USE,
+    "max_tokens": StopReason.MAX_TOKENS,
+    "model_context_window_exceeded": StopReason.MAX_TOKENS,
+    "guardrail_intervened": StopReason.CONTENT_FILTER,
+    "content_filtered": StopReason.CONTENT_FILTER,
+    "malformed_model_output": StopReason.ERROR,
+    "malformed_tool_use": StopReason.ERROR,
+}
 _GEMINI: Mapping[str, StopReason] = {
     "STOP": StopReason.END_TURN,
     "MAX_TOKENS": StopReason.MAX_TOKENS,
@@ -54,6 +65,11 @@ def map_openai_finish_reason(reason: str | None, *, refusal: str | None = None) 
 def map_anthropic_stop_reason(reason: str | None) -> StopReason:
     """The Messages API's `stop_reason`."""
     return _ANTHROPIC.get(reason or "", StopReason.UNKNOWN)
+
+
+def map_bedrock_stop_reason(reason: str | None) -> StopReason:
+    """Amazon Bedrock's `stopReason` of Converse and ConverseStream."""
+    return _BEDROCK.get(reason or "", StopReason.UNKNOWN)
 
 
 def map_gemini_finish_reason(reason: str | None, *, has_tool_calls: bool = False) -> StopReason:

@@ -47,7 +47,7 @@ class Agents:
             return FunctionModel(agent)
         model = self._model
         if model is None:
-            from helix.adapters.models.litellm import LiteLLMAdapter
+            from helix.adapters.models.adapter import ModelAdapter
 
-            self._model = model = LiteLLMAdapter()
+            self._model = model = ModelAdapter()
         return model if hasattr(model, "generate_step") else model(agent)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
+from helix.adapters.models.choice import provider_of
 from helix.core.agents import AnyAgent
 from helix.core.config import LLMConfig
 from helix.core.errors import InvalidInputError
@@ -45,18 +46,6 @@ _VARIABLES: dict[str, tuple[str, ...]] = {
 }
 _KEYLESS = frozenset({"ollama", "ollama_chat", "lm_studio", "llamafile"})
 """They run on the user's own machine and want no key."""
-_FAMILIES = {
-    "gpt-": "openai",
-    "chatgpt-": "openai",
-    "o1": "openai",
-    "o3": "openai",
-    "o4": "openai",
-    "claude": "anthropic",
-    "gemini": "vertex_ai",
-    "command": "cohere",
-    "mistral": "mistral",
-}
-"""Where litellm sends a model that is named without a provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +68,9 @@ def choose_model(agent: AnyAgent, asked_for: str | None, environment: Mapping[st
     if asked_for in DEMO_NAMES:
         return _demonstration(None)
     if asked_for is not None:
-        from helix.adapters.models.litellm import LiteLLMAdapter
+        from helix.adapters.models.adapter import ModelAdapter
 
-        return ModelChoice(OneModel(LiteLLMAdapter(), asked_for), asked_for)
+        return ModelChoice(OneModel(ModelAdapter(), asked_for), asked_for)
     for member in _tree(agent):
         config = _config(member)
         if config is not None and (lacking := _lacking(config, environment)) is not None:
@@ -101,14 +90,6 @@ class OneModel:
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         return await self._adapter.generate_step(replace(request, config=self.configured(request.config)))
-
-
-def provider_of(model: str) -> str:
-    """The provider litellm would ask: the part before the slash, or what the name's family says."""
-    provider, slash, _ = model.partition("/")
-    if slash:
-        return provider.lower()
-    return next((owner for start, owner in _FAMILIES.items() if model.lower().startswith(start)), "openai")
 
 
 def variables_of(model: str) -> tuple[str, ...]:

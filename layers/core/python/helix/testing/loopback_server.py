@@ -150,6 +150,8 @@ class LoopbackServer:
                     request.disconnected.set()
                     return
                 await answer
+            except ConnectionError:  # it hung up while it was written to
+                request.disconnected.set()
             finally:
                 answer.cancel()
                 hangup.cancel()

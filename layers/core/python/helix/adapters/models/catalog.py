@@ -22,7 +22,7 @@ from helix._log import get_logger
 from helix.core.errors import InvalidInputError
 from helix.ports.catalog import ModelInfo
 
-__all__ = ["FREE_PROVIDERS", "Limits", "LitellmCatalog", "Prices"]
+__all__ = ["FREE_PROVIDERS", "Limits", "LitellmCatalog", "Prices", "entry_of"]
 
 Prices = Mapping[str, tuple[float, float]]
 """Model id -> (US dollars per input token, US dollars per output token)."""
@@ -66,7 +66,7 @@ class LitellmCatalog:
         price, limit = self._prices.get(model), self._limits.get(model)
         info = ModelInfo(model)
         if price is None or limit is None:
-            info = _read(model, _entry(model))
+            info = _read(model, entry_of(model))
         if price is not None:
             info = replace(
                 info,
@@ -81,7 +81,7 @@ class LitellmCatalog:
         return info
 
 
-def _entry(model: str) -> Mapping[str, Any]:
+def entry_of(model: str) -> Mapping[str, Any]:
     """The table's words on `model`, by its name or by what follows the provider's name; empty where there are none."""
     table = _table()
     if model in table:
@@ -140,13 +140,15 @@ def _price(entry: Mapping[str, Any], name: str) -> float | None:
 
 @functools.cache
 def _table() -> Mapping[str, Mapping[str, Any]]:
-    """litellm's table, parsed: tens of milliseconds, once. Empty where litellm is not installed, or has moved its file."""
+    """litellm's table, parsed: tens of milliseconds, once. Empty where litellm is not installed, or has moved its file.
+    A deps layer without litellm has the file all the same (`infra.build`)."""
     found = importlib.util.find_spec("litellm")
-    folder = Path(found.origin).parent if found is not None and found.origin else None
+    folders = found.submodule_search_locations if found is not None else None
+    table: dict[str, Any] = {}
     try:
-        table: dict[str, Any] = {} if folder is None else from_json((folder / _TABLE).read_bytes())
+        if folders:
+            table = from_json((Path(next(iter(folders))) / _TABLE).read_bytes())
     except (OSError, ValueError) as error:
         logger.warning("litellm's table of models cannot be read: no model has a known price or window: %s", error)
-        table = {}
     table.pop("sample_spec", None)
     return table

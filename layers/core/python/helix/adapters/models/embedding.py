@@ -11,9 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from helix.adapters.models.catalog import Prices
-from helix.adapters.models.litellm import load_litellm
-from helix.adapters.models.litellm_errors import classify, failure
-from helix.adapters.models.pricing import usage_of
+from helix.adapters.models.failures import classify, failure
+from helix.adapters.models.litellm import litellm_usage, load_litellm
 from helix.adapters.system import SystemClock
 from helix.core.json import JsonObject
 from helix.core.usage import Usage
@@ -66,7 +65,7 @@ class LiteLLMEmbedding:
             if isinstance(error, TimeoutError) and limit.expired():
                 raise failure(self.model, "timeout", f"no vectors within {self._timeout_s:g} s").error() from error
             raise classify(error, self.model, now=self._clock.now(), secrets=secrets).error() from error
-        self.spent += usage_of(litellm, self.model, provider, getattr(answer, "usage", None), self._prices)
+        self.spent += litellm_usage(litellm, self.model, provider, getattr(answer, "usage", None), self._prices)
         rows = sorted(answer.data, key=lambda row: int(_of(row, "index")))
         if len(rows) != len(texts):
             problem = f"the provider gave {len(rows)} vectors for {len(texts)} texts"

@@ -1,33 +1,31 @@
-"""Any model that litellm can call, behind the `LLMAdapter` port.
-
-Law: one answer or one classified error, never an exception of a provider. Retries and fallbacks are Helix's own, so
-that a partial text is discarded (`on_error`) before the next attempt starts; litellm's are switched off. litellm takes
-seconds to import: that happens in a thread, at the first call, and nowhere else.
-"""
+"""Any model that litellm can call. litellm takes seconds to import: that happens in a thread, at the first call."""
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import importlib
 import logging
 import os
 import warnings
-from types import MappingProxyType, ModuleType
+from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any, cast
 
-from helix.adapters.models.litellm_attempt import Call, attempt
-from helix.adapters.models.litellm_errors import Failure, failure
-from helix.adapters.models.playback import notify
-from helix.adapters.models.pricing import Prices
-from helix.adapters.system import SystemClock
+from helix.adapters.models.adapter import ModelAdapter
+from helix.adapters.models.catalog import FREE_PROVIDERS
+from helix.adapters.models.choice import LITELLM
+from helix.adapters.models.failures import failure
+from helix.adapters.models.litellm_tap import StreamTap
+from helix.adapters.models.openai_form import call_arguments, strict_tools
+from helix.adapters.models.pricing import Prices, micros
+from helix.adapters.models.wire import AttemptFailedError, CallPart, Piece, Redacted, Text, Thinking
+from helix.core.config import LLMConfig
 from helix.core.errors import DefinitionError
-from helix.core.steps import AnyStepResult, ErrorStepResult, StopReason
-from helix.ports.clock import Clock
+from helix.core.json import JsonObject
+from helix.core.usage import Usage
 from helix.ports.model import LLMGenerateInput
-from helix.services.retrying import wait_before
 
-__all__ = ["LiteLLMAdapter", "load_litellm"]
+__all__ = ["LiteLLMAdapter", "LiteLLMWire", "litellm_usage", "load_litellm"]
 
 _ITS_WARNINGS = (
     ".*conflict with protected namespace.*",
@@ -36,68 +34,95 @@ _ITS_WARNINGS = (
 )
 
 
-class LiteLLMAdapter:
-    """`prices` are US dollars per token, `{model: (input, output)}`, and win over litellm's map.
+class LiteLLMAdapter(ModelAdapter):
+    """`ModelAdapter` with litellm for all models, whatever else is installed."""
 
-    Keys and addresses come from each provider's own variables (`OPENAI_API_KEY`, `OPENAI_BASE_URL`,
-    `ANTHROPIC_API_KEY`, ...) or from `LLMConfig.provider_options` (`api_key`, `api_base`, ...). Settings a model does
-    not have are left out for it (litellm's `drop_params`), so that fallbacks may differ. `output_schema` is not sent:
-    the `__finish__` tool carries it.
-    """
+    def package(self, model: str, config: LLMConfig) -> str:
+        return LITELLM
 
-    repeats_failures = True
-    """Its repeats are between its fallbacks: the engine adds none of its own."""
 
-    def __init__(self, *, prices: Prices = MappingProxyType({}), clock: Clock | None = None) -> None:
-        self._prices = dict(prices)
-        self._clock = clock or SystemClock()
+class LiteLLMWire:
+    """Implements `Wire`. Settings a model does not have are left out for it by litellm's `drop_params`."""
 
-    async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
-        deadline = None if request.timeout_s is None else self._clock.now() + request.timeout_s
-        call = Call(request, deadline)
-        try:
-            async with asyncio.timeout(request.timeout_s) as limit:
-                return await self._first_answer(call)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-        late = failure(call.model, "deadline_exceeded", f"no answer within {request.timeout_s:g} s")
-        await notify(request.callbacks.on_error, late.error())
-        return _error(call, call.model, late)
+    def __init__(self, prices: Prices) -> None:
+        self._litellm, self._prices = load_litellm(), prices
 
-    async def _first_answer(self, call: Call) -> AnyStepResult:
-        """Each model in turn until one answers."""
-        litellm = await asyncio.to_thread(load_litellm)
+    def exchange(self, request: LLMGenerateInput, model: str) -> _Exchange:
         _ignore_its_warnings()
-        config = call.request.config
-        failures: dict[str, Failure] = {}
-        for model in dict.fromkeys([config.model, *config.fallbacks]):
-            if failures and not call.may_go_on:
-                break
-            call.model = model
-            outcome = await self._with_retries(litellm, call)
-            if not isinstance(outcome, Failure):
-                return outcome
-            failures[model] = outcome
-        # What may still succeed later says so, even where another model failed for good.
-        model = next((name for name, failed in failures.items() if failed.retryable), config.model)
-        return _error(call, model, failures.pop(model), failures)
+        return _Exchange(self._litellm, self._prices, request, model)
 
-    async def _with_retries(self, litellm: ModuleType, call: Call) -> AnyStepResult | Failure:
-        """One model until it answers, fails for good, has no repeat left, or would answer too late."""
-        repeats = 0
-        while True:
-            outcome = await attempt(litellm, call, self._prices, self._clock.now)
-            if not isinstance(outcome, Failure):
-                return outcome
-            await notify(call.request.callbacks.on_error, outcome.error())
-            wait = wait_before(repeats, call.request.config.max_retries, outcome.retry_after_s)
-            if wait is None or not outcome.retryable or not call.may_go_on:
-                return outcome
-            if call.deadline is not None and self._clock.now() + wait >= call.deadline:
-                return outcome
-            await self._clock.sleep(wait)
-            repeats += 1
+
+class _Exchange:
+    """Implements `Exchange`."""
+
+    def __init__(self, litellm: ModuleType, prices: Prices, request: LLMGenerateInput, model: str) -> None:
+        self._litellm, self._prices, self._request, self._model = litellm, prices, request, model
+        self.strict: Mapping[str, JsonObject] = {}
+        self._provider = ""
+        self._stream: Any = None
+        self._tap: StreamTap | None = None
+        self._reported: Any = None
+
+    @property
+    def finish_reason(self) -> str | None:
+        return self._tap.finish_reason if self._tap else None
+
+    @property
+    def refusal(self) -> str:
+        return self._tap.refusal if self._tap else ""
+
+    @property
+    def counted(self) -> bool:
+        """litellm estimates what was not reported, and does not say so."""
+        return self._tap is not None and self._tap.reported_usage
+
+    async def open(self) -> None:
+        litellm, model, options = self._litellm, self._model, self._request.config.provider_options
+        try:
+            # By hand, because for an unknown provider litellm says only "bad request".
+            self._provider = litellm.get_llm_provider(model, options.get("custom_llm_provider"))[1]
+        except Exception as error:
+            secrets = [str(value) for name, value in options.items() if "key" in name]
+            problem = str(getattr(error, "message", error))
+            raise AttemptFailedError(failure(model, "model_not_found", problem, secrets=secrets)) from error
+        strict_ok = bool(litellm.supports_response_schema(model=model))
+        self.strict = strict_tools(self._request, self._provider, strict_ok)
+        arguments = call_arguments(self._request, model, self._provider, strict_ok=strict_ok)
+        self._stream = await litellm.acompletion(**arguments)
+        self._tap = StreamTap(self._stream)
+
+    async def next(self) -> Sequence[Piece] | None:
+        chunk = await anext(self._stream, None)
+        if chunk is None:
+            return None
+        self._reported = getattr(chunk, "usage", None) or self._reported
+        return list(_pieces(chunk.choices[0].delta)) if chunk.choices else ()
+
+    def usage(self, said: str | None) -> Usage:
+        reported = self._reported
+        if reported is None and said is None:
+            reported = _partial(getattr(self._stream, "chunks", None) or [])
+        return litellm_usage(self._litellm, self._model, self._provider, reported, self._prices)
+
+    async def close(self) -> None:
+        if self._tap is not None:
+            await self._tap.close()
+
+
+def _pieces(delta: Any) -> Iterator[Piece]:
+    blocks = getattr(delta, "thinking_blocks", None) or []
+    for block in blocks:
+        if block.get("type") == "redacted_thinking":
+            yield Redacted(block.get("data"))
+        else:
+            yield Thinking(block.get("thinking") or "", block.get("signature") or None)
+    if not blocks:
+        yield Thinking(getattr(delta, "reasoning_content", None) or "")
+    yield Text(getattr(delta, "content", None) or "")
+    for part in getattr(delta, "tool_calls", None) or []:
+        function = getattr(part, "function", None)
+        name, arguments = getattr(function, "name", None), getattr(function, "arguments", None)
+        yield CallPart(getattr(part, "index", None) or 0, getattr(part, "id", None) or "", name or "", arguments or "")
 
 
 @functools.cache
@@ -130,14 +155,57 @@ def _ignore_its_warnings() -> None:
         warnings.filterwarnings("ignore", message=message)
 
 
-def _error(call: Call, model: str, failed: Failure, others: dict[str, Failure] | None = None) -> ErrorStepResult:
-    also = ", ".join(f"{name!r} ({other.code})" for name, other in (others or {}).items())
-    return ErrorStepResult(
-        error=failed.message + (f" (also failed: {also})" if also else ""),
-        code=failed.code,
-        retryable=failed.retryable,
-        retry_after_s=failed.retry_after_s,
-        stop_reason=StopReason.ERROR,
-        usage=call.spent,
-        model=model,
+# --- usage, in litellm's form ---------------------------------------------------------------------------------------
+
+
+def litellm_usage(litellm: ModuleType, model: str, provider: str, reported: Any, prices: Prices) -> Usage:
+    """One call's usage from litellm's usage object. None (nothing reported) gives an unpriced call of no tokens; then, and
+    where no prompt was counted, the call is one of unknown usage."""
+    if reported is None:
+        return Usage(calls=1, unknown_calls=1, priced=False)
+    prompt, completion = _count(reported, "prompt_tokens"), _count(reported, "completion_tokens")
+    usage = Usage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        reasoning_tokens=min(
+            _count(getattr(reported, "completion_tokens_details", None), "reasoning_tokens"), completion
+        ),
+        cached_tokens=min(_count(getattr(reported, "prompt_tokens_details", None), "cached_tokens"), prompt),
+        calls=1,
+        unknown_calls=0 if prompt else 1,
     )
+    return usage.model_copy(update=micros(_dollars(litellm, model, provider, reported, usage, prices)))
+
+
+def _partial(chunks: list[Any]) -> Any:
+    """The usage a provider reported before its stream broke (Anthropic reports the prompt first), or None."""
+    usages = [usage for chunk in chunks if (usage := getattr(chunk, "usage", None)) is not None]
+    return max(
+        usages, key=lambda usage: _count(usage, "prompt_tokens") + _count(usage, "completion_tokens"), default=None
+    )
+
+
+def _dollars(
+    litellm: ModuleType, model: str, provider: str, reported: Any, usage: Usage, prices: Prices
+) -> float | None:
+    if price := prices.get(model):
+        return usage.prompt_tokens * price[0] + usage.completion_tokens * price[1]
+    if provider in FREE_PROVIDERS:
+        return 0.0
+    try:
+        parts = litellm.cost_per_token(
+            model=model,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            usage_object=reported,
+        )
+    except Exception:  # litellm raises several types for "no price known"
+        return None
+    dollars = float(sum(parts))
+    known = model in litellm.model_cost or model.partition("/")[2] in litellm.model_cost
+    return dollars if dollars > 0 or known else None
+
+
+def _count(source: Any, name: str) -> int:
+    value = getattr(source, name, None)
+    return max(int(value), 0) if isinstance(value, int | float) else 0

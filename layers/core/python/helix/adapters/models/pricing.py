@@ -1,69 +1,87 @@
 """What a model call cost, in whole millionths of a US dollar.
 
-Law: a price given to the adapter wins over litellm's map; a model that neither knows is `priced=False` and never 0 by
-accident. Sums are exact because every call is rounded once, here.
+Law: a price given to the adapter wins over litellm's table; a model that neither knows is `priced=False` and never 0 by
+accident. Sums are exact because every call is rounded once, here. litellm is not imported: its table is read (`catalog`).
 """
 
 from __future__ import annotations
 
-from types import ModuleType
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from helix.adapters.models.catalog import FREE_PROVIDERS, Prices
+from helix.adapters.models.catalog import FREE_PROVIDERS, Prices, entry_of
 from helix.core.usage import Usage
 
-__all__ = ["Prices", "partial_usage", "usage_of"]
+__all__ = ["Prices", "Tokens", "count", "micros", "price"]
+
+_TIER = re.compile(r"_above_(\d+)k_tokens$")
 
 
-def usage_of(litellm: ModuleType, model: str, provider: str, reported: Any, prices: Prices) -> Usage:
-    """One call's usage from litellm's usage object. None (nothing reported) gives an unpriced call of no tokens; then, and
-    where no prompt was counted, the call is one of unknown usage."""
-    if reported is None:
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """As a provider reports them: `prompt` includes `cached` (read from its cache), `written` (to its cache) and
+    `written_1h` (to its cache, for an hour); `completion` includes `reasoning`."""
+
+    prompt: int = 0
+    completion: int = 0
+    reasoning: int = 0
+    cached: int = 0
+    written: int = 0
+    written_1h: int = 0
+
+
+def price(model: str, tokens: Tokens | None, prices: Prices) -> Usage:
+    """One call's usage. None (nothing reported) gives an unpriced call of no tokens; then, and where no prompt was counted,
+    the call is one of unknown usage."""
+    if tokens is None:
         return Usage(calls=1, unknown_calls=1, priced=False)
-    prompt, completion = _count(reported, "prompt_tokens"), _count(reported, "completion_tokens")
     usage = Usage(
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        reasoning_tokens=min(
-            _count(getattr(reported, "completion_tokens_details", None), "reasoning_tokens"), completion
-        ),
-        cached_tokens=min(_count(getattr(reported, "prompt_tokens_details", None), "cached_tokens"), prompt),
+        prompt_tokens=tokens.prompt,
+        completion_tokens=tokens.completion,
+        reasoning_tokens=min(tokens.reasoning, tokens.completion),
+        cached_tokens=min(tokens.cached, tokens.prompt),
         calls=1,
-        unknown_calls=0 if prompt else 1,
+        unknown_calls=0 if tokens.prompt else 1,
     )
-    dollars = _dollars(litellm, model, provider, reported, usage, prices)
-    return usage.model_copy(update={"cost_micros": round((dollars or 0) * 1_000_000), "priced": dollars is not None})
+    return usage.model_copy(update=micros(_dollars(model, tokens, prices)))
 
 
-def partial_usage(chunks: list[Any]) -> Any:
-    """The usage a provider reported before its stream broke (Anthropic reports the prompt first), or None."""
-    usages = [usage for chunk in chunks if (usage := getattr(chunk, "usage", None)) is not None]
-    return max(
-        usages, key=lambda usage: _count(usage, "prompt_tokens") + _count(usage, "completion_tokens"), default=None
-    )
+def micros(dollars: float | None) -> dict[str, Any]:
+    """The fields of `Usage` that say what a call cost; None where nobody knows."""
+    return {"cost_micros": round((dollars or 0) * 1_000_000), "priced": dollars is not None}
 
 
-def _dollars(
-    litellm: ModuleType, model: str, provider: str, reported: Any, usage: Usage, prices: Prices
-) -> float | None:
-    if price := prices.get(model):
-        return usage.prompt_tokens * price[0] + usage.completion_tokens * price[1]
-    if provider in FREE_PROVIDERS:
+def _dollars(model: str, tokens: Tokens, prices: Prices) -> float | None:
+    if own := prices.get(model):
+        return tokens.prompt * own[0] + tokens.completion * own[1]
+    if model.partition("/")[0] in FREE_PROVIDERS:
         return 0.0
-    try:
-        parts = litellm.cost_per_token(
-            model=model,
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-            usage_object=reported,
-        )
-    except Exception:  # litellm raises several types for "no price known"
+    entry = entry_of(model)
+    plain, answer = (_rate(entry, name, tokens.prompt) for name in ("input_cost_per_token", "output_cost_per_token"))
+    if plain is None or answer is None:
         return None
-    dollars = float(sum(parts))
-    known = model in litellm.model_cost or model.partition("/")[2] in litellm.model_cost
-    return dollars if dollars > 0 or known else None
+    read = _rate(entry, "cache_read_input_token_cost", tokens.prompt, plain)
+    write = _rate(entry, "cache_creation_input_token_cost", tokens.prompt, plain)
+    hour = _rate(entry, "cache_creation_input_token_cost_above_1hr", tokens.prompt, write)
+    fresh = max(tokens.prompt - tokens.cached - tokens.written - tokens.written_1h, 0)
+    cached = tokens.cached * (read or 0) + tokens.written * (write or 0) + tokens.written_1h * (hour or 0)
+    return fresh * plain + cached + tokens.completion * answer
 
 
-def _count(source: Any, name: str) -> int:
-    value = getattr(source, name, None)
-    return max(int(value), 0) if isinstance(value, int | float) else 0
+def _rate(entry: Mapping[str, Any], name: str, prompt: int, default: float | None = None) -> float | None:
+    """The price for a prompt of that length: of the highest tier that it exceeds."""
+    at, found = -1, entry.get(name, default)
+    for key, value in entry.items():
+        tier = _TIER.search(key)
+        if tier and key[: tier.start()] == name and prompt > int(tier[1]) * 1000 > at:
+            at, found = int(tier[1]) * 1000, value
+    return float(found) if isinstance(found, int | float) and found >= 0 else default
+
+
+def count(source: Any, *names: str) -> int:
+    """A number in nested JSON, 0 where there is none."""
+    for name in names:
+        source = source.get(name) if isinstance(source, Mapping) else None
+    return max(int(source), 0) if isinstance(source, int | float) else 0

@@ -55,6 +55,7 @@ _BY_TYPE = {
     "LiteLLMUnknownProvider": "model_not_found",
 }
 _BY_BODY_CODE = {
+    "server_error": "server_error",
     "context_length_exceeded": "context_too_long",
     "content_policy_violation": "content_filter",
     "content_filter": "content_filter",
@@ -63,10 +64,58 @@ _BY_BODY_CODE = {
     "model_not_found": "model_not_found",
     "rate_limit_exceeded": "rate_limited",
 }
-_TIMEOUTS = frozenset({"APITimeoutError", "TimeoutException", "TimeoutError"})
-_TRANSPORT = frozenset(
-    {"APIConnectionError", "TransportError", "ClientError", "ConnectionError", "EndpointConnectionError"}
+_BY_BODY_TYPE = {
+    "invalid_request_error": "bad_request",
+    "authentication_error": "authentication",
+    "billing_error": "insufficient_quota",
+    "permission_error": "permission_denied",
+    "not_found_error": "model_not_found",
+    "request_too_large": "context_too_long",
+    "rate_limit_error": "rate_limited",
+    "timeout_error": "timeout",
+}
+"""What an error within a stream says of itself; there is no status then."""
+_BY_AWS_CODE = {
+    "throttlingexception": "rate_limited",
+    "toomanyrequestsexception": "rate_limited",
+    "modelnotreadyexception": "rate_limited",
+    "servicequotaexceededexception": "rate_limited",
+    "accessdeniedexception": "permission_denied",
+    "validationexception": "bad_request",
+    "resourcenotfoundexception": "model_not_found",
+    "modeltimeoutexception": "timeout",
+    "modelerrorexception": "server_error",
+    "modelstreamerrorexception": "server_error",
+    "internalserverexception": "server_error",
+    "serviceunavailableexception": "server_error",
+    "unrecognizedclientexception": "authentication",
+    "invalidsignatureexception": "authentication",
+    "expiredtokenexception": "authentication",
+    "expiredtoken": "authentication",
+    "incompletesignature": "authentication",
+}
+_NO_CREDENTIALS = frozenset(
+    {
+        *("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "TokenRetrievalError"),
+        *("SSOError", "ProfileNotFound", "CredentialsError"),
+    }
 )
+_TOO_LONG = re.compile(
+    r"(?i)(prompt|input) is too long|too many (input )?tokens|maximum context length"
+    r"|exceeds? (the )?(context|maximum number of tokens)"
+)
+_NO_SUCH_MODEL = re.compile(r"(?i)model identifier is invalid|model .*(does not|doesn't) exist")
+_TIMEOUTS = frozenset(
+    {"APITimeoutError", "TimeoutException", "TimeoutError", "ReadTimeoutError", "ConnectTimeoutError"}
+)
+_TRANSPORT = frozenset(
+    {
+        *("APIConnectionError", "TransportError", "ConnectionError", "EndpointConnectionError"),
+        *("ClientConnectionError", "HTTPClientError", "ProtocolError", "ParserError"),
+    }
+)
+_NOBODY_THERE = frozenset({"EndpointConnectionError"})
+"""botocore's; under it is a time-out that is none."""
 _UNREACHED = frozenset({"ConnectError", "ConnectTimeout", "ClientConnectorError", "EndpointConnectionError"})
 _SECRET = re.compile(
     r"(?i)\b(?:sk|pk|rk|key|gsk|xai|AIza|ya29|hf)[-_][\w.*-]{6,}|\bAIza[\w-]{10,}|\bbearer\s+[\w.~+/-]+=*"
@@ -109,7 +158,8 @@ def failure(
 
 
 def classify(error: BaseException, model: str, *, now: float, secrets: Iterable[str] = ()) -> Failure:
-    """What `error`, raised by litellm or under it, means. `now` in Unix seconds reads a Retry-After date."""
+    """What `error`, raised by a provider's package or by litellm, means. `now` in Unix seconds reads a Retry-After
+    date."""
     chain = list(_chain(error))
     code = _code(chain)
     retry_after_s = _retry_after(chain, now) if code in _RETRYABLE else None
@@ -147,27 +197,62 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _code(chain: list[BaseException]) -> str:
+    code = _kind(chain)
+    if code == "bad_request" and any(_TOO_LONG.search(_said(error)) for error in chain):
+        return "context_too_long"  # only their words tell it
+    return code
+
+
+def _kind(chain: list[BaseException]) -> str:
     foreign = [error for error in chain if not type(error).__module__.startswith("litellm")]
     for error in chain:
         known = _BY_TYPE.get(type(error).__name__) or _BY_BODY_CODE.get(str(getattr(error, "code", None)))
         if known is not None:
             return known
+    if (of_aws := _of_aws(chain)) is not None:
+        return of_aws
     # The SDK's bare base class is what its constructor raises when there is no credential; litellm calls that a 500.
     if any(type(error).__name__ == "OpenAIError" and type(error).__module__.startswith("openai") for error in chain):
         return "authentication"
-    if not any(getattr(error, "response", None) is not None for error in foreign):  # litellm's own ones make one up
-        if any(getattr(error, "type", None) == "invalid_request_error" for error in foreign):
-            return "bad_request"  # reported within a stream, where there is no status
-        if any(_named(error, _TIMEOUTS) for error in chain):
+    if any(_named(error, _NO_CREDENTIALS) for error in chain):
+        return "authentication"
+    status = next((status for error in chain if (status := _status(error)) is not None), None)
+    # litellm's own errors make a response up.
+    if status == 200 or not any(getattr(error, "response", None) is not None for error in foreign):
+        if (told := _within_the_stream(foreign)) is not None:
+            return told
+        if any(_named(error, _TIMEOUTS) for error in chain) and not _named(chain[0], _NOBODY_THERE):
             return "timeout"
         if any(_named(error, _TRANSPORT) for error in foreign):
             return "connection_error"
-    status = next((status for error in chain if (status := _status(error)) is not None), None)
     if status is None:
         return "model_error"
     if status in _BY_STATUS:
         return _BY_STATUS[status]
-    return "server_error" if status >= 500 else "bad_request"
+    return "server_error" if status >= 500 or status == 200 else "bad_request"
+
+
+def _within_the_stream(foreign: list[BaseException]) -> str | None:
+    """Of an error that the provider told after it had begun to answer."""
+    for error in foreign:
+        kind = getattr(error, "type", None)
+        if kind in _BY_BODY_TYPE:
+            return _BY_BODY_TYPE[kind]
+        if type(error).__name__ == "APIError" and getattr(error, "body", None) is not None:
+            return "server_error"
+    return None
+
+
+def _of_aws(chain: list[BaseException]) -> str | None:
+    for error in chain:
+        response = getattr(error, "response", None)
+        if isinstance(response, dict) and "Error" in response:
+            code = _BY_AWS_CODE.get(str(response["Error"].get("Code", "")).lower())
+            if code == "bad_request" and _NO_SUCH_MODEL.search(_said(error)):
+                return "model_not_found"
+            status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 500)
+            return code or _BY_STATUS.get(status) or ("server_error" if status >= 500 else "bad_request")
+    return None
 
 
 def _named(error: BaseException, names: frozenset[str]) -> bool:
@@ -182,12 +267,21 @@ def _status(error: BaseException) -> int | None:
 
 
 def _detail(chain: list[BaseException]) -> str:
-    """The provider's own words, out of the class names and raw bodies that litellm puts around them."""
-    text = str(getattr(chain[0], "message", None) or chain[0]) or type(chain[0]).__name__
+    """The provider's own words, out of the class names and raw bodies that are put around them."""
+    text = _said(chain[0]) or type(chain[0]).__name__
     if said := _SAID.search(text):
         with contextlib.suppress(ValueError):
             text = str(json.loads(f'"{said.group(1)}"'))
     return _WRAPPING.sub("", text) or text
+
+
+def _said(error: BaseException) -> str:
+    response, body = getattr(error, "response", None), getattr(error, "body", None)
+    if isinstance(response, dict):  # botocore
+        return str(response.get("Error", {}).get("Message") or error)
+    inner = body.get("error", body) if isinstance(body, dict) else None
+    told = inner.get("message") if isinstance(inner, dict) else None
+    return str(told or getattr(error, "message", None) or error)
 
 
 def _retry_after(chain: list[BaseException], now: float) -> float | None:
@@ -209,6 +303,11 @@ def _retry_after(chain: list[BaseException], now: float) -> float | None:
 
 
 def _headers(source: Any) -> Any:
+    if isinstance(source, dict):  # botocore
+        return {
+            str(name).lower(): value
+            for name, value in source.get("ResponseMetadata", {}).get("HTTPHeaders", {}).items()
+        }
     headers = getattr(source, "headers", None) or getattr(source, "litellm_response_headers", None)
     return headers if hasattr(headers, "get") else None
 

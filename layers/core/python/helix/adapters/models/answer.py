@@ -1,4 +1,4 @@
-"""A streamed answer, put together: text, reasoning blocks, tool calls from fragments, and the step result they make.
+"""A streamed answer, put together from pieces: text, reasoning blocks, tool calls, and the step result they make.
 
 Law: callbacks are called in the order of the stream and never break it; a call is announced only when the whole answer
 is known to be complete, so a half-written call is never announced and never returned. Sub-agent calls are announced
@@ -8,13 +8,14 @@ under the tool name that the model used.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
-from helix.adapters.models.litellm_errors import Failure, failure
+from helix.adapters.models.failures import Failure, failure
 from helix.adapters.models.playback import notify
 from helix.adapters.models.strict_schema import drop_nulls
+from helix.adapters.models.wire import CallPart, Piece, Redacted, Text, Thinking
 from helix.core.json import JsonObject
 from helix.core.messages import ThinkingContent
 from helix.core.steps import (
@@ -27,7 +28,12 @@ from helix.core.steps import (
     ToolCallsStepResult,
     is_error_stop_reason,
 )
-from helix.core.stop_reasons import map_anthropic_stop_reason, map_gemini_finish_reason, map_openai_finish_reason
+from helix.core.stop_reasons import (
+    map_anthropic_stop_reason,
+    map_bedrock_stop_reason,
+    map_gemini_finish_reason,
+    map_openai_finish_reason,
+)
 from helix.core.tools import SUBAGENT_TOOL_PREFIX, is_sub_agent_tool
 from helix.core.usage import Usage
 from helix.ports.model import LLMStreamCallbacks
@@ -41,7 +47,7 @@ class _Fragments:
 
 
 class PartialAnswer:
-    """Feed it the chunks of one attempt in order, then ask for the `result`."""
+    """Feed it the pieces of one attempt in order, then ask for the `result`."""
 
     def __init__(self, callbacks: LLMStreamCallbacks, strict: Mapping[str, JsonObject]) -> None:
         self._callbacks, self._strict = callbacks, strict
@@ -52,24 +58,29 @@ class PartialAnswer:
         self._at: dict[int, _Fragments] = {}
 
     @property
-    def said(self) -> bool:
-        """Whether anything was fed that a model is paid for."""
-        return bool(self._text or self._blocks or self._open or self._calls)
+    def said(self) -> str:
+        """All that was fed and a model is paid for, for estimates of its tokens."""
+        thoughts = [block.text or block.redacted or "" for block in self._blocks]
+        return "".join([*thoughts, self._open, *self._text, *(call.name + call.text for call in self._calls)])
 
-    async def feed(self, delta: Any) -> None:
-        blocks = getattr(delta, "thinking_blocks", None) or []
-        for block in blocks:
-            await self._thinking_block(block)
-        if not blocks:
-            await self._thinking(_text(getattr(delta, "reasoning_content", None)))
-        if text := _text(getattr(delta, "content", None)):
-            await self._close_block()
-            self._text.append(text)
-            await notify(self._callbacks.on_text_delta, text)
-        for fragment in getattr(delta, "tool_calls", None) or []:
-            await self._close_block()
-            if self._fragment(fragment):
-                await notify(self._callbacks.on_tool_start, self._calls[-1].name)
+    async def feed(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            match piece:
+                case Text():
+                    await self._say(clean(piece.text))
+                case Thinking():
+                    await self._thinking(clean(piece.text))
+                    if piece.signature is not None:
+                        await self._close_block(clean(piece.signature))
+                case Redacted():
+                    await self._close_block()
+                    self._blocks.append(ThinkingContent(redacted=clean(piece.data)))
+                case CallPart():
+                    await self._close_block()
+                    if self._fragment(piece):
+                        await notify(self._callbacks.on_tool_start, self._calls[-1].name)
+                case _:
+                    assert_never(piece)
 
     async def result(self, model: str, finish_reason: str, refusal: str, usage: Usage) -> AnyStepResult:
         """The step result of a stream that ended with `finish_reason`, announcing its calls."""
@@ -102,19 +113,16 @@ class PartialAnswer:
         order = [call.id for call in calls]
         return ToolCallsStepResult(content=content, tool_calls=own, sub_agent_calls=sub_agents, order=order, **common)
 
+    async def _say(self, text: str) -> None:
+        if text:
+            await self._close_block()
+            self._text.append(text)
+            await notify(self._callbacks.on_text_delta, text)
+
     async def _thinking(self, text: str) -> None:
         if text:
             self._open += text
             await notify(self._callbacks.on_thinking, text, False)
-
-    async def _thinking_block(self, block: Mapping[str, Any]) -> None:
-        if block.get("type") == "redacted_thinking":
-            await self._close_block()
-            self._blocks.append(ThinkingContent(redacted=_text(block.get("data"))))
-            return
-        await self._thinking(_text(block.get("thinking")))
-        if signature := block.get("signature"):
-            await self._close_block(_text(signature))
 
     async def _close_block(self, signature: str | None = None) -> None:
         if not self._open and signature is None:
@@ -124,19 +132,17 @@ class PartialAnswer:
         if text:
             await notify(self._callbacks.on_thinking, text, True)
 
-    def _fragment(self, fragment: Any) -> bool:
+    def _fragment(self, part: CallPart) -> bool:
         """Add a piece of a call; true where it begins one."""
-        index, call_id = getattr(fragment, "index", None) or 0, _text(getattr(fragment, "id", None))
-        function = getattr(fragment, "function", None)
-        name, text = _text(getattr(function, "name", None)), _text(getattr(function, "arguments", None))
-        current, before = self._at.get(index), len(self._calls)
+        call_id, name = clean(part.id), clean(part.name)
+        current, before = self._at.get(part.index), len(self._calls)
         # Some servers give every call index 0: a new id together with a name starts a new call.
         if current is None or (name and call_id and current.id and call_id != current.id):
-            current = self._at[index] = _Fragments(call_id, name)
+            current = self._at[part.index] = _Fragments(call_id, name)
             self._calls.append(current)
         current.id = current.id or call_id
         current.name = current.name or name
-        current.text += text
+        current.text += clean(part.arguments)
         return len(self._calls) > before
 
     def _parse(self, fragments: _Fragments, position: int) -> ParsedToolCall:
@@ -152,12 +158,11 @@ class PartialAnswer:
 
 
 def stop_reason(finish_reason: str, refusal: str, *, has_calls: bool) -> StopReason:
-    """The stop reason of a provider's word, whichever provider's it is: the three vocabularies do not overlap."""
+    """The stop reason of a provider's word, whichever provider's it is: the vocabularies do not contradict each other."""
     mapped = map_openai_finish_reason(finish_reason, refusal=refusal)
-    if mapped is StopReason.UNKNOWN:
-        mapped = map_anthropic_stop_reason(finish_reason)
-    if mapped is StopReason.UNKNOWN:
-        mapped = map_gemini_finish_reason(finish_reason)
+    for of_another in (map_anthropic_stop_reason, map_bedrock_stop_reason, map_gemini_finish_reason):
+        if mapped is StopReason.UNKNOWN:
+            mapped = of_another(finish_reason)
     # A forced tool call ends with "stop" at OpenAI, every tool call does at Gemini.
     return StopReason.TOOL_USE if has_calls and mapped in (StopReason.END_TURN, StopReason.STOP_SEQUENCE) else mapped
 
@@ -188,7 +193,7 @@ def _stopped(model: str, reason: StopReason, finish_reason: str, text: str) -> F
             return failure(model, "server_error", f"the model stopped with {finish_reason!r}")
 
 
-def _text(value: Any) -> str:
+def clean(value: Any) -> str:
     """`value` if it is text, with halves of split characters (lone surrogates) replaced: nothing can store those."""
     if not isinstance(value, str):
         return ""

@@ -1,4 +1,4 @@
-"""A Helix model call in litellm's words: messages, tools, and the arguments of `acompletion`.
+"""A Helix model call in the form of OpenAI's Chat Completions, and of litellm's `acompletion`, which follows it.
 
 Law: nothing is sent that the provider does not take: reasoning and cache marks go only where they are understood, so
 the same history serves every model of a fallback list.
@@ -7,10 +7,11 @@ the same history serves every model of a fallback list.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, assert_never
 
 from helix.adapters.models.strict_schema import strict_schema
+from helix.core.json import JsonObject
 from helix.core.messages import (
     AnyMessage,
     AssistantMessage,
@@ -35,7 +36,7 @@ def call_arguments(request: LLMGenerateInput, model: str, provider: str, *, stri
     what the adapter lives by (streaming, its own retries, the conversation)."""
     config = request.config
     claude = is_claude(model, provider)
-    tools = to_tools(request.tools, strict=strict_names(request, provider, strict_ok), cache=config.cache and claude)
+    tools = to_tools(request.tools, strict=strict_tools(request, provider, strict_ok), cache=config.cache and claude)
     arguments: dict[str, Any] = {"drop_params": True, "timeout": config.timeout_s}
     if config.temperature is not None:
         arguments["temperature"] = config.temperature
@@ -62,15 +63,16 @@ def is_claude(model: str, provider: str) -> bool:
     return provider == "anthropic" or "claude" in model.lower()
 
 
-def strict_names(request: LLMGenerateInput, provider: str, strict_ok: bool) -> frozenset[str]:
-    """The tools whose arguments the provider constrains: `ToolSpec.strict`, and the output with `strict_output`."""
+def strict_tools(request: LLMGenerateInput, provider: str, strict_ok: bool) -> dict[str, JsonObject]:
+    """The tools whose arguments the provider constrains, with their schemas: `ToolSpec.strict`, and the output with
+    `strict_output`."""
     if not strict_ok or provider not in _STRICT_PROVIDERS:
-        return frozenset()
+        return {}
     wanted = (t for t in request.tools if t.strict or (t.name == FINISH_TOOL_NAME and request.config.strict_output))
-    return frozenset(tool.name for tool in wanted if strict_schema(tool.parameters) is not None)
+    return {tool.name: tool.parameters for tool in wanted if strict_schema(tool.parameters) is not None}
 
 
-def to_tools(tools: Sequence[ToolSpec], *, strict: frozenset[str], cache: bool) -> list[dict[str, Any]]:
+def to_tools(tools: Sequence[ToolSpec], *, strict: Container[str], cache: bool) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     for tool in tools:
         function: dict[str, Any] = {"name": tool.name, "description": tool.description}

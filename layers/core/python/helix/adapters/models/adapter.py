@@ -1,0 +1,122 @@
+"""Any provider's models behind the `LLMAdapter` port: through the provider's own package where it is installed, else
+litellm.
+
+Law: one answer or one classified error, never an exception of a provider. Retries and fallbacks are Helix's own, so
+that a partial text is discarded (`on_error`) before the next attempt starts; the packages' are switched off. A package is
+imported in a thread, at the first call of a model that needs it, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import MappingProxyType
+
+from helix._log import get_logger
+from helix.adapters.models.attempt import Call, attempt
+from helix.adapters.models.choice import package_of, wire_of
+from helix.adapters.models.failures import Failure, failure
+from helix.adapters.models.playback import notify
+from helix.adapters.models.pricing import Prices
+from helix.adapters.models.wire import Wire
+from helix.adapters.system import SystemClock
+from helix.core.config import LLMConfig
+from helix.core.steps import AnyStepResult, ErrorStepResult, StopReason
+from helix.ports.clock import Clock
+from helix.ports.model import LLMGenerateInput
+from helix.services.retrying import wait_before
+
+__all__ = ["ModelAdapter"]
+
+logger = get_logger(__name__)
+
+
+class ModelAdapter:
+    """`prices` are US dollars per token, `{model: (input, output)}`, and win over litellm's table.
+
+    Which package calls a model is decided by `helix.adapters.models.choice.package_of`, and logged once for each model.
+    Keys and addresses come from each provider's own variables (`OPENAI_API_KEY`, `OPENAI_BASE_URL`, `ANTHROPIC_API_KEY`,
+    `AWS_REGION`, ...) or from `LLMConfig.provider_options` (`api_key`, `api_base`, `aws_region_name`, ...). Settings a
+    model does not have are left out for it, so that fallbacks may differ. `output_schema` is not sent: the `__finish__`
+    tool carries it.
+    """
+
+    repeats_failures = True
+    """Its repeats are between its fallbacks: the engine adds none of its own."""
+
+    def __init__(self, *, prices: Prices = MappingProxyType({}), clock: Clock | None = None) -> None:
+        self._prices = dict(prices)
+        self._clock = clock or SystemClock()
+        self._wires: dict[str, Wire] = {}
+        self._told: dict[str, str] = {}
+
+    async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
+        deadline = None if request.timeout_s is None else self._clock.now() + request.timeout_s
+        call = Call(request, deadline)
+        try:
+            async with asyncio.timeout(request.timeout_s) as limit:
+                return await self._first_answer(call)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        late = failure(call.model, "deadline_exceeded", f"no answer within {request.timeout_s:g} s")
+        await notify(request.callbacks.on_error, late.error())
+        return _error(call, call.model, late)
+
+    def package(self, model: str, config: LLMConfig) -> str:
+        """The package that calls `model`."""
+        return package_of(model, config)
+
+    async def _first_answer(self, call: Call) -> AnyStepResult:
+        """Each model in turn until one answers."""
+        config = call.request.config
+        failures: dict[str, Failure] = {}
+        for model in dict.fromkeys([config.model, *config.fallbacks]):
+            if failures and not call.may_go_on:
+                break
+            call.model = model
+            outcome = await self._with_retries(await self._wire(model, config), call)
+            if not isinstance(outcome, Failure):
+                return outcome
+            failures[model] = outcome
+        # What may still succeed later says so, even where another model failed for good.
+        model = next((name for name, failed in failures.items() if failed.retryable), config.model)
+        return _error(call, model, failures.pop(model), failures)
+
+    async def _wire(self, model: str, config: LLMConfig) -> Wire:
+        package = self.package(model, config)
+        wire = self._wires.get(package)
+        if wire is None:
+            wire = self._wires[package] = await asyncio.to_thread(wire_of, package, self._prices)
+        if self._told.get(model) != package:
+            self._told[model] = package
+            logger.info("model %r is called through the package %s", model, package)
+        return wire
+
+    async def _with_retries(self, wire: Wire, call: Call) -> AnyStepResult | Failure:
+        """One model until it answers, fails for good, has no repeat left, or would answer too late."""
+        repeats = 0
+        while True:
+            outcome = await attempt(wire, call, self._clock.now)
+            if not isinstance(outcome, Failure):
+                return outcome
+            await notify(call.request.callbacks.on_error, outcome.error())
+            wait = wait_before(repeats, call.request.config.max_retries, outcome.retry_after_s)
+            if wait is None or not outcome.retryable or not call.may_go_on:
+                return outcome
+            if call.deadline is not None and self._clock.now() + wait >= call.deadline:
+                return outcome
+            await self._clock.sleep(wait)
+            repeats += 1
+
+
+def _error(call: Call, model: str, failed: Failure, others: dict[str, Failure] | None = None) -> ErrorStepResult:
+    also = ", ".join(f"{name!r} ({other.code})" for name, other in (others or {}).items())
+    return ErrorStepResult(
+        error=failed.message + (f" (also failed: {also})" if also else ""),
+        code=failed.code,
+        retryable=failed.retryable,
+        retry_after_s=failed.retry_after_s,
+        stop_reason=StopReason.ERROR,
+        usage=call.spent,
+        model=model,
+    )

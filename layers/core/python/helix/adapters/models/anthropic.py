@@ -1,0 +1,181 @@
+"""Anthropic's models through the anthropic package."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from anthropic import AsyncAnthropic, AsyncStream
+
+from helix.adapters.models.catalog import entry_of
+from helix.adapters.models.failures import failure
+from helix.adapters.models.pricing import Prices, Tokens, count
+from helix.adapters.models.sdk import NOT_SENT, Clients, SdkExchange
+from helix.adapters.models.turns import LEAST_ANSWER, Blocks, call_id, said, takes_temperature, thinks_first, turns
+from helix.adapters.models.wire import AttemptFailedError, CallPart, Piece, Redacted, Text, Thinking
+from helix.core.messages import AssistantMessage, ThinkingContent, ToolResultMessage
+from helix.ports.model import LLMGenerateInput, ToolSpec
+
+_OF_THE_CLIENT = {"api_key": "api_key", "auth_token": "auth_token", "api_base": "base_url", "base_url": "base_url"}
+_EXTRA = frozenset({"extra_headers", "extra_query", "extra_body"})
+_MARK = {"type": "ephemeral"}
+
+
+class AnthropicWire:
+    """Implements `Wire`."""
+
+    def __init__(self, prices: Prices) -> None:
+        self._prices, self._clients = prices, Clients(AsyncAnthropic)
+
+    def exchange(self, request: LLMGenerateInput, model: str) -> _Exchange:
+        return _Exchange(request, model, self._prices, self._clients, AsyncStream)
+
+
+class _Exchange(SdkExchange):
+    """Implements `Exchange`."""
+
+    def __init__(self, request: LLMGenerateInput, model: str, prices: Prices, clients: Clients, stream: Any) -> None:
+        super().__init__(request, model, prices, clients, stream)
+        self._reported: dict[str, Any] = {}
+
+    async def open(self) -> None:
+        options = self.options
+        given = {_OF_THE_CLIENT[name]: options.pop(name) for name in list(options) if name in _OF_THE_CLIENT}
+        if "auth_token" not in given:
+            given.setdefault("api_key", os.environ.get("ANTHROPIC_API_KEY") or None)
+        base = given.get("base_url") or os.environ.get("ANTHROPIC_API_BASE") or os.environ.get("ANTHROPIC_BASE_URL")
+        given["base_url"] = base.rstrip("/").removesuffix("/messages").removesuffix("/v1") if base else None
+        client = self.clients.client(**given)
+        try:
+            await self.post(client, "/v1/messages", self._body(options), options)
+        except TypeError as error:  # how the package says that it has no credentials
+            raise AttemptFailedError(failure(self.model, "authentication", "")) from error
+
+    async def next(self) -> Sequence[Piece] | None:
+        event = await self.event()
+        if event is None:
+            return None
+        match event.get("type"):
+            case "message_start":
+                self._count(event["message"].get("usage"))
+            case "message_delta":
+                self._count(event.get("usage"))
+                self.finish_reason = event["delta"].get("stop_reason") or self.finish_reason
+            case "content_block_start":
+                return _begin(event.get("index") or 0, event["content_block"])
+            case "content_block_delta":
+                return _go_on(event.get("index") or 0, event["delta"])
+        return ()
+
+    def _count(self, reported: Mapping[str, Any] | None) -> None:
+        """What comes later counts; what it leaves out stays."""
+        if not reported:
+            return
+        self._reported |= {name: value for name, value in reported.items() if value is not None}
+        now, hour = self._reported, count(self._reported, "cache_creation", "ephemeral_1h_input_tokens")
+        cached, written = count(now, "cache_read_input_tokens"), count(now, "cache_creation_input_tokens")
+        self.tokens = Tokens(
+            count(now, "input_tokens") + cached + written,
+            count(now, "output_tokens"),
+            reasoning=count(now, "output_tokens_details", "thinking_tokens"),
+            cached=cached,
+            written=max(written - hour, 0),
+            written_1h=min(hour, written),
+        )
+
+    def _body(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        config, tools, entry = self.request.config, self.request.tools, entry_of(self.model)
+        thinks = thinks_first(options)
+        answer = config.max_output_tokens or entry.get("max_output_tokens") or LEAST_ANSWER
+        body: dict[str, Any] = {"max_tokens": answer}
+        if not config.max_output_tokens:
+            body["max_tokens"] = max(answer, count(options, "thinking", "budget_tokens") + LEAST_ANSWER)
+        if config.temperature is not None and takes_temperature(config.temperature, entry, thinks):
+            body["temperature"] = config.temperature
+        if config.stop:
+            body["stop_sequences"] = config.stop
+        body |= {name: value for name, value in options.items() if name not in NOT_SENT | _EXTRA}
+        system, messages = turns(self.request.messages, text=_text, answer=_answer, result=_result)
+        if system:
+            body["system"] = [_text(system)]
+        if tools:
+            body["tools"] = [_tool(tool) for tool in tools]
+            body["tool_choice"] = _choice(self.request.tool_choice, thinks)
+        if config.cache:
+            # The head of the prompt never changes; the tail is the head of the next step's.
+            for blocks in (body.get("system"), body.get("tools"), messages[-1]["content"] if messages else None):
+                if blocks and blocks[-1].get("type") not in ("thinking", "redacted_thinking"):
+                    blocks[-1]["cache_control"] = _MARK
+        return {**body, "model": self.name, "messages": messages, "stream": True}
+
+    @property
+    def name(self) -> str:
+        return self.model.removeprefix("anthropic/")
+
+
+def _begin(index: int, block: Mapping[str, Any]) -> Sequence[Piece]:
+    match block.get("type"):
+        case "text":
+            return [Text(block.get("text") or "")]
+        case "thinking":
+            return [Thinking(block.get("thinking") or "", block.get("signature") or None)]
+        case "redacted_thinking":
+            return [Redacted(block.get("data") or "")]
+        case "tool_use":
+            return [CallPart(index, block.get("id") or "", block.get("name") or "")]
+    return ()
+
+
+def _go_on(index: int, delta: Mapping[str, Any]) -> Sequence[Piece]:
+    match delta.get("type"):
+        case "text_delta":
+            return [Text(delta.get("text") or "")]
+        case "thinking_delta":
+            return [Thinking(delta.get("thinking") or "")]
+        case "signature_delta":
+            return [Thinking(signature=delta.get("signature") or None)]
+        case "input_json_delta":
+            return [CallPart(index, arguments=delta.get("partial_json") or "")]
+    return ()
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+
+
+def _choice(choice: str, thinks: bool) -> dict[str, Any]:
+    match choice:
+        case "auto" | "none":
+            return {"type": choice}
+        case _ if thinks:
+            return {"type": "auto"}
+        case "required":
+            return {"type": "any"}
+        case _:
+            return {"type": "tool", "name": choice}
+
+
+def _answer(message: AssistantMessage) -> Blocks:
+    blocks = [_thought(block) for block in message.thinking if block.signature or block.redacted]
+    if message.content and message.content.strip():
+        blocks.append(_text(message.content))
+    elif not message.tool_calls:
+        return []
+    calls = message.tool_calls
+    return blocks + [{"type": "tool_use", "id": call_id(c.id), "name": c.name, "input": c.arguments} for c in calls]
+
+
+def _thought(block: ThinkingContent) -> dict[str, Any]:
+    if block.redacted:
+        return {"type": "redacted_thinking", "data": block.redacted}
+    return {"type": "thinking", "thinking": block.text, "signature": block.signature}
+
+
+def _result(message: ToolResultMessage) -> dict[str, Any]:
+    made = {"type": "tool_result", "tool_use_id": call_id(message.tool_call_id), "content": said(message.content)}
+    return made if message.success else {**made, "is_error": True}

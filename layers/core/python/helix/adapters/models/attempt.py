@@ -1,0 +1,119 @@
+"""One attempt at one model: ask, read the stream to its end, close it.
+
+Law: whatever happens, the connection is closed when this returns or is cancelled, and what the attempt used is in
+`Call.spent`: as the provider reported it, or as a call of unknown usage where more may be billed than was reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from helix.adapters.models.answer import PartialAnswer
+from helix.adapters.models.failures import Failure, classify, failure, may_be_billed
+from helix.adapters.models.wire import AttemptFailedError, Exchange, Piece, Wire
+from helix.core.steps import AnyStepResult, ErrorStepResult
+from helix.core.usage import Usage
+from helix.ports.model import LLMGenerateInput
+
+
+@dataclass(slots=True)
+class Call:
+    """One `generate_step`: the `model` being tried, the `deadline` in Unix seconds, what all attempts `spent`."""
+
+    request: LLMGenerateInput
+    deadline: float | None
+    model: str = ""
+    spent: Usage = field(default_factory=Usage)
+
+    def __post_init__(self) -> None:
+        self.model = self.model or self.request.config.model
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether budgets leave room for one more attempt."""
+        allowance = self.request.allowance
+        return allowance is None or allowance.another(self.spent)
+
+    @property
+    def secrets(self) -> list[str]:
+        options = self.request.config.provider_options
+        return [
+            value for name, value in options.items() if isinstance(value, str) and ("key" in name or "token" in name)
+        ]
+
+
+class _StalledError(Exception):
+    pass
+
+
+async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepResult | Failure:
+    """The answer of `call.model`, with the usage of all attempts so far; or why this attempt failed."""
+    config, model = call.request.config, call.model
+    exchange = wire.exchange(call.request, model)
+    reading, billed = _Reading(exchange), True
+    try:
+        async with asyncio.timeout(config.timeout_s) as limit:
+            await exchange.open()
+            answer = PartialAnswer(call.request.callbacks, exchange.strict)
+            await reading.run(answer, config.stall_timeout_s)
+            if exchange.finish_reason is None:
+                return failure(model, "connection_error", "the stream ended before the answer was complete")
+            usage, billed = exchange.usage(answer.said), False
+            if not exchange.counted or (answer.said and not usage.completion_tokens):  # an estimate, or no use
+                usage = usage.model_copy(update={"unknown_calls": 1})
+            call.spent += usage
+            result = await answer.result(model, exchange.finish_reason, exchange.refusal, call.spent)
+            if isinstance(result, ErrorStepResult) and result.retryable:
+                return Failure(result.code, result.error)
+            return result
+    except _StalledError:
+        return failure(model, "stalled", f"no data for {config.stall_timeout_s:g} s")
+    except AttemptFailedError as error:
+        billed = False
+        return error.failure
+    except Exception as error:
+        if isinstance(error, TimeoutError) and limit.expired():
+            return failure(model, "timeout", f"the attempt took more than {config.timeout_s:g} s")
+        billed = reading.heard or may_be_billed(error)
+        return classify(error, model, now=now(), secrets=call.secrets)
+    finally:
+        with contextlib.suppress(Exception):
+            await exchange.close()
+        if billed:  # broken off, or nobody knows how far it came
+            call.spent += exchange.usage(None).model_copy(update={"unknown_calls": 1})
+
+
+class _Reading:
+    """One stream being read. `heard`: whether it sent anything."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self.heard = False
+
+    async def run(self, answer: PartialAnswer, stall_timeout_s: float) -> None:
+        """Feed the stream to `answer` to its end. The first event may take as long as the model thinks. After it, silence
+        is a stall, unless the answer is complete and only the usage is missing."""
+        silence: float | None = None
+        while True:
+            try:
+                pieces = await self._next(silence)
+            except _StalledError:
+                if self._exchange.finish_reason is None:
+                    raise
+                return
+            if pieces is None:
+                return
+            silence, self.heard = stall_timeout_s, True
+            await answer.feed(pieces)
+
+    async def _next(self, silence: float | None) -> Sequence[Piece] | None:
+        try:
+            async with asyncio.timeout(silence) as limit:
+                return await self._exchange.next()
+        except TimeoutError:
+            if limit.expired():
+                raise _StalledError from None
+            raise

@@ -1,0 +1,239 @@
+"""Amazon Bedrock's models through boto3's ConverseStream, with the credentials that boto3 finds: on AWS the role of the
+function.
+
+A name is `bedrock/` and what Bedrock calls a model id: of a model, of a cross-region inference profile (`us.`, `eu.`,
+`global.`), or an ARN, which names its region.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import NoRegionError
+
+from helix.adapters.models.bedrock_stream import Conversation, watch_connections
+from helix.adapters.models.catalog import entry_of
+from helix.adapters.models.failures import failure
+from helix.adapters.models.pricing import Prices, Tokens, count
+from helix.adapters.models.sdk import NOT_SENT
+from helix.adapters.models.turns import LEAST_ANSWER, Blocks, call_id, said, takes_temperature, thinks_first, turns
+from helix.adapters.models.wire import AttemptFailedError, CallPart, NativeExchange, Piece, Redacted, Text, Thinking
+from helix.core.json import JsonObject, dumps
+from helix.core.messages import AssistantMessage, ThinkingContent, ToolResultMessage
+from helix.ports.model import LLMGenerateInput
+
+_OF_THE_SESSION = {
+    "aws_access_key_id": "aws_access_key_id",
+    "aws_secret_access_key": "aws_secret_access_key",
+    "aws_session_token": "aws_session_token",
+    "aws_profile_name": "profile_name",
+    "aws_region_name": "region_name",
+    "region_name": "region_name",
+}
+_ENDPOINT = ("aws_bedrock_runtime_endpoint", "api_base", "base_url")
+_CACHE_POINT = {"cachePoint": {"type": "default"}}
+_LONGEST_S = 86_400
+"""boto3's own bound of silence; `LLMConfig`'s end the attempt before it."""
+_CONNECT_S = 10
+_CONNECTIONS = 64
+_ANY: JsonObject = {"type": "object", "properties": {}}
+
+
+class BedrockWire:
+    """Implements `Wire`. It keeps one client for each region, endpoint and set of credentials."""
+
+    def __init__(self, prices: Prices) -> None:
+        self._prices = prices
+        self._clients: dict[str, Any] = {}
+        self._making = threading.Lock()
+
+    def exchange(self, request: LLMGenerateInput, model: str) -> _Exchange:
+        return _Exchange(request, model, self._prices, self)
+
+    def client(self, session: Mapping[str, Any], endpoint: str | None) -> Any:
+        """Blocks the first time. Raises what boto3 raises."""
+        key = dumps({**session, "endpoint": endpoint})
+        with self._making:
+            if key not in self._clients:
+                config = Config(
+                    retries={"total_max_attempts": 1},
+                    read_timeout=_LONGEST_S,
+                    connect_timeout=_CONNECT_S,
+                    max_pool_connections=_CONNECTIONS,
+                    tcp_keepalive=True,
+                )
+                made = boto3.Session(**session).client("bedrock-runtime", endpoint_url=endpoint, config=config)
+                watch_connections(made)
+                self._clients[key] = made
+            return self._clients[key]
+
+
+class _Exchange(NativeExchange):
+    """Implements `Exchange`."""
+
+    def __init__(self, request: LLMGenerateInput, model: str, prices: Prices, wire: BedrockWire) -> None:
+        super().__init__(request, model, prices)
+        self._wire = wire
+        self._conversation: Conversation | None = None
+
+    @property
+    def name(self) -> str:
+        return self.model.removeprefix("bedrock/").removeprefix("converse/")
+
+    @property
+    def _is_claude(self) -> bool:
+        """An ARN of an inference profile does not say; `thinking` is Claude's word."""
+        return "claude" in self.name.lower() or thinks_first(self.options)
+
+    @property
+    def _is_nova(self) -> bool:
+        return "nova" in self.name.lower()
+
+    async def open(self) -> None:
+        options = self.options
+        session = {_OF_THE_SESSION[name]: options.pop(name) for name in list(options) if name in _OF_THE_SESSION}
+        endpoint = next((found for found in [options.pop(name, None) for name in _ENDPOINT] if found), None)
+        if self.name.startswith("arn:"):
+            session.setdefault("region_name", self.name.split(":")[3])
+        try:
+            client = await asyncio.to_thread(self._wire.client, session, endpoint)
+        except NoRegionError as error:
+            problem = "no AWS region: set AWS_REGION, or provider_options['aws_region_name']"
+            raise AttemptFailedError(failure(self.model, "bad_request", problem)) from error
+        known = client.meta.service_model.operation_model("ConverseStream").input_shape.members
+        self._conversation = Conversation(client, self._arguments(options, frozenset(known)))
+        await self._conversation.start()
+
+    async def next(self) -> Sequence[Piece] | None:
+        assert self._conversation is not None, "an exchange is opened first"
+        event = await self._conversation.next()
+        if event is None:
+            return None
+        for name, told in event.items():
+            match name:
+                case "contentBlockStart":
+                    call = told["start"].get("toolUse")
+                    return [CallPart(told["contentBlockIndex"], call["toolUseId"], call["name"])] if call else ()
+                case "contentBlockDelta":
+                    return _pieces(told["contentBlockIndex"], told["delta"])
+                case "messageStop":
+                    self.finish_reason = told.get("stopReason")
+                case "metadata":
+                    self._count(told.get("usage"))
+        return ()
+
+    async def close(self) -> None:
+        if self._conversation is not None:
+            self._conversation.abort()
+
+    def _count(self, reported: Mapping[str, Any] | None) -> None:
+        if not reported:
+            return
+        cached, written = count(reported, "cacheReadInputTokens"), count(reported, "cacheWriteInputTokens")
+        hour = sum(count(part, "inputTokens") for part in reported.get("cacheDetails") or () if part.get("ttl") == "1h")
+        self.tokens = Tokens(
+            count(reported, "inputTokens") + cached + written,
+            count(reported, "outputTokens"),
+            cached=cached,
+            written=max(written - hour, 0),
+            written_1h=min(hour, written),
+        )
+
+    def _arguments(self, options: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
+        """Of `ConverseStream`. Provider options that it has by that name are its own, all others the model's."""
+        entry = entry_of(self.model)
+        system, messages = turns(self.request.messages, text=_text, answer=self._answer, result=self._result)
+        arguments: dict[str, Any] = {name: value for name, value in options.items() if name in known}
+        more = {name: value for name, value in options.items() if name not in known | NOT_SENT | {"top_p"}}
+        if more:
+            arguments["additionalModelRequestFields"] = {**more, **arguments.get("additionalModelRequestFields", {})}
+        inference = {**self._inference(options, entry), **arguments.get("inferenceConfig", {})}
+        if inference:
+            arguments["inferenceConfig"] = inference
+        if system:
+            arguments["system"] = [_text(system)]
+        if tools := self._tools(entry, thinks_first(options)):
+            arguments["toolConfig"] = tools
+        if self.request.config.cache and (self._is_claude or self._is_nova):
+            # The head of the prompt never changes; the tail is the head of the next step's.
+            marked = [arguments.get("system"), messages[-1]["content"] if messages else None]
+            for blocks in (*marked, tools.get("tools") if self._is_claude else None):
+                if blocks:
+                    blocks.append(_CACHE_POINT)
+        return {**arguments, "modelId": self.name, "messages": messages}
+
+    def _inference(self, options: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
+        config, made = self.request.config, dict[str, Any]()
+        budget = count(options, "thinking", "budget_tokens")
+        if config.max_output_tokens is not None:
+            made["maxTokens"] = config.max_output_tokens
+        elif budget:
+            made["maxTokens"] = budget + LEAST_ANSWER
+        if config.temperature is not None and takes_temperature(config.temperature, entry, thinks_first(options)):
+            made["temperature"] = config.temperature
+        if config.stop:
+            made["stopSequences"] = config.stop
+        if "top_p" in options:
+            made["topP"] = options["top_p"]
+        return made
+
+    def _tools(self, entry: Mapping[str, Any], thinks: bool) -> dict[str, Any]:
+        """Converse wants the tools of a history that has calls, even where none is offered any more."""
+        request = self.request
+        tools = [_tool(tool.name, tool.description, tool.parameters) for tool in request.tools]
+        if not tools:
+            called = [c.name for m in request.messages if isinstance(m, AssistantMessage) for c in m.tool_calls]
+            return {"tools": [_tool(name, name, _ANY) for name in dict.fromkeys(called)]} if called else {}
+        made: dict[str, Any] = {"tools": tools}
+        forced = request.tool_choice not in ("auto", "none") and not thinks
+        if forced and (self._is_claude or self._is_nova or entry.get("supports_tool_choice", not entry)):
+            named = {"any": {}} if request.tool_choice == "required" else {"tool": {"name": request.tool_choice}}
+            made["toolChoice"] = named
+        return made
+
+    def _answer(self, message: AssistantMessage) -> Blocks:
+        kept = [b for b in message.thinking if b.signature or b.redacted] if self._is_claude else []
+        blocks = [{"reasoningContent": _thought(block)} for block in kept]
+        if message.content and message.content.strip():
+            blocks.append(_text(message.content))
+        elif not message.tool_calls:
+            return []
+        for call in message.tool_calls:
+            blocks.append({"toolUse": {"toolUseId": call_id(call.id), "name": call.name, "input": call.arguments}})
+        return blocks
+
+    def _result(self, message: ToolResultMessage) -> dict[str, Any]:
+        made: dict[str, Any] = {"toolUseId": call_id(message.tool_call_id), "content": [_text(said(message.content))]}
+        if not message.success and (self._is_claude or self._is_nova):  # the others refuse the word
+            made["status"] = "error"
+        return {"toolResult": made}
+
+
+def _pieces(index: int, delta: Mapping[str, Any]) -> Sequence[Piece]:
+    if (reasoning := delta.get("reasoningContent")) is not None:
+        if redacted := reasoning.get("redactedContent"):
+            return [Redacted(base64.b64encode(redacted).decode())]
+        return [Thinking(reasoning.get("text") or "", reasoning.get("signature") or None)]
+    if (call := delta.get("toolUse")) is not None:
+        return [CallPart(index, arguments=call.get("input") or "")]
+    return [Text(delta.get("text") or "")]
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"text": text}
+
+
+def _tool(name: str, description: str, parameters: JsonObject) -> dict[str, Any]:
+    return {"toolSpec": {"name": name, "description": description or name, "inputSchema": {"json": parameters}}}
+
+
+def _thought(block: ThinkingContent) -> dict[str, Any]:
+    if block.redacted:
+        return {"redactedContent": base64.b64decode(block.redacted)}
+    return {"reasoningText": {"text": block.text, "signature": block.signature}}

@@ -1,0 +1,110 @@
+"""One ConverseStream of boto3 in a thread of its own, read from an event loop.
+
+Law: `abort` ends the connection at once, whether the answer has begun or not: boto3 has no such verb, so its connection is
+socket is noted when the request is sent, and shut down. The thread is its own because a stream may last minutes, and the
+event loop's pool of threads is small.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from botocore.awsrequest import AWSHTTPConnection, AWSHTTPConnectionPool, AWSHTTPSConnection, AWSHTTPSConnectionPool
+
+_thread = threading.local()
+
+
+class Conversation:
+    """`await start()`, then `await next()` until None; `abort()` in any case."""
+
+    def __init__(self, client: Any, arguments: Mapping[str, Any]) -> None:
+        self._client, self._arguments = client, arguments
+        self._loop = asyncio.get_running_loop()
+        self._events: asyncio.Queue[Any] = asyncio.Queue()
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._aborted = False
+
+    async def start(self) -> None:
+        """Returns when the answer begins. Raises what boto3 raises."""
+        threading.Thread(target=self._run, name="helix-bedrock", daemon=True).start()
+        await self.next()
+
+    async def next(self) -> Any:
+        """The next event, or None at the end. Raises what boto3 raises."""
+        event = await self._events.get()
+        if isinstance(event, BaseException):
+            raise event
+        return event
+
+    def abort(self) -> None:
+        """End the connection, if it is still this conversation's."""
+        with self._lock:
+            self._aborted = True
+            if self._socket is not None:
+                with contextlib.suppress(OSError):  # it is closed already
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # past TLS, whose state the thread uses
+
+    def note(self, connected: socket.socket | None) -> None:
+        """Called in the thread, before and after the request is sent. The connection forgets its socket later."""
+        with self._lock:
+            self._socket = connected
+        if self._aborted:
+            raise ConnectionAbortedError("the model call was cancelled")
+
+    def _run(self) -> None:
+        _thread.conversation = self
+        stream: Any = None
+        try:
+            stream = self._client.converse_stream(**self._arguments)["stream"]
+            self._tell({})
+            for event in stream:
+                self._tell(event)
+            self._tell(None)
+        except Exception as error:
+            self._tell(error)
+        finally:
+            with self._lock:
+                self._socket = None
+            if stream is not None:
+                stream.close()
+
+    def _tell(self, event: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+
+
+def watch_connections(client: Any) -> None:
+    """Let the client's connections tell the conversation of their thread that they send its request."""
+    client._endpoint.http_session._pool_classes_by_scheme.update(http=_Pool, https=_SecurePool)
+
+
+class _Noted:
+    sock: socket.socket | None
+
+    def request(self, *arguments: Any, **named: Any) -> None:
+        conversation: Conversation = _thread.conversation
+        conversation.note(self.sock)
+        super().request(*arguments, **named)  # type: ignore[misc]
+        conversation.note(self.sock)
+
+
+class _Connection(_Noted, AWSHTTPConnection):  # type: ignore[misc]
+    pass
+
+
+class _SecureConnection(_Noted, AWSHTTPSConnection):  # type: ignore[misc]
+    pass
+
+
+class _Pool(AWSHTTPConnectionPool):  # type: ignore[misc]
+    ConnectionCls = _Connection
+
+
+class _SecurePool(AWSHTTPSConnectionPool):  # type: ignore[misc]
+    ConnectionCls = _SecureConnection

@@ -1,0 +1,140 @@
+"""Which package calls a model: the provider's own where it is installed and can, else litellm.
+
+Law: nothing is imported to decide it. `LLMConfig.adapter` forces either.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from helix.adapters.models.catalog import entry_of
+from helix.adapters.models.pricing import Prices
+from helix.adapters.models.wire import Wire
+from helix.core.config import LLMConfig
+from helix.core.errors import DefinitionError
+
+LITELLM = "litellm"
+PACKAGES = {"bedrock": "boto3", "openai": "openai", "anthropic": "anthropic"}
+"""Provider -> its own package."""
+_WIRES = {
+    "boto3": ("bedrock", "BedrockWire", "bedrock"),
+    "openai": ("openai", "OpenAIWire", "openai"),
+    "anthropic": ("anthropic", "AnthropicWire", "anthropic"),
+    LITELLM: ("litellm", "LiteLLMWire", "models"),
+}
+"""Package -> module of this folder, class, and the extra that installs the package."""
+FAMILIES = {
+    "gpt-": "openai",
+    "chatgpt-": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "claude": "anthropic",
+    "gemini": "vertex_ai",
+    "command": "cohere",
+    "mistral": "mistral",
+}
+"""The provider of a model that is named without one, as litellm takes it."""
+_LITELLMS = frozenset(
+    {
+        *("custom_llm_provider", "drop_params", "additional_drop_params", "allowed_openai_params", "mock_response"),
+        *("modify_params", "cache_control_injection_points", "web_search_options"),
+    }
+)
+"""Provider options that litellm acts on, and no provider knows."""
+_TRANSLATED: Mapping[str, frozenset[str]] = {
+    "openai": frozenset(),
+    "anthropic": frozenset({"reasoning_effort", "response_format", "parallel_tool_calls", "user", "n", "seed"}),
+    "boto3": frozenset(
+        {
+            *(
+                "reasoning_effort",
+                "response_format",
+                "parallel_tool_calls",
+                "service_tier",
+                "n",
+                "seed",
+                "user",
+                "api_key",
+            ),
+            *("aws_role_name", "aws_session_name", "aws_web_identity_token", "aws_sts_endpoint", "aws_external_id"),
+        }
+    ),
+}
+"""Provider options in OpenAI's words that litellm translates for other providers."""
+
+
+def provider_of(model: str) -> str:
+    """The provider that a model's name says: the part before the slash, or what the name's family says."""
+    provider, slash, _ = model.partition("/")
+    if slash:
+        return provider.lower()
+    return next((owner for start, owner in FAMILIES.items() if model.lower().startswith(start)), "openai")
+
+
+def package_of(model: str, config: LLMConfig) -> str:
+    """`boto3`, `openai`, `anthropic` or `litellm`. Raises `DefinitionError` where the config asks for a provider's own
+    package and there is none."""
+    own = _own(model)
+    match config.adapter:
+        case "litellm":
+            return LITELLM
+        case "native":
+            if own is None:
+                problem = (
+                    f"'native', but {model!r} has no adapter of its own: its name starts with none of {_prefixes()}"
+                )
+                raise DefinitionError("LLMConfig", "adapter", problem)
+            return own
+        case _:
+            if own is None or (installed(LITELLM) and not (installed(own) and _can(own, model, config))):
+                return LITELLM
+            return own
+
+
+@cache
+def installed(package: str) -> bool:
+    """Whether `package` can be imported. A folder that holds only its data does not count (`infra.build`)."""
+    found = importlib.util.find_spec(package)
+    return found is not None and found.origin is not None
+
+
+def wire_of(package: str, prices: Prices) -> Wire:
+    """Imports the package, which blocks. Raises `DefinitionError` where it is not installed."""
+    module, name, extra = _WIRES[package]
+    try:
+        made: Any = getattr(importlib.import_module(f"helix.adapters.models.{module}"), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in (package, "botocore"):
+            raise
+        problem = f"the package {package} is not installed: pip install 'helix-agents[{extra}]'"
+        raise DefinitionError("LLMConfig", "model", problem) from error
+    wire: Wire = made(prices)
+    return wire
+
+
+def _own(model: str) -> str | None:
+    """The provider's own package. A name without a provider is one only if its family says which."""
+    if "/" not in model and not any(model.lower().startswith(start) for start in FAMILIES):
+        return None
+    return PACKAGES.get(provider_of(model))
+
+
+def _can(package: str, model: str, config: LLMConfig) -> bool:
+    """Whether the package's adapter serves this model and these options as litellm does."""
+    if config.provider_options.keys() & (_LITELLMS | _TRANSLATED[package]):
+        return False
+    name = model.partition("/")[2]
+    if package == "boto3":  # other routes than Converse: invoke/, agent/, <region>/, ...
+        return "/" not in name.removeprefix("converse/") or name.removeprefix("converse/").startswith("arn:")
+    if package == "openai":  # models that Chat Completions does not have
+        return not name.startswith("responses/") and entry_of(model).get("mode", "chat") == "chat"
+    return True
+
+
+def _prefixes() -> str:
+    return ", ".join(f"{provider}/" for provider in PACKAGES)

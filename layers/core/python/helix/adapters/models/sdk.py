@@ -1,0 +1,72 @@
+"""What the wires of the openai and anthropic packages share: clients, and a stream of parsed events.
+
+Law: a client belongs to one event loop and one set of credentials, and is kept with its open connections while the loop
+lives. The packages' own retries are off. Events come as plain JSON: their typed resources cost half a second of imports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from helix.adapters.models.pricing import Prices
+from helix.adapters.models.wire import NativeExchange
+from helix.core.json import dumps
+from helix.ports.model import LLMGenerateInput
+
+NOT_SENT = frozenset(
+    {"stream", "stream_options", "num_retries", "max_retries", "timeout", "drop_params", "model", "messages"}
+)
+"""Provider options that the adapter lives by, or that its own settings say."""
+
+
+class Clients:
+    """One client for each event loop and set of arguments."""
+
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self._make = make
+        self._kept: MutableMapping[asyncio.AbstractEventLoop, dict[str, Any]] = WeakKeyDictionary()
+
+    def client(self, **arguments: Any) -> Any:
+        kept = self._kept.setdefault(asyncio.get_running_loop(), {})
+        key = dumps(arguments)
+        if key not in kept:
+            kept[key] = self._make(**arguments, max_retries=0)
+        return kept[key]
+
+
+class SdkExchange(NativeExchange):
+    """`post` sends; `event` gives what comes. `stream_class` is the package's `AsyncStream`."""
+
+    def __init__(
+        self, request: LLMGenerateInput, model: str, prices: Prices, clients: Clients, stream_class: Any
+    ) -> None:
+        super().__init__(request, model, prices)
+        self.clients, self._stream_class = clients, stream_class
+        self._stream: Any = None
+
+    async def post(self, client: Any, path: str, body: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+        """`options` may hold `extra_headers`, `extra_query` and `extra_body`."""
+        request_options = {
+            "headers": options.get("extra_headers") or {},
+            "params": options.get("extra_query") or {},
+            "timeout": self.request.config.timeout_s,
+        }
+        self._stream = await client.post(
+            path,
+            body={**body, **(options.get("extra_body") or {})},
+            cast_to=object,
+            stream=True,
+            stream_cls=self._stream_class[object],
+            options=request_options,
+        )
+
+    async def event(self) -> Any:
+        """The next event's JSON, or None at the end."""
+        return await anext(self._stream, None)
+
+    async def close(self) -> None:
+        if self._stream is not None:
+            await self._stream.close()

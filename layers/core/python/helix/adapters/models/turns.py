@@ -1,0 +1,72 @@
+"""A conversation in turns, as Anthropic's Messages and Amazon Bedrock's Converse take it: user and assistant alternate, and
+the results of a step's calls are one user turn.
+
+Law: nothing is sent that these interfaces refuse: no empty text, no foreign call id, no turn of the assistant's first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, assert_never
+
+from helix.core.messages import AnyMessage, AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
+
+Blocks: TypeAlias = list[dict[str, Any]]
+_NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
+NOTHING = "(empty)"
+"""Sent in place of a text that is blank."""
+LEAST_ANSWER = 4096
+"""Tokens of an answer, beside those of its thinking, where nobody says how many and Claude wants a number."""
+
+
+def turns(
+    messages: Sequence[AnyMessage],
+    *,
+    text: Callable[[str], dict[str, Any]],
+    answer: Callable[[AssistantMessage], Blocks],
+    result: Callable[[ToolResultMessage], dict[str, Any]],
+) -> tuple[str, Blocks]:
+    """The system prompt, and the turns as `{"role", "content"}`, their content made of what the three functions give."""
+    system: list[str] = []
+    made: Blocks = []
+    for message in messages:
+        match message:
+            case SystemMessage():
+                system.append(message.content)
+                continue
+            case UserMessage():
+                role, blocks = "user", [text(said(message.content))]
+            case AssistantMessage():
+                role, blocks = "assistant", answer(message)
+            case ToolResultMessage():
+                role, blocks = "user", [result(message)]
+            case _:
+                assert_never(message)
+        if not blocks:
+            continue
+        if made and made[-1]["role"] == role:
+            made[-1]["content"].extend(blocks)
+        else:
+            made.append({"role": role, "content": blocks})
+    if made and made[0]["role"] == "assistant":
+        made.insert(0, {"role": "user", "content": [text(NOTHING)]})
+    return "\n\n".join(part for part in system if part.strip()), made
+
+
+def said(text: str) -> str:
+    return text if text.strip() else NOTHING
+
+
+def call_id(id: str) -> str:
+    return _NOT_IN_IDS.sub("_", id)[:64] or "call"
+
+
+def thinks_first(options: Mapping[str, Any]) -> bool:
+    """Whether Claude is asked to think: no tool can be forced then, and temperature is fixed."""
+    asked = options.get("thinking")
+    return isinstance(asked, Mapping) and asked.get("type") != "disabled"
+
+
+def takes_temperature(temperature: float, entry: Mapping[str, Any], thinks: bool) -> bool:
+    return temperature == 1 or not (thinks or entry.get("supports_sampling_params") is False)

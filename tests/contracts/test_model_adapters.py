@@ -1,0 +1,295 @@
+"""The contract of `LLMAdapter`, the same cases for every way to a model: what is heard, what is returned, what it cost, and
+what each failure becomes, whether a provider's own package asked or litellm."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from tests import support_litellm
+from tests.support.model_dialects import (
+    ANTHROPIC,
+    BEDROCK,
+    CUT,
+    OPENAI,
+    STALL,
+    Breaks,
+    Dialect,
+    DialectServer,
+    Entry,
+    Fails,
+    Says,
+)
+from tests.support_litellm import FakeClock, Heard, request, tool
+
+from helix.adapters.models.adapter import ModelAdapter
+from helix.adapters.models.choice import PACKAGES, installed
+from helix.adapters.models.litellm import load_litellm
+from helix.core.messages import ThinkingContent
+from helix.core.steps import AnyStepResult, ErrorStepResult, StopReason, TextStepResult, ToolCallsStepResult
+from helix.ports.model import LLMGenerateInput, LLMStreamCallbacks
+
+clock = support_litellm.clock
+heard = support_litellm.heard
+
+
+@dataclass
+class Way:
+    """One way to a model: a dialect, and who speaks it. `start` plays a script on loopback."""
+
+    dialect: Dialect
+    adapter: str
+    servers: list[DialectServer]
+
+    def start(self, *script: Entry) -> DialectServer:
+        self.servers.append(DialectServer(self.dialect, list(script)).start())
+        return self.servers[-1]
+
+    def request(self, **named: object) -> LLMGenerateInput:
+        options = self.dialect.options(self.servers[-1].origin)
+        return request(model=self.dialect.model, adapter=self.adapter, provider_options=options, **named)  # type: ignore[arg-type]
+
+
+WAYS = [
+    pytest.param((dialect, adapter), id=f"{dialect.name}-{adapter}")
+    for dialect in (OPENAI, ANTHROPIC, BEDROCK)
+    for adapter in ("native", "litellm")
+]
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> Iterator[Way]:
+    dialect, adapter = request.param
+    package = PACKAGES[dialect.name]
+    if adapter == "native" and not installed(package):
+        pytest.skip(f"needs the package {package}")
+    if adapter == "litellm":
+        load_litellm()
+    made = Way(dialect, adapter, [])
+    yield made
+    for server in made.servers:
+        server.stop()
+
+
+async def ask(way: Way, *script: Entry, clock: FakeClock | None = None, **named: object) -> AnyStepResult:
+    way.start(*script)
+    return await ModelAdapter(clock=clock).generate_step(way.request(**named))
+
+
+async def test_text_is_heard_as_it_comes(way: Way, heard: Heard) -> None:
+    result = await ask(way, Says("hello wonderful", stop="end_turn", size=6), callbacks=heard.callbacks())
+    assert isinstance(result, TextStepResult)
+    assert (result.content, result.stop_reason, result.should_stop) == ("hello wonderful", StopReason.END_TURN, True)
+    assert result.model == way.dialect.model
+    assert heard.events == [("text", "hello "), ("text", "wonder"), ("text", "ful")]
+
+
+async def test_the_first_piece_is_heard_while_the_rest_is_not_written_yet(way: Way) -> None:
+    first = asyncio.Event()
+    way.start(Says("one two", stop="end_turn", fault=STALL, after=4))
+    asked = way.request(callbacks=LLMStreamCallbacks(on_text_delta=lambda text: first.set()))
+    running = asyncio.create_task(ModelAdapter().generate_step(asked))
+    await asyncio.wait_for(first.wait(), 30)
+    assert not running.done()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await asyncio.to_thread(way.servers[0].requests[0].disconnected.wait, 10), "its connection is closed"
+
+
+async def test_parallel_calls_come_in_fragments(way: Way, heard: Heard) -> None:
+    calls = (
+        ("id-1", "add", '{"a": 1, "why": "a rather long text"}'),
+        ("id-2", "subagent__writer", '{"topic": "rain"}'),
+        ("id-3", "add", ""),
+    )
+    said = Says("calling", calls=calls, stop="tool_use")
+    result = await ask(way, said, tools=[tool(), tool("subagent__writer")], callbacks=heard.callbacks())
+    assert isinstance(result, ToolCallsStepResult)
+    assert (result.content, result.stop_reason) == ("calling", StopReason.TOOL_USE)
+    assert [(call.id, call.name, call.arguments) for call in result.tool_calls] == [
+        ("id-1", "add", {"a": 1, "why": "a rather long text"}),
+        ("id-3", "add", {}),
+    ]
+    assert [(c.id, c.agent_type, c.input) for c in result.sub_agent_calls] == [("id-2", "writer", {"topic": "rain"})]
+    assert result.order == ["id-1", "id-2", "id-3"]
+    assert [event[1].id for event in heard.events if event[0] == "call"] == result.order
+    assert heard.kinds == ["text", "call"]
+
+
+async def test_arguments_that_are_no_json_object_are_malformed(way: Way) -> None:
+    calls = (("id-1", "add", '{"a": 1'), ("id-2", "add", '{"a": 2}'))
+    result = await ask(way, Says(calls=calls, stop="tool_use"), tools=[tool()])
+    assert isinstance(result, ToolCallsStepResult)
+    assert [(c.malformed, c.arguments) for c in result.tool_calls] == [('{"a": 1', {}), (None, {"a": 2})]
+
+
+async def test_reasoning_keeps_its_signatures(way: Way, heard: Heard) -> None:
+    said = Says("so", thoughts=(("first thought", "SIG-1"),), redacted="ENCRYPTED", stop="end_turn", size=7)
+    result = await ask(way, said, callbacks=heard.callbacks())
+    signed = [ThinkingContent(text="first thought", signature="SIG-1"), _redacted(way, "ENCRYPTED")]
+    assert result.thinking == (signed if way.dialect.signs else [ThinkingContent(text="first thought")])
+    assert heard.events == [
+        ("thinking", "first t", False),
+        ("thinking", "hought", False),
+        ("thinking", "first thought", True),
+        ("text", "so"),
+    ]
+
+
+def _redacted(way: Way, data: str) -> ThinkingContent:
+    """Bedrock's are bytes, kept as their base64."""
+    return ThinkingContent(redacted="RU5DUllQVEVE" if way.dialect is BEDROCK else data)
+
+
+@pytest.mark.parametrize("written", [0, 60])
+async def test_usage_and_cost_count_what_the_cache_gave(way: Way, written: int) -> None:
+    usage = (await ask(way, Says("ok", stop="end_turn", usage=(20, 100, written, 40)))).usage
+    reports_written = way.dialect is not OPENAI  # it bills no writing
+    prompt = 120 + (written if reports_written else 0)
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) == (prompt, 40, 100)
+    assert (usage.calls, usage.unknown_calls, usage.priced) == (1, 0, True)
+    # Dollars a million tokens: fresh, read, written, output.
+    fresh, read, write, output = {
+        "openai": (0.15, 0.075, 0, 0.6),
+        "anthropic": (3, 0.3, 3.75, 15),
+        "bedrock": (3.3, 0.33, 4.125, 16.5),
+    }[way.dialect.name]
+    assert usage.cost_micros == round(20 * fresh + 100 * read + written * write + 40 * output)
+
+
+async def test_usage_that_is_not_reported_is_estimated_and_said_to_be_unknown(way: Way) -> None:
+    usage = (await ask(way, Says("some words of an answer", stop="end_turn", usage=None))).usage
+    assert (usage.calls, usage.unknown_calls) == (1, 1)
+    assert usage.completion_tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("stop", "code", "reason"),
+    [
+        ("max_tokens", "max_tokens", StopReason.MAX_TOKENS),
+        ("refusal", {"anthropic": "refusal"}, None),
+    ],
+)
+async def test_a_refusal_and_a_cut_answer_are_errors(
+    way: Way, stop: str, code: str | dict[str, str], reason: StopReason | None
+) -> None:
+    result = await ask(way, Says("so", calls=(("id-1", "add", '{"a'),), stop=stop), tools=[tool()])
+    wanted = code if isinstance(code, str) else code.get(way.dialect.name, "content_filter")
+    assert isinstance(result, ErrorStepResult)
+    assert (result.code, result.retryable, str(result.stop_reason)) == (wanted, False, wanted)
+    assert reason is None or result.stop_reason is reason
+    assert result.usage.completion_tokens == 40, "it is paid for"
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "retryable"),
+    [
+        (Fails(429, "rate_limit_error", "ThrottlingException"), "rate_limited", True),
+        (Fails(500, "api_error", "InternalServerException"), "server_error", True),
+        (Fails(503, "api_error", "ServiceUnavailableException"), "server_error", True),
+        (Fails(408, "timeout_error", "ModelTimeoutException"), "timeout", True),
+        (Fails(400, "invalid_request_error", "ValidationException"), "bad_request", False),
+        (Fails(403, "permission_error", "AccessDeniedException"), "permission_denied", False),
+        (Fails(404, "not_found_error", "ResourceNotFoundException"), "model_not_found", False),
+        (Says("so far", fault=CUT, after=2), "connection_error", True),
+        (Says("so far", fault=CUT, after=0), "connection_error", True),
+        (Says("so far", stop=None), "connection_error", True),
+    ],
+    ids=str,
+)
+async def test_every_failure_has_one_code(way: Way, heard: Heard, failure: Entry, code: str, retryable: bool) -> None:
+    result = await ask(way, failure, max_retries=0, callbacks=heard.callbacks())
+    assert isinstance(result, ErrorStepResult)
+    assert (result.code, result.retryable, result.stop_reason) == (code, retryable, StopReason.ERROR)
+    assert way.dialect.model in result.error and "litellm" not in result.error
+    assert len(way.servers[0].requests) == 1, "no package retries by itself"
+    assert [(error.code, error.retryable) for error in heard.errors] == [(code, retryable)]
+
+
+@pytest.mark.parametrize("shown", [False, True])
+async def test_the_providers_words_are_shown_if_content_is(
+    way: Way, monkeypatch: pytest.MonkeyPatch, shown: bool
+) -> None:
+    monkeypatch.setenv("HELIX_LOG_CONTENT", "1" if shown else "")
+    result = await ask(way, Fails(400, "invalid_request_error", "ValidationException", "temperature must be a number."))
+    assert isinstance(result, ErrorStepResult)
+    assert ("temperature must be a number" in result.error) is shown
+
+
+async def test_a_prompt_that_is_too_long_is_told_apart(way: Way) -> None:
+    words = "prompt is too long: 208310 tokens > 200000 maximum"
+    result = await ask(way, Fails(400, "too_long", "ValidationException", words))
+    assert isinstance(result, ErrorStepResult)
+    assert (result.code, result.retryable) == ("context_too_long", False)
+
+
+async def test_an_error_within_the_stream_may_pass(way: Way, clock: FakeClock, heard: Heard) -> None:
+    broken = Breaks("overloaded_error", "serviceUnavailableException")
+    result = await ask(way, broken, Says("fine", stop="end_turn"), clock=clock, callbacks=heard.callbacks())
+    assert isinstance(result, TextStepResult)
+    assert (result.content, clock.slept, [error.code for error in heard.errors]) == ("fine", [1], ["server_error"])
+    assert (result.usage.calls, result.usage.unknown_calls) == (2, 1)
+
+
+async def test_throttling_waits_as_long_as_it_is_told(way: Way, clock: FakeClock) -> None:
+    busy = Fails(429, "rate_limit_error", "ThrottlingException", headers={"retry-after": "7"})
+    result = await ask(way, busy, Says("fine", stop="end_turn"), clock=clock)
+    assert isinstance(result, TextStepResult)
+    assert clock.slept == [7]
+    assert result.usage.unknown_calls == 0, "a refused request is not billed"
+
+
+async def test_silence_within_the_stream_is_a_stall(way: Way) -> None:
+    result = await ask(way, Says("so far", fault=STALL, after=2), max_retries=0, stall_timeout_s=0.3)
+    assert isinstance(result, ErrorStepResult)
+    assert (result.code, result.retryable) == ("stalled", True)
+    assert await asyncio.to_thread(way.servers[0].requests[0].disconnected.wait, 10)
+
+
+async def test_an_attempt_and_the_whole_have_a_deadline(way: Way) -> None:
+    """The answer does not begin: nothing is on the wire yet that could be read."""
+    slow = Says("so far", fault=STALL, after=0)
+    late = await ask(way, slow, max_retries=0, timeout_s=0.3)
+    assert isinstance(late, ErrorStepResult)
+    assert (late.code, late.retryable) == ("timeout", True)
+    assert await asyncio.to_thread(way.servers[0].requests[0].disconnected.wait, 10)
+    ended = await ask(way, slow, deadline_s=0.3)
+    assert isinstance(ended, ErrorStepResult)
+    assert (ended.code, ended.retryable) == ("deadline_exceeded", True)
+
+
+async def test_cancelling_while_a_callback_is_busy_closes_the_connection(way: Way) -> None:
+    arrived = asyncio.Event()
+
+    async def busy(text: str) -> None:
+        arrived.set()
+        await asyncio.sleep(60)
+
+    way.start(Says("half an answer", stop="end_turn", fault=STALL, after=4))
+    asked = way.request(callbacks=LLMStreamCallbacks(on_text_delta=busy))
+    running = asyncio.create_task(ModelAdapter().generate_step(asked))
+    await asyncio.wait_for(arrived.wait(), 30)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await asyncio.to_thread(way.servers[0].requests[0].disconnected.wait, 10)
+
+
+async def test_nobody_listening_is_a_connection_error(way: Way) -> None:
+    way.start()
+    asked = way.request(max_retries=0)
+    way.servers[0].stop()
+    result = await ModelAdapter().generate_step(asked)
+    assert isinstance(result, ErrorStepResult)
+    assert (result.code, result.retryable, result.usage.unknown_calls) == ("connection_error", True, 0)
+
+
+async def test_calls_run_side_by_side(way: Way) -> None:
+    way.start(*[Says(f"answer {n}", stop="end_turn", size=3) for n in range(12)])
+    adapter, asked = ModelAdapter(), way.request()
+    results = await asyncio.gather(*(adapter.generate_step(asked) for _ in range(12)))
+    texts = {result.content for result in results if isinstance(result, TextStepResult)}
+    assert texts == {f"answer {n}" for n in range(12)}

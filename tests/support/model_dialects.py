@@ -1,0 +1,304 @@
+"""One script of a model's answers, played by three servers on loopback: OpenAI's, Anthropic's and Amazon Bedrock's dialect.
+
+`Says` holds what a model says; a dialect is a server that says it, and the settings with which an adapter asks it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import struct
+from binascii import crc32
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from helix.testing.loopback_server import LoopbackServer, RecordedRequest, Responder
+
+CUT, STALL = "cut", "stall"
+
+
+@dataclass(frozen=True)
+class Says:
+    """`thoughts` are (text, signature). Texts, thoughts and arguments come in fragments of `size` characters. `usage` is
+    (fresh input, cache read, cache written, output). `fault` comes after `after` events; `stop` is in Anthropic's words,
+    None ends the stream without one."""
+
+    texts: str = ""
+    thoughts: tuple[tuple[str, str], ...] = ()
+    redacted: str = ""
+    calls: tuple[tuple[str, str, str], ...] = ()
+    stop: str | None = None
+    usage: tuple[int, int, int, int] | None = (20, 100, 0, 40)
+    size: int = 5
+    fault: str = ""
+    after: int = 1
+
+
+@dataclass(frozen=True)
+class Fails:
+    """An HTTP error. `kind` is Anthropic's and OpenAI's word, `aws` Bedrock's."""
+
+    status: int
+    kind: str
+    aws: str
+    message: str = "its own words"
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Breaks:
+    """An error told within the stream, after a text."""
+
+    kind: str
+    aws: str
+
+
+Entry = Says | Fails | Breaks
+
+
+class DialectServer(LoopbackServer):
+    """Plays a script; `dialect` says how."""
+
+    def __init__(self, dialect: Dialect, script: list[Entry]) -> None:
+        super().__init__(self._answer)
+        self._dialect, self._script = dialect, list(script)
+
+    async def _answer(self, request: RecordedRequest, responder: Responder) -> None:
+        entry = self._script.pop(0)
+        if isinstance(entry, Fails):
+            body, headers = self._dialect.failure(entry)
+            await responder.send_json(entry.status, body, {**headers, **entry.headers})
+            return
+        await responder.start(200, {"content-type": self._dialect.content_type})
+        if isinstance(entry, Breaks):
+            for part in [*self._dialect.say(Says("so far", stop=None))][:3]:
+                await responder.send(part)
+            await responder.send(self._dialect.breaks(entry))
+            await responder.end()
+            return
+        for number, part in enumerate(self._dialect.say(entry)):
+            if entry.fault and number == entry.after:
+                if entry.fault == CUT:
+                    responder.abort()
+                    return
+                await asyncio.sleep(60)
+            await responder.send(part)
+        await responder.end()
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """`options` gives an adapter's provider options for a server's address. `signs`: whether thoughts have signatures.
+    `prompt_of`: how many prompt tokens it reports for (fresh, read, written)."""
+
+    name: str
+    model: str
+    content_type: str
+    say: Callable[[Says], Iterator[bytes]]
+    failure: Callable[[Fails], tuple[dict[str, Any], dict[str, str]]]
+    breaks: Callable[[Breaks], bytes]
+    options: Callable[[str], dict[str, Any]]
+    signs: bool = True
+
+
+def _cut(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+def _interleaved(calls: tuple[tuple[str, str, str], ...], size: int) -> Iterator[tuple[int, str]]:
+    parts = [_cut(arguments, size) for _, _, arguments in calls]
+    for row in range(max((len(part) for part in parts), default=0)):
+        yield from ((index, part[row]) for index, part in enumerate(parts) if row < len(part))
+
+
+# --- OpenAI -----------------------------------------------------------------------------------------------------------
+
+_OPENAI_STOP = {
+    "end_turn": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "refusal": "content_filter",
+    "content_filtered": "content_filter",
+}
+
+
+def _sse(data: dict[str, Any], event: str = "") -> bytes:
+    head = f"event: {event}\n" if event else ""
+    return f"{head}data: {json.dumps(data)}\n\n".encode()
+
+
+def _openai_chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return _sse({"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]})
+
+
+def say_openai(says: Says) -> Iterator[bytes]:
+    yield _openai_chunk({"role": "assistant", "content": ""})
+    for thought, _ in says.thoughts:
+        yield from (_openai_chunk({"reasoning_content": part}) for part in _cut(thought, says.size))
+    yield from (_openai_chunk({"content": part}) for part in _cut(says.texts, says.size))
+    for index, (id, name, _) in enumerate(says.calls):
+        function = {"name": name, "arguments": ""}
+        yield _openai_chunk({"tool_calls": [{"index": index, "id": id, "type": "function", "function": function}]})
+    for index, part in _interleaved(says.calls, says.size):
+        yield _openai_chunk({"tool_calls": [{"index": index, "function": {"arguments": part}}]})
+    if says.stop is None:
+        return
+    yield _openai_chunk({}, _OPENAI_STOP[says.stop])
+    if says.usage:
+        fresh, read, _, output = says.usage
+        usage = {"prompt_tokens": fresh + read, "completion_tokens": output, "total_tokens": fresh + read + output}
+        usage |= {"prompt_tokens_details": {"cached_tokens": read}}
+        yield _sse({"id": "1", "object": "chat.completion.chunk", "created": 1, "choices": [], "usage": usage})
+    yield b"data: [DONE]\n\n"
+
+
+def _openai_failure(fails: Fails) -> tuple[dict[str, Any], dict[str, str]]:
+    code = {"too_long": "context_length_exceeded"}.get(fails.kind)
+    return {"error": {"message": fails.message, "type": fails.kind, "param": None, "code": code}}, {}
+
+
+OPENAI = Dialect(
+    "openai",
+    "openai/gpt-4o-mini",
+    "text/event-stream",
+    say_openai,
+    _openai_failure,
+    lambda breaks: _sse({"error": {"message": "its own words", "type": breaks.kind, "code": None}}),
+    lambda origin: {"api_base": f"{origin}/v1", "api_key": "test"},
+    signs=False,
+)
+
+
+# --- Anthropic --------------------------------------------------------------------------------------------------------
+
+
+def say_anthropic(says: Says) -> Iterator[bytes]:
+    fresh, read, written, output = says.usage or (0, 0, 0, 0)
+    usage: dict[str, Any] = {"input_tokens": fresh, "output_tokens": 1, "cache_read_input_tokens": read}
+    if written:
+        usage["cache_creation_input_tokens"] = written
+    message = {"id": "m", "type": "message", "role": "assistant", "model": "claude", "content": [], "stop_reason": None}
+    yield _event({"type": "message_start", "message": {**message, "usage": usage if says.usage else {}}})
+    for index, (block, deltas) in enumerate(_anthropic_blocks(says)):
+        yield _event({"type": "content_block_start", "index": index, "content_block": block})
+        yield from (_event({"type": "content_block_delta", "index": index, "delta": delta}) for delta in deltas)
+        yield _event({"type": "content_block_stop", "index": index})
+    if says.stop is not None:
+        final = {"output_tokens": output} if says.usage else {}
+        yield _event(
+            {"type": "message_delta", "delta": {"stop_reason": says.stop, "stop_sequence": None}, "usage": final}
+        )
+        yield _event({"type": "message_stop"})
+
+
+def _event(event: dict[str, Any]) -> bytes:
+    return _sse(event, event["type"])
+
+
+def _anthropic_blocks(says: Says) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    for text, signature in says.thoughts:
+        parts = [{"type": "thinking_delta", "thinking": part} for part in _cut(text, says.size)]
+        yield (
+            {"type": "thinking", "thinking": "", "signature": ""},
+            [
+                *parts,
+                {"type": "signature_delta", "signature": signature},
+            ],
+        )
+    if says.redacted:
+        yield {"type": "redacted_thinking", "data": says.redacted}, []
+    if says.texts:
+        yield (
+            {"type": "text", "text": ""},
+            [{"type": "text_delta", "text": part} for part in _cut(says.texts, says.size)],
+        )
+    for id, name, arguments in says.calls:
+        parts = [{"type": "input_json_delta", "partial_json": part} for part in _cut(arguments, says.size)]
+        yield {"type": "tool_use", "id": id, "name": name, "input": {}}, parts
+
+
+def _anthropic_failure(fails: Fails) -> tuple[dict[str, Any], dict[str, str]]:
+    kind = {"too_long": "invalid_request_error"}.get(fails.kind, fails.kind)
+    return {"type": "error", "error": {"type": kind, "message": fails.message}}, {}
+
+
+ANTHROPIC = Dialect(
+    "anthropic",
+    "anthropic/claude-sonnet-4-5",
+    "text/event-stream",
+    say_anthropic,
+    _anthropic_failure,
+    lambda breaks: _event({"type": "error", "error": {"type": breaks.kind, "message": "its own words"}}),
+    lambda origin: {"api_base": origin, "api_key": "test"},
+)
+
+
+# --- Amazon Bedrock ---------------------------------------------------------------------------------------------------
+
+
+def frame(kind: str, payload: dict[str, Any], exception: bool = False) -> bytes:
+    """One message of the event stream encoding: `application/vnd.amazon.eventstream`."""
+    names = {":exception-type" if exception else ":event-type": kind, ":content-type": "application/json"}
+    names[":message-type"] = "exception" if exception else "event"
+    headers = b"".join(
+        bytes([len(name)]) + name.encode() + b"\x07" + struct.pack(">H", len(value)) + value.encode()
+        for name, value in names.items()
+    )
+    body = json.dumps(payload).encode()
+    prelude = struct.pack(">II", 16 + len(headers) + len(body), len(headers))
+    message = prelude + struct.pack(">I", crc32(prelude)) + headers + body
+    return message + struct.pack(">I", crc32(message))
+
+
+def say_bedrock(says: Says) -> Iterator[bytes]:
+    yield frame("messageStart", {"role": "assistant"})
+    for index, (begin, deltas) in enumerate(_bedrock_blocks(says)):
+        if begin:
+            yield frame("contentBlockStart", {"start": begin, "contentBlockIndex": index})
+        yield from (frame("contentBlockDelta", {"delta": delta, "contentBlockIndex": index}) for delta in deltas)
+        yield frame("contentBlockStop", {"contentBlockIndex": index})
+    if says.stop is None:
+        return
+    yield frame("messageStop", {"stopReason": {"refusal": "guardrail_intervened"}.get(says.stop, says.stop)})
+    if says.usage:
+        fresh, read, written, output = says.usage
+        usage = {"inputTokens": fresh, "outputTokens": output, "totalTokens": fresh + read + written + output}
+        usage |= {"cacheReadInputTokens": read, "cacheWriteInputTokens": written}
+        yield frame("metadata", {"usage": usage, "metrics": {"latencyMs": 1}})
+
+
+def _bedrock_blocks(says: Says) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    for text, signature in says.thoughts:
+        parts = [{"reasoningContent": {"text": part}} for part in _cut(text, says.size)]
+        yield {}, [*parts, {"reasoningContent": {"signature": signature}}]
+    if says.redacted:
+        data = base64.b64encode(says.redacted.encode()).decode()
+        yield {}, [{"reasoningContent": {"redactedContent": data}}]
+    if says.texts:
+        yield {}, [{"text": part} for part in _cut(says.texts, says.size)]
+    for id, name, arguments in says.calls:
+        parts = [{"toolUse": {"input": part}} for part in _cut(arguments, says.size)]
+        yield {"toolUse": {"toolUseId": id, "name": name}}, parts
+
+
+def _bedrock_failure(fails: Fails) -> tuple[dict[str, Any], dict[str, str]]:
+    return {"message": fails.message}, {"x-amzn-errortype": fails.aws}
+
+
+BEDROCK = Dialect(
+    "bedrock",
+    "bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+    "application/vnd.amazon.eventstream",
+    say_bedrock,
+    _bedrock_failure,
+    lambda breaks: frame(breaks.aws, {"message": "its own words"}, exception=True),
+    lambda origin: {
+        "aws_bedrock_runtime_endpoint": origin,
+        "aws_region_name": "us-east-1",
+        "aws_access_key_id": "AKIDEXAMPLE",
+        "aws_secret_access_key": "test-secret",
+    },
+)
