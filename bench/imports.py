@@ -1,6 +1,7 @@
-"""What importing Helix costs over a bare interpreter: time and resident memory, medians over fresh processes.
+"""What importing Helix costs over a bare interpreter, and what a model costs until it is ready to be called: time and
+resident memory, medians over fresh processes, which take turns so that a busy machine is busy for all.
 
-python bench/imports.py               prints the table and saves it to bench/results/imports.md
+python bench/imports.py               prints the tables and saves them to bench/results/imports.md
 """
 
 from __future__ import annotations
@@ -9,16 +10,17 @@ import platform
 import statistics
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 RUNS = 9
 PROBE = """
-import time; start = time.perf_counter()
+import time; start, used = time.perf_counter(), time.process_time()
 {code}
-took = time.perf_counter() - start
+took, used = time.perf_counter() - start, time.process_time() - used
 peak = next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmRSS"))
 import sys
-print(took * 1000, peak / 1024, "litellm" in sys.modules)
+print(took * 1000, used * 1000, peak / 1024, "litellm" in sys.modules)
 """
 CASES = {
     "bare interpreter": "pass",
@@ -26,35 +28,80 @@ CASES = {
     "all of an agent file": "from helix import Agent, LLMConfig, ToolContext, create_sub_agent_tool, tool",
     "and the executor": "from helix import Agent, LLMConfig, LocalExecutor, tool; LocalExecutor(':memory:')",
 }
+READY = {
+    "boto3": """
+import os
+os.environ.update(AWS_ACCESS_KEY_ID="x", AWS_SECRET_ACCESS_KEY="x", AWS_REGION="us-east-1", AWS_DEFAULT_REGION="us-east-1")
+from helix.adapters.models.bedrock import BedrockWire
+BedrockWire({}).client({}, None)
+""",
+    "openai": """
+import asyncio
+from helix.adapters.models.openai import OpenAIWire
+async def main(): OpenAIWire({})._clients.client(api_key="x")
+asyncio.run(main())
+""",
+    "anthropic": """
+import asyncio
+from helix.adapters.models.anthropic import AnthropicWire
+async def main(): AnthropicWire({})._clients.client(api_key="x")
+asyncio.run(main())
+""",
+    "litellm": "from helix.adapters.models.litellm import LiteLLMWire; LiteLLMWire({})",
+}
+MODELS = {"boto3": "bedrock/...", "openai": "openai/...", "anthropic": "anthropic/...", "litellm": "all others"}
 
 
-def probe(code: str) -> tuple[float, float]:
-    times, sizes = [], []
+def probe(code: str) -> tuple[float, float, float, bool]:
+    done = subprocess.run([sys.executable, "-c", PROBE.format(code=code)], capture_output=True, text=True, check=True)
+    took, used, size, litellm = done.stdout.split()
+    return float(took), float(used), float(size), litellm == "True"
+
+
+def medians(cases: dict[str, str]) -> dict[str, tuple[float, float, float]]:
+    """Of wall time in ms, CPU time in ms and memory in MB, the cases' runs interleaved."""
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in cases}
     for _ in range(RUNS):
-        out = subprocess.run(
-            [sys.executable, "-c", PROBE.format(code=code)], capture_output=True, text=True, check=True
-        ).stdout.split()
-        assert out[2] == "False", "litellm was imported"
-        times.append(float(out[0]))
-        sizes.append(float(out[1]))
-    return statistics.median(times), statistics.median(sizes)
+        for name, code in cases.items():
+            *figures, litellm = probe(code)
+            assert litellm == (name == "litellm"), f"{name}: litellm was imported"
+            found[name].append((figures[0], figures[1], figures[2]))
+    return {
+        name: tuple(statistics.median(column) for column in zip(*rows, strict=True)) for name, rows in found.items()
+    }
 
 
 def main() -> None:
+    installed = {}
+    for package in READY:
+        try:
+            installed[package] = version(package)
+        except PackageNotFoundError:
+            print(f"{package} is not installed: left out", file=sys.stderr)
+    found = medians({**CASES, **{name: READY[name] for name in installed}})
+    bare = found["bare interpreter"][2]
     lines = [
         "# Cost of importing",
         "",
-        f"Python {platform.python_version()}, {platform.machine()}, .pyc present; `python bench/imports.py`.",
+        f"Python {platform.python_version()}, {platform.machine()}, .pyc present; `python bench/imports.py`. "
+        f"Medians of {RUNS} fresh processes.",
         "",
-        "| what | ms | MB over bare |",
-        "|---|---:|---:|",
+        "| what | ms | CPU ms | MB over bare |",
+        "|---|---:|---:|---:|",
+        *(f"| {name} | {found[name][0]:.0f} | {found[name][1]:.0f} | {found[name][2] - bare:.1f} |" for name in CASES),
+        "",
+        "## Until a model can be called",
+        "",
+        "The adapter and its package imported, its client made, in a process that has imported nothing else.",
+        "",
+        "| models | package | ms | CPU ms | MB over bare | CPU, litellm = 1 |",
+        "|---|---|---:|---:|---:|---:|",
     ]
-    bare = 0.0
-    for name, code in CASES.items():
-        took, size = probe(code)
-        bare = bare or size
-        lines.append(f"| {name} | {took:.0f} | {size - bare:.1f} |")
-    table = "\n".join(lines) + "\n"
+    for name, number in installed.items():
+        took, used, size = found[name]
+        share = f"{used / found['litellm'][1]:.2f}"
+        lines.append(f"| `{MODELS[name]}` | {name} {number} | {took:.0f} | {used:.0f} | {size - bare:.1f} | {share} |")
+    table = "\n".join(lines).replace("`all others`", "all others") + "\n"
     print(table)
     target = Path(__file__).parent / "results" / "imports.md"
     target.parent.mkdir(exist_ok=True)

@@ -13,7 +13,7 @@ from tests.support_run import World, a_tool, call, play
 
 from helix import LocalExecutor
 from helix.adapters.models.litellm import load_litellm
-from helix.adapters.models.litellm_messages import to_messages, to_tools
+from helix.adapters.models.openai_form import to_messages, to_tools
 from helix.core.messages import (
     AnyMessage,
     AssistantMessage,

@@ -47,7 +47,7 @@ class ModelAdapter:
         self._prices = dict(prices)
         self._clock = clock or SystemClock()
         self._wires: dict[str, Wire] = {}
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         deadline = None if request.timeout_s is None else self._clock.now() + request.timeout_s
@@ -87,8 +87,8 @@ class ModelAdapter:
         wire = self._wires.get(package)
         if wire is None:
             wire = self._wires[package] = await asyncio.to_thread(wire_of, package, self._prices)
-        if self._told.get(model) != package:
-            self._told[model] = package
+        if self._logged.get(model) != package:
+            self._logged[model] = package
             logger.info("model %r is called through the package %s", model, package)
         return wire
 

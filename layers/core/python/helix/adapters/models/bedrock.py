@@ -115,17 +115,17 @@ class _Exchange(NativeExchange):
         event = await self._conversation.next()
         if event is None:
             return None
-        for name, told in event.items():
+        for name, payload in event.items():
             match name:
                 case "contentBlockStart":
-                    call = told["start"].get("toolUse")
-                    return [CallPart(told["contentBlockIndex"], call["toolUseId"], call["name"])] if call else ()
+                    call = payload["start"].get("toolUse")
+                    return [CallPart(payload["contentBlockIndex"], call["toolUseId"], call["name"])] if call else ()
                 case "contentBlockDelta":
-                    return _pieces(told["contentBlockIndex"], told["delta"])
+                    return _pieces(payload["contentBlockIndex"], payload["delta"])
                 case "messageStop":
-                    self.finish_reason = told.get("stopReason")
+                    self.finish_reason = payload.get("stopReason")
                 case "metadata":
-                    self._count(told.get("usage"))
+                    self._count(payload.get("usage"))
         return ()
 
     async def close(self) -> None:
@@ -198,8 +198,8 @@ class _Exchange(NativeExchange):
         return made
 
     def _answer(self, message: AssistantMessage) -> Blocks:
-        kept = [b for b in message.thinking if b.signature or b.redacted] if self._is_claude else []
-        blocks = [{"reasoningContent": _thought(block)} for block in kept]
+        signed = [b for b in message.thinking if b.signature or b.redacted] if self._is_claude else []
+        blocks = [{"reasoningContent": _thought(block)} for block in signed]
         if message.content and message.content.strip():
             blocks.append(_text(message.content))
         elif not message.tool_calls:

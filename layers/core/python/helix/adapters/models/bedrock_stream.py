@@ -62,19 +62,19 @@ class Conversation:
         stream: Any = None
         try:
             stream = self._client.converse_stream(**self._arguments)["stream"]
-            self._tell({})
+            self._report({})
             for event in stream:
-                self._tell(event)
-            self._tell(None)
+                self._report(event)
+            self._report(None)
         except Exception as error:
-            self._tell(error)
+            self._report(error)
         finally:
             with self._lock:
                 self._socket = None
             if stream is not None:
                 stream.close()
 
-    def _tell(self, event: Any) -> None:
+    def _report(self, event: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._events.put_nowait, event)
 

@@ -219,8 +219,8 @@ def _kind(chain: list[BaseException]) -> str:
     status = next((status for error in chain if (status := _status(error)) is not None), None)
     # litellm's own errors make a response up.
     if status == 200 or not any(getattr(error, "response", None) is not None for error in foreign):
-        if (told := _within_the_stream(foreign)) is not None:
-            return told
+        if (within := _within_the_stream(foreign)) is not None:
+            return within
         if any(_named(error, _TIMEOUTS) for error in chain) and not _named(chain[0], _NOBODY_THERE):
             return "timeout"
         if any(_named(error, _TRANSPORT) for error in foreign):
@@ -280,8 +280,8 @@ def _said(error: BaseException) -> str:
     if isinstance(response, dict):  # botocore
         return str(response.get("Error", {}).get("Message") or error)
     inner = body.get("error", body) if isinstance(body, dict) else None
-    told = inner.get("message") if isinstance(inner, dict) else None
-    return str(told or getattr(error, "message", None) or error)
+    text = inner.get("message") if isinstance(inner, dict) else None
+    return str(text or getattr(error, "message", None) or error)
 
 
 def _retry_after(chain: list[BaseException], now: float) -> float | None:

@@ -27,14 +27,14 @@ class Clients:
 
     def __init__(self, make: Callable[..., Any]) -> None:
         self._make = make
-        self._kept: MutableMapping[asyncio.AbstractEventLoop, dict[str, Any]] = WeakKeyDictionary()
+        self._by_loop: MutableMapping[asyncio.AbstractEventLoop, dict[str, Any]] = WeakKeyDictionary()
 
     def client(self, **arguments: Any) -> Any:
-        kept = self._kept.setdefault(asyncio.get_running_loop(), {})
+        clients = self._by_loop.setdefault(asyncio.get_running_loop(), {})
         key = dumps(arguments)
-        if key not in kept:
-            kept[key] = self._make(**arguments, max_retries=0)
-        return kept[key]
+        if key not in clients:
+            clients[key] = self._make(**arguments, max_retries=0)
+        return clients[key]
 
 
 class SdkExchange(NativeExchange):

@@ -1,0 +1,198 @@
+"""Amazon Bedrock through boto3, over real HTTP on loopback: what is sent, and what Bedrock alone answers."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from tests.support.model_dialects import BEDROCK, DialectServer, Entry, Says, frame
+from tests.support_litellm import request, tool
+
+from helix.adapters.models.adapter import ModelAdapter
+from helix.core.messages import (
+    AnyMessage,
+    AssistantMessage,
+    SystemMessage,
+    ThinkingContent,
+    ToolCallRequest,
+    ToolResultMessage,
+    UserMessage,
+)
+from helix.core.steps import AnyStepResult, ErrorStepResult, StopReason, TextStepResult
+
+FINE = Says("fine", stop="end_turn")
+NOVA = "bedrock/us.amazon.nova-pro-v1:0"
+PROFILE = "bedrock/arn:aws:bedrock:eu-west-1:111122223333:application-inference-profile/abc"
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def servers() -> Iterator[list[DialectServer]]:
+    made: list[DialectServer] = []
+    yield made
+    for server in made:
+        server.stop()
+
+
+@pytest.fixture
+def ask(servers: list[DialectServer]) -> Ask:
+    async def asked(entry: Entry = FINE, options: dict[str, Any] | None = None, **named: Any) -> AnyStepResult:
+        servers.append(DialectServer(BEDROCK, [entry]).start())
+        given = {**BEDROCK.options(servers[-1].origin), **(options or {})}
+        wanted = {"model": BEDROCK.model, "adapter": "native", **named}
+        return await ModelAdapter().generate_step(request(provider_options=given, **wanted))
+
+    return asked
+
+
+HISTORY: list[AnyMessage] = [
+    SystemMessage(content="be brief"),
+    UserMessage(content="add"),
+    AssistantMessage(
+        content="adding",
+        tool_calls=[
+            ToolCallRequest(id="c1", name="add", arguments={"a": 1}),
+            ToolCallRequest(id="call.2/x", name="add", arguments={}),
+        ],
+        thinking=[
+            ThinkingContent(text="hm", signature="SIG"),
+            ThinkingContent(redacted="RU5D"),
+            ThinkingContent(text="x"),
+        ],
+    ),
+    ToolResultMessage(tool_call_id="c1", tool_name="add", content="3"),
+    ToolResultMessage(tool_call_id="call.2/x", tool_name="add", content="", success=False),
+    UserMessage(content="go on"),
+]
+
+
+async def test_a_conversation_in_turns(ask: Ask, servers: list[DialectServer]) -> None:
+    result = await ask(
+        messages=HISTORY, tools=[tool()], temperature=0.5, max_output_tokens=77, stop=["END"], tool_choice="add"
+    )
+    assert isinstance(result, TextStepResult)
+    sent = servers[0].requests[0]
+    assert unquote(sent.path) == "/model/us.anthropic.claude-sonnet-4-5-20250929-v1:0/converse-stream"
+    assert "AKIDEXAMPLE" in sent.headers["authorization"] and "us-east-1/bedrock" in sent.headers["authorization"]
+    assert sent.json["system"] == [{"text": "be brief"}]
+    assert sent.json["inferenceConfig"] == {"maxTokens": 77, "temperature": 0.5, "stopSequences": ["END"]}
+    assert sent.json["messages"] == [
+        {"role": "user", "content": [{"text": "add"}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "SIG"}}},
+                {"reasoningContent": {"redactedContent": "RU5D"}},
+                {"text": "adding"},
+                {"toolUse": {"toolUseId": "c1", "name": "add", "input": {"a": 1}}},
+                {"toolUse": {"toolUseId": "call_2_x", "name": "add", "input": {}}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"toolResult": {"toolUseId": "c1", "content": [{"text": "3"}]}},
+                {"toolResult": {"toolUseId": "call_2_x", "content": [{"text": "(empty)"}], "status": "error"}},
+                {"text": "go on"},
+            ],
+        },
+    ]
+    spec = {"name": "add", "description": "the tool add"}
+    assert sent.json["toolConfig"] == {
+        "tools": [{"toolSpec": {**spec, "inputSchema": {"json": {"type": "object", "properties": {}}}}}],
+        "toolChoice": {"tool": {"name": "add"}},
+    }
+
+
+async def test_signed_thinking_goes_to_claude_alone(ask: Ask, servers: list[DialectServer]) -> None:
+    for model in (NOVA, PROFILE):
+        await ask(messages=HISTORY, model=model)
+    await ask(messages=HISTORY, model=PROFILE, options={"thinking": {"type": "enabled", "budget_tokens": 2000}})
+    sent = [server.requests[0].json for server in servers]
+    assert ["reasoningContent" in block for block in sent[0]["messages"][1]["content"]] == [False] * 3
+    assert ["reasoningContent" in block for block in sent[1]["messages"][1]["content"]] == [False] * 3
+    assert ["reasoningContent" in block for block in sent[2]["messages"][1]["content"]] == [True] * 2 + [False] * 3
+    assert sent[2]["additionalModelRequestFields"] == {"thinking": {"type": "enabled", "budget_tokens": 2000}}
+    assert sent[2]["inferenceConfig"]["maxTokens"] > 2000
+    assert [each["toolConfig"]["tools"][0]["toolSpec"]["name"] for each in sent] == ["add"] * 3, "of the history"
+
+
+async def test_an_arn_names_its_region(ask: Ask, servers: list[DialectServer]) -> None:
+    servers.append(DialectServer(BEDROCK, [FINE]).start())
+    given = BEDROCK.options(servers[-1].origin)
+    del given["aws_region_name"]
+    await ModelAdapter().generate_step(request(model=PROFILE, adapter="native", provider_options=given))
+    assert "/eu-west-1/bedrock/" in servers[0].requests[0].headers["authorization"]
+
+
+@pytest.mark.parametrize(("model", "marks_tools"), [(BEDROCK.model, True), (NOVA, False)])
+async def test_cache_points_close_what_does_not_change(
+    ask: Ask, servers: list[DialectServer], model: str, marks_tools: bool
+) -> None:
+    point = {"cachePoint": {"type": "default"}}
+    await ask(model=model, tools=[tool("a"), tool("b")], cache=True)
+    sent = servers[0].requests[0].json
+    assert sent["system"][-1] == point and sent["messages"][-1]["content"][-1] == point
+    assert (sent["toolConfig"]["tools"][-1] == point) is marks_tools
+
+
+async def test_guardrails_and_other_options_of_converse_are_its_own_and_the_rest_the_models(
+    ask: Ask, servers: list[DialectServer]
+) -> None:
+    guard = {"guardrailIdentifier": "gr-1", "guardrailVersion": "2", "trace": "enabled"}
+    options = {"guardrailConfig": guard, "performanceConfig": {"latency": "optimized"}, "top_p": 0.9, "top_k": 5}
+    result = await ask(Says("Sorry.", stop="guardrail_intervened"), options=options)
+    sent = servers[0].requests[0].json
+    assert (sent["guardrailConfig"], sent["performanceConfig"]) == (guard, {"latency": "optimized"})
+    assert sent["inferenceConfig"] == {"topP": 0.9}
+    assert sent["additionalModelRequestFields"] == {"top_k": 5}
+    assert isinstance(result, ErrorStepResult)
+    assert (result.code, result.stop_reason) == ("content_filter", StopReason.CONTENT_FILTER)
+
+
+async def test_redacted_reasoning_comes_back_as_it_went(ask: Ask, servers: list[DialectServer]) -> None:
+    result = await ask(Says("so", redacted="bytes \x00", stop="end_turn"))
+    data = base64.b64encode(b"bytes \x00").decode()
+    assert result.thinking == [ThinkingContent(redacted=data)]
+
+
+async def test_a_cache_written_for_an_hour_costs_more(ask: Ask) -> None:
+    plain = await ask(Says("ok", stop="end_turn", usage=(0, 0, 1000, 0)))
+    usage = {"inputTokens": 0, "outputTokens": 0, "totalTokens": 1000, "cacheWriteInputTokens": 1000}
+    details = [{"ttl": "1h", "inputTokens": 1000}]
+    events = [
+        frame("messageStop", {"stopReason": "end_turn"}),
+        frame("metadata", {"usage": {**usage, "cacheDetails": details}, "metrics": {}}),
+    ]
+    with DialectServer(replace(BEDROCK, say=lambda says: iter(events)), [FINE]) as server:
+        asked = request(model=BEDROCK.model, adapter="native", provider_options=BEDROCK.options(server.origin))
+        hour = await ModelAdapter().generate_step(asked)
+    assert (plain.usage.cost_micros, hour.usage.cost_micros) == (4125, 6600)
+
+
+@pytest.mark.parametrize("stop", ["malformed_tool_use", "malformed_model_output"])
+async def test_a_malformed_answer_may_be_asked_for_again(ask: Ask, stop: str) -> None:
+    result = await ask(Says("so", stop=stop), max_retries=0)
+    assert isinstance(result, ErrorStepResult)
+    assert (result.code, result.retryable) == ("server_error", True)
+
+
+async def test_without_a_region_or_credentials_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nowhere")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    placeless = await ModelAdapter().generate_step(request(model=BEDROCK.model, adapter="native"))
+    assert isinstance(placeless, ErrorStepResult)
+    assert (placeless.code, placeless.retryable) == ("bad_request", False) and "AWS_REGION" in placeless.error
+    options = {"aws_region_name": "us-east-1"}
+    nobody = await ModelAdapter().generate_step(
+        request(model=BEDROCK.model, adapter="native", provider_options=options)
+    )
+    assert isinstance(nobody, ErrorStepResult)
+    assert (nobody.code, nobody.retryable, nobody.usage.unknown_calls) == ("authentication", False, 0)

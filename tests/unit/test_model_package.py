@@ -1,0 +1,132 @@
+"""Which package calls a model: by its name, by what is installed, by what is asked of it; and a setting that forces it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from tests.support_litellm import request
+
+from helix.adapters.models import adapter, choice
+from helix.adapters.models.adapter import ModelAdapter
+from helix.adapters.models.choice import package_of
+from helix.adapters.models.failures import failure
+from helix.adapters.models.litellm import LiteLLMAdapter
+from helix.adapters.models.wire import AttemptFailedError
+from helix.core.agents import Agent
+from helix.core.config import LLMConfig
+from helix.core.errors import DefinitionError
+
+ALL = frozenset({"boto3", "openai", "anthropic", "litellm"})
+
+
+def with_packages(monkeypatch: pytest.MonkeyPatch, present: frozenset[str]) -> None:
+    monkeypatch.setattr(choice, "installed", lambda package: package in present)
+
+
+@pytest.mark.parametrize(
+    ("model", "package"),
+    [
+        ("openai/gpt-4o-mini", "openai"),
+        ("gpt-4o", "openai"),
+        ("openai/my-own-server", "openai"),
+        ("openai/gpt-5.1-codex", "litellm"),  # Chat Completions does not have it
+        ("openai/responses/gpt-5", "litellm"),
+        ("anthropic/claude-sonnet-4-5", "anthropic"),
+        ("claude-sonnet-4-5", "anthropic"),
+        ("bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0", "boto3"),
+        ("bedrock/converse/amazon.nova-pro-v1:0", "boto3"),
+        ("bedrock/arn:aws:bedrock:eu-west-1:111122223333:application-inference-profile/abc", "boto3"),
+        ("bedrock/invoke/anthropic.claude-3-haiku-20240307-v1:0", "litellm"),
+        ("azure/gpt-4o", "litellm"),
+        ("gemini/gemini-2.5-flash", "litellm"),
+        ("whatever", "litellm"),
+    ],
+)
+def test_the_name_chooses(monkeypatch: pytest.MonkeyPatch, model: str, package: str) -> None:
+    with_packages(monkeypatch, ALL)
+    assert package_of(model, LLMConfig(model=model)) == package
+    assert package_of(model, LLMConfig(model=model, adapter="litellm")) == "litellm"
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        ("anthropic/claude-sonnet-4-5", {"reasoning_effort": "low"}),
+        ("bedrock/amazon.nova-pro-v1:0", {"aws_role_name": "arn:aws:iam::111122223333:role/x"}),
+        ("openai/gpt-4o", {"mock_response": "hello"}),
+    ],
+)
+def test_an_option_that_only_litellm_understands_takes_litellm(
+    monkeypatch: pytest.MonkeyPatch, model: str, options: dict[str, Any]
+) -> None:
+    config = LLMConfig(model=model, provider_options=options)
+    with_packages(monkeypatch, ALL)
+    assert package_of(model, config) == "litellm"
+    with_packages(monkeypatch, ALL - {"litellm"})
+    assert package_of(model, config) != "litellm", "there is no other; the provider says what it does not know"
+
+
+def test_what_is_not_installed_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = LLMConfig(model="openai/gpt-4o")
+    with_packages(monkeypatch, frozenset({"litellm"}))
+    assert package_of("openai/gpt-4o", config) == "litellm"
+    with_packages(monkeypatch, frozenset())
+    assert package_of("openai/gpt-4o", config) == "openai", "the smaller one is asked for"
+    assert package_of("groq/llama", LLMConfig(model="groq/llama")) == "litellm"
+
+
+def test_native_is_refused_where_there_is_none() -> None:
+    with pytest.raises(DefinitionError, match=r"'groq/llama' has no adapter of its own"):
+        package_of("groq/llama", LLMConfig(model="groq/llama", adapter="native"))
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name="anthropic")
+
+    monkeypatch.setattr(choice.importlib, "import_module", missing)
+    with pytest.raises(DefinitionError, match=r"pip install 'helix-agents\[anthropic\]'"):
+        choice.wire_of("anthropic", {})
+
+
+def test_the_litellm_adapter_is_litellm_whatever_the_settings_say() -> None:
+    assert LiteLLMAdapter().package("openai/gpt-4o", LLMConfig(model="openai/gpt-4o", adapter="native")) == "litellm"
+
+
+def test_the_adapter_does_not_change_what_the_model_sees() -> None:
+    prints = {
+        Agent(name="a", system_prompt="s", llm_config=LLMConfig(model="m", adapter=way)).fingerprint()
+        for way in ("auto", "native", "litellm")
+    }
+    assert len(prints) == 1
+
+
+async def test_which_package_calls_is_logged_once_for_each_model(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Refusing:
+        strict: dict[str, Any] = {}  # noqa: RUF012
+        finish_reason, refusal, counted = None, "", False
+
+        def exchange(self, request: Any, model: str) -> Any:
+            return self
+
+        async def open(self) -> None:
+            raise AttemptFailedError(failure("m", "authentication", ""))
+
+        async def close(self) -> None:
+            return None
+
+    monkeypatch.setattr(adapter, "wire_of", lambda package, prices: Refusing())
+    with_packages(monkeypatch, ALL)
+    caplog.set_level(logging.INFO, "helix")
+    made = ModelAdapter()
+    for _ in range(2):
+        await made.generate_step(request(model="openai/gpt-4o", fallbacks=["bedrock/amazon.nova-pro-v1:0"]))
+    said = [record.getMessage() for record in caplog.records if "called through" in record.getMessage()]
+    assert said == [
+        "model 'openai/gpt-4o' is called through the package openai",
+        "model 'bedrock/amazon.nova-pro-v1:0' is called through the package boto3",
+    ]
