@@ -28,6 +28,7 @@ from tests.support_sub_agents import ask, child, finish, only_child, parent
 
 from helix import Agent, Confirmation, ToolContext, create_sub_agent_tool
 from helix.core.errors import CallNotPendingError, CannotResumeError
+from helix.testing.invariants import check_session
 
 
 def asking(ran: list[str]) -> Agent[Any, Any]:
@@ -157,3 +158,16 @@ async def test_a_new_message_ends_the_sub_agents_that_it_leaves(world: World) ->
         await executor.answer(asking(ran), second.agent_id, Confirmation(second.tool_call_id))
     assert ran == ["rent"]
     assert_stream([*chunks, *more])
+
+
+async def test_a_rewind_leaves_a_paused_sub_agent_and_its_step_begins_another(world: World) -> None:
+    """Both are of the same step, in two lineages: the parent waits for the second only."""
+    first, second = calls(ask()), calls(ask())
+    script = {"boss": [first, second], "finder": [calls(call("pay", text=rent)) for rent in ("one", "two")]}
+    executor = world.executor(script)
+    boss = parent(asking([]))
+    handle, _, _ = await play(executor, boss)
+    begun = (await executor.sessions.list_checkpoints(handle.session_id)).items[-1]
+    again = await executor.resume(boss, handle.session_id, mode="from_checkpoint", checkpoint_id=begun.id)
+    assert (await result_of(again)).status == "paused"
+    await check_session(executor.store, executor.streams, handle.session_id, at_rest=True)

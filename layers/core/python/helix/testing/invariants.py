@@ -199,20 +199,23 @@ def check_children(tree: list[SessionRows], *, at_rest: bool) -> list[str]:
         if parent is None or child.parent is None:
             problems.append(f"one_child: {child.session_id!r} does not know its parent")
             continue
-        calls = [entry for entry in parent.entries.values() if isinstance(entry, CallRow) and entry.child is not None]
-        reported = [row for row in calls if row.child is not None and row.child.session_id == child.session_id]
+        reported = [
+            (lineage, row)
+            for (lineage, _), row in parent.entries.items()
+            if isinstance(row, CallRow) and row.child is not None and row.child.session_id == child.session_id
+        ]
         problems += _reported(child, rows, reported, parent, at_rest=at_rest)
     return problems
 
 
 def _reported(
-    child: SessionRow, rows: SessionRows, reported: list[CallRow], parent: SessionRows, *, at_rest: bool
+    child: SessionRow, rows: SessionRows, reported: list[tuple[int, CallRow]], parent: SessionRows, *, at_rest: bool
 ) -> Iterator[str]:
     call_id = child.parent.call_id if child.parent is not None else ""
     if len(reported) != 1:
         yield f"one_child: call {call_id!r} of child {child.session_id!r} has {len(reported)} rows"
         return
-    row = reported[0]
+    ((lineage, row),) = reported
     if row.call_id != call_id:
         yield f"one_child: child {child.session_id!r} is of call {call_id!r}, and call {row.call_id!r} has it"
     if row.state == "done" and row.by == "child":
@@ -220,6 +223,8 @@ def _reported(
         if not any((run.status == "completed") == row.success for run in ended):
             yield f"told_once: call {call_id!r} has a result that no run of {child.session_id!r} gave"
     current = parent.session
-    waits = current is not None and current.open is not None and current.open.step == row.step
+    waits = (
+        current is not None and current.open is not None and (current.lineage, current.open.step) == (lineage, row.step)
+    )
     if at_rest and waits and row.state != "done" and child.status in ("completed", "failed"):
         yield f"parent_wakes: child {child.session_id!r} is {child.status!r}, and its parent has no report"
