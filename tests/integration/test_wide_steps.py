@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -73,6 +74,18 @@ async def test_three_hundred_calls(world: World) -> None:
     assert len(of_type(chunks, "tool_end")) == MANY
     assert_stream(chunks)
     await checked(world, handle.session_id)
+
+
+async def test_forty_tools_that_block_are_executed_at_once(quick_world: World) -> None:
+    together = threading.Barrier(40)
+
+    def work(given: Text, ctx: ToolContext[Any]) -> str:
+        together.wait(timeout=10)
+        return given.text
+
+    executor = quick_world.executor([numbered("work", 40), "done"])
+    handle, _, _ = await play(executor, agent(tools=[a_tool("work", work, input_schema=Text)]))
+    assert results(await history(executor, handle.session_id)) == [str(i) for i in range(40)]
 
 
 async def test_tools_that_must_not_start_twice(world: World) -> None:

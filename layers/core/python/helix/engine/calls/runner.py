@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -23,6 +26,9 @@ from helix.engine.context import RunContext
 from helix.engine.engine import logger
 from helix.engine.facts import ToolCall
 from helix.services.run_stream import Writer
+
+_THREADS = ThreadPoolExecutor(max_workers=64, thread_name_prefix="helix-tool")
+"""For tools that are no coroutines. In the loop's own threads, those of a wide step would keep stores waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +105,8 @@ async def _execute(tool: AnyTool, request: ToolCallRequest, context: ToolContext
             try:
                 if inspect.iscoroutinefunction(tool.execute):
                     return await tool.execute(arguments, context)
-                result = await asyncio.to_thread(tool.execute, arguments, context)
+                work = partial(copy_context().run, tool.execute, arguments, context)
+                result = await asyncio.get_running_loop().run_in_executor(_THREADS, work)
                 return await result if inspect.isawaitable(result) else result
             except TimeoutError as error:
                 inner = error  # the tool's own, unless the block's timer turns it into ours
