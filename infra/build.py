@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -38,6 +38,10 @@ UNUSED = (
 )
 NOT_COMPILED = r"[/\\]litellm[/\\]proxy[/\\]"
 """The proxy server is not run here: compiled files of the few modules of it that are imported would cost 17 MB for all."""
+MODEL_PACKAGES = ("litellm", "openai", "anthropic")
+"""The packages of requirements.in that call models. boto3 comes with the runtime."""
+DATA_OF_LITELLM = ("model_prices_and_context_window_backup.json", "litellm_core_utils/tokenizers")
+"""What a layer without litellm has of it all the same: prices, windows, and the tables that tokens are counted with."""
 GLIBC = ("manylinux_2_28", "manylinux2014")
 """Wheels that run on Amazon Linux 2023 (glibc 2.34), the newest first."""
 
@@ -66,22 +70,56 @@ def source_layer(name: str, python: str) -> Path:
     return _built(f"{name}-{_tag(python)}", digest.hexdigest(), make)
 
 
-def deps_layer(architecture: Architecture, python: str) -> Path:
-    """The packages of layers/deps/requirements.txt, for Lambda. Raises `BuildError` if one has no wheel for it."""
+def deps_layer(architecture: Architecture, python: str, model_packages: Sequence[str] = MODEL_PACKAGES) -> Path:
+    """The packages of layers/deps/requirements.txt, for Lambda, without those that only other model packages need. Raises
+    `BuildError` if one has no wheel for it."""
     interpreter = interpreter_of(python)
-    inputs = (architecture, python, interpreter is not None, REQUIREMENTS.read_text("utf-8"), UNUSED, NOT_COMPILED)
+    wanted = requirements_for(model_packages)
+    inputs = (architecture, python, interpreter is not None, wanted, UNUSED, NOT_COMPILED, DATA_OF_LITELLM)
     digest = hashlib.sha256(repr(inputs).encode())
 
     def make(folder: Path) -> None:
         target = folder / "python"
-        _pip("install", *pip_target(architecture, python), "--no-deps", "--no-compile", "--target", str(target),
-             "--requirement", str(REQUIREMENTS))  # fmt: skip
+        _pip(
+            "install", *pip_target(architecture, python), "--no-deps", "--no-compile", "--target", str(target), *wanted
+        )
+        if "litellm" not in model_packages:
+            litellm = next(pin for pin in requirements_for(MODEL_PACKAGES) if pin.startswith("litellm=="))
+            aside = folder / "litellm"
+            _pip(
+                "install",
+                *pip_target(architecture, python),
+                "--no-deps",
+                "--no-compile",
+                "--target",
+                str(aside),
+                litellm,
+            )
+            keep_data(aside / "litellm", target / "litellm")
+            shutil.rmtree(aside)
         for pattern in UNUSED:
             for found in target.glob(pattern):
                 shutil.rmtree(found) if found.is_dir() else found.unlink()
         _compile(folder, interpreter)
 
     return _built(f"deps-{architecture}-{_tag(python)}", digest.hexdigest(), make)
+
+
+def requirements_for(model_packages: Sequence[str]) -> list[str]:
+    """The pins of requirements.txt that are needed with these: after a `#` stand the packages that alone need one."""
+    lines = [line for line in REQUIREMENTS.read_text("utf-8").splitlines() if not line.startswith("#")]
+    pins = [(pin.strip(), why.split()) for pin, _, why in (line.partition("#") for line in lines)]
+    return [pin for pin, why in pins if pin and (not why or set(why) & set(model_packages))]
+
+
+def keep_data(litellm: Path, target: Path) -> None:
+    """Copy `DATA_OF_LITELLM`. The folder is no package: `import litellm` finds no module in it."""
+    for name in DATA_OF_LITELLM:
+        for file in [litellm / name] if (litellm / name).is_file() else (litellm / name).glob("*"):
+            if file.suffix != ".py" and file.is_file():
+                copy = target / file.relative_to(litellm)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, copy)
 
 
 def pip_target(architecture: Architecture, python: str) -> list[str]:

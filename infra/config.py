@@ -45,6 +45,8 @@ class Settings(Thresholds):
     architecture, python: of the functions; `host` is this machine's processor.
     agents: modules in layers/agents that register agents, separated by commas.
     model: "" lets each agent use its own; otherwise `demo` or a litellm name for all.
+    model_packages: what calls models: `litellm`, `openai`, `anthropic`, `bedrock` (boto3, with the right to ask Bedrock),
+        separated by commas. The deps layer has these and no other.
     model_secrets: ARNs of Secrets Manager secrets that call_model may read.
     auth: which proofs of identity are accepted on $connect; `none` admits everybody.
     enhanced_fan_out: a consumer of its own for project_stream (about $11 a shard and month): ~70 instead of ~200 ms.
@@ -77,6 +79,7 @@ class Settings(Thresholds):
     python: Literal["3.11", "3.12", "3.13", "3.14"] = "3.13"
     agents: str = Field(default="agents", pattern=r"^[A-Za-z_][\w.]*(,[A-Za-z_][\w.]*)*$")
     model: str = ""
+    model_packages: tuple[Literal["litellm", "openai", "anthropic", "bedrock"], ...] = ("litellm",)
     model_secrets: tuple[str, ...] = ()
     auth: str = "keys"
     jwt_issuer: str = ""
@@ -116,7 +119,7 @@ class Settings(Thresholds):
             made = {**local, "account": "000000000000", "region": "us-east-1", "api_log_role": False} | made
         return made
 
-    @field_validator("model_secrets", mode="before")
+    @field_validator("model_secrets", "model_packages", mode="before")
     @classmethod
     def _words(cls, given: Any) -> Any:
         return tuple(word.strip() for word in given.split(",") if word.strip()) if isinstance(given, str) else given
@@ -154,6 +157,8 @@ class Settings(Thresholds):
             # Keys fetched over a plain connection could be anybody's; offline there is nobody else.
             if not self.jwks_url.startswith("https://") and not self.offline:
                 raise ValueError("jwks_url: must start with https://")
+        if not self.model_packages:
+            raise ValueError("model_packages: is empty; name at least one")
         if self.snap_start and (self.provisioned_concurrency or self.provision_agents):
             raise ValueError("snap_start: Lambda does not combine it with provisioned concurrency; choose one")
         if self.snap_start and self.python == "3.11":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -15,6 +16,7 @@ from infra.endpoints import Endpoints
 from infra.executions import Executions
 from infra.function import SIZES, Function, Kit
 from infra.governing import Provisioning, grant_read_metrics
+from infra.nag import explain_resource
 from infra.profile import PROFILE_VERBS, construct_name
 from infra.sockets import Sockets
 from infra.storage import CHECK, DELETE, GET, GET_SEVERAL, PUT, QUERY, UPDATE, Storage
@@ -42,10 +44,11 @@ class Rights:
         endpoints: Endpoints,
         provisioning: Provisioning,
         model_secrets: Sequence[str] = (),
+        bedrock: bool = False,
     ) -> None:
         self._storage, self._streaming, self._executions, self._sockets = storage, streaming, executions, sockets
         self._topics, self._endpoints, self._provisioning = topics, endpoints, provisioning
-        self._model_secrets = list(model_secrets)
+        self._model_secrets, self._bedrock = list(model_secrets), bedrock
 
     def grant(self, function: Function) -> None:
         getattr(self, f"_{function.verb}")(function.role)
@@ -61,6 +64,8 @@ class Rights:
             iam.Grant.add_to_principal(
                 grantee=role, actions=["secretsmanager:GetSecretValue"], resource_arns=self._model_secrets
             )
+        if self._bedrock:
+            grant_bedrock(role)
 
     def _call_tool(self, role: iam.Role) -> None:
         self._storage.grant_rows(role, "sessions", GET, GET_SEVERAL, QUERY, PUT, CHECK)
@@ -153,3 +158,22 @@ class Functions(Construct):
         self.by_verb = {verb: Function(self, construct_name(verb), verb=verb, kit=kit) for verb in SHARED_VERBS}
         for function in self.by_verb.values():
             rights.grant(function)
+
+
+def grant_bedrock(role: iam.Role) -> None:
+    """To ask any model of Amazon Bedrock and to apply guardrails. A cross-region inference profile passes a call on to the
+    models of other regions; a guardrail's profile does the same."""
+    stack = Stack.of(role)
+    own = {"region": "*", "service": "bedrock", "resource_name": "*"}
+    models = [stack.format_arn(**own, account="", resource="foundation-model")]
+    models += [
+        stack.format_arn(**own, resource=kind) for kind in ("inference-profile", "application-inference-profile")
+    ]
+    guardrails = [stack.format_arn(**own, resource=kind) for kind in ("guardrail", "guardrail-profile")]
+    ask, apply = "bedrock:InvokeModelWithResponseStream", "bedrock:ApplyGuardrail"
+    iam.Grant.add_to_principal(grantee=role, actions=[ask], resource_arns=models)
+    iam.Grant.add_to_principal(grantee=role, actions=[apply], resource_arns=guardrails)
+    for arn in [*models, *guardrails]:
+        explain_resource(
+            role, arn, "Agents name their models and guardrails, which may be in any region; both cost, neither reads."
+        )

@@ -37,7 +37,8 @@ class Layers(Construct):
         if settings.deps:
             self.all.append(self._layer("Deps", Path(settings.deps)))
         elif not settings.offline:
-            self.all.append(self._layer("Deps", deps_layer(settings.target_architecture, settings.python)))
+            packages = deps_layer(settings.target_architecture, settings.python, settings.model_packages)
+            self.all.append(self._layer("Deps", packages))
 
     def _layer(self, construct_id: str, folder: Path) -> lambda_.LayerVersion:
         settings = self._settings

@@ -2,7 +2,8 @@
 
     python -m infra.lock
 
-Law: a package that requirements.lock names gets that version, so functions run what the tests ran.
+Law: a package that requirements.lock names gets that version, so functions run what the tests ran. A package that only some
+of `MODEL_PACKAGES` need says which, so that a stage can leave it out.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
 
-from infra.build import REQUIREMENTS, ROOT, BuildError, pip_target
+from infra.build import MODEL_PACKAGES, REQUIREMENTS, ROOT, BuildError, pip_target
 from infra.config import Settings
 
 OF_THE_RUNTIME = frozenset({"boto3", "botocore", "s3transfer"})
@@ -20,25 +24,39 @@ NEVER_USED = frozenset({"hf-xet"})
 """Downloads from Hugging Face, 11 MB: nothing downloads models in a function."""
 HEADER = (
     "# Written by `python -m infra.lock` from requirements.in and requirements.lock; boto3 comes with the runtime.\n"
+    "# What follows a pin: the packages that call models, and alone need it.\n"
 )
 
 
 def main() -> None:
+    asked = REQUIREMENTS.with_suffix(".in").read_text("utf-8").splitlines()
+    base = [line for line in asked if line not in MODEL_PACKAGES]
+    found = dict.fromkeys(resolved(base), "")
+    for package in MODEL_PACKAGES:
+        for pin in resolved([*base, package]) - {pin for pin, why in found.items() if not why}:
+            found[pin] = f"{found.get(pin, '  #')} {package}"
+    lines = [pin + why for pin, why in sorted(found.items())]
+    REQUIREMENTS.write_text(HEADER + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+def resolved(requirements: Sequence[str]) -> set[str]:
+    """The pins of everything that is installed for these."""
     settings = Settings()
-    command = [
-        *(sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-"),
-        *pip_target(settings.target_architecture, settings.python),
-        *("--target", "unused", "--disable-pip-version-check", "--no-input"),
-        *("--requirement", str(REQUIREMENTS.with_suffix(".in")), "--constraint", str(ROOT / "requirements.lock")),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    with tempfile.TemporaryDirectory() as folder:
+        wanted = Path(folder) / "requirements.in"
+        wanted.write_text("\n".join(requirements), encoding="utf-8")
+        command = [
+            *(sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-"),
+            *pip_target(settings.target_architecture, settings.python),
+            *("--target", "unused", "--disable-pip-version-check", "--no-input"),
+            *("--requirement", str(wanted), "--constraint", str(ROOT / "requirements.lock")),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BuildError(f"pip could not resolve the deps layer:\n{done.stderr.strip()[-2000:]}")
-    wanted = [entry["metadata"] for entry in json.loads(done.stdout)["install"]]
-    left_out = OF_THE_RUNTIME | NEVER_USED
-    pins = sorted(f"{package['name'].lower()}=={package['version']}" for package in wanted)
-    retained = [pin for pin in pins if pin.partition("==")[0].replace("_", "-") not in left_out]
-    REQUIREMENTS.write_text(HEADER + "\n".join(retained) + "\n", encoding="utf-8")
+    metadata = [entry["metadata"] for entry in json.loads(done.stdout)["install"]]
+    pins = {f"{package['name'].lower()}=={package['version']}" for package in metadata}
+    return {pin for pin in pins if pin.partition("==")[0].replace("_", "-") not in OF_THE_RUNTIME | NEVER_USED}
 
 
 if __name__ == "__main__":

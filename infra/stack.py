@@ -70,6 +70,7 @@ class HelixStack(Stack):
             endpoints=endpoints,
             provisioning=Provisioning(self, names=names, profiles=provisioned),
             model_secrets=settings.model_secrets,
+            bedrock="bedrock" in settings.model_packages,
         )
         shared = Functions(self, "Functions", kit=kit, rights=rights).by_verb
         ProfileFunctions(self, "Profile", profile=shared_profile, kit=kit, grant=rights.grant, shared=shared)

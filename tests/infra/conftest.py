@@ -24,6 +24,7 @@ DEPLOYED = {
     "jwks_url": "https://issuer.example/keys.json",
     "model": "openai/gpt-4o-mini",
     "model_secrets": "arn:aws:secretsmanager:eu-west-1:123456789012:secret:openai-AbCdEf",
+    "model_packages": "openai,bedrock",
     "enhanced_fan_out": "true",
     "provisioned_concurrency": "3",
     "provision_agents": "true",

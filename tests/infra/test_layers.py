@@ -9,17 +9,29 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from aws_cdk import App, Stack
 
-from infra import build
-from infra.build import NOT_IN_FUNCTIONS, REQUIREMENTS, ROOT, UNUSED, deps_layer, interpreter_of, source_layer
-from infra.config import HOST_ARCHITECTURE, HOST_PYTHON
+from infra import build, layers
+from infra.build import (
+    MODEL_PACKAGES,
+    NOT_IN_FUNCTIONS,
+    REQUIREMENTS,
+    ROOT,
+    UNUSED,
+    deps_layer,
+    interpreter_of,
+    requirements_for,
+    source_layer,
+)
+from infra.config import HOST_ARCHITECTURE, HOST_PYTHON, SettingsError, read_settings
 
 LIMIT = 200_000_000
 """Bytes of the deps layer, unzipped; Lambda takes 250 MiB of all layers and the function."""
 
 
 def pins(file: Path) -> dict[str, str]:
-    found = (line.partition("==") for line in file.read_text("utf-8").splitlines() if "==" in line)
+    lines = (line.partition("#")[0].strip() for line in file.read_text("utf-8").splitlines())
+    found = (line.partition("==") for line in lines if "==" in line)
     return {re.sub(r"[-_.]+", "-", name).lower(): version for name, _, version in found}
 
 
@@ -125,6 +137,63 @@ def test_the_deps_layer_has_the_versions_that_are_tested() -> None:
     names = {re.sub(r"\[.*", "", line).lower() for line in asked_for if line and not line.startswith("#")}
     assert {name.replace("_", "-") for name in names} <= set(deployed)
     assert not {"boto3", "botocore", "hf-xet"} & set(deployed)
+
+
+def names(pins: list[str]) -> set[str]:
+    return {pin.partition("==")[0] for pin in pins}
+
+
+def test_a_layer_has_the_packages_that_call_the_stages_models_and_no_other() -> None:
+    everything, litellm, own = (
+        names(requirements_for(packages)) for packages in (MODEL_PACKAGES, ("litellm",), ("openai", "bedrock"))
+    )
+    assert {"litellm", "openai", "tokenizers", "aiohttp"} <= litellm and "anthropic" not in litellm
+    assert {"openai", "httpx", "jiter"} <= own
+    assert not {"litellm", "tokenizers", "aiohttp", "anthropic", "huggingface_hub"} & own
+    assert own | litellm | {"anthropic"} <= everything
+    base = names(requirements_for(("bedrock",)))
+    assert {"pydantic", "tiktoken", "aws_lambda_powertools"} <= base and not {"openai", "litellm"} & base
+
+
+def test_without_litellm_a_layer_has_its_data_and_no_module(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def pip(*arguments: str) -> None:
+        asked.append(arguments)
+        target = Path(arguments[arguments.index("--target") + 1])
+        if any(word.startswith("litellm==") for word in arguments):
+            data = target / "litellm" / "litellm_core_utils" / "tokenizers"
+            data.mkdir(parents=True)
+            (data / "9b5ad71b").write_text("a table")
+            for module in (data / "__init__.py", target / "litellm" / "__init__.py"):
+                module.write_text("")
+            (target / "litellm" / "model_prices_and_context_window_backup.json").write_text("{}")
+
+    monkeypatch.setattr(build, "_pip", pip)
+    folder = deps_layer("arm64", HOST_PYTHON, ("openai", "bedrock"))
+    prices = "python/litellm/model_prices_and_context_window_backup.json"
+    assert contents(folder) == {prices, "python/litellm/litellm_core_utils/tokenizers/9b5ad71b"}
+    assert not any(word.startswith("litellm") for word in asked[0])
+    whole = deps_layer("arm64", HOST_PYTHON, ("litellm",))
+    assert whole != folder and "python/litellm/__init__.py" in contents(whole)
+
+
+def test_the_stages_setting_makes_the_layer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    built: list[tuple[str, ...]] = []
+
+    def made(architecture: str, python: str, packages: tuple[str, ...]) -> Path:
+        built.append(packages)
+        return tmp_path
+
+    monkeypatch.setattr(layers, "deps_layer", made)
+    monkeypatch.setattr(layers, "source_layer", lambda name, python: tmp_path)
+    for context in ({}, {"model_packages": "openai, bedrock"}):
+        layers.Layers(Stack(App(), "S"), "Layers", settings=read_settings(context))
+    assert built == [("litellm",), ("openai", "bedrock")]
+    with pytest.raises(SettingsError, match="model_packages"):
+        read_settings({"model_packages": "torch"})
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.infra.conftest import PRODUCTION, Synth
 from tests.infra.templates import Assembly, Template, listed, text
 
 from infra.function import SIZES
@@ -54,6 +55,8 @@ TABLE: dict[str, Rights] = {
         "control": COUNT | {CHECK},
         **START,
         SECRET: {"secretsmanager:GetSecretValue"},
+        "bedrock models": {"bedrock:InvokeModelWithResponseStream"},
+        "bedrock guardrails": {"bedrock:ApplyGuardrail"},
     },
     "call_tool": STEP,
     "finish_run": LINE,
@@ -165,6 +168,10 @@ def named(template: Template, arn: str) -> str:
     if (found := re.search(r":lambda:.*:function:helix-dev-(\w+)-call_model:live$", arn)) is not None:
         assert found[1] in ("heavy", "quick"), "an agent's own"
         return "aliases"
+    if (
+        found := re.search(r":bedrock:\*:.*:(foundation-model|[a-z-]*inference-profile|guardrail[a-z-]*)/\*$", arn)
+    ) is not None:
+        return "bedrock guardrails" if found[1].startswith("guardrail") else "bedrock models"
     if ":execute-api:" in arn:
         assert arn.endswith("/dev/POST/@connections/*")
         return "connections"
@@ -179,6 +186,12 @@ def test_a_function_may_do_what_the_table_says(deployed: Assembly, verb: str) ->
     for what, action in rights_of(template, role):
         held.setdefault(what, set()).add(action)
     assert held == TABLE[verb]
+
+
+def test_bedrock_is_asked_only_where_the_settings_name_it(synth: Synth) -> None:
+    template = synth(PRODUCTION).main
+    statements = template.statements(template.role_of(template.function("call_model", "prod")))
+    assert not [s for s in statements if "bedrock" in text(s["Action"])]
 
 
 def test_no_function_writes_another_ones_log(deployed: Assembly) -> None:
