@@ -70,7 +70,7 @@ def source_layer(name: str, python: str) -> Path:
     return _built(f"{name}-{_tag(python)}", digest.hexdigest(), make)
 
 
-def deps_layer(architecture: Architecture, python: str, model_packages: Sequence[str] = MODEL_PACKAGES) -> Path:
+def deps_layer(architecture: Architecture, python: str, model_packages: Sequence[str] = ("litellm",)) -> Path:
     """The packages of layers/deps/requirements.txt, for Lambda, without those that only other model packages need. Raises
     `BuildError` if one has no wheel for it."""
     interpreter = interpreter_of(python)

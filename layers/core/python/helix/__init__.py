@@ -15,6 +15,7 @@ from helix.core.lazy import LazyNames
 if TYPE_CHECKING:
     from helix.adapters.mcp import MCPServer as MCPServer
     from helix.adapters.memory import MemoryStateStore as MemoryStateStore
+    from helix.adapters.models.adapter import ModelAdapter as ModelAdapter
     from helix.adapters.models.demo import DemonstrationModel as DemonstrationModel
     from helix.adapters.models.litellm import LiteLLMAdapter as LiteLLMAdapter
     from helix.adapters.models.scripted import ScriptedModel as ScriptedModel
@@ -73,6 +74,7 @@ _NAMES = LazyNames(
         "helix.adapters.mcp": "MCPServer",
         "helix.adapters.memory": "MemoryStateStore",
         "helix.adapters.models.demo": "DemonstrationModel",
+        "helix.adapters.models.adapter": "ModelAdapter",
         "helix.adapters.models.litellm": "LiteLLMAdapter",
         "helix.adapters.models.scripted": "ScriptedModel",
         "helix.adapters.sqlite": "SQLiteStateStore",
