@@ -33,7 +33,7 @@ from helix.testing.openai_server import ModelAnswer, OpenAIServer
 
 RATES = (40, 200)
 SECONDS = 4
-UNPACED, REPEATS = 5000, 5
+UNPACED, REPEATS = 5000, 3
 SESSION = "ses_words"
 LIMITS = {"here": (3.0, 10.0), "there": (25.0, 25.0)}
 FIRST_MS, CPU_RATIO = 20.0, 1.3

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from tests.support_run import World, agent
 
+from helix import LocalExecutor, MemoryStateStore
 from helix.core.steps import AnyStepResult, TextStepResult
+from helix.core.wire import StreamMessage
 from helix.ports.model import LLMGenerateInput
+from helix.services.segments import SegmentStreams
 from helix.stream.reader import create_reader
 
 PLENTY = 20_000
@@ -54,3 +57,38 @@ async def test_a_model_need_not_wait_for_its_words(quick_world: World) -> None:
         found = [m.sequence async for m in await handle.messages() if m.chunk and m.chunk["type"] == "text_delta"]
     assert len(found) == model.said == PLENTY
     assert found == list(range(found[0], found[0] + PLENTY))
+
+
+class Conversation:
+    """Says the next word when the reader has the one before."""
+
+    def __init__(self, words: int) -> None:
+        self.words, self.heard = words, asyncio.Semaphore(0)
+
+    async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
+        assert request.callbacks.on_text_delta is not None
+        for _ in range(self.words):
+            waiting = request.callbacks.on_text_delta("word ")
+            if waiting is not None:
+                await waiting
+            await self.heard.acquire()
+        return TextStepResult(content="word " * self.words)
+
+
+class CountedReads(SegmentStreams):
+    reads = 0
+
+    async def read(self, stream_id: str, after: int = 0, limit: int = 1000) -> list[StreamMessage]:
+        self.reads += 1
+        return await super().read(stream_id, after, limit)
+
+
+async def test_a_handle_reads_once_for_each_word() -> None:
+    store, model = MemoryStateStore(), Conversation(50)
+    streams = CountedReads(store)
+    async with LocalExecutor(store, model=model, streams=streams) as executor, asyncio.timeout(60):
+        handle = await executor.execute(agent(), "go")
+        async for message in await handle.messages():
+            if message.chunk and message.chunk["type"] == "text_delta":
+                model.heard.release()
+    assert model.words < streams.reads < model.words + 10

@@ -57,6 +57,19 @@ async def test_replay_then_live() -> None:
     assert shown(await reading) == ["b", "c", "step_committed", "d", "step_committed", "completed"]
 
 
+async def test_a_live_reader_reads_once_for_what_comes() -> None:
+    streams, run = await recorded()
+    reading = asyncio.create_task(collect_all(read_stream(streams, STREAM, from_sequence=3)))
+    await streams.idle()
+    before = streams.reads
+    for letter in "defg":
+        await run.text(letter, step=2)
+        await streams.idle()
+    assert streams.reads - before == 4
+    await run.end()
+    assert shown(await reading)[1:5] == ["d", "e", "f", "g"]
+
+
 @pytest.mark.parametrize("status", ["completed", "failed", "paused", "interrupted"])
 async def test_each_end_ends_the_reading(status: str) -> None:
     assert shown(await collect_all(read_stream(await ended(status=status), STREAM)))[-1] == status

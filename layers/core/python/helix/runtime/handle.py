@@ -80,7 +80,7 @@ async def read_run(
                 return
         if not messages:
             await idle()
-            await streams.wait(stream_id, sequence, LOOK_S)
+        await streams.wait(stream_id, sequence, LOOK_S)  # at once, where there is more
 
 
 async def result_of(agent: Agent[Any, OutputT], sessions: Sessions, run: RunRow) -> AgentResult[OutputT]:

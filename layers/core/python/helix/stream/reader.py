@@ -72,9 +72,9 @@ async def read_with_idle(
             yield message
             if until is not None and until(message):
                 return
-        if page:
-            continue
         info = await manager.info(stream_id)
+        if page and (info is None or info.latest_sequence > position):
+            continue
         if info is None:
             if not patient or position:
                 raise StreamNotFoundError(f"stream {stream_id!r} does not exist or has expired: start from the session")
