@@ -13,7 +13,7 @@ from helix.core.chunks import ChunkBase, CustomEventChunk, TextDeltaChunk, Think
 from helix.core.errors import StoreError
 from helix.core.rows import SessionRow
 from helix.core.sequencer import StreamRecord
-from helix.services.run_stream import FIRST_S, LONGEST_S, RUN, TRIES, Boundary, RunStream, Writer
+from helix.services.run_stream import APPENDS_PER_S, BURST, FIRST_S, LONGEST_S, RUN, TRIES, Boundary, RunStream, Writer
 
 WORDS = Writer("attempt", 1, 1)
 
@@ -168,6 +168,23 @@ async def test_a_model_that_never_yields_is_held_up_until_its_words_are_there(co
             assert len(log.said()) == said and stream.relief() is None, "nothing is late any more"
     assert held_up[0] == 1 and len(held_up) == 3, "the first word at once"
     assert held_up[1] > 2, "later ones together"
+
+
+async def test_runs_of_one_event_loop_share_its_appends() -> None:
+    log, clock = Log(coalesces=False), Sleeps()
+    stream = opened(log, clock)
+    for _ in range(20 * BURST):
+        say(stream, "a")
+        await turns(3)
+        if clock.slept:
+            break
+    assert len(log.batches) >= BURST and 0 < clock.slept[0] <= 1 / APPENDS_PER_S
+    before = len(log.batches)
+    say(stream, "b", "c")
+    await turns()
+    assert len(log.batches) == before
+    await clock.pass_()
+    assert log.batches[before:] == [3] and log.said()[-3:] == ["a", "b", "c"]
 
 
 async def test_relief_may_be_left_alone_and_is_for_the_loops_thread_only() -> None:

@@ -13,7 +13,8 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 from helix.core.chunks import ChunkBase, TextDeltaChunk, ThinkingChunk, UnknownChunk
 from helix.core.errors import InvalidInputError, StoreError
@@ -25,6 +26,8 @@ from helix.ports.streams import StreamManager
 
 FIRST_S, LONGEST_S, FLUSH_BYTES = 0.05, 0.25, 4096
 PATIENCE_S, MOST_PATIENCE_S = 0.002, 0.064
+APPENDS_PER_S, BURST = 600, 50
+"""How many appends of words one event loop makes at once: some fifth of a processor. More runs share them."""
 READER_TURNS = 4
 """Turns of the event loop in which a reader takes what was flushed, and hands it on."""
 TRIES = 6
@@ -52,6 +55,24 @@ class Boundary(NamedTuple):
 RUN = Writer("run")
 
 
+class _Slots:
+    """The times at which an event loop's appends of words may begin."""
+
+    _of: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, _Slots]] = WeakKeyDictionary()
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> _Slots:
+        return cls._of.setdefault(loop, cls())
+
+    def take(self, now: float) -> float:
+        """Now, where there were few appends of late."""
+        self._next = max(self._next, now - BURST / APPENDS_PER_S) + 1 / APPENDS_PER_S
+        return max(now, self._next)
+
+
 class RunStream:
     """The chunks of one run by one worker. Make it inside a running event loop; `put` may be called from any thread."""
 
@@ -72,6 +93,7 @@ class RunStream:
         self._patience = 0.0
         self._failure: StoreError | None = None
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
+        self._slots = _Slots.of(self._loop)
 
     def put(
         self, writer: Writer, chunks: Sequence[ChunkBase] = (), *, version: int = 0, boundary: Boundary | None = None
@@ -202,16 +224,26 @@ class RunStream:
             if not self._pending:
                 self._interval = 0.0
                 return
+            await self._slot()
             if self._coalesces:
                 self._interval = min(LONGEST_S, max(FIRST_S, self._interval * 1.5))
-            if self._due is not None and self._loop.time() - self._due < PATIENCE_S:
-                self._patience = PATIENCE_S
             try:
                 await self.flush()
             except StoreError:
                 return  # kept in _failure: the next flush that someone waits for raises it
             if not self._pending:
                 return
+
+    async def _slot(self) -> None:
+        """Wait where this event loop makes many appends: words that come meanwhile go along."""
+        if self._due is None:
+            return
+        now = self._loop.time()
+        if now - self._due < PATIENCE_S:
+            self._patience = PATIENCE_S
+        if not self._coalesces and (slot := self._slots.take(now)) > now:
+            self._due = slot
+            await self._clock.sleep(slot - now)
 
     async def close(self) -> None:
         """Flush what is left and stop the timer."""
