@@ -6,6 +6,7 @@ python bench/imports.py               prints the tables and saves them to bench/
 
 from __future__ import annotations
 
+import os
 import platform
 import statistics
 import subprocess
@@ -13,7 +14,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-RUNS = 9
+RUNS = 5
 PROBE = """
 import time; start, used = time.perf_counter(), time.process_time()
 {code}
@@ -84,7 +85,7 @@ def main() -> None:
         "# Cost of importing",
         "",
         f"Python {platform.python_version()}, {platform.machine()}, .pyc present; `python bench/imports.py`. "
-        f"Medians of {RUNS} fresh processes.",
+        f"Medians of {RUNS} fresh processes, on {os.cpu_count()} processors with a load of {os.getloadavg()[0]:.1f}.",
         "",
         "| what | ms | CPU ms | MB over bare |",
         "|---|---:|---:|---:|",

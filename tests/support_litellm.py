@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from helix.adapters.models.adapter import ModelAdapter
 from helix.adapters.models.litellm import load_litellm
 from helix.core.config import LLMConfig
 from helix.core.errors import ModelError
@@ -68,6 +69,13 @@ class Heard:
     @property
     def errors(self) -> list[ModelError]:
         return [event[1] for event in self.events if event[0] == "error"]
+
+
+@pytest.fixture(params=["litellm", "native"])
+def each_adapter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests of a module once with litellm, and once with the package that is chosen where all are installed."""
+    if request.param == "native":
+        monkeypatch.setattr(request.module, "LiteLLMAdapter", ModelAdapter)
 
 
 @pytest.fixture

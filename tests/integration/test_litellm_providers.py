@@ -40,6 +40,8 @@ from helix.ports.model import LLMStreamCallbacks
 from helix.testing.loopback_server import LoopbackServer, RecordedRequest, Responder
 
 serve = support_litellm.serve
+each_adapter = support_litellm.each_adapter
+pytestmark = pytest.mark.usefixtures("each_adapter")
 clock = support_litellm.clock
 heard = support_litellm.heard
 anthropic = support_litellm.anthropic

@@ -21,6 +21,8 @@ from helix.core.steps import StopReason, TextStepResult, ToolCallsStepResult
 from helix.testing.openai_server import ModelAnswer, ModelToolCall
 
 serve = support_litellm.serve
+each_adapter = support_litellm.each_adapter
+pytestmark = pytest.mark.usefixtures("each_adapter")
 
 
 async def test_the_request_carries_messages_tools_and_settings(serve: Serve) -> None:

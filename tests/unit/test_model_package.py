@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -130,3 +133,28 @@ async def test_which_package_calls_is_logged_once_for_each_model(
         "model 'openai/gpt-4o' is called through the package openai",
         "model 'bedrock/amazon.nova-pro-v1:0' is called through the package boto3",
     ]
+
+
+@pytest.mark.parametrize(
+    ("model", "unwanted"),
+    [
+        ("openai/gpt-4o-mini", {"litellm", "tiktoken", "openai.resources", "anthropic", "boto3"}),
+        ("bedrock/amazon.nova-pro-v1:0", {"litellm", "tiktoken", "openai", "anthropic", "httpx"}),
+    ],
+)
+def test_a_call_imports_its_package_and_no_more(model: str, unwanted: set[str]) -> None:
+    code = (
+        "import asyncio, os, sys\n"
+        "from helix.adapters.models.adapter import ModelAdapter\n"
+        "from helix.core.config import LLMConfig\n"
+        "from helix.core.messages import UserMessage\n"
+        "from helix.ports.model import LLMGenerateInput\n"
+        "options = {'api_base': 'http://127.0.0.1:9', 'aws_region_name': 'us-east-1'}\n"
+        f"config = LLMConfig(model={model!r}, max_retries=0, provider_options=options)\n"
+        "asked = LLMGenerateInput([UserMessage(content='hi')], [], config, agent_id='a', agent_type='t')\n"
+        "print(asyncio.run(ModelAdapter().generate_step(asked)).code)\n"
+        f"print(sorted({unwanted!r} & sys.modules.keys()))\n"
+    )
+    environment = {**os.environ, "OPENAI_API_KEY": "x", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=110)
+    assert done.stdout == "connection_error\n[]\n", done.stderr

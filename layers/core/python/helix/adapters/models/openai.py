@@ -83,7 +83,8 @@ class _Exchange(SdkExchange):
         if self.request.tools:
             body["tools"] = to_tools(self.request.tools, strict=self.strict, cache=False)
             body["tool_choice"] = to_tool_choice(self.request.tool_choice)
-        messages = to_messages(self.request.messages, self.model, "openai", cache=config.cache)
+        made = to_messages(self.request.messages, self.model, "openai", cache=config.cache)
+        messages = [{name: value for name, value in message.items() if value is not None} for message in made]
         return {
             **body,
             "model": self.name,
