@@ -31,6 +31,7 @@ from helix.runtime import executor
 WALKS, ACTS = 200, 70
 FIRST = {
     "closing over what it did not read": 560,
+    "results of a wide step beside its pause": 58,
     "holders that ignore their clock": 48,
     "no margin for clocks": 25,
 }
