@@ -2,7 +2,7 @@
 
     python bench/beside_peers.py                  prints the tables, saves them to bench/results/peers.md (12 minutes)
     python bench/beside_peers.py --rounds 7 --steps 1000 --sessions 10000 --time-out 900        on a calm machine
-    python bench/beside_peers.py --only words,crash --peers langgraph,dbos --no-save
+    python bench/beside_peers.py --only words,crash --peers langgraph,dbos        prints a part, saves nothing
 
 Each peer lives in an environment of its own under build/peers, made from its dependency group in pyproject.toml. Each job
 is a process with a time-out; rounds go over all contenders in turn, so ratios hold on a busy machine. A peer that cannot
@@ -15,6 +15,7 @@ import argparse
 import os
 import platform
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -72,7 +73,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--time-out", type=float, default=180, help="seconds for each process (default 180)")
     parser.add_argument("--peers", default="", help="keys, with commas between (default all)")
     parser.add_argument("--only", default="", help=f"measures, with commas between: {', '.join(MEASURES)}")
-    parser.add_argument("--no-save", action="store_true", help="print the tables only")
     given = parser.parse_args()
     if unknown := set(words(given.only)) - set(MEASURES):
         parser.error(f"no such measure: {', '.join(sorted(unknown))}; there are {', '.join(MEASURES)}")
@@ -99,6 +99,17 @@ def contenders_table(among: Sequence[Contender]) -> Iterator[str]:
         yield f"| {contender.name} | {contender.broken or versions} | {contender.model} | {contender.store} |"
 
 
+def section(name: str, among: Sequence[Contender], options: Options) -> list[str]:
+    """A measure that fails is named; the others go on."""
+    title, note, measure = MEASURES[name]
+    try:
+        rows = [*table(among, measure(among, options))]
+    except Exception as error:
+        traceback.print_exc()
+        rows = [f"Failed: {type(error).__name__}: {error}"]
+    return ["", f"## {title}", "", *rows, "", note]
+
+
 def main() -> None:
     given = arguments()
     options = Options(given.rounds, given.steps, given.sessions, given.time_out)
@@ -117,13 +128,13 @@ def main() -> None:
         "",
         *contenders_table(among),
     ]
+    print("\n".join(lines), flush=True)
     for name in words(given.only) or MEASURES:
-        title, note, measure = MEASURES[name]
-        lines += ["", f"## {title}", "", *table(among, measure(among, options)), "", note]
-    text = "\n".join(lines) + "\n"
-    print(text)
-    if not given.no_save:
-        (BENCH / "results" / "peers.md").write_text(text)
+        found = section(name, among, options)
+        print("\n".join(found), flush=True)
+        lines += found
+    if not given.only and not given.peers:
+        (BENCH / "results" / "peers.md").write_text("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -154,7 +154,7 @@ CONTENDERS = [
         "DBOS",
         ("dbos",),
         "called in a step",
-        "SQLite",
+        "SQLite, whose streams it polls each second",
         {"memory": "needs a database", "race": NO_SESSIONS, "aws": "no DynamoDB"},
     ),
     Contender(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
 import sys
 from collections.abc import Iterator
@@ -62,6 +63,25 @@ def test_a_ratio_is_taken_within_a_round(bench: Any) -> None:
         found.add("row", "peer", theirs)
         found.add("row", "absent", None, "no stream")
     assert list(found.rows()) == [("row", {"helix": "1.0", "peer": "2.0 (2×)", "absent": "no stream"})]
+
+
+def test_a_batch_of_writes_is_counted_item_by_item(bench: Any) -> None:
+    """As a peer sends it over HTTP: its own names of keys, binary values in base64, maps and lists."""
+    wire, server = importlib.import_module("aws.wire"), importlib.import_module("aws_server")
+    counter = wire.Wire(lambda table, key: None, ("PK", "SK"))
+    keys = {"PK": {"S": "p"}, "SK": {"S": "s"}}
+    items = [
+        {**keys, "data": {"B": base64.b64encode(bytes(1500)).decode()}},
+        {**keys, "SK": {"S": "t"}, "map": {"M": {"a": {"L": [{"S": "é"}, {"BOOL": True}]}}}},
+    ]
+    requests = [{"PutRequest": {"Item": item}} for item in items]
+    sent = server.with_bytes({"RequestItems": {"checkpoints": requests}})
+    counter.count("dynamodb", "BatchWriteItem", sent, {})
+    (call,) = counter.calls
+    assert call.writes
+    assert not call.reads
+    assert [size for _, _, size in call.rows] == [6 + 4 + 1500, 6 + 3 + 3 + (1 + 1) + 3 + (1 + 2) + (1 + 1)]
+    assert call.write_units == 2 + 1
 
 
 def test_a_job_ends_after_its_time(bench: Any, tmp_path: Path) -> None:
