@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import re
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from tests.support.model_dialects import BEDROCK, DialectServer, Entry, Says, frame
 from tests.support_litellm import request, tool
 
@@ -23,6 +33,7 @@ from helix.core.messages import (
     UserMessage,
 )
 from helix.core.steps import AnyStepResult, ErrorStepResult, StopReason, TextStepResult
+from helix.ports.model import LLMStreamCallbacks
 
 FINE = Says("fine", stop="end_turn")
 NOVA = "bedrock/us.amazon.nova-pro-v1:0"
@@ -196,3 +207,58 @@ async def test_without_a_region_or_credentials_it_says_so(monkeypatch: pytest.Mo
     )
     assert isinstance(nobody, ErrorStepResult)
     assert (nobody.code, nobody.retryable, nobody.usage.unknown_calls) == ("authentication", False, 0)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_cancelling_ends_an_encrypted_connection_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, begun: bool
+) -> None:
+    """As on AWS: before the answer has begun, and while its thread waits for more of it."""
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certify(tmp_path)))
+    asked, closed = asyncio.Event(), asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        found = re.search(rb"content-length: (\d+)", head.lower())
+        assert found is not None
+        await reader.readexactly(int(found[1]))
+        if begun:
+            writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+            for part in [*BEDROCK.say(Says("hello"))][:2]:
+                writer.write(b"%x\r\n%s\r\n" % (len(part), part))
+        else:
+            asked.set()
+        await reader.read()
+        writer.close()
+        closed.set()
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "key.pem")
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
+    options = BEDROCK.options(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    callbacks = LLMStreamCallbacks(on_text_delta=lambda text: asked.set())
+    wanted = request(model=BEDROCK.model, adapter="native", provider_options=options, callbacks=callbacks)
+    running = asyncio.create_task(ModelAdapter().generate_step(wanted))
+    await asyncio.wait_for(asked.wait(), 30)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await asyncio.wait_for(closed.wait(), 10)
+    server.close()
+    await server.wait_closed()
+
+
+def certify(folder: Path) -> Path:
+    """A certificate for 127.0.0.1, signed by itself."""
+    key, name = (
+        ec.generate_private_key(ec.SECP256R1()),
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "loopback")]),
+    )
+    day, now = timedelta(days=1), datetime.now(UTC)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, now - day, now + day)
+    signed = made.add_extension(address, False).sign(key, hashes.SHA256())
+    (folder / "server.pem").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    plain = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "key.pem").write_bytes(key.private_bytes(*plain))
+    return folder / "server.pem"
