@@ -252,7 +252,9 @@ def listing(calls: Iterable[Call]) -> list[str]:
             about = call.about or ", ".join(f"{short(sort)} ({size} B)" for _, sort, size in call.rows)
             size = call.read_bytes if call.reads else sum(size for _, _, size in call.rows)
             units = call.read_units or call.write_units
-            lines.append(f"| {call.where[0]} | {call.verb} | {short(about)} | {size / 1024:.2f} | {units} |")
+            lines.append(
+                f"| {call.where[0] if call.where else ''} | {call.verb} | {short(about)} | {size / 1024:.2f} | {units} |"
+            )
     return lines
 
 
@@ -350,6 +352,9 @@ def main() -> None:
     for step in COLD:
         models, tools = (sum(c.reads for c in run) for run in (plain.calls(step, [verb]) for verb in ENGINE))
         lines.append(f"In mid-run at step {step}, new processes: {models} reads of call_model, {tools} of call_tool.")
+    from aws_short import SHORT_NOTES, short_table  # which imports this module
+
+    lines += ["", "## A short run", "", SHORT_NOTES, "", *short_table()]
     lines += ["", "## List price", "", *price_table(columns), "", PRICED]
     table = "\n".join(lines) + "\n"
     print(table)

@@ -23,12 +23,14 @@ PARAMS = "helix_params"
 
 @dataclass
 class Call:
-    """`rows`: table, sort key, bytes written (0: only looked at), of each item of a write. `data`: bytes put on Kinesis."""
+    """`rows`: table, sort key, bytes written (0: only looked at), of each item of a write; `paid`: units of each.
+    `data`: bytes put on Kinesis."""
 
     where: tuple[Any, ...]
     service: str
     verb: str
     rows: list[tuple[str, str, int]] = field(default_factory=list)
+    paid: list[int] = field(default_factory=list)
     read_units: int = 0
     write_units: int = 0
     read_bytes: int = 0
@@ -132,7 +134,8 @@ class Wire:
             item = request["Item"] if kind == "Put" else self._peek(table, key)
             after = self._sizes[place] = item_bytes(item)
         call.rows.append((table, place[2], after))
-        call.write_units += factor * max(1, math.ceil(max(before, after) / 1024))
+        call.paid.append(factor * max(1, math.ceil(max(before, after) / 1024)))
+        call.write_units += call.paid[-1]
 
     def _GetItem(self, call: Call, params: Any, answer: Any) -> None:
         self._read(call, item_bytes(answer.get("Item", {})))

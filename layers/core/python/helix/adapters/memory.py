@@ -50,6 +50,7 @@ class MemoryStateStore:
         end: str | None = None,
         limit: int | None = None,
         reverse: bool = False,
+        beside_session: bool = False,
     ) -> list[Row]:
         with self._lock:
             sorts = self._sorts.get((table, partition), [])

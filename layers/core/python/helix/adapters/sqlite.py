@@ -92,6 +92,7 @@ class SQLiteStateStore:
         end: str | None = None,
         limit: int | None = None,
         reverse: bool = False,
+        beside_session: bool = False,
     ) -> list[Row]:
         sql = f"SELECT sort, value FROM {table} WHERE partition = ? AND sort >= ?"
         values: list[str | int] = [partition, start]

@@ -151,7 +151,11 @@ class History:
         found: list[AnyEntry] = []
         for owner, first, end in spans(row, start, count):
             rows = await self.store.query(
-                "sessions", session_id, start=message_sort(owner, first), end=message_sort(owner, end)
+                "sessions",
+                session_id,
+                start=message_sort(owner, first),
+                end=message_sort(owner, end),
+                beside_session=True,
             )
             if len(rows) != end - first:
                 raise StoreError(
@@ -180,7 +184,7 @@ class History:
         start = message_sort(session.lineage, have)
         rows = {
             r.key.sort: parse_entry(r.value)
-            for r in await self.store.query("sessions", session.session_id, start=start, end=end)
+            for r in await self.store.query("sessions", session.session_id, start=start, end=end, beside_session=True)
         }
         before = [rows[sort] for sort in sorted(rows) if sort < base]
         if known is not None and have == len(known.messages) and len(before) == step.base - have:
@@ -347,6 +351,18 @@ class History:
             self.remember_state(session_id, created_at, checkpoint_id, row.state)
         self._states.move_to_end(key)
         return self._states[key]
+
+    async def read_states(self, sessions: Sequence[SessionRow]) -> None:
+        """The states of several sessions, in one read: `state` has them then."""
+        points = {
+            row_key(row.session_id, checkpoint_sort(checkpoint_version(row.session_id, row.state_at))): row
+            for row in sessions
+            if row.state_at and (row.session_id, row.created_at, row.state_at) not in self._states
+        }
+        for value, (key, row) in zip(await self.store.get(list(points)), points.items(), strict=True):
+            point = None if value is None else CheckpointRow.at(row.session_id, key.sort, value)
+            if point is not None and point.id == row.state_at and point.state is not None:
+                self.remember_state(row.session_id, row.created_at, row.state_at, point.state)
 
     def remember_state(self, session_id: str, created_at: float, checkpoint_id: str, state: JsonObject) -> None:
         self._states[session_id, created_at, checkpoint_id] = state

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from helix.core.compact import shorten_checkpoint_id
-from helix.core.entries import AnyEntry, CallRow, entry_value
+from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow, entry_value
 from helix.core.errors import ConditionFailedError, DamagedRowError, StoreError
 from helix.core.json import JsonObject
 from helix.core.row_keys import checkpoint_id, checkpoint_sort, message_sort, run_sort
@@ -82,6 +82,11 @@ def entry_put(session_id: str, lineage: int, index: int, entry: AnyEntry, when: 
     return Put(row_key(session_id, message_sort(lineage, index)), entry_value(entry), when)
 
 
+def message_put(session: SessionRow, index: int, entry: UserRow | AssistantRow) -> Put:
+    """A message that becomes `session`'s with the transaction that puts it: no row stands there before."""
+    return replace(entry_put(session.session_id, session.lineage, index, entry), fresh=True)
+
+
 def checkpoint(
     session: SessionRow,
     now: float,
@@ -111,7 +116,7 @@ def checkpoint(
         usage=session.usage,
         created_at=now,
     )
-    return row, Put(row_key(session.session_id, checkpoint_sort(session.version)), row.dump())
+    return row, Put(row_key(session.session_id, checkpoint_sort(session.version)), row.dump(), fresh=True)
 
 
 def advance(session: SessionRow, now: float, **changes: Any) -> SessionRow:

@@ -90,11 +90,16 @@ ABSENT = When(absent=True)
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write the whole row."""
+    """Write the whole row. `fresh`: there is no such row, and only transactions that also put the row `session` of its
+    partition, on a condition that one of them alone can meet, put one there; a fresh message never changes. A store may
+    keep it with that row.
+    `ahead`: the row may be written although the transaction is refused or lost; it has no condition."""
 
     key: Key
     value: Value
     when: When | None = None
+    fresh: bool = False
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +154,13 @@ class StateStore(Protocol):
         end: str | None = None,
         limit: int | None = None,
         reverse: bool = False,
+        beside_session: bool = False,
     ) -> list[Row]:
-        """Rows with `start <= sort < end` in order (or reversed), at most `limit`. As fresh as `get`; pages inside."""
+        """Rows with `start <= sort < end` in order (or reversed), at most `limit`. As fresh as `get`; pages inside.
+
+        `beside_session`: the caller has read the row `session` of the partition, and asks for rows that never change and
+        stood beside it then; a store need not look for others.
+        """
         ...
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:

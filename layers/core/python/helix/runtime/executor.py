@@ -143,7 +143,8 @@ class Executor(ABC):
             await self._check_room(agent, "execute", None)
             copied = await self.branch(branch["from_session_id"], branch.get("checkpoint_id"), session_id=session_id)
             session_id = copied.session_id
-        elif session_id is None:
+        made = session_id is None
+        if session_id is None:
             session_id = self.engine.ids.new("ses")
         opening = Opening(user_id=user_id, tags=tags or [], metadata=metadata or {})
         ask = ClaimInput(
@@ -155,6 +156,7 @@ class Executor(ABC):
             opening=opening,
             priority=priority,
             key=key,
+            made=made,
         )
         return await self._claim(agent, session_id, ask)
 

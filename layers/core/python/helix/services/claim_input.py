@@ -38,7 +38,8 @@ class ClaimInput:
     """A claim as a caller asks for it. `extra` joins the transaction; it was made from the session at `version`, so the
     claim is refused with `StaleStateError` once the session has moved on. `deadline`: when the run is to be over.
     `trace`: of a sub-agent's run, `core.spans.Trace`. `priority`: of this run and those after it (None: as before). `key`:
-    of the request, see `services.request_keys`; a claim under a key that has a run is refused."""
+    of the request, see `services.request_keys`; a claim under a key that has a run is refused. `made`: the session's id was
+    made for this claim, so that nothing of it can be there."""
 
     mode: ClaimMode
     message: str | None = None
@@ -53,6 +54,7 @@ class ClaimInput:
     priority: int | None = None
     trace: Trace | None = None
     key: str | None = None
+    made: bool = False
 
 
 def check_session_id(session_id: str) -> None:

@@ -3,25 +3,28 @@
 Law: a counter is only ever added to, in the transaction whose guard makes it once: a run's, that its effects are open; a
 call's, that its row is not there. Counters and the list of scopes are rows of `control`:
 
-    usage#<scope>   <hour>#<model>#<operation>[#<agent>]   one hour, kept for 400 days
-    usage#<scope>   total#<model>#<operation>[#<agent>]    all hours; never falls
+    usage#<scope>   total#<model>#<operation>[#<agent>]    all hours; never falls. `now`: the hour that is added to, and
+                                                           `now_*` what was used in it
+    usage#<scope>   <hour>#<model>#<operation>[#<agent>]   an hour before that, kept for 400 days
     usage           <scope>                                which scopes there are
 
-A scope is `agent:<type>` or `tenant:<user id>`; a tenant's rows name the agent too.
+So a run adds to one row. The first to add in a later hour writes the row of the hour before, in the same transaction. A
+scope is `agent:<type>` or `tenant:<user id>`; a tenant's rows name the agent too.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+from datetime import datetime
 from typing import Any
 
 from helix.core.errors import StoreError
-from helix.core.periods import TokenPeriod, window_at, window_key
+from helix.core.periods import TokenPeriod, window_key
 from helix.core.usage_parts import Share
 from helix.ports.clock import Clock
-from helix.ports.state_store import ABSENT, Key, Operation, Put, StateStore, Update, Value
+from helix.ports.state_store import ABSENT, Key, Operation, Put, Row, StateStore, Update, Value, When
 from helix.services.committing import refused
 
 SCOPES, TOTAL = "usage", "total"
@@ -57,14 +60,51 @@ class UsageCount:
         return self.input + self.output
 
 
+NUMBERS = tuple(field.name for field in fields(UsageCount) if field.default is not MISSING)
+
+
 @dataclass(frozen=True, slots=True)
 class _Counter:
-    """A row that is added to, and what it is made with if it is not there."""
+    """What is added to a row of totals, as used in `hour`. `value`: what the row is made with."""
 
     key: Key
     scope: str
+    hour: str
     value: Value
     add: dict[str, int]
+
+    def row_of(self, hour: str) -> Key:
+        return self.key._replace(sort=hour + self.key.sort.removeprefix(TOTAL))
+
+    def put(self) -> Operation:
+        added = {**self.add, **_now(self.add), "now": self.hour}
+        return Put(self.key, {**self.value, "hour": TOTAL, **added}, ABSENT)
+
+    def update(self) -> Operation:
+        return Update(self.key, add={**self.add, **_now(self.add)}, when=When(equal={"now": self.hour}))
+
+    def update_late(self, now: str, there: bool) -> list[Operation]:
+        """The row adds to a later hour, `now`. `there`: whether this one has a row."""
+        late = self._hour_row(self.hour, self.add, there)
+        return [Update(self.key, add=self.add, when=When(equal={"now": now})), late]
+
+    def begin_hour(self, value: Value, there: bool) -> list[Operation]:
+        """The row, with this value, adds to an earlier hour, which gets a row of its own. `there`: whether it has one."""
+        now, before = value.get("now"), {name: value.get(f"now_{name}") for name in NUMBERS}
+        unchanged = When(equal={"now": now, **_now(before)})
+        begun = {**dict.fromkeys(_now(before), 0), **_now(self.add), "now": self.hour}
+        begin = Update(self.key, set=begun, add=self.add, when=unchanged)
+        # A row of an earlier version has no `now`: its hours all have rows of their own.
+        return [begin] if now is None else [begin, self._hour_row(now, {k: n for k, n in before.items() if n}, there)]
+
+    def _hour_row(self, hour: str, numbers: dict[str, int], there: bool) -> Operation:
+        if there:
+            return Update(self.row_of(hour), add=numbers)
+        return Put(self.row_of(hour), {**self.value, "hour": hour, "ttl": _end_of(hour) + KEEP_S, **numbers}, ABSENT)
+
+
+def _now(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"now_{name}": number for name, number in numbers.items()}
 
 
 def agent_scope(agent: str) -> str:
@@ -80,11 +120,11 @@ def partition(scope: str) -> str:
 
 
 class Counters:
-    """Adds to the counters of one store. Remembers which of them are there, so that a process looks once an hour."""
+    """Adds to the counters of one store. Remembers which hour each is adding to, so that a process looks once an hour."""
 
     def __init__(self, store: StateStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
-        self._there: set[Key] = set()
+        self._hours: dict[Key, str] = {}
 
     async def count(
         self,
@@ -100,48 +140,80 @@ class Counters:
         the index of the operation of `guard` that was refused; where the store did not answer at first, it may be what this
         call has written itself. Raises `StoreError` if it never answers."""
         counters = _counters(shares, agent, tenant, at)
-        updates = [Update(counter.key, add=counter.add) for counter in counters]
         failures = 0
         while True:
             try:
-                await self._make_missing(counters)
-                index = await refused(self._store, name, [*guard, *updates])
+                index = await refused(self._store, name, [*guard, *await self._additions(counters)])
                 if index is None or index < len(guard):
                     return index
-                self._there.clear()  # a counter went away: reset, or by its age
+                self._hours.clear()  # another hour has begun, or a counter was reset
             except StoreError:
                 failures += 1
                 if failures == TRIES:
                     raise
                 await self._clock.sleep(0.05 * 2**failures)
 
-    async def _make_missing(self, counters: Sequence[_Counter]) -> None:
-        """Counters begin at nothing: creating one adds nothing to it, so two creations do not count twice."""
-        while unknown := [counter for counter in counters if counter.key not in self._there]:
-            values = await self._store.get([counter.key for counter in unknown])
-            missing = [counter for counter, value in zip(unknown, values, strict=True) if value is None]
-            scopes = sorted({counter.scope for counter in missing})
-            begin: list[Operation] = [Put(counter.key, counter.value, ABSENT) for counter in missing]
-            begin += [Put(Key("control", SCOPES, scope), {"scope": scope}) for scope in scopes]
-            if missing and await refused(self._store, "usage_begin", begin) is not None:
-                continue  # somebody else makes them
-            if len(self._there) > REMEMBERED:
-                self._there.clear()
-            self._there |= {counter.key for counter in unknown}
+    async def _additions(self, counters: Sequence[_Counter]) -> list[Operation]:
+        unknown = [counter for counter in counters if self._hours.get(counter.key) != counter.hour]
+        found = [counter.update() for counter in counters if counter not in unknown]
+        if not unknown:
+            return found
+        scopes: set[str] = set()
+        for counter, value in zip(unknown, await self._store.get([c.key for c in unknown]), strict=True):
+            now = counter.hour if value is None else value.get("now")
+            if value is None:
+                found.append(counter.put())
+                scopes.add(counter.scope)
+            elif now == counter.hour:
+                found.append(counter.update())
+            else:
+                (row,) = await self._store.get([counter.row_of(min(now or counter.hour, counter.hour))])
+                if now is not None and now > counter.hour:
+                    found += counter.update_late(now, row is not None)
+                    continue
+                found += counter.begin_hour(value, row is not None)
+            if len(self._hours) > REMEMBERED:
+                self._hours.clear()
+            self._hours[counter.key] = counter.hour  # where this does not come about, the next addition is refused
+        return [*found, *(Put(Key("control", SCOPES, scope), {"scope": scope}) for scope in sorted(scopes))]
 
 
 async def read_counts(store: StateStore, scope: str, start: str = "", end: str | None = None) -> list[UsageCount]:
     """The hours `start <= hour < end` (keys such as `2026-11-21T14`) of a scope, in order; without `end`, to the last."""
-    rows = await store.query("control", partition(scope), start=start, end=end or TOTAL)
-    return [_read(row.value) for row in rows]
+    while True:
+        totals = await _total_rows(store, scope)
+        rows = await store.query("control", partition(scope), start=start, end=end or TOTAL)
+        counts = {row.key.sort: _read(row.value) for row in rows}
+        twice = False
+        for row in totals:
+            now = row.value.get("now")
+            if now is None or now < start or (end is not None and now >= end):
+                continue
+            current = _read({**row.value, "hour": now, **{name: row.value.get(f"now_{name}") for name in NUMBERS}})
+            key = now + row.key.sort.removeprefix(TOTAL)
+            twice = twice or key in counts
+            counts[key] = _sum(current, counts[key]) if key in counts else current
+        # Between the two reads the hour may have got its row. Late counts make one before, which adds up.
+        if not twice or _hours(await _total_rows(store, scope)) == _hours(totals):
+            return [counts[key] for key in sorted(counts)]
+
+
+def _hours(rows: Sequence[Row]) -> list[Any]:
+    return [row.value.get("now") for row in rows]
+
+
+async def _total_rows(store: StateStore, scope: str) -> list[Row]:
+    return await store.query("control", partition(scope), start=f"{TOTAL}#", end=f"{TOTAL}$")
+
+
+def _sum(one: UsageCount, other: UsageCount) -> UsageCount:
+    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in NUMBERS})
 
 
 async def read_totals(store: StateStore, scope: str | None = None) -> list[UsageCount]:
     """What was ever counted: of the scope, or of all agents."""
     scopes = [scope] if scope is not None else await read_scopes(store, "agent:")
-    pages = await asyncio.gather(
-        *(store.query("control", partition(s), start=f"{TOTAL}#", end=f"{TOTAL}$") for s in scopes)
-    )
+    pages = await asyncio.gather(*(_total_rows(store, one) for one in scopes))
     return [_read(row.value) for page in pages for row in page]
 
 
@@ -157,8 +229,6 @@ def _read(value: Value) -> UsageCount:
 
 
 def _counters(shares: Iterable[Share], agent: str, tenant: str | None, at: float) -> list[_Counter]:
-    window = window_at(TokenPeriod.HOURLY, at)
-    assert window.end is not None
     scopes = [(agent_scope(agent), "")] + ([(tenant_scope(tenant), f"#{agent}")] if tenant else [])
     found: dict[Key, _Counter] = {}
     for share in shares:
@@ -177,13 +247,14 @@ def _counters(shares: Iterable[Share], agent: str, tenant: str | None, at: float
         }
         add = {name: number for name, number in numbers.items() if number}
         for scope, tail in scopes if add else ():
-            for hour in (window.key, TOTAL):
-                key = Key("control", partition(scope), f"{hour}#{share.model}#{share.operation}{tail}")
-                value: Value = {"hour": hour, "model": share.model, "operation": share.operation, "agent": agent}
-                if hour != TOTAL:
-                    value["ttl"] = int(window.end) + KEEP_S
-                found[key] = _Counter(key, scope, value, add)
+            key = Key("control", partition(scope), f"{TOTAL}#{share.model}#{share.operation}{tail}")
+            value: Value = {"model": share.model, "operation": share.operation, "agent": agent}
+            found[key] = _Counter(key, scope, hour_key(at), value, add)
     return list(found.values())
+
+
+def _end_of(hour: str) -> int:
+    return int(datetime.fromisoformat(f"{hour}:00:00+00:00").timestamp()) + 3600
 
 
 def hour_key(at: float) -> str:

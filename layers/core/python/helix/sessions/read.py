@@ -129,7 +129,11 @@ class Sessions:
         cursor = ids[-1] if len(rows) > limit else None
         try:
             values = await self._store.get([session_key(session_id) for session_id in ids])
-            states = [await self._state(SessionRow.model_validate(v)) for v in values if v is not None]
+            found = [SessionRow.model_validate(value) for value in values if value is not None]
+            # An entry is written before its session, and may be left of one that another user made.
+            found = [row for row in found if row.user_id == user_id and row.status != DELETING]
+            await self._history.read_states(found)
+            states = [await self._state(row) for row in found]
             return SessionPage(states, cursor)
         except DamagedRowError:
             return await self._readable(ids, cursor)

@@ -1,4 +1,5 @@
 """The state store on DynamoDB: three tables, a transaction for several rows, one conditional write for a single one.
+Small rows of a session ride in its row `session` (`helix.adapters.aws.packing`).
 
 Law: conditions are DynamoDB's own, so they hold between any number of Lambdas; what DynamoDB refuses for contention
 (conflicts, throttling) is repeated with jitter, what it refuses by a condition is answered with its index.
@@ -29,6 +30,7 @@ from helix.adapters.aws.items import (
     pointers,
 )
 from helix.adapters.aws.overflow import Overflow
+from helix.adapters.aws.packing import PackingStore
 from helix.core.errors import ConditionFailedError, InvalidInputError, ObjectGoneError, StoreError
 from helix.core.row_keys import SESSION
 from helix.ports.clock import Clock
@@ -48,6 +50,7 @@ from helix.ports.state_store import (
 
 TRIES = 8
 BATCH_KEYS = 100
+KEY_BYTES = 64  # about what the key of a session's row takes
 MAX_TRANSACTION_BYTES = 3_800_000  # DynamoDB's 4 MB, less keys and conditions
 LAST_ROWS: Mapping[Table, str] = {"sessions": SESSION}  # with them a partition ends, and its objects go
 _UNSURE = frozenset({"InternalServerError", "ServiceUnavailable"})
@@ -55,9 +58,8 @@ _BUSY = ("TransactionConflict", "TransactionInProgress", "ProvisionedThroughputE
 _RETRY = _UNSURE | {*_BUSY, *(f"{name}Exception" for name in _BUSY), "ThrottlingError", "RequestLimitExceeded"}
 
 
-class DynamoDBStateStore:
-    """`tables` names the three tables (partition key `pk`, sort key `sk`, both strings). `overflow` holds what exceeds an
-    item; without it such a row is refused. `poll_s` is how often a watch looks again: DynamoDB notifies nobody."""
+class _Items:
+    """Each row in an item of its own."""
 
     def __init__(
         self,
@@ -65,8 +67,8 @@ class DynamoDBStateStore:
         tables: Mapping[Table, str],
         *,
         clock: Clock,
-        overflow: Overflow | None = None,
-        poll_s: float = 0.25,
+        overflow: Overflow | None,
+        poll_s: float,
     ) -> None:
         self._client, self._tables, self._clock = client, tables, clock
         self._overflow, self._poll_s = overflow, poll_s
@@ -115,6 +117,7 @@ class DynamoDBStateStore:
         end: str | None = None,
         limit: int | None = None,
         reverse: bool = False,
+        beside_session: bool = False,
     ) -> list[Row]:
         condition, values = "pk = :p", {":p": {"S": partition}}
         if end is not None:
@@ -271,6 +274,27 @@ class DynamoDBStateStore:
             if verb in ("get_item", "batch_get_item", "query"):
                 raise StoreError(f"DynamoDB {verb}: {error}") from error
             raise
+
+
+class DynamoDBStateStore(PackingStore):
+    """`tables` names the three tables (partition key `pk`, sort key `sk`, both strings). `overflow` holds what exceeds an
+    item; without it such a row is refused. `poll_s` is how often a watch looks again: DynamoDB notifies nobody."""
+
+    def __init__(
+        self,
+        client: Any,
+        tables: Mapping[Table, str],
+        *,
+        clock: Clock,
+        overflow: Overflow | None = None,
+        poll_s: float = 0.25,
+    ) -> None:
+        items = _Items(client, tables, clock=clock, overflow=overflow, poll_s=poll_s)
+        super().__init__(items, _weight, clock)
+
+
+def _weight(value: Value) -> int:
+    return item_bytes(encode(value)) + KEY_BYTES
 
 
 class _Polling:

@@ -112,6 +112,7 @@ class RedisStateStore:
         end: str | None = None,
         limit: int | None = None,
         reverse: bool = False,
+        beside_session: bool = False,
     ) -> list[Row]:
         index = index_of(self._prefix, table, partition)
         low, high = f"[{start}" if start else "-", "+" if end is None else f"({end}"

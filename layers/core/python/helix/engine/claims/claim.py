@@ -6,12 +6,13 @@ closed (docs/protocol.md#wide).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from helix.core.agents import AnyAgent
 from helix.core.claim_plan import ClaimPlan, OpenRows, Request, check_status, lapsed, plan_claim
 from helix.core.delivery import Delivery
-from helix.core.entries import AnyEntry, CallRow
+from helix.core.entries import AnyEntry, CallRow, UserRow
 from helix.core.errors import (
     AgentAlreadyRunningError,
     CannotResumeError,
@@ -36,7 +37,18 @@ from helix.engine.facts import RunStarted
 from helix.engine.history import row_key, session_key
 from helix.engine.observers import show
 from helix.engine.runs.housekeeping import expiry_puts
-from helix.engine.writing import End, advance, as_read, checkpoint, commit, end, entry_put, never, session_put
+from helix.engine.writing import (
+    End,
+    advance,
+    as_read,
+    checkpoint,
+    commit,
+    end,
+    entry_put,
+    message_put,
+    never,
+    session_put,
+)
 from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, Update, When
 from helix.services.claim_input import ClaimInput, check_input
 from helix.services.open_runs import open_run_put
@@ -62,7 +74,7 @@ async def claim(engine: Engine, agent: AnyAgent, session_id: str, ask: ClaimInpu
     """Claim, or raise: `AgentAlreadyRunningError` for the loser, `CannotResumeError` where the status does not fit."""
     check_input(session_id, ask)
     while True:
-        session = await engine.history.session(session_id)
+        session = None if ask.made else await engine.history.session(session_id)
         if session is None and ask.mode != "execute":
             raise SessionNotFoundError(session_id)
         if session is not None and ask.run_id is not None and session.run_id == ask.run_id:
@@ -318,13 +330,14 @@ def _run(attempt: _Attempt, new: SessionRow, sequence: int) -> RunRow:
 
 
 def _operations(attempt: _Attempt, new: SessionRow, run: RunRow) -> list[Operation]:
-    old, ask, plan, open_rows, now = attempt.old, attempt.ask, attempt.plan, attempt.open_rows, attempt.now
+    old, ask, plan, now = attempt.old, attempt.ask, attempt.plan, attempt.now
     key = session_key(new.session_id)
     if old is None:
-        clean = Check(marker_key(new.session_id), ABSENT)  # no copy is at work there, nor died there
-        ops: list[Operation] = [Put(key, new.dump(), ABSENT), clean]
+        ops: list[Operation] = [Put(key, new.dump(), ABSENT)]
+        if not ask.made:
+            ops.append(Check(marker_key(new.session_id), ABSENT))  # no copy is at work there, nor died there
         if new.parent is None:
-            ops.append(Put(index_key(new), {"agent_type": new.agent_type}))
+            ops.append(Put(index_key(new), {"agent_type": new.agent_type}, ahead=True))
     else:
         seen = _as_claimed(old)
         if ask.mode == "takeover":
@@ -335,27 +348,37 @@ def _operations(attempt: _Attempt, new: SessionRow, run: RunRow) -> list[Operati
             ops.append(end(ended, End("failed", error=CRASHED), now))
         elif old.status in ("interrupted", "paused"):
             ops.append(Update(row_key(new.session_id, run_sort(old.run_id)), set={"status": "superseded"}))
-    ops.append(Put(row_key(new.session_id, run_sort(run.run_id)), run.dump(), ABSENT))
+    # An id that the caller chose may be that of an older run.
+    fresh = ask.run_id is None or old is None
+    ops.append(Put(row_key(new.session_id, run_sort(run.run_id)), run.dump(), ABSENT, fresh))
     if plan.new_lineage:
         ops.append(Put(row_key(new.session_id, lineage_sort(plan.lineage.lineage)), plan.lineage.dump(), ABSENT))
         if plan.state_at:  # retention may have deleted it since it was read
             version = checkpoint_version(new.session_id, plan.state_at)
             ops.append(Check(row_key(new.session_id, checkpoint_sort(version)), When()))
-    for index, entry in plan.writes:
-        when = None
-        if isinstance(entry, CallRow) and open_rows is not None and old is not None:
-            when = as_read(open_rows.calls[index - old.count - 1])
-        ops.append(entry_put(new.session_id, plan.lineage.lineage, index, entry, when))
+    ops.extend(_message_puts(attempt, new))
     if ask.key is not None:
         ops.append(key_put(ask.key, run, now))
     return [*ops, *ask.extra]
+
+
+def _message_puts(attempt: _Attempt, new: SessionRow) -> Iterator[Operation]:
+    old, open_rows = attempt.old, attempt.open_rows
+    for index, entry in attempt.plan.writes:
+        if isinstance(entry, UserRow):
+            yield message_put(new, index, entry)
+            continue
+        when = None
+        if isinstance(entry, CallRow) and open_rows is not None and old is not None:
+            when = as_read(open_rows.calls[index - old.count - 1])
+        yield entry_put(new.session_id, new.lineage, index, entry, when)
 
 
 CRASHED = ErrorInfo(code="runtime_crash", message="the process that ran it died, or was silent for too long")
 
 
 def index_key(session: SessionRow) -> Key:
-    """Where root sessions are listed, by user."""
+    """Where root sessions are listed, by user. A claim that was refused may leave one for a session that is another's."""
     return Key("sessions", f"index#{session.user_id or ''}", session.session_id)
 
 

@@ -28,7 +28,7 @@ from helix.engine.money.usage import failed_put, note_lost
 from helix.engine.observers import record, show
 from helix.engine.steps.ask import ModelAnswer
 from helix.engine.steps.close import ended_with
-from helix.engine.writing import End, at, checkpoint, end, entry_put, session_put
+from helix.engine.writing import End, at, checkpoint, end, entry_put, message_put, session_put
 from helix.ports.state_store import Operation
 
 
@@ -147,8 +147,9 @@ async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan
         ops.append(end(new, reasons, now))
     ops = [session_put(new, at(session)), put, *ops]
     entries: list[AnyEntry] = [row, *calls]
-    for place, entry in enumerate(entries):
-        ops.append(entry_put(session.session_id, session.lineage, session.count + place, entry))
+    ops.append(message_put(session, session.count, row))
+    for place, call in enumerate(calls, 1):
+        ops.append(entry_put(session.session_id, session.lineage, session.count + place, call))
     if not await run.commit("commit", ops, lambda: _staged_by(run.engine, session, session.count, row.attempt_id), new):
         await note_lost(run.engine, session, row.model, row.usage)
         return None

@@ -1,0 +1,274 @@
+"""Rows packed into the row `session`, on a memory store: the contract, crashes between a transaction's writes, and what it
+costs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from helix import MemoryStateStore
+from helix.adapters.aws import packing
+from helix.adapters.aws.packing import PackingStore
+from helix.adapters.system import SystemClock
+from helix.core.errors import ConditionFailedError
+from helix.core.json import dumps
+from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, StateStore, Update, Value, When
+from helix.testing.contracts import StateStoreContract
+from helix.testing.crash import Crash, CrashPoints
+
+SES = Key("sessions", "s", "session")
+OTHER = Key("control", "c", "n")
+SORTS = ("c#0000000001", "c#0000000002", "m#000000#00000000", "m#000000#00000001", "r#run_1", "x#run_1")
+
+
+class Ticking(SystemClock):
+    """Ten seconds pass between any two looks."""
+
+    time = 1e9
+
+    def now(self) -> float:
+        Ticking.time += 10
+        return Ticking.time
+
+
+def packed(inner: StateStore) -> PackingStore:
+    return PackingStore(inner, lambda value: len(dumps(value)), Ticking())
+
+
+def key(sort: str) -> Key:
+    return Key("sessions", "s", sort)
+
+
+def session(version: int, when: When | None = None, **more: Any) -> Put:
+    return Put(SES, {"version": version, **more}, when or When(equal={"version": version - 1}))
+
+
+@pytest.fixture
+def memory() -> MemoryStateStore:
+    return MemoryStateStore()
+
+
+@pytest.fixture
+def store(memory: MemoryStateStore) -> PackingStore:
+    return packed(memory)
+
+
+class TestStore(StateStoreContract):
+    """Nothing of it is packed: the contract's rows have other keys."""
+
+
+class TestStoresOfTwoProcesses(StateStoreContract):
+    @pytest.fixture
+    def other(self, memory: MemoryStateStore) -> PackingStore:
+        return packed(memory)
+
+
+class Counting(MemoryStateStore):
+    """Names each transaction, with how many rows it writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[tuple[str, int]] = []
+
+    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+        await super().transact(name, operations)
+        self.writes.append((name, len(operations)))
+
+
+async def test_fresh_rows_are_one_write_with_their_session() -> None:
+    inner = Counting()
+    store = packed(inner)
+    rows = [Put(key(sort), {"sort": sort}, fresh=True) for sort in SORTS[:5]]
+    await store.transact("claim", [session(1, ABSENT), *rows, Put(OTHER, {"n": 1}, ahead=True)])
+    assert inner.writes == [("claim_ahead", 1), ("claim", 1)]
+    reader = packed(inner)
+    assert await reader.get([key(sort) for sort in SORTS]) == [{"sort": sort} for sort in SORTS[:5]] + [None]
+    listed = await reader.query("sessions", "s")
+    assert [row.key.sort for row in listed] == [*SORTS[:5], "session"] and listed[-1].value == {"version": 1}
+    assert [
+        row.key.sort for row in await reader.query("sessions", "s", start="c#", end="c$", limit=1, reverse=True)
+    ] == [SORTS[1]]
+
+
+async def test_what_finds_no_room_moves_to_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "ROOM", 230)
+    inner = Counting()
+    store = packed(inner)
+    await store.transact("a", [session(1, ABSENT), *(Put(key(s), {"s": s}, fresh=True) for s in SORTS[:2])])
+    await store.transact("b", [session(2), *(Put(key(s), {"s": s}, fresh=True) for s in SORTS[2:4])])
+    assert inner.writes == [("a", 1), ("unpack", 1), ("b", 1)]
+    await store.transact("c", [session(3), Put(key(SORTS[4]), {"s": SORTS[4]}, fresh=True)])
+    assert inner.writes[3:] == [("c", 2)], "one row alone is put at its place at once"
+    assert [row.key.sort for row in await store.query("sessions", "s")] == [*SORTS[:5], "session"]
+    places = [row.key.sort for row in await inner.query("sessions", "s")]
+    assert places == [SORTS[0], SORTS[4], "session"], "the oldest goes first"
+    assert await store.get([key(SORTS[0])]) == [{"s": SORTS[0]}], "as it was put"
+
+
+async def test_a_move_that_comes_late_replaces_nothing_newer(memory: MemoryStateStore) -> None:
+    """A process stood still between reading the pack and moving a row out; others moved and changed it meanwhile."""
+    slow, quick = packed(memory), packed(memory)
+    await quick.transact("a", [session(1, ABSENT), Put(key(SORTS[4]), {"effects": "open"}, fresh=True)])
+    held = (await slow._read("s")).rows[SORTS[4]]
+    await quick._move(key(SORTS[4]), held)  # and died before it put the session
+    await packed(memory).transact("b", [Update(key(SORTS[4]), set={"effects": "done"})])
+    assert await packed(memory).get([key(SORTS[4])]) == [{"effects": "done"}], "what is packed counts, not its copy"
+    after = packed(memory)
+    changed = (await after._read("s")).rows[SORTS[4]]
+    await after._move(key(SORTS[4]), changed)
+    await slow._move(key(SORTS[4]), held)
+    (value,) = await memory.get([key(SORTS[4])])
+    assert value is not None and value["effects"] == "done"
+
+
+async def test_a_row_that_another_process_has_moved_is_read_at_its_place(memory: MemoryStateStore) -> None:
+    """Between the reads of one `get`, the row moves: it is neither where it was nor where it is."""
+
+    class Torn(MemoryStateStore):
+        async def get(self, keys: Sequence[Key]) -> list[Value | None]:
+            places = [value for at in keys if at != SES for value in await memory.get([at])]
+            if len(keys) == 2:
+                held = (await mover._read("s")).rows[SORTS[4]]
+                await mover._move(key(SORTS[4]), held)
+                await memory.transact("drop", [Update(SES, set={"packed": {}, "pack": 2})])
+            return [*places, *(await memory.get([SES]) if SES in keys else [])]
+
+    mover = packed(memory)
+    await mover.transact("a", [session(1, ABSENT), Put(key(SORTS[4]), {"n": 1}, fresh=True)])
+    assert await packed(Torn()).get([key(SORTS[4])]) == [{"n": 1}]
+
+
+async def test_damage_of_the_session_is_its_own(memory: MemoryStateStore) -> None:
+    """A session's row that cannot be read can be written anew, as one without a pack can."""
+    store = packed(memory)
+    await store.transact("a", [session(1, ABSENT), Put(key(SORTS[4]), {"n": 1}, fresh=True)])
+    assert store._packs["s"].rows
+    store._packs["s"] = packing.Pack(0, known=True, damaged=True)
+    await store.transact("rebuild", [Put(SES, {"version": 5}), Put(key(SORTS[0]), {"n": 2}, fresh=True)])
+    assert await packed(memory).get([SES, key(SORTS[0])]) == [{"version": 5}, {"n": 2}]
+
+
+# --- crashes and strangers ------------------------------------------------------------------------------------------------
+
+
+class Play:
+    """Random transactions by several stores on one memory, some of which die on the way, beside a plain store that has the
+    same transactions whole."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.memory, self.model = MemoryStateStore(), MemoryStateStore()
+        self.stores = [packed(self.memory) for _ in range(3)]
+        self.fresh = 0
+
+    async def rows(self, store: StateStore) -> dict[str, Value]:
+        found = {row.key.sort: row.value for row in await store.query("sessions", "s")}
+        return found | {"other": (await store.get([OTHER]))[0] or {}}
+
+    async def operations(self) -> list[Operation]:
+        """What a caller may ask for: puts of fresh rows come with a put of the session that one alone can make."""
+        choose, now = self.random, await self.rows(self.model)
+        there = [sort for sort in now if sort not in ("session", "other")]
+        version = now["session"]["version"] if "session" in now else 0
+        if version == 0 or choose.random() < 0.5:
+            put = session(version + 1, ABSENT if version == 0 else None, text="x" * choose.randrange(60))
+            more: list[Operation] = [put]
+            for _ in range(choose.randrange(4)):
+                self.fresh += 1
+                sort = f"{choose.choice('cmr')}#{self.fresh:010d}"
+                more.append(Put(key(sort), {"n": self.fresh, "text": "y" * choose.randrange(40)}, fresh=True))
+        else:
+            more = choose.choice(
+                [[], [Check(SES, When(equal={"version": version}))], [Update(SES, set={"lease": choose.random()})]]
+            )
+            more = list(more)
+        for sort in choose.sample(there, min(len(there), choose.randrange(3))):
+            when = choose.choice([None, When(equal={"n": now[sort].get("n")}), When(equal={"n": -1})])
+            some: list[Operation] = [
+                Update(key(sort), set={"u": choose.random()}, when=when),
+                Put(key(sort), {"n": now[sort].get("n"), "again": choose.random()}, when),
+                Check(key(sort), when or When()),
+            ]
+            if sort.startswith("m#"):
+                some = some[2:]
+            more.append(choose.choice([*some, Delete(key(sort), when)]) if when is None else choose.choice(some))
+        if choose.random() < 0.3 or not more:
+            more.append(Put(OTHER, {"n": choose.random()}))
+        if choose.random() < 0.04 and version:
+            return [
+                Delete(operation.key) for operation in [session(1), *(session(1).__class__(key(s), {}) for s in there)]
+            ]
+        return more
+
+    async def step(self) -> None:
+        operations, before = await self.operations(), await self.rows(self.model)
+        refused = None
+        try:
+            await self.model.transact("t", operations)
+        except ConditionFailedError as error:
+            refused = error.index
+        store = self.random.choice(self.stores)
+        if self.random.random() < 0.3:
+            points = CrashPoints(self.random.randrange(8))
+            dying = packed(points.store(self.memory))
+            with suppress(Crash, ConditionFailedError):
+                await dying.transact("t", operations)
+            found = await self.rows(packed(self.memory))
+            after = await self.rows(self.model)
+            assert found in (before, after), (operations, before, found)
+            self.model = MemoryStateStore()
+            for sort, value in found.items():
+                await self.model.transact("copy", [Put(OTHER if sort == "other" else key(sort), value)])
+            return
+        index = None
+        try:
+            await store.transact("t", operations)
+        except ConditionFailedError as error:
+            index = error.index
+        assert index == refused, (operations, before)
+        reader = self.random.choice(self.stores)
+        assert await self.rows(reader) == await self.rows(self.model), operations
+        sorts = [*self.random.sample(sorted(before), min(3, len(before))), "r#none"]
+        keys = [key(sort) for sort in sorts]
+        assert await reader.get(keys) == await self.model.get(keys)
+        options: dict[str, Any] = {"start": "c#", "end": "m$", "limit": 3, "reverse": self.random.random() < 0.5}
+        assert await reader.query("sessions", "s", **options) == await self.model.query("sessions", "s", **options)
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("HELIX_EXAMPLES") or 20)))
+async def test_it_is_a_store_whoever_dies(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "ROOM", 250)
+    monkeypatch.setattr(packing, "CACHED", random.Random(seed).choice((1, 256)))
+    play = Play(seed)
+    for _ in range(60):
+        await play.step()
+
+
+async def test_many_writers_of_one_session_lose_nothing(
+    memory: MemoryStateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compare-and-set by several processes, each adding a row: the version says how many there are."""
+    monkeypatch.setattr(packing, "ROOM", 250)
+    stores = [packed(memory) for _ in range(4)]
+    await stores[0].transact("a", [session(1, ABSENT)])
+
+    async def add(store: PackingStore) -> None:
+        while True:
+            (value,) = await store.get([SES])
+            assert value is not None
+            version = value["version"] + 1
+            with suppress(ConditionFailedError):
+                await store.transact(
+                    "add", [session(version), Put(key(f"m#{version:08d}"), {"n": version}, fresh=True)]
+                )
+                return
+
+    await asyncio.gather(*(add(stores[n % 4]) for n in range(40)))
+    rows = await packed(memory).query("sessions", "s", start="m#", end="m$")
+    assert [row.value["n"] for row in rows] == list(range(2, 42))
