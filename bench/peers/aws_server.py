@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import logging
 import threading
 from collections import Counter
 from typing import Any
@@ -28,6 +29,7 @@ class CountingAws:
     counts requests by (step, method), `s3_bytes` what was put by step."""
 
     def __enter__(self) -> CountingAws:
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it logs each request
         self._app = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._serve, threaded=True)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
