@@ -161,12 +161,15 @@ def plan_claim(
 
 
 def close(rows: OpenRows, now: float) -> list[tuple[int, CallRow]]:
-    """(place, row) for each call without a result: `unknown` if it was claimed, else `not_executed`."""
+    """(place, row) for each call without a result: that of its answer, `unknown` if it was claimed, else
+    `not_executed`."""
     closed = []
     for place, (request, row) in enumerate(zip(rows.answer.tool_calls, rows.calls, strict=True)):
         if row is not None and row.state == "done":
             continue
-        content = UNKNOWN if row is not None and row.state == "claimed" else NOT_EXECUTED
+        unexecuted = UNKNOWN if row is not None and row.state == "claimed" else NOT_EXECUTED
+        known = rows.answer.resolved.get(request.id)
+        content, success = known or (dumps(unexecuted), False)
         done = CallRow(
             call_id=request.id,
             tool_name=request.name,
@@ -175,9 +178,9 @@ def close(rows: OpenRows, now: float) -> list[tuple[int, CallRow]]:
             claim=row.claim if row is not None else 0,
             run_id=rows.answer.run_id,
             child=row.child if row is not None else rows.answer.children.get(request.id),
-            content=dumps(content),
-            success=False,
-            by="close",
+            content=content,
+            success=success,
+            by="close" if known is None else "plan",
             ended_at=now,
         )
         closed.append((place, done))

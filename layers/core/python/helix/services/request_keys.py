@@ -24,12 +24,16 @@ def key_partition(key: str) -> str:
     return f"once#{key}"
 
 
+def request_key(key: str) -> Key:
+    return Key("streams", key_partition(key), "run")
+
+
 def key_put(key: str, run: RunRow, now: float) -> Put:
     value = {"session_id": run.session_id, "run_id": run.run_id, "ttl": int(now + HOLDS_S) + 1}
-    return Put(Key("streams", key_partition(key), "run"), value, ABSENT)
+    return Put(request_key(key), value, ABSENT)
 
 
 async def keyed_run(store: StateStore, key: str) -> KeyedRun | None:
     """The run that was started under the key. Its session may have been deleted since."""
-    (value,) = await store.get([Key("streams", key_partition(key), "run")])
+    (value,) = await store.get([request_key(key)])
     return None if value is None else KeyedRun(value["session_id"], value["run_id"])

@@ -52,7 +52,7 @@ from helix.engine.writing import (
 from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, Update, When
 from helix.services.claim_input import ClaimInput, check_input
 from helix.services.open_runs import open_run_put
-from helix.services.request_keys import key_put, keyed_run
+from helix.services.request_keys import key_put, keyed_run, request_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +170,8 @@ async def _close_some(attempt: _Attempt, old: SessionRow) -> None:
     closed = {row.call_id for _, row in calls}
     new = advance(old, attempt.now, pending=[waits for waits in old.pending if waits.call_id not in closed])
     ops: list[Operation] = [session_put(new, _as_claimed(old))]
+    if attempt.ask.key is not None:  # a repeat of a request closes nothing
+        ops.append(Check(request_key(attempt.ask.key), ABSENT))
     for index, row in calls:
         when = as_read(rows.calls[index - old.count - 1])
         ops.append(entry_put(old.session_id, plan.lineage.lineage, index, row, when))

@@ -205,10 +205,12 @@ def _abort_error(reason: str | None) -> ErrorInfo:
 
 
 async def _open_children(engine: Engine, session: SessionRow) -> list[ChildRef]:
-    """The sub-agents of the open step without a result."""
+    """The sub-agents of the open step without a result, and those that a claim closed without coming to its end."""
     rows = await engine.history.open_rows(session)
-    calls = rows.calls if rows is not None else ()
-    return [row.child for row in calls if row is not None and row.child is not None and row.state == "claimed"]
+    left = [
+        row for row in (rows.calls if rows is not None else ()) if row and (row.state == "claimed" or row.by == "close")
+    ]
+    return [row.child for row in left if row.child is not None]
 
 
 async def _abort_children(
