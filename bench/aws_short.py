@@ -1,10 +1,12 @@
-"""What a short run costs on DynamoDB: write units by row, and calls that read. `bench/aws_calls.py` prints it."""
+"""What a short run costs on DynamoDB: write units by row, and calls that read. `python bench/aws_short.py` saves the table
+to bench/results/aws_short.md; `bench/aws_calls.py` prints it with the rest."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from unittest.mock import patch
 
 import boto3
@@ -152,3 +154,13 @@ def short_table() -> list[str]:
     lines += ["", f"A turn by another process makes {reads_before(cold)} reads before the model is asked,"]
     lines += [f"{sum(call.reads for call in cold)} in all.", "", "Its calls:", "", *listing(cold)]
     return lines
+
+
+def main() -> None:
+    table = "\n".join(["# What a short run costs on DynamoDB", "", SHORT_NOTES, "", *short_table(), ""])
+    print(table)
+    (Path(__file__).parent / "results" / "aws_short.md").write_text(table)
+
+
+if __name__ == "__main__":
+    main()
