@@ -161,15 +161,15 @@ def plan_claim(
 
 
 def close(rows: OpenRows, now: float) -> list[tuple[int, CallRow]]:
-    """(place, row) for each call without a result: that of its answer, `unknown` if it was claimed, else
-    `not_executed`."""
+    """(place, row) for each call without a result: that of its answer, `unknown` if it was claimed or waits for a ruling
+    on its outcome, else `not_executed`."""
     closed = []
     for place, (request, row) in enumerate(zip(rows.answer.tool_calls, rows.calls, strict=True)):
         if row is not None and row.state == "done":
             continue
-        unexecuted = UNKNOWN if row is not None and row.state == "claimed" else NOT_EXECUTED
+        begun = row is not None and (row.state == "claimed" or row.ask == "unknown")
         known = rows.answer.resolved.get(request.id)
-        content, success = known or (dumps(unexecuted), False)
+        content, success = known or (dumps(UNKNOWN if begun else NOT_EXECUTED), False)
         done = CallRow(
             call_id=request.id,
             tool_name=request.name,

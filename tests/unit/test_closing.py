@@ -1,0 +1,28 @@
+"""What a closing says of calls without a result (docs/protocol.md#claims)."""
+
+from __future__ import annotations
+
+from helix.core.claim_plan import OpenRows, close
+from helix.core.entries import AssistantRow, CallRow
+from helix.core.messages import ToolCallRequest
+from helix.core.planning import parsed_content
+
+
+def test_an_unknown_outcome_that_a_person_was_asked_about_stays_unknown() -> None:
+    """Told that the call was not started, the model would start it again."""
+    asks = {"a": ("asked", "approval"), "b": ("asked", "unknown"), "c": ("claimed", None), "d": ("approved", None)}
+    answer = AssistantRow(
+        run_id="run",
+        step=1,
+        attempt=1,
+        attempt_id="x",
+        tool_calls=[ToolCallRequest(id=ident, name="pay", arguments={}) for ident in asks],
+        created_at=0,
+    )
+    rows = [
+        CallRow.model_validate({"call_id": ident, "tool_name": "pay", "step": 1, "state": state, "ask": ask})
+        for ident, (state, ask) in asks.items()
+    ]
+    said = [parsed_content(row.content) for _, row in close(OpenRows(answer, rows), 0)]
+    statuses = [one["status"] for one in said if isinstance(one, dict)]
+    assert statuses == ["not_executed", "unknown", "unknown", "not_executed"]
