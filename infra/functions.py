@@ -73,7 +73,6 @@ class Rights:
         self._streaming.grant_put(role)
 
     def _start_run(self, role: iam.Role) -> None:
-        self._storage.grant_rows(role, "sessions", GET_SEVERAL)
         self._storage.grant_rows(role, "streams", *LOOK)
         self._end(role)
 
@@ -89,7 +88,6 @@ class Rights:
 
     def _sweep(self, role: iam.Role) -> None:
         """Deletions that were begun are completed, so the streams' rows and all objects are its to remove."""
-        self._storage.grant_rows(role, "sessions", GET_SEVERAL)
         self._storage.grant_rows(role, "streams", *LOOK, PUT, DELETE)
         self._storage.grant_overflow_and_removal(role)
         self._end(role)
@@ -112,7 +110,6 @@ class Rights:
         self._storage.grant_rows(role, "streams", QUERY, DELETE)
 
     def _ws_message(self, role: iam.Role) -> None:
-        self._storage.grant_rows(role, "sessions", GET_SEVERAL)
         self._storage.grant_rows(role, "streams", *LOOK, PUT, UPDATE, DELETE, CHECK)
         self._storage.grant_overflow_and_removal(role)
         self._end(role)
@@ -123,7 +120,7 @@ class Rights:
     def _govern(self, role: iam.Role) -> None:
         """It starts what a higher limit admits, and neither claims nor ends a run."""
         self._storage.grant_rows(role, "control", *COUNT, CHECK)
-        self._storage.grant_rows(role, "sessions", GET, QUERY)
+        self._storage.grant_rows(role, "sessions", GET, GET_SEVERAL, QUERY)
         self._storage.grant_overflow(role)
         self._streaming.grant_put(role)
         self._executions.grant_start(role)
@@ -137,8 +134,8 @@ class Rights:
         self._endpoints.grant_token(role)
 
     def _end(self, role: iam.Role) -> None:
-        """What it takes to begin or end a run, and to wake the parent that waits."""
-        self._storage.grant_rows(role, "sessions", GET, QUERY, PUT, UPDATE, DELETE, CHECK)
+        """What it takes to begin or end a run, and to wake the parent that waits. A run's row is read with `session`."""
+        self._storage.grant_rows(role, "sessions", GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE, CHECK)
         self._storage.grant_rows(role, "control", *COUNT)
         self._storage.grant_overflow(role)
         self._streaming.grant_put(role)

@@ -19,6 +19,7 @@ from helix.adapters.system import SystemClock
 from helix.core.errors import ConditionFailedError
 from helix.core.json import dumps
 from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, StateStore, Update, Value, When
+from helix.testing.clocks import SetClock
 from helix.testing.contracts import StateStoreContract
 from helix.testing.crash import Crash, CrashPoints
 
@@ -152,6 +153,36 @@ async def test_damage_of_the_session_is_its_own(memory: MemoryStateStore) -> Non
     store._packs["s"] = packing.Pack(0, known=True, damaged=True)
     await store.transact("rebuild", [Put(SES, {"version": 5}), Put(key(SORTS[0]), {"n": 2}, fresh=True)])
     assert await packed(memory).get([SES, key(SORTS[0])]) == [{"version": 5}, {"n": 2}]
+
+
+async def test_a_write_beside_the_pack_does_not_make_what_is_remembered_of_it_newer(
+    memory: MemoryStateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else rows that another process deleted long ago are moved to their places, and stay there."""
+    monkeypatch.setattr(packing, "ROOM", 150)
+    clock = SetClock(1e9)
+    slow, other = (PackingStore(memory, lambda value: len(dumps(value)), clock) for _ in range(2))
+    point, message, call = key(SORTS[0]), key(SORTS[2]), Put(key(SORTS[3]), {"n": 2}, ABSENT)
+    await slow.transact("a", [session(1, ABSENT), *(Put(at, {"n": 1}, fresh=True) for at in (point, message))])
+    await other.transact("prune", [Check(SES, When(equal={"version": 1})), Delete(point)])
+    clock.advance(60)
+    await slow.transact("tool", [Check(SES, When(equal={"version": 1})), call])
+    with pytest.raises(ConditionFailedError):
+        await slow.transact("late", [session(1, text="x" * 150)])
+    assert await memory.get([point]) == [None]
+
+
+async def test_a_slow_read_does_not_hide_rows_that_were_packed_meanwhile(memory: MemoryStateStore) -> None:
+    """Of two tasks of a process, one has read the row `session` before the other, and is answered after it."""
+    store = packed(memory)
+    await store.transact("a", [session(1, ABSENT), Put(key(SORTS[2]), {"n": 1}, fresh=True)])
+    (early,) = await memory.get([SES])
+    new = [session(2), *(Put(key(sort), {"n": 2}, fresh=True) for sort in SORTS[3:5])]
+    await packed(memory).transact("b", new)
+    assert await store.get([SES]) == [{"version": 2}]
+    store._seen(SES, early)
+    found = await store.query("sessions", "s", start="m#", end="m$", beside_session=True)
+    assert [row.value["n"] for row in found] == [1, 2]
 
 
 # --- crashes and strangers ------------------------------------------------------------------------------------------------

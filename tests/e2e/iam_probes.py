@@ -100,7 +100,7 @@ async def a_sub_agent_with_a_large_message(bench: Bench) -> Json:
 
 @probe(
     "finish_run",
-    sessions="GetItem Query UpdateItem",
+    sessions="BatchGetItem GetItem Query UpdateItem",
     control="GetItem UpdateItem DeleteItem",
     chunks="PutRecord",
 )
@@ -117,7 +117,7 @@ async def an_end_of_a_sub_agent(bench: Bench) -> Json:
 
 @probe(
     "fail_run",
-    sessions="GetItem Query PutItem UpdateItem",
+    sessions="BatchGetItem GetItem Query PutItem UpdateItem",
     control="GetItem UpdateItem DeleteItem",
     chunks="PutRecord",
 )

@@ -155,7 +155,7 @@ def _rests(bench: Bench) -> bool:
 
 @probe(
     "govern",
-    sessions="GetItem Query",
+    sessions="BatchGetItem GetItem Query",
     control="GetItem BatchGetItem Query PutItem UpdateItem ConditionCheckItem",
     chunks="PutRecord",
     machines="StartExecution",

@@ -36,7 +36,7 @@ START: Rights = {"machines": {"states:StartExecution"}}
 WAKE: Rights = {"*": {"states:SendTaskSuccess"}}
 END: Rights = {
     **STEP,
-    "sessions": {GET, QUERY, PUT, UPDATE, DELETE, CHECK},
+    "sessions": {GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE, CHECK},
     "control": COUNT,
     "streams": {GET, QUERY},
     **START,
@@ -48,7 +48,7 @@ POST: Rights = {"connections": {"execute-api:ManageConnections"}}
 SECRET = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:openai-AbCdEf"
 
 TABLE: dict[str, Rights] = {
-    "start_run": {**END, "sessions": END["sessions"] | {GET_SEVERAL}},
+    "start_run": END,
     "call_model": {
         **STEP,
         "sessions": STEP["sessions"] | {UPDATE},
@@ -64,7 +64,6 @@ TABLE: dict[str, Rights] = {
     "sweep": {
         **LINE,
         **REMOVAL,
-        "sessions": END["sessions"] | {GET_SEVERAL},
         "streams": {GET, QUERY, PUT, DELETE},
         "executions": {"states:DescribeExecution"},
     },
@@ -92,14 +91,13 @@ TABLE: dict[str, Rights] = {
     "ws_message": {
         **LINE,
         **REMOVAL,
-        "sessions": END["sessions"] | {GET_SEVERAL},
         "streams": {GET, QUERY, PUT, UPDATE, DELETE, CHECK},
         "executions": {"states:StopExecution"},
         **POST,
     },
     "govern": {
         "control": COUNT | {CHECK},
-        "sessions": {GET, QUERY},
+        "sessions": {GET, GET_SEVERAL, QUERY},
         **KEY,
         **OVERFLOW,
         **WRITE_CHUNKS,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from tests.contracts.test_packing import packed
 from tests.integration.test_crash_sweep import S, Sweep, choose, fresh_log
-from tests.support_crash import executor, lead, model
+from tests.support_crash import executor, lead, model, plain
 
-from helix import MemoryStateStore
+from helix import LocalExecutor, MemoryStateStore, ScriptedModel
 from helix.adapters.aws import packing
-from helix.ports.state_store import StateStore
+from helix.core.errors import CallerError
+from helix.ports.state_store import Operation, StateStore
 from helix.ports.streams import StreamManager
 from helix.services.segments import SegmentStreams
 from helix.testing.crash import CrashPoints, Point, crash_everywhere
@@ -27,7 +30,7 @@ async def test_a_session_with_packed_rows(room: int, monkeypatch: pytest.MonkeyP
     async def act(store: StateStore, _: StreamManager, points: CrashPoints) -> None:
         own = packed(store)
         workers = executor(own, points.streams(SegmentStreams(own)), sweep.scripted)
-        await (await workers.execute(lead, "begin", session_id=S)).result()
+        await (await workers.execute(plain, "begin", session_id=S)).result()
 
     async def recover(store: StateStore, _: StreamManager, point: Point) -> None:
         own = packed(store)
@@ -36,3 +39,29 @@ async def test_a_session_with_packed_rows(room: int, monkeypatch: pytest.MonkeyP
     covered = await crash_everywhere(MemoryStateStore, act, recover, choose=choose)
     assert any(name.startswith("transact:unpack") for name, _ in covered)
     assert set(sweep.outcomes) == {"completed"} and all(found == sweep.states[0] for found in sweep.states)
+
+
+async def test_a_refused_claim_leaves_no_entry_for_a_session_of_another() -> None:
+    """An entry says whose the session is where its row cannot be read."""
+    memory = MemoryStateStore()
+
+    class Raced(MemoryStateStore):
+        async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+            raced, races[:] = list(races), []
+            for race in raced:
+                await race()
+            await memory.transact(name, operations)
+
+        get, query = memory.get, memory.query  # type: ignore[assignment]
+
+    def local(store: StateStore) -> LocalExecutor:
+        return LocalExecutor(packed(store), model=ScriptedModel(["Hello."], repeat=True))
+
+    async def first() -> None:
+        await (await local(memory).execute(plain, "begin", session_id=S, user_id="ada")).result()
+
+    races = [first]
+    with pytest.raises(CallerError):
+        await local(Raced()).execute(plain, "begin", session_id=S, user_id="bob")
+    listed = [row.key.sort for user in ("ada", "bob") for row in await memory.query("sessions", f"index#{user}")]
+    assert listed == [S]

@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis.stateful import RuleBasedStateMachine
 from tests.properties.protocol_cast import Cast
 from tests.properties.protocol_checks import Checks
+from tests.properties.protocol_packed import PackedStores
 from tests.properties.protocol_play import SETTINGS, Cloud, Process
 from tests.properties.protocol_watch import Watcher
 from tests.properties.protocol_world import Actor, InlineExecutor, World
@@ -57,7 +58,10 @@ class ProtocolBase(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder: tempfile.TemporaryDirectory[str] | None = None
-        self.world = World(self._store())
+        store = self._store()
+        self.world = World(store)
+        if isinstance(store, PackedStores):
+            store.time = lambda: self.world.clock.time
         self.cast = Cast(
             self.world, lambda start: self.watcher.started(start), lambda bought: self.watcher.bought(bought)
         )
@@ -76,6 +80,8 @@ class ProtocolBase(RuleBasedStateMachine):
     def _store(self) -> StateStore:
         if self.kind == "memory":
             return MemoryStateStore()
+        if self.kind == "packed":
+            return PackedStores()
         base = "/dev/shm" if os.path.isdir("/dev/shm") else None
         self.folder = tempfile.TemporaryDirectory(dir=base)
         store = SQLiteStateStore(Path(self.folder.name) / "helix.db", synchronous="NORMAL")

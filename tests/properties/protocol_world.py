@@ -330,9 +330,12 @@ class GatedStore:
         end: str | None = None,
         limit: int | None = None,
         reverse: bool = False,
+        beside_session: bool = False,
     ) -> list[Row]:
         await self._reading(f"query {table} {start}")
-        return await self._world.inner.query(table, partition, start=start, end=end, limit=limit, reverse=reverse)
+        return await self._world.inner.query(
+            table, partition, start=start, end=end, limit=limit, reverse=reverse, beside_session=beside_session
+        )
 
     async def _reading(self, name: str) -> None:
         if await self._world.gate("read", name) in ("lost", "unanswered"):

@@ -1,4 +1,4 @@
-"""Random interleavings of every verb over memory and SQLite, and docs/protocol.md#invariants after every step.
+"""Random interleavings of every verb over memory, SQLite and packed rows, and docs/protocol.md#invariants after every step.
 
     HELIX_EXAMPLES=5000 HELIX_SEED=7 .venv/bin/python -m pytest tests/properties/test_protocol_machine.py -k memory
 
@@ -21,6 +21,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from tests.properties.protocol_company import ProtocolMachine, machine_on
 from tests.properties.protocol_walk import walk
+
+from helix.adapters.aws import packing
 
 EXAMPLES = int(os.environ.get("HELIX_EXAMPLES") or 0)
 SEED = int(os.environ.get("HELIX_SEED") or 0)
@@ -54,6 +56,30 @@ def test_the_protocol_holds_on_long_walks(kind: str, walks: int) -> None:
         except BaseException as error:
             error.add_note(f"walk({seed}, {kind!r}, {ACTS}) finds it again")
             raise
+
+
+def packed_walk(seed: int) -> None:
+    try:
+        walk(seed, "packed", ACTS)
+    except BaseException as error:
+        error.add_note(f'walk({seed}, "packed", {ACTS}) with ROOM = 300 finds it again')
+        raise
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_protocol_holds_over_packed_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is so little room that most rows move."""
+    monkeypatch.setattr(packing, "ROOM", 300)
+    packed_walk(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_the_protocol_holds_over_packed_rows_on_many_walks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "ROOM", 300)
+    for seed in range(SEED, SEED + (EXAMPLES or 150)):
+        packed_walk(seed)
 
 
 @pytest.mark.slow

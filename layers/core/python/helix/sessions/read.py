@@ -130,8 +130,7 @@ class Sessions:
         try:
             values = await self._store.get([session_key(session_id) for session_id in ids])
             found = [SessionRow.model_validate(value) for value in values if value is not None]
-            # An entry is written before its session, and may be left of one that another user made.
-            found = [row for row in found if row.user_id == user_id and row.status != DELETING]
+            found = [row for row in found if row.status != DELETING]
             await self._history.read_states(found)
             states = [await self._state(row) for row in found]
             return SessionPage(states, cursor)

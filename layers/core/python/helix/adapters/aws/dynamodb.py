@@ -294,7 +294,7 @@ class DynamoDBStateStore(PackingStore):
 
 
 def _weight(value: Value) -> int:
-    return item_bytes(encode(value)) + KEY_BYTES
+    return item_bytes({name: attribute(field) for name, field in value.items()}) + KEY_BYTES
 
 
 class _Polling:

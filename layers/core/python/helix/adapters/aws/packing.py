@@ -319,12 +319,14 @@ class PackingStore:
                 after.number = pack.next
                 given = anchor if isinstance(anchor, Update) else Update(key)
                 plan.add(Update(key, {**given.set, PACKED: {}, **_fields(after)}, given.add, when), place)
-            case Update():
-                plan.add(replace(anchor, when=when) if touched else anchor, place)
+            case Update() if touched:
+                plan.add(replace(anchor, when=when), place)
             case _ if touched:
                 plan.add(Check(key, when or When()), place)
-            case Check():
-                plan.add(anchor, place)
+            case _:
+                if anchor is not None:
+                    plan.add(anchor, place)
+                return  # nothing says that the pack is still as it was seen
         plan.after[key.partition] = after
 
     def _pushed_out(self, value: Value, after: Pack, before: Pack) -> list[tuple[str, Held]]:
@@ -380,8 +382,11 @@ class PackingStore:
         return pack
 
     def _remember(self, partition: str, pack: Pack) -> None:
+        """What a slow read saw may be older than what is remembered: then neither is known to be the last."""
+        before = self._packs.pop(partition, None)
+        if pack.damaged or (before is not None and (before.number or 0) > (pack.number or 0)):
+            return
         self._packs[partition] = pack
-        self._packs.move_to_end(partition)
         while len(self._packs) > CACHED:
             self._packs.popitem(last=False)
 

@@ -339,7 +339,8 @@ def _operations(attempt: _Attempt, new: SessionRow, run: RunRow) -> list[Operati
         if not ask.made:
             ops.append(Check(marker_key(new.session_id), ABSENT))  # no copy is at work there, nor died there
         if new.parent is None:
-            ops.append(Put(index_key(new), {"agent_type": new.agent_type}, ahead=True))
+            # Of an id that others may claim, a refused claim must leave no entry.
+            ops.append(Put(index_key(new), {"agent_type": new.agent_type}, ahead=ask.made))
     else:
         seen = _as_claimed(old)
         if ask.mode == "takeover":
@@ -380,7 +381,7 @@ CRASHED = ErrorInfo(code="runtime_crash", message="the process that ran it died,
 
 
 def index_key(session: SessionRow) -> Key:
-    """Where root sessions are listed, by user. A claim that was refused may leave one for a session that is another's."""
+    """Where root sessions are listed, by user. A claim that was lost may leave one without a session."""
     return Key("sessions", f"index#{session.user_id or ''}", session.session_id)
 
 
