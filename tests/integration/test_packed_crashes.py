@@ -30,7 +30,7 @@ async def test_a_session_with_packed_rows(room: int, monkeypatch: pytest.MonkeyP
     async def act(store: StateStore, _: StreamManager, points: CrashPoints) -> None:
         own = packed(store)
         workers = executor(own, points.streams(SegmentStreams(own)), sweep.scripted)
-        await (await workers.execute(plain, "begin", session_id=S)).result()
+        await (await workers.execute(lead, "begin", session_id=S)).result()
 
     async def recover(store: StateStore, _: StreamManager, point: Point) -> None:
         own = packed(store)
