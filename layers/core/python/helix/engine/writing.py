@@ -18,6 +18,7 @@ from helix.engine.history import row_key, session_key
 from helix.ports.state_store import ABSENT, Check, Operation, Put, Update, When
 
 TRIES = 5
+CRASHED = ErrorInfo(code="runtime_crash", message="the process that ran it died, or was silent for too long")
 
 
 async def commit(

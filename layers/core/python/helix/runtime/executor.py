@@ -1,7 +1,6 @@
 """Executor: sessions and runs of agents, wherever they are executed.
 
-Law: everything a caller does with sessions is here, once; the runtimes differ in how a claimed run begins (`_begin`), who
-acts (`_delivery`) and how its end is waited for.
+Law: what callers do with sessions is here, once. Runtimes differ in `_begin`, `_delivery` and in how an end is awaited.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ BRANCH = {"from_session_id", "checkpoint_id"}
 
 
 class Executor(ABC):
-    """`execute`, `resume`, `retry`, `answer`, `interrupt`, `abort`, and the sessions behind them. See `LocalExecutor` and
-    `StepFunctionsExecutor`."""
+    """Runs agents, and reads and changes their sessions. See `LocalExecutor` and `StepFunctionsExecutor`."""
 
     def __init__(self, engine: Engine, agents: Agents) -> None:
         self.engine = engine

@@ -17,12 +17,27 @@ import copy
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import replace
 
+from helix.adapters.aws.packs import (
+    AT,
+    KINDS,
+    NUMBER,
+    PACKED,
+    Held,
+    Pack,
+    Plan,
+    anchor_key,
+    bare,
+    fits,
+    guarded,
+    is_anchor,
+    is_enough,
+    pack_fields,
+    packable,
+    small,
+)
 from helix.core.errors import ConditionFailedError
-from helix.core.json import dumps
-from helix.core.row_keys import SESSION
 from helix.ports.clock import Clock
 from helix.ports.state_store import (
     ABSENT,
@@ -47,71 +62,14 @@ ROOM = 1000
 """Bytes of `session` with what it packs, below the 1,024 that one write unit pays for."""
 GROWTH = 60
 """What `session` may grow by until the run ends, without a move for its sake."""
-LARGEST = 1500
-"""Bytes of a row that is packed at most."""
 CACHED = 256
 FRESH_S = 5.0
 """How old what is remembered of a pack may be before rows are moved by it: a worker that stood still does not bring back
 what was deleted meanwhile."""
-KINDS = ("c#", "m#", "r#")
-PACKED, NUMBER, AT = "packed", "pack", "packed_at"
-
-
-class Held(NamedTuple):
-    """A packed row. `number`: of the write that made this value."""
-
-    number: int
-    value: Value
-
-
-@dataclass(slots=True)
-class Pack:
-    """What a row `session` packs, as seen at `at` (Unix seconds). `number` is None before it packs anything; `there`:
-    whether there is such a row. `known`: it comes from memory, and may have changed. `damaged`: the row cannot be read, and
-    what it packs is lost."""
-
-    at: float
-    number: int | None = None
-    rows: dict[str, Held] = field(default_factory=dict)
-    there: bool = False
-    known: bool = False
-    damaged: bool = False
-
-    @property
-    def next(self) -> int:
-        """Numbers begin at the time, so that those of a session that was deleted and made again go on."""
-        return (int(self.at * 1000) if self.number is None else self.number) + 1
-
-    def holds(self, value: Value) -> Held:
-        """A value that the next write packs."""
-        return Held(self.next, copy.deepcopy(value))
 
 
 class _StaleError(Exception):
     """What was remembered of a pack refuses an operation: read it, and look again."""
-
-
-@dataclass(slots=True)
-class _Plan:
-    """The operations as they are stored. `origins`: for each, the place of the caller's operation (None: none)."""
-
-    operations: list[Operation] = field(default_factory=list)
-    origins: list[int | None] = field(default_factory=list)
-    moves: list[tuple[Key, Held]] = field(default_factory=list)
-    ahead: list[Put] = field(default_factory=list)
-    before: dict[str, Pack] = field(default_factory=dict)
-    after: dict[str, Pack] = field(default_factory=dict)
-
-    def add(self, operation: Operation, origin: int | None) -> None:
-        self.operations.append(operation)
-        self.origins.append(origin)
-
-    def in_order(self) -> _Plan:
-        """In the caller's order: of several refusals the first is reported. What the caller did not ask for goes last."""
-        places = sorted(range(len(self.origins)), key=lambda n: (self.origins[n] is None, self.origins[n] or 0))
-        self.operations = [self.operations[place] for place in places]
-        self.origins = [self.origins[place] for place in places]
-        return self
 
 
 class PackingStore:
@@ -124,27 +82,27 @@ class PackingStore:
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
-        partitions = dict.fromkeys(key.partition for key in keys if _packable(key))
-        every = [*keys, *(anchor for partition in partitions if (anchor := _anchor(partition)) not in keys)]
+        partitions = dict.fromkeys(key.partition for key in keys if packable(key))
+        every = [*keys, *(anchor for partition in partitions if (anchor := anchor_key(partition)) not in keys)]
         values = await self._inner.get(every)
-        packs = {k.partition: self._seen(k, value) for k, value in zip(every, values, strict=True) if _is_anchor(k)}
+        packs = {k.partition: self._seen(k, value) for k, value in zip(every, values, strict=True) if is_anchor(k)}
         found = [self._found(key, value, packs) for key, value in zip(keys, values, strict=False)]
         # One that is neither packed nor at its place may have been moved between the two reads.
         lost = [
             place
             for place, key in enumerate(keys)
-            if found[place] is None and _packable(key) and packs[key.partition].number is not None
+            if found[place] is None and packable(key) and packs[key.partition].number is not None
         ]
         again = await self._inner.get([keys[place] for place in lost]) if lost else []
         for place, value in zip(lost, again, strict=True):
-            found[place] = _bare(value)
+            found[place] = bare(value)
         return found
 
     def _found(self, key: Key, value: Value | None, packs: dict[str, Pack]) -> Value | None:
-        if not _packable(key):
+        if not packable(key):
             return value
         held = packs[key.partition].rows.get(key.sort)
-        return _bare(value) if held is None else copy.deepcopy(held.value)
+        return bare(value) if held is None else copy.deepcopy(held.value)
 
     async def query(
         self,
@@ -170,7 +128,7 @@ class PackingStore:
             or not any(start < f"{kind[0]}$" and (end is None or end > kind) for kind in KINDS)
         ):
             rows = await stored()
-            for row in filter(lambda row: _is_anchor(row.key), rows):
+            for row in filter(lambda row: is_anchor(row.key), rows):
                 self._seen(row.key, row.value)
             return rows
         # The pack first: what is not in it any more when it is read is at its place when that is.
@@ -178,10 +136,10 @@ class PackingStore:
         packed = dict((pack or await self._read(partition)).rows)
         found: dict[str, Row] = {}
         for row in await stored():
-            if _is_anchor(row.key):
+            if is_anchor(row.key):
                 packed |= self._seen(row.key, row.value).rows
-            elif _packable(row.key):
-                _bare(row.value)
+            elif packable(row.key):
+                bare(row.value)
             found[row.key.sort] = row
         for sort in filter(within, packed):
             found[sort] = Row(Key(table, partition, sort), copy.deepcopy(packed[sort].value))
@@ -235,11 +193,11 @@ class PackingStore:
                 return index
         return len(operations) - 1
 
-    async def _planned(self, name: str, operations: Sequence[Operation]) -> _Plan:
-        plan = _Plan()
+    async def _planned(self, name: str, operations: Sequence[Operation]) -> Plan:
+        plan = Plan()
         groups: dict[str, dict[int, Operation]] = {}
         for place, operation in enumerate(operations):
-            if _is_anchor(operation.key) or _packable(operation.key):
+            if is_anchor(operation.key) or packable(operation.key):
                 groups.setdefault(operation.key.partition, {})[place] = operation
             elif isinstance(operation, Put) and operation.ahead and len(operations) > 1:
                 plan.ahead.append(operation)
@@ -249,8 +207,8 @@ class PackingStore:
             await self._plan_partition(name, plan, partition, group)
         return plan.in_order()
 
-    async def _plan_partition(self, name: str, plan: _Plan, partition: str, group: dict[int, Operation]) -> None:
-        place = next((place for place, operation in group.items() if _is_anchor(operation.key)), None)
+    async def _plan_partition(self, name: str, plan: Plan, partition: str, group: dict[int, Operation]) -> None:
+        place = next((place for place, operation in group.items() if is_anchor(operation.key)), None)
         anchor = None if place is None else group.pop(place)
         if anchor is not None and not group and isinstance(anchor, (Update, Check)):
             plan.add(anchor, place)
@@ -263,7 +221,7 @@ class PackingStore:
         for index, operation in group.items():
             sort, held = operation.key.sort, pack.rows.get(operation.key.sort)
             if held is None:
-                if isinstance(operation, Put) and isinstance(anchor, Put) and _fits(operation):
+                if isinstance(operation, Put) and isinstance(anchor, Put) and fits(operation):
                     rows[sort], fresh = pack.holds(operation.value), [*fresh, index]
                 else:
                     plan.add(operation, index)
@@ -276,7 +234,7 @@ class PackingStore:
                     self._packs.pop(partition)
                     raise _StaleError from None
                 raise
-            if value is not None and _small(value):
+            if value is not None and small(value):
                 rows[sort] = pack.holds(value) if value != held.value else held
             else:  # in place of the copy that a crash may have left
                 del rows[sort]
@@ -286,11 +244,11 @@ class PackingStore:
             alone = group[fresh[0]]
             del rows[alone.key.sort]
             plan.add(alone, fresh[0])
-        self._plan_anchor(plan, pack, _anchor(partition), (place, anchor, touched), rows)
+        self._plan_anchor(plan, pack, anchor_key(partition), (place, anchor, touched), rows)
 
     def _plan_anchor(
         self,
-        plan: _Plan,
+        plan: Plan,
         pack: Pack,
         key: Key,
         about: tuple[int | None, Operation | None, bool],
@@ -299,7 +257,7 @@ class PackingStore:
         """`about`: the place of the caller's operation on `session`, it, and whether another one touched what is packed."""
         place, anchor, touched = about
         after = Pack(self._clock.now(), pack.number, rows, there=True, known=True)
-        when = _guarded(None if anchor is None else anchor.when, pack)
+        when = guarded(None if anchor is None else anchor.when, pack)
         match anchor:
             case Put(value=value):
                 plan.moves.extend(
@@ -310,7 +268,7 @@ class PackingStore:
                     raise _StaleError
                 if rows or pack.number is not None:
                     after.number = pack.next
-                plan.add(Put(key, {**value, **_fields(after)}, when), place)
+                plan.add(Put(key, {**value, **pack_fields(after)}, when), place)
             case Delete():
                 plan.moves.extend((key._replace(sort=sort), held) for sort, held in rows.items())
                 after = Pack(self._clock.now(), known=True)
@@ -318,7 +276,7 @@ class PackingStore:
             case _ if rows != pack.rows:
                 after.number = pack.next
                 given = anchor if isinstance(anchor, Update) else Update(key)
-                plan.add(Update(key, {**given.set, PACKED: {}, **_fields(after)}, given.add, when), place)
+                plan.add(Update(key, {**given.set, PACKED: {}, **pack_fields(after)}, given.add, when), place)
             case Update() if touched:
                 plan.add(replace(anchor, when=when), place)
             case _ if touched:
@@ -334,7 +292,7 @@ class PackingStore:
         old = [item for item in after.rows.items() if item[1].number != before.next]
         old.sort(key=lambda item: (item[0].startswith("r#"), item[1].number))
         left = []
-        while old and self._weigh({**value, **_fields(after)}) > ROOM:
+        while old and self._weigh({**value, **pack_fields(after)}) > ROOM:
             left.append(old.pop(0))
             del after.rows[left[-1][0]]
         return left
@@ -347,7 +305,7 @@ class PackingStore:
                 await self._inner.transact("unpack", [Put(key, value, when)])
                 return
 
-    async def _moved_on(self, plan: _Plan, key: Key) -> bool:
+    async def _moved_on(self, plan: Plan, key: Key) -> bool:
         """Whether the pack was written since the plan was made, so that the refusal may mean that."""
         before = plan.before.get(key.partition) if key.table == "sessions" else None
         if before is None:
@@ -361,12 +319,12 @@ class PackingStore:
         """The pack as remembered, where that is enough: a write of it that goes by an old one is refused."""
         pack = self._packs.get(partition)
         enough = isinstance(anchor, Put) or (
-            not isinstance(anchor, Delete) and pack is not None and all(_is_enough(o, pack) for o in others)
+            not isinstance(anchor, Delete) and pack is not None and all(is_enough(o, pack) for o in others)
         )
         return pack if pack is not None and enough else await self._read(partition)
 
     async def _read(self, partition: str) -> Pack:
-        key = _anchor(partition)
+        key = anchor_key(partition)
         (value,) = await self._inner.get([key])
         return replace(self._seen(key, value), known=False)
 
@@ -389,53 +347,3 @@ class PackingStore:
         self._packs[partition] = pack
         while len(self._packs) > CACHED:
             self._packs.popitem(last=False)
-
-
-def _anchor(partition: str) -> Key:
-    return Key("sessions", partition, SESSION)
-
-
-def _is_anchor(key: Key) -> bool:
-    return key.table == "sessions" and key.sort == SESSION
-
-
-def _packable(key: Key) -> bool:
-    return key.table == "sessions" and key.sort.startswith(KINDS)
-
-
-def _is_enough(operation: Operation, pack: Pack) -> bool:
-    """Whether what is remembered of the pack is enough to say where the row is: it was packed, and a write that is not is
-    refused; or it is a message, which if it was ever packed never changes."""
-    sort = operation.key.sort
-    blind = isinstance(operation, (Put, Delete)) and operation.when is None
-    return sort in pack.rows or (sort.startswith("m#") and not blind)
-
-
-def _fits(put: Put) -> bool:
-    return put.fresh and (put.when is None or put.when.absent) and _small(put.value)
-
-
-def _small(value: Value) -> bool:
-    return len(dumps(value)) <= LARGEST
-
-
-def _fields(pack: Pack) -> Value:
-    found: Value = {} if pack.number is None else {NUMBER: pack.number}
-    return found | ({PACKED: {sort: list(held) for sort, held in pack.rows.items()}} if pack.rows else {})
-
-
-def _guarded(when: When | None, pack: Pack) -> When | None:
-    """The condition, and that nobody has written the pack."""
-    if pack.damaged or (when is not None and when.absent):
-        return when
-    if when is None and not pack.there:
-        return ABSENT
-    when = when or When()
-    return replace(when, equal={**when.equal, NUMBER: pack.number})
-
-
-def _bare(value: Value | None) -> Value | None:
-    """A row at its place, without what a move left in it."""
-    if value is not None and not isinstance(value, Damaged):
-        value.pop(AT, None)
-    return value

@@ -26,7 +26,7 @@ from helix.core.json import JsonObject
 from helix.core.lineage import ROOT
 from helix.core.patches import diff
 from helix.core.row_keys import checkpoint_sort, checkpoint_version, lineage_sort, make_run_id, run_sort
-from helix.core.rows import CheckpointRow, ErrorInfo, LineageRow, RunRow, SessionRow
+from helix.core.rows import CheckpointRow, LineageRow, RunRow, SessionRow
 from helix.core.states import merged_state
 from helix.core.usage import Usage
 from helix.core.usage_parts import static_model
@@ -38,6 +38,7 @@ from helix.engine.history import row_key, session_key
 from helix.engine.observers import show
 from helix.engine.runs.housekeeping import expiry_puts
 from helix.engine.writing import (
+    CRASHED,
     End,
     advance,
     as_read,
@@ -375,9 +376,6 @@ def _message_puts(attempt: _Attempt, new: SessionRow) -> Iterator[Operation]:
         if isinstance(entry, CallRow) and open_rows is not None and old is not None:
             when = as_read(open_rows.calls[index - old.count - 1])
         yield entry_put(new.session_id, new.lineage, index, entry, when)
-
-
-CRASHED = ErrorInfo(code="runtime_crash", message="the process that ran it died, or was silent for too long")
 
 
 def index_key(session: SessionRow) -> Key:

@@ -19,7 +19,7 @@ from helix.core.rows import ErrorInfo, RunRow, SessionRow, StopRow
 from helix.core.status import AT_REST, ENDS
 from helix.core.usage import Usage
 from helix.engine.calls.children import report_to_parent, wake_waiting
-from helix.engine.claims.claim import CRASHED, Claimed
+from helix.engine.claims.claim import Claimed
 from helix.engine.claims.liveness import read_missed
 from helix.engine.context import RunContext, make_context
 from helix.engine.engine import Engine, logger
@@ -31,7 +31,7 @@ from helix.engine.observers import record, show
 from helix.engine.runs.admission import begin_granted, launcher_of, part_of, release_run
 from helix.engine.runs.housekeeping import fail_damaged, prune_checkpoints, skipping_damage
 from helix.engine.steps.close import ended_with
-from helix.engine.writing import End, advance, commit, end, session_put
+from helix.engine.writing import CRASHED, End, advance, commit, end, session_put
 from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, Update, When
 from helix.services.claim_input import ClaimInput, check_reason
 from helix.services.open_runs import open_run_key, open_run_put
