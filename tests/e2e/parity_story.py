@@ -23,7 +23,7 @@ FREE = {
 }  # fmt: skip
 RunReport = dict[str, Any]
 _CHECKPOINT = re.compile(r"cpv1-(\S+)-s(\d+)-t\d+-[0-9a-f]{6}")
-_RUN = re.compile(r"run_(\d{6})_[0-9A-Z]{26}")
+_RUN = re.compile(r"run_(\d{6})_[0-9A-Z]{16}")
 
 
 async def read_report(executor: Executor, session_id: str, *, hide: Sequence[str] = ()) -> RunReport:
