@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.e2e.cloud_executor import cloud_executor
 from tests.support.cloud_agents.plans import call, plan, say, use
 from tests.support.offline_cloud import PRIVATE, ROOT, CloudForTests, until
 
@@ -76,7 +77,8 @@ async def test_the_story_is_what_the_services_say(cloud: CloudForTests) -> None:
 
     (sessions,) = [rows for rows in story.rows if rows.table == "sessions"]
     items = cloud.rows("sessions", handle.session_id)
-    assert sessions.kinds.total() == len(items) and sessions.size == sum(map(size_of, items))
+    rows = await cloud_executor(cloud).store.query("sessions", handle.session_id)
+    assert sessions.kinds.total() == len(rows) and sessions.size == sum(map(size_of, items))
     (streams,) = [rows for rows in story.rows if rows.table == "streams"]
     assert streams.kinds.total() == len(cloud.rows("streams", handle.session_id))
 

@@ -213,6 +213,7 @@ def caught(name: str, laws: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", list(REWRITES))
 def test_a_lost_condition_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rewrite, laws = REWRITES[name]
@@ -226,6 +227,7 @@ def test_a_lost_condition_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", list(DECISIONS))
 def test_a_wrong_decision_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutate, laws = DECISIONS[name]

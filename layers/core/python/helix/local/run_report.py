@@ -16,6 +16,7 @@ from typing import Any
 
 from helix.core import aws_prices as prices
 from helix.local.cloud import OfflineCloud
+from helix.runtime.tables import sorts_of
 
 PRICES_OF = f"{prices.REGION}, {prices.DATE}"
 ROW_NAMES = {
@@ -155,7 +156,7 @@ def _rows(cloud: OfflineCloud, table: str, partition: str) -> Rows:
     pages = cloud.client("dynamodb").get_paginator("query").paginate(TableName=cloud.table(table), **asked)
     items = [item for page in pages for item in page["Items"]]
     sizes = [size_of(item) for item in items]
-    kinds = Counter(item["sk"]["S"].partition("#")[0] for item in items)
+    kinds = Counter(sort.partition("#")[0] for sort in {sort for item in items for sort in sorts_of(item)})
     return Rows(table, partition, kinds, sum(sizes), sum(-(-size // 1024) for size in sizes))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from helix.ports.state_store import StateStore, Table
@@ -17,3 +17,13 @@ def open_tables(client: Any, tables: Mapping[Table, str], *, storage: Any = None
     return DynamoDBStateStore(
         client, dict(tables), clock=SystemClock(), overflow=Overflow(storage, bucket) if storage is not None else None
     )
+
+
+def sorts_of(item: Mapping[str, Any]) -> Iterator[str]:
+    """The sort keys of the rows that an item of DynamoDB holds: its own, and those of the rows that it packs."""
+    from helix.adapters.aws.items import decode
+    from helix.adapters.aws.packs import PACKED
+
+    yield item["sk"]["S"]
+    if PACKED in item:
+        yield from decode({PACKED: item[PACKED]})[PACKED]
