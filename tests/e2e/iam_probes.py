@@ -18,14 +18,9 @@ from helix.ports.state_store import Update
 # --- call_model ----------------------------------------------------------------------------------------------------------
 
 
-@probe("call_model", sessions="BatchGetItem GetItem Query PutItem", chunks="PutRecord")
+@probe("call_model", sessions="BatchGetItem Query PutItem", chunks="PutRecord")
 async def a_step_with_a_tool(bench: Bench) -> Json:
     return payload(await bench.claimed(use(call("look", topic="x"))))
-
-
-@probe("call_model", sessions="UpdateItem")
-async def a_step_after_a_tool(bench: Bench) -> Json:
-    return payload(await bench.done(use(call("look", topic="x")), say("Done.")))
 
 
 @probe("call_model", sessions="ConditionCheckItem")
@@ -47,7 +42,7 @@ async def a_roll_over(bench: Bench) -> Json:
 # --- call_tool -----------------------------------------------------------------------------------------------------------
 
 
-@probe("call_tool", sessions="BatchGetItem GetItem Query PutItem ConditionCheckItem", chunks="PutRecord")
+@probe("call_tool", sessions="BatchGetItem Query PutItem ConditionCheckItem", chunks="PutRecord")
 async def a_tool(bench: Bench) -> Json:
     place, (call_id,) = await bench.staged(use(call("look", topic="x")))
     return of_call(place, call_id)

@@ -44,6 +44,8 @@ UNSEEN: dict[str, str] = {
     r"project_stream: s3:PutObject on given up": "Lambda puts given up batches there by itself; the emulator does not",
     r"project_stream: dynamodb:UpdateItem on streams": "only a slow socket is marked, and no socket is slow here",
     r"govern: s3:PutObject on objects": "the first record of a run that waited is large only if a run before it crashed",
+    r".*call_(model|tool): dynamodb:GetItem on sessions": "only a repeated delivery reads the session's row alone",
+    r".*call_model: dynamodb:UpdateItem on sessions": "claims are renewed after ten seconds; rows of small runs are packed",
     r"(?!ws_message|sweep).*: s3:ListBucket on bucket": "without it S3 says 'denied' for 'not there', the emulator not",
 }
 """Rights that cannot be missed offline, and why."""
