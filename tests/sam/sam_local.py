@@ -21,6 +21,9 @@ from typing import Any
 import boto3
 from tests.docs.documents import PROVIDERS, ROOT, Block, blocks_of
 
+from helix.adapters.aws.items import decode
+from helix.adapters.aws.packs import PACKED
+
 GUIDE = ROOT / "docs" / "guide" / "sam-local.md"
 RUN_HERE = "not-run: needs Docker"
 SYNTH, STAGE = "python -m infra.app", "python -m infra.sam"
@@ -187,11 +190,20 @@ class Stage:
             client.close()
 
     def rows(self, table: str, partition: str = "") -> list[dict[str, Any]]:
-        """Items of `sessions`, `streams` or `control` whose partition begins so, without the types of their values."""
+        """Rows of `sessions`, `streams` or `control` whose partition begins so, packed ones too, without the types of the
+        items' values."""
         pages = self.client("dynamodb").get_paginator("scan").paginate(TableName=f"helix-dev-{table}")
         items = [item for page in pages for item in page["Items"]]
-        plain = [{name: next(iter(value.values())) for name, value in item.items()} for item in items]
-        return sorted((i for i in plain if i["pk"].startswith(partition)), key=lambda i: (i["pk"], i["sk"]))
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        packed: dict[tuple[str, str], dict[str, Any]] = {}
+        for item in items:
+            row = {name: next(iter(value.values())) for name, value in item.items()}
+            found[row["pk"], row["sk"]] = row
+            if PACKED in item:
+                for sort, (_, value) in decode({PACKED: item[PACKED]})[PACKED].items():
+                    packed[row["pk"], sort] = {"pk": row["pk"], "sk": sort, **value}
+        every = found | packed  # a row at its own place that is packed too is a copy
+        return [every[key] for key in sorted(every) if key[0].startswith(partition)]
 
     def row(self, table: str, partition: str, sort: str) -> dict[str, Any]:
         (found,) = [row for row in self.rows(table, partition) if row["pk"] == partition and row["sk"] == sort]
