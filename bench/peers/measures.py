@@ -13,15 +13,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from aws_server import CREDENTIALS, CountingAws
-from contenders import FOLDER, ROOT, Contender, Failed, finish, last_line, start
+from aws_counts import AWS_COUNTS, LONG
+from contenders import FOLDER, Contender, Failed, finish, last_line, start
 from outcomes import CRASHES, after_crash, after_race
 
 from helix.testing.loopback_server import LoopbackServer, RecordedRequest, Responder
@@ -236,7 +236,6 @@ def disk(among: Sequence[Contender], options: Options) -> Iterator[Row]:
     yield from found.rows()
 
 
-LONG = 300
 """Steps of 1 KB: more than fit into one item of 400 KB."""
 AWS_ROWS = {
     "no tools: write units": ("none", "units"),
@@ -258,7 +257,7 @@ def aws(among: Sequence[Contender], options: Options) -> Iterator[Row]:
         try:
             if reason:
                 raise Failed(reason)
-            counts[contender.key] = AWS_COUNTS[contender.key](contender, options)
+            counts[contender.key] = AWS_COUNTS[contender.key](contender, options.time_out_s)
         except Failed as error:
             counts[contender.key] = str(error)
     for row, (run, what) in AWS_ROWS.items():
@@ -267,79 +266,6 @@ def aws(among: Sequence[Contender], options: Options) -> Iterator[Row]:
             value = found if isinstance(found, str) else found.get(run, {}).get(what, "-")
             cells[key] = value if isinstance(value, str) else f"{value:,.4g}"
         yield row, cells
-
-
-def helix_counts(contender: Contender, options: Options) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(FOLDER / "helix_aws.py")]
-        counts = finish(start(command, folder, PYTHONPATH=str(ROOT)), options.time_out_s)
-    return {**counts, "long": {"steps": "none, nor of 1,000 (aws_calls.md)"}}
-
-
-def server_counts(contender: Contender, options: Options, count: Callable[[CountingAws, Iterable[int]], Any]) -> Any:
-    """Three runs, the last of which is followed by a turn in a new process. Its step 100 is what lies between the model's
-    calls 100 and 101."""
-    found: dict[str, Any] = {}
-    with CountingAws() as server, tempfile.TemporaryDirectory() as folder:
-
-        def turn(steps: int) -> None:
-            server.forget()
-            job = {"measure": "turn", "place": server.url, "script": {"steps": steps, "marks": server.url}}
-            contender.run(job, folder, options.time_out_s, AWS_ENDPOINT_URL=server.url, **CREDENTIALS)
-
-        for name, steps in (("none", 0), ("one", 1), ("step 100", 104)):
-            server.reset()
-            turn(steps)
-            found[name] = count(server, [100] if name == "step 100" else range(1000))
-        turn(0)
-        found["cold"] = {**count(server, range(1000)), "before": count(server, [0])["reads"]}
-        server.reset()
-        try:
-            turn(LONG)
-            found["long"] = {"steps": "none"}
-        except Failed as error:
-            found["long"] = {"steps": f"step {server.step - 1} ({str(error)[:60]})"}
-    return found
-
-
-def dynamodb_counts(server: CountingAws, steps: Iterable[int]) -> dict[str, Any]:
-    calls = [call for step in steps for call in server.calls(step)]
-    return {
-        "units": sum(call.write_units for call in calls),
-        "kb": sum(size for call in calls for _, _, size in call.rows) / 1024,
-        "reads": sum(call.reads for call in calls),
-    }
-
-
-def s3_counts(server: CountingAws, steps: Iterable[int]) -> dict[str, Any]:
-    wanted = list(steps)
-    puts = sum(n for (step, method), n in server.s3.items() if step in wanted and method == "PUT")
-    gets = sum(n for (step, method), n in server.s3.items() if step in wanted and method != "PUT")
-    size = sum(size for step, size in server.s3_bytes.items() if step in wanted) / 1024
-    return {"units": f"{puts} PUT (S3)", "kb": size, "reads": f"{gets} (S3)"}
-
-
-def checkpoint_counts(contender: Contender, options: Options) -> dict[str, Any]:
-    """Calls to the service that keeps its checkpoints, which has no units; its reads come with the invocation."""
-    found: dict[str, Any] = {}
-    for name, steps in (("none", 0), ("one", 1), ("step 100", 104)):
-        with tempfile.TemporaryDirectory() as folder:
-            job = {"measure": "turn", "place": "memory", "script": {"steps": steps}}
-            counted = contender.run(job, folder, options.time_out_s)["counted"]
-        calls = [call for call in counted if name != "step 100" or call[0] == 100]
-        writes = [size for _, verb, size in calls if verb == "checkpoint"]
-        reads = len(calls) - len(writes)
-        found[name] = {"units": f"{len(writes)} checkpoints", "kb": sum(writes) / 1024, "reads": f"{reads}"}
-    found["cold"] = {"before": "no sessions", "reads": "no sessions"}
-    return found
-
-
-AWS_COUNTS: dict[str, Callable[[Contender, Options], dict[str, Any]]] = {
-    "helix": helix_counts,
-    "langgraph": lambda contender, options: server_counts(contender, options, dynamodb_counts),
-    "strands": lambda contender, options: server_counts(contender, options, s3_counts),
-    "durable": checkpoint_counts,
-}
 
 
 # --- outcomes -----------------------------------------------------------------------------------------------------
