@@ -84,9 +84,10 @@ class Stage:
         store: StateStore | None = None,
         streams: StreamManager | None = None,
         queue: Mapping[str, Any] | None = None,
+        clock: Any = None,
         **settings: Any,
     ) -> None:
-        self.clock, self.held, self.measured = ShiftedClock(), Held(), Measured()
+        self.clock, self.held, self.measured = clock or ShiftedClock(), Held(), Measured()
         self.model = script if hasattr(script, "generate_step") else ScriptedModel(script, record=True)
         self.store = store or MemoryStateStore()
         self.slots = RowSlots(self.store, **(queue or {}))

@@ -2,7 +2,8 @@
 Small rows of a session ride in its row `session` (`helix.adapters.aws.packing`).
 
 Law: conditions are DynamoDB's own, so they hold between any number of Lambdas; what DynamoDB refuses for contention
-(conflicts, throttling) is repeated with jitter, what it refuses by a condition is answered with its index.
+(conflicts, throttling) is repeated after a random pause ("full jitter"), what it refuses by a condition is answered with
+its index.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import contextlib
 import copy
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -31,6 +32,7 @@ from helix.adapters.aws.items import (
 )
 from helix.adapters.aws.overflow import Overflow
 from helix.adapters.aws.packing import PackingStore
+from helix.adapters.system import random_share
 from helix.core.errors import ConditionFailedError, InvalidInputError, ObjectGoneError, StoreError
 from helix.core.row_keys import SESSION
 from helix.ports.clock import Clock
@@ -48,7 +50,11 @@ from helix.ports.state_store import (
     check_operations,
 )
 
-TRIES = 8
+TRIES = 12
+"""Of a write. A hundred transactions that meet on one row, each 10 ms long, need a second until the last has its turn."""
+READS = 8
+"""Of a row whose object in S3 is gone."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
 BATCH_KEYS = 100
 KEY_BYTES = 64  # about what the key of a session's row takes
 MAX_TRANSACTION_BYTES = 3_800_000  # DynamoDB's 4 MB, less keys and conditions
@@ -69,9 +75,10 @@ class _Items:
         clock: Clock,
         overflow: Overflow | None,
         poll_s: float,
+        jitter: Callable[[], float],
     ) -> None:
         self._client, self._tables, self._clock = client, tables, clock
-        self._overflow, self._poll_s = overflow, poll_s
+        self._overflow, self._poll_s, self._jitter = overflow, poll_s, jitter
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -193,8 +200,7 @@ class _Items:
                     raise InvalidInputError(f"transaction {name!r}: {error}") from error
                 if refused is not None or attempt + 1 == TRIES or not _again(error):
                     raise StoreError(f"DynamoDB transaction {name!r}: {error}") from error
-                # Spread by the clock's own fraction: two writers that collided do not collide again in step.
-                await self._clock.sleep(0.02 * 2**attempt * (0.5 + self._clock.now() % 1))
+                await self._clock.sleep(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt) * self._jitter())
 
     async def _single(self, kind: str, request: dict[str, Any]) -> None:
         """One row needs no transaction, which would cost twice as much."""
@@ -248,13 +254,13 @@ class _Items:
 
     async def _decoded(self, table: Table, item: dict[str, Any], fetch: Any) -> Value | None:
         """A row whose object is gone was deleted, or written anew, since it was read: then it is read again."""
-        for attempt in range(TRIES):
+        for attempt in range(READS):
             if not pointers(item):
                 return _value(table, item)
             try:
                 return await asyncio.to_thread(_value, table, item, fetch)
             except ObjectGoneError:
-                if attempt + 1 == TRIES:
+                if attempt + 1 == READS:
                     raise
             key = {name: item[name] for name in ("pk", "sk")}
             answer = await self._call("get_item", TableName=self._tables[table], Key=key, ConsistentRead=True)
@@ -278,7 +284,8 @@ class _Items:
 
 class DynamoDBStateStore(PackingStore):
     """`tables` names the three tables (partition key `pk`, sort key `sk`, both strings). `overflow` holds what exceeds an
-    item; without it such a row is refused. `poll_s` is how often a watch looks again: DynamoDB notifies nobody."""
+    item; without it such a row is refused. `poll_s` is how often a watch looks again: DynamoDB notifies nobody. `jitter`
+    draws the part of a pause, from 0 to 1, that is waited before a repeat: writers that collided come back spread out."""
 
     def __init__(
         self,
@@ -288,8 +295,9 @@ class DynamoDBStateStore(PackingStore):
         clock: Clock,
         overflow: Overflow | None = None,
         poll_s: float = 0.25,
+        jitter: Callable[[], float] = random_share,
     ) -> None:
-        items = _Items(client, tables, clock=clock, overflow=overflow, poll_s=poll_s)
+        items = _Items(client, tables, clock=clock, overflow=overflow, poll_s=poll_s, jitter=jitter)
         super().__init__(items, _weight, clock)
 
 

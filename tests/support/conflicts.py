@@ -1,0 +1,110 @@
+"""DynamoDB's rule of conflicts, which no local emulator plays, in a time that passes only while everybody waits.
+
+A transaction holds its items, those that it only checks too, until it has ended. A transaction that meets one of them is
+refused with `TransactionCanceledException`, a write of a single item with `TransactionConflictException`; nothing waits
+(https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis.html#transaction-conflict-handling).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import selectors
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+HELD_S = 0.01
+"""How long a transaction holds its items: what one takes on DynamoDB."""
+SINGLE = ("PutItem", "UpdateItem", "DeleteItem")
+BEGUN = 1_750_000_000.0
+
+
+class Conflicts:
+    """Injected into a botocore client of DynamoDB. `refused`: how many requests were, by their operation."""
+
+    def __init__(self, client: Any, now: Callable[[], float]) -> None:
+        self._now, self._held = now, dict[tuple[str, str], float]()
+        self.refused: dict[str, int] = {}
+        client.meta.events.register("before-call.dynamodb", self._send)
+
+    def _send(self, model: Any, params: Any, **_: Any) -> Any:
+        operation, body = model.name, json.loads(params["body"])
+        if operation == "TransactWriteItems":
+            items = [_place(next(iter(item.values()))) for item in body["TransactItems"]]
+        elif operation in SINGLE:
+            items = [_place(body)]
+        else:
+            return None
+        met = [self._held.get(item, 0.0) > self._now() for item in items]
+        if any(met):
+            self.refused[operation] = self.refused.get(operation, 0) + 1
+            return _refusal(operation, met)
+        if operation == "TransactWriteItems":
+            self._held |= dict.fromkeys(items, self._now() + HELD_S)
+        return None
+
+
+def _place(request: Any) -> tuple[str, str]:
+    key = request.get("Key") or {name: request["Item"][name] for name in ("pk", "sk")}
+    return request["TableName"], json.dumps(key, sort_keys=True)
+
+
+def _refusal(operation: str, met: list[bool]) -> Any:
+    code = "TransactionCanceledException" if operation == "TransactWriteItems" else "TransactionConflictException"
+    reasons = [{"Code": "TransactionConflict" if one else "None"} for one in met]
+    error = {"Error": {"Code": code, "Message": "Transaction is ongoing for the item"}}
+    return SimpleNamespace(status_code=400), {**error, "CancellationReasons": reasons, "ResponseMetadata": {}}
+
+
+class LoopClock:
+    """The time of the running loop."""
+
+    def now(self) -> float:
+        return BEGUN + asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def played(work: Coroutine[Any, Any, None]) -> None:
+    """Run `work`. What it does takes no time, threads included; what it waits for has come at once."""
+    with asyncio.Runner(loop_factory=_Loop) as runner:
+        runner.get_loop().set_default_executor(_Here(1))
+        runner.run(work)
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._passed = 0.0
+        super().__init__(_Selector(self._pass))
+
+    def time(self) -> float:
+        return self._passed
+
+    def _pass(self, seconds: float) -> None:
+        self._passed += seconds
+
+
+class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+    def __init__(self, wait: Callable[[float], None]) -> None:
+        super().__init__()
+        self._wait = wait
+
+    def select(self, timeout: float | None = None) -> Any:
+        events = super().select(0)
+        if not events:
+            assert timeout is not None, "everybody waits, and nobody for the time"
+            self._wait(timeout)
+        return events
+
+
+class _Here(ThreadPoolExecutor):
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
