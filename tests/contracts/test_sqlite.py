@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.contracts.budgets import BudgetsContract
 from tests.contracts.slots import SlotsContract
+from tests.support.stored_rows import rewrite
 
 from helix import SQLiteStateStore
 from helix.ports.state_store import Key, Put
@@ -43,9 +44,7 @@ class TestTwoStores(StateStoreContract):
 
 async def test_a_damaged_row_does_not_stop_the_purge(store: SQLiteStateStore) -> None:
     await store.transact("rows", [Put(Key("control", "p", sort), {"ttl": 1}) for sort in ("damaged", "expired")])
-    with sqlite3.connect(store.path) as other:
-        other.execute("""UPDATE control SET value = '{"ttl":1' WHERE sort = 'damaged'""")
-    other.close()
+    assert rewrite(store.path, "control", "p", "damaged", '{"ttl":1') == 1
     assert await store.purge(100.0) == 1
 
 

@@ -218,7 +218,7 @@ def test_a_clock_that_was_set_back_does_not_delay_a_takeover(helix: CommandLine)
         for field in ("updated_at", "lease_expires"):  # as an earlier clock reads them
             path = f"$.{field}"
             db.execute(
-                "UPDATE sessions SET value = json_set(value, ?, json_extract(value, ?) + 3600) WHERE sort = 'session'",
+                "UPDATE sessions_rows SET value = json_set(value, ?, json_extract(value, ?) + 3600) WHERE sort = 'session'",
                 (path, path),
             )
     (helix.folder / "open").touch()

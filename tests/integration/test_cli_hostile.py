@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import re
 import resource
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -18,6 +16,7 @@ from pathlib import Path
 import pytest
 from tests.integration.test_cli_remote import Service
 from tests.support.command_line import CommandLine
+from tests.support.stored_rows import rewrite
 from tests.support_gateway import executor_of
 from tests.support_run import World, a_tool, agent, call, calls, play
 
@@ -137,11 +136,7 @@ def two_sessions(helix: CommandLine) -> CommandLine:
 @pytest.mark.parametrize("text", ["{", "[]", '{"kind": "odd"}', "{}"])
 def test_a_damaged_row_is_one_line_that_names_the_session(two_sessions: CommandLine, sort: str, text: str) -> None:
     helix = two_sessions
-    with contextlib.closing(sqlite3.connect(helix.folder / "helix.db")) as db, db:
-        found = db.execute(
-            "UPDATE sessions SET value = ? WHERE partition = 'bad' AND sort LIKE ?", (text, sort + "%")
-        ).rowcount
-    assert found > 0
+    assert rewrite(helix.folder / "helix.db", "sessions", "bad", sort + "%", text) > 0
     if sort == "c#":  # the message has all that a session needs; checkpoints are read where they are named
         assert "'bad'" in helix("show", "bad").refusal
         return

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 from pathlib import Path
 
 import pytest
+from tests.support.stored_rows import rewrite
 from tests.support_run import World, agent, play
 
 from helix.core.errors import DamagedRowError
@@ -26,8 +25,7 @@ async def test_a_damaged_session_is_a_typed_error_and_left_out_of_the_list(tmp_p
     for session_id in ("bad", "good"):
         await play(executor, agent(), session_id=session_id)
     (file,) = tmp_path.glob("**/*.db")
-    with contextlib.closing(sqlite3.connect(file)) as db, db:
-        db.execute("UPDATE sessions SET value = ? WHERE partition = 'bad' AND sort = 'session'", (text,))
+    assert rewrite(file, "sessions", "bad", "session", text) == 1
     with pytest.raises(DamagedRowError, match="'bad'"):
         await executor.sessions.get("bad")
     page = await executor.sessions.list_sessions()

@@ -13,6 +13,7 @@ import pytest
 from pydantic import BaseModel
 from tests.integration.test_damaged_rows import DAMAGES
 from tests.support.delivery_stage import Stage
+from tests.support.stored_rows import rewrite
 from tests.support_gateway import ADA, BOB, Desk, executor_of, started
 from tests.support_run import QUICK, Gate, Text, World, a_tool, agent, call, calls, gated, play, result_of
 from tests.support_sub_agents import ask, child, parent
@@ -42,11 +43,7 @@ DEEP = '{"state": ' + '{"a":' * 230 + "{}" + "}" * 230 + "}"  # as an older vers
 
 
 def damage(path: Path, session_id: str, sort: str, text: str, table: str = "sessions") -> None:
-    with contextlib.closing(sqlite3.connect(path)) as db, db:
-        changed = db.execute(
-            f"UPDATE {table} SET value = ? WHERE partition = ? AND sort = ?", (text, session_id, sort)
-        ).rowcount
-    assert changed == 1
+    assert rewrite(path, table, session_id, sort, text) == 1
 
 
 def sorts(path: Path, session_id: str) -> list[str]:
@@ -238,8 +235,7 @@ async def test_an_entry_of_the_index_of_sessions_that_expire(tmp_path: Path, tex
     executor = world.executor(["one", "two"], settings=replace(QUICK, session_ttl_s=60.0), clock=clock)
     for session_id in ("s", "t"):
         await play(executor, WHO, session_id=session_id)
-    with contextlib.closing(sqlite3.connect(tmp_path / "helix.db")) as db, db:
-        assert db.execute("UPDATE control SET value = ? WHERE partition LIKE 'expiring#%'", (text,)).rowcount >= 2
+    assert rewrite(tmp_path / "helix.db", "control", "expiring#%", "%", text) >= 2
     clock.ahead_s += 600
     assert await executor.expire() == 2
     assert not await executor.sessions.exists("s") and not await executor.sessions.exists("t")

@@ -3,7 +3,7 @@
 WAL mode: a transaction that was answered survives the death of every process. A store reads and commits where it is
 called, because a read or a small commit takes less time than a thread needs to take it over. What may wait goes to the
 store's thread: a commit while another process writes, a large one, one that waits for the disk, and every checkpoint of
-the log. Rows are JSON text, so `sqlite3 helix.db` can look at everything.
+the log. Rows are JSON text, so `sqlite3 helix.db` can look at everything in the views of `sqlite_schema`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from helix._log import get_logger
+from helix.adapters.sqlite_schema import TABLES, delete_row, prepare, put_row, readable
 from helix.adapters.watching import Watchers
 from helix.core.errors import StoreError
 from helix.core.json import dumps
@@ -39,8 +40,6 @@ from helix.ports.state_store import (
 
 T = TypeVar("T")
 logger = get_logger("helix.sqlite")
-SCHEMA_VERSION = 1
-TABLES: tuple[Table, ...] = ("sessions", "streams", "control")
 PURGED_AT_ONCE = 500
 IN_PLACE = 32
 """Operations of a transaction that is committed in place."""
@@ -116,11 +115,10 @@ class SQLiteStateStore:
         for table in TABLES:
             sql = f"SELECT partition, sort FROM {table} WHERE {EXPIRED}"
             found = await self._run(lambda db, sql=sql: db.execute(sql, (now,)).fetchall())  # type: ignore[misc]
-            sql = f"DELETE FROM {table} WHERE partition = ? AND sort = ? AND {EXPIRED}"
             for first in range(0, len(found), PURGED_AT_ONCE):
-                rows = [(*row, now) for row in found[first : first + PURGED_AT_ONCE]]
-                gone += await self._run(partial(_together, sql=sql, rows=rows))
-                self._watchers.wake((table, partition) for partition, *_ in rows)
+                rows = found[first : first + PURGED_AT_ONCE]
+                gone += await self._run(partial(_purge, table=table, rows=rows, now=now))
+                self._watchers.wake((table, partition) for partition, _ in rows)
         return gone
 
     def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
@@ -149,6 +147,8 @@ class SQLiteStateStore:
     async def _commit_in_place(self, name: str, operations: Sequence[Operation]) -> bool:
         """False: nothing is written, and the thread is to do it."""
         db = await self._in_place()
+        if self._uri is not None:
+            raise self._store_error("the file is readonly")
         if self._synchronous != "NORMAL" or len(operations) > IN_PLACE:
             return False
         try:
@@ -198,7 +198,7 @@ class SQLiteStateStore:
                 self._connection.execute("ROLLBACK")
             raise self._store_error(error) from error
 
-    def _store_error(self, error: Exception) -> StoreError:
+    def _store_error(self, error: object) -> StoreError:
         return StoreError(f"SQLite store {str(self.path)!r}: {error}")
 
     def _connect(self) -> sqlite3.Connection:
@@ -217,7 +217,7 @@ class SQLiteStateStore:
             self._uri = f"{self.path.resolve().as_uri()}?{mode}"
             db = self._open(self._busy_timeout_s)
             with contextlib.suppress(sqlite3.OperationalError):  # then the next mode may do
-                if db.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION:
+                if readable(db):
                     return db
             db.close()
         raise why
@@ -232,21 +232,11 @@ class SQLiteStateStore:
         db = self._open(self._busy_timeout_s)
         _patiently(db, "PRAGMA journal_mode = WAL", self._busy_timeout_s)
         db.execute(f"PRAGMA synchronous = {self._synchronous}")
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:
-            db.execute("BEGIN IMMEDIATE")
-            for table in TABLES:
-                db.execute(
-                    f"CREATE TABLE IF NOT EXISTS {table}"
-                    " (partition TEXT NOT NULL, sort TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (partition, sort))"
-                )
-            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            db.execute("COMMIT")
-        elif version != SCHEMA_VERSION:
+        try:
+            prepare(db, str(self.path))
+        except BaseException:
             db.close()
-            raise StoreError(
-                f"{str(self.path)!r} has schema version {version}, this Helix reads {SCHEMA_VERSION}: use another file"
-            )
+            raise
         return db
 
     def _disconnect(self) -> None:
@@ -312,11 +302,14 @@ def _log_failure(done: Future[None]) -> None:
         logger.warning("the log of the store was not moved into its file: %s", error)
 
 
-def _together(db: sqlite3.Connection, sql: str, rows: Sequence[tuple[str, str, float]]) -> int:
+def _purge(db: sqlite3.Connection, table: Table, rows: Sequence[tuple[str, str]], now: float) -> int:
+    sql = f"SELECT 1 FROM {table} WHERE partition = ? AND sort = ? AND {EXPIRED}"
     db.execute("BEGIN IMMEDIATE")
-    changed = db.executemany(sql, rows).rowcount
+    gone = [row for row in rows if db.execute(sql, (*row, now)).fetchone()]
+    for row in gone:
+        delete_row(db, table, *row)
     db.execute("COMMIT")
-    return changed
+    return len(gone)
 
 
 def _apply(db: sqlite3.Connection, name: str, index: int, operation: Operation) -> None:
@@ -325,10 +318,6 @@ def _apply(db: sqlite3.Connection, name: str, index: int, operation: Operation) 
     if isinstance(operation, Check):
         return
     if value is None:
-        db.execute(f"DELETE FROM {key.table} WHERE partition = ? AND sort = ?", (key.partition, key.sort))
-        return
-    sql = (
-        f"INSERT INTO {key.table} (partition, sort, value) VALUES (?, ?, ?)"
-        " ON CONFLICT (partition, sort) DO UPDATE SET value = excluded.value"
-    )
-    db.execute(sql, (key.partition, key.sort, dumps(value)))
+        delete_row(db, *key)
+    else:
+        put_row(db, *key, dumps(value))

@@ -1,0 +1,111 @@
+"""The tables of a SQLite store (docs/adr/0006-sqlite.md).
+
+The name of a partition is stored once, in `partitions`. The key of a row is stored once, in the tree that holds its value:
+these tables have no rowid. Such a tree puts a row of more than a quarter of a page on a whole page of its own, so larger
+values are in `large`, and the row has their number. The views `sessions`, `streams` and `control` show (partition, sort,
+value).
+
+Law: triggers delete what nothing refers to. Code that deletes or replaces a row need not know of the other tables.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from helix.core.errors import StoreError
+from helix.core.json import text_size
+from helix.ports.state_store import Table
+
+SCHEMA_VERSION = 2
+OLDER_VERSION = 1
+"""Three tables of (partition, sort, value) with a rowid: named as the views are, so a file may be read as it is."""
+TABLES: tuple[Table, ...] = ("sessions", "streams", "control")
+INLINE = 900
+"""Bytes of a value that is stored in its row."""
+
+_SHARED = (
+    "CREATE TABLE partitions (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
+    "CREATE TABLE large (id INTEGER PRIMARY KEY, value TEXT NOT NULL)",
+)
+_ROWS = """CREATE TABLE {table}_rows
+    (partition INTEGER NOT NULL, sort TEXT NOT NULL, value NOT NULL, PRIMARY KEY (partition, sort)) WITHOUT ROWID"""
+_EMPTY = " AND ".join(f"NOT EXISTS (SELECT 1 FROM {table}_rows WHERE partition = OLD.partition)" for table in TABLES)
+_SHOWN = (
+    """CREATE VIEW {table} AS SELECT name AS partition, sort, CASE typeof(value)
+            WHEN 'integer' THEN (SELECT large.value FROM large WHERE large.id = {table}_rows.value) ELSE value END AS value
+        FROM partitions JOIN {table}_rows ON partition = partitions.id""",
+    """CREATE TRIGGER {table}_replaced AFTER UPDATE OF value ON {table}_rows
+        WHEN typeof(OLD.value) = 'integer' AND OLD.value IS NOT NEW.value
+        BEGIN DELETE FROM large WHERE id = OLD.value; END""",
+    """CREATE TRIGGER {table}_deleted AFTER DELETE ON {table}_rows BEGIN
+        DELETE FROM large WHERE typeof(OLD.value) = 'integer' AND id = OLD.value;
+        DELETE FROM partitions WHERE id = OLD.partition AND {empty}; END""",
+)
+_MOVE = (
+    "INSERT INTO partitions (name) SELECT partition FROM {table} WHERE true ON CONFLICT DO NOTHING",
+    f"""INSERT INTO large (id, value) SELECT {len(TABLES)} * rowid + {{number}}, value FROM {{table}}
+        WHERE length(CAST(value AS BLOB)) > {INLINE}""",
+    f"""INSERT INTO {{table}}_rows SELECT id, sort,
+            CASE WHEN length(CAST(value AS BLOB)) > {INLINE} THEN {len(TABLES)} * {{table}}.rowid + {{number}}
+            ELSE value END
+        FROM {{table}} JOIN partitions ON name = partition ORDER BY id, sort""",
+    "DROP TABLE {table}",
+)
+
+
+def prepare(db: sqlite3.Connection, file: str) -> None:
+    """Make the tables of a new file, or move the rows of an older one, in one transaction. Raises `StoreError` for another
+    version."""
+    if _version(db, file) == SCHEMA_VERSION:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        version = _version(db, file)  # another process may have done it while this one waited
+        if version != SCHEMA_VERSION:
+            _make(db, older=version == OLDER_VERSION)
+            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def readable(db: sqlite3.Connection) -> bool:
+    """Whether the file can be read as it is."""
+    return db.execute("PRAGMA user_version").fetchone()[0] in (OLDER_VERSION, SCHEMA_VERSION)
+
+
+def _version(db: sqlite3.Connection, file: str) -> int:
+    version: int = db.execute("PRAGMA user_version").fetchone()[0]
+    if version not in (0, OLDER_VERSION, SCHEMA_VERSION):
+        raise StoreError(f"{file!r} has schema version {version}, this Helix reads {SCHEMA_VERSION}: use another file")
+    return version
+
+
+def _make(db: sqlite3.Connection, *, older: bool) -> None:
+    for sql in (*_SHARED, *(_ROWS.format(table=table) for table in TABLES)):
+        db.execute(sql)
+    for number, table in enumerate(TABLES):
+        for sql in (*(_MOVE if older else ()), *_SHOWN):
+            db.execute(sql.format(table=table, number=number, empty=_EMPTY))
+
+
+def put_row(db: sqlite3.Connection, table: Table, partition: str, sort: str, text: str) -> None:
+    value: str | int | None = text
+    if text_size(text) > INLINE:
+        value = db.execute("INSERT INTO large (value) VALUES (?)", (text,)).lastrowid
+    row = partition, sort, value
+    sql = (
+        f"INSERT OR IGNORE INTO {table}_rows (partition, sort, value)"
+        " VALUES ((SELECT id FROM partitions WHERE name = ?), ?, ?)"
+        " ON CONFLICT (partition, sort) DO UPDATE SET value = excluded.value"
+    )
+    if db.execute(sql, row).rowcount == 0:
+        db.execute("INSERT INTO partitions (name) VALUES (?)", (partition,))
+        db.execute(sql, row)
+
+
+def delete_row(db: sqlite3.Connection, table: Table, partition: str, sort: str) -> None:
+    sql = f"DELETE FROM {table}_rows WHERE partition = (SELECT id FROM partitions WHERE name = ?) AND sort = ?"
+    db.execute(sql, (partition, sort))
