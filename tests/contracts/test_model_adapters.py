@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from tests import support_litellm
@@ -210,6 +210,17 @@ async def test_every_failure_has_one_code(way: Way, heard: Heard, failure: Entry
     assert way.dialect.model in result.error and "litellm" not in result.error
     assert len(way.servers[0].requests) == 1, "no package retries by itself"
     assert [(error.code, error.retryable) for error in heard.errors] == [(code, retryable)]
+
+
+async def test_a_connection_lost_after_the_answer_was_complete_loses_only_its_usage(way: Way) -> None:
+    """Asking again would pay twice, for what is there."""
+    said = Says("all of it", stop="end_turn", fault=CUT)
+    events = [*way.dialect.say(said)]
+    stop = next(number for number, event in enumerate(events) if b'end_turn"' in event or b'"stop"' in event)
+    result = await ask(way, replace(said, after=stop + 1), max_retries=1)
+    assert isinstance(result, TextStepResult)
+    assert (result.content, result.stop_reason) == ("all of it", StopReason.END_TURN)
+    assert len(way.servers[0].requests) == 1
 
 
 @pytest.mark.parametrize("shown", [False, True])

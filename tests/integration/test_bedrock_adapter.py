@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import re
 import ssl
 from collections.abc import Callable, Iterator
@@ -140,6 +141,41 @@ async def test_an_arn_names_its_region(ask: Ask, servers: list[DialectServer]) -
     assert "/eu-west-1/bedrock/" in servers[0].requests[0].headers["authorization"]
 
 
+@pytest.mark.parametrize("variable", ["AWS_REGION", "AWS_REGION_NAME", "AWS_DEFAULT_REGION"])
+async def test_the_environment_names_the_region(
+    servers: list[DialectServer], monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    for name in ("AWS_REGION", "AWS_REGION_NAME", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    monkeypatch.setenv(variable, "eu-north-1")
+    servers.append(DialectServer(BEDROCK, [FINE]).start())
+    given = BEDROCK.options(servers[-1].origin)
+    del given["aws_region_name"]
+    await ModelAdapter().generate_step(request(model=BEDROCK.model, adapter="native", provider_options=given))
+    assert "/eu-north-1/bedrock/" in servers[0].requests[0].headers["authorization"]
+
+
+@pytest.mark.parametrize("name", ["api_key", "aws_role_name"])
+async def test_credentials_that_boto3_does_not_take_are_refused_and_sent_nowhere(
+    ask: Ask, servers: list[DialectServer], name: str
+) -> None:
+    result = await ask(options={name: "a-secret-of-mine"})
+    assert isinstance(result, ErrorStepResult)
+    assert (result.code, result.usage.calls) == ("bad_request", 0)
+    assert f"provider_options['{name}'] needs litellm" in result.error and "a-secret" not in result.error
+    assert not servers[0].requests
+
+
+async def test_nova_is_not_asked_to_think_as_claude_is(ask: Ask, servers: list[DialectServer]) -> None:
+    options = {"thinking": {"type": "enabled", "budget_tokens": 2000}}
+    await ask(model=NOVA, options=options, messages=HISTORY, tools=[tool()], tool_choice="add", temperature=0.5)
+    sent = servers[0].requests[0].json
+    assert "additionalModelRequestFields" not in sent and sent["inferenceConfig"] == {"temperature": 0.5}
+    assert "reasoningContent" not in sent["messages"][1]["content"][0]
+    assert sent["toolConfig"]["toolChoice"] == {"tool": {"name": "add"}}
+
+
 @pytest.mark.parametrize(("model", "marks_tools"), [(BEDROCK.model, True), (NOVA, False)])
 async def test_cache_points_close_what_does_not_change(
     ask: Ask, servers: list[DialectServer], model: str, marks_tools: bool
@@ -244,6 +280,38 @@ async def test_cancelling_ends_an_encrypted_connection_at_once(
     with pytest.raises(asyncio.CancelledError):
         await running
     await asyncio.wait_for(closed.wait(), 10)
+    server.close()
+    await server.wait_closed()
+
+
+async def test_calls_one_after_the_other_share_a_connection() -> None:
+    """The end of a call must not shut a connection that its pool has back, and may have given to another call."""
+    accepted: list[asyncio.StreamWriter] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.append(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                found = re.search(rb"content-length: (\d+)", head.lower())
+                assert found is not None
+                await reader.readexactly(int(found[1]))
+                writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+                for part in BEDROCK.say(FINE):
+                    writer.write(b"%x\r\n%s\r\n" % (len(part), part))
+                writer.write(b"0\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    options = BEDROCK.options(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    adapter = ModelAdapter()
+    for _ in range(30):
+        result = await adapter.generate_step(
+            request(model=BEDROCK.model, adapter="native", provider_options=options, max_retries=0)
+        )
+        assert isinstance(result, TextStepResult)
+    assert len(accepted) == 1
+    accepted[0].close()
     server.close()
     await server.wait_closed()
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import logging
 import os
 import subprocess
 import sys
+import weakref
 from typing import Any
 
 import pytest
@@ -16,10 +19,13 @@ from helix.adapters.models.adapter import ModelAdapter
 from helix.adapters.models.choice import package_of
 from helix.adapters.models.failures import failure
 from helix.adapters.models.litellm import LiteLLMAdapter
+from helix.adapters.models.sdk import Clients
 from helix.adapters.models.wire import AttemptFailedError
 from helix.core.agents import Agent
 from helix.core.config import LLMConfig
 from helix.core.errors import DefinitionError
+from helix.core.steps import ErrorStepResult
+from helix.core.usage import Usage
 
 ALL = frozenset({"boto3", "openai", "anthropic", "litellm"})
 
@@ -133,6 +139,48 @@ async def test_which_package_calls_is_logged_once_for_each_model(
         "model 'openai/gpt-4o' is called through the package openai",
         "model 'bedrock/amazon.nova-pro-v1:0' is called through the package boto3",
     ]
+
+
+async def test_a_fallback_that_cannot_be_called_hides_no_failure_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def __init__(self, *given: Any) -> None:
+            self.strict: dict[str, Any] = {}
+            self.finish_reason, self.refusal, self.counted = None, "", True
+            self.events = iter([()])
+
+        def exchange(self, request: Any, model: str) -> Any:
+            return Broken()
+
+        async def open(self) -> None:
+            return None
+
+        async def next(self) -> tuple[()]:
+            return next(self.events)
+
+        def usage(self, said: str | None) -> Usage:
+            return Usage(prompt_tokens=7, calls=1)
+
+        async def close(self) -> None:
+            return None
+
+    monkeypatch.setattr(adapter, "wire_of", Broken)
+    result = await ModelAdapter().generate_step(request(adapter="native", max_retries=0, fallbacks=["groq/llama"]))
+    assert isinstance(result, ErrorStepResult)
+    assert (result.code, result.usage.prompt_tokens) == ("model_error", 7)
+    assert "also failed: 'groq/llama' (invalid_definition)" in result.error
+
+
+def test_the_clients_of_an_event_loop_end_with_it() -> None:
+    """A client's open connections keep its loop."""
+    clients, loops = Clients(lambda **given: asyncio.get_running_loop()), list[Any]()
+
+    async def ask() -> None:
+        loops.append(weakref.ref(clients.client(api_key="x")))
+
+    for _ in range(3):
+        asyncio.run(ask())
+    gc.collect()
+    assert [loop() is None for loop in loops] == [True, True, False]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from helix.adapters.models.pricing import Prices
 from helix.adapters.models.wire import Wire
 from helix.adapters.system import SystemClock
 from helix.core.config import LLMConfig
+from helix.core.errors import DefinitionError
 from helix.core.steps import AnyStepResult, ErrorStepResult, StopReason
 from helix.ports.clock import Clock
 from helix.ports.model import LLMGenerateInput
@@ -74,7 +75,14 @@ class ModelAdapter:
             if failures and not call.may_go_on:
                 break
             call.model = model
-            outcome = await self._with_retries(await self._wire(model, config), call)
+            try:
+                wire = await self._wire(model, config)
+            except DefinitionError as error:
+                if not failures:
+                    raise
+                failures[model] = Failure(error.code, str(error))  # what the others used and why they failed is told
+                continue
+            outcome = await self._with_retries(wire, call)
             if not isinstance(outcome, Failure):
                 return outcome
             failures[model] = outcome

@@ -11,7 +11,7 @@ from anthropic import AsyncAnthropic, AsyncStream
 from helix.adapters.models.catalog import entry_of
 from helix.adapters.models.failures import failure
 from helix.adapters.models.pricing import Prices, Tokens, count
-from helix.adapters.models.sdk import NOT_SENT, Clients, SdkExchange
+from helix.adapters.models.sdk import OPENAIS, Clients, SdkExchange, own_options
 from helix.adapters.models.turns import LEAST_ANSWER, Blocks, call_id, said, takes_temperature, thinks_first, turns
 from helix.adapters.models.wire import AttemptFailedError, CallPart, Piece, Redacted, Text, Thinking
 from helix.core.messages import AssistantMessage, ThinkingContent, ToolResultMessage
@@ -95,7 +95,7 @@ class _Exchange(SdkExchange):
             body["temperature"] = config.temperature
         if config.stop:
             body["stop_sequences"] = config.stop
-        body |= {name: value for name, value in options.items() if name not in NOT_SENT | _EXTRA}
+        body |= own_options(options, _EXTRA | OPENAIS)
         system, messages = turns(self.request.messages, text=_text, answer=_answer, result=_result)
         if system:
             body["system"] = [_text(system)]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from helix.adapters.models.answer import PartialAnswer
-from helix.adapters.models.failures import Failure, classify, failure, may_be_billed
+from helix.adapters.models.failures import Failure, classify, failure, is_connection_lost, may_be_billed
 from helix.adapters.models.wire import AttemptFailedError, Exchange, Piece, Wire
 from helix.core.steps import AnyStepResult, ErrorStepResult
 from helix.core.usage import Usage
@@ -95,13 +95,14 @@ class _Reading:
 
     async def run(self, answer: PartialAnswer, stall_timeout_s: float) -> None:
         """Feed the stream to `answer` to its end. The first event may take as long as the model thinks. After it, silence
-        is a stall, unless the answer is complete and only the usage is missing."""
+        is a stall. A stall or a lost connection after the answer was complete loses only its usage."""
         silence: float | None = None
         while True:
             try:
                 pieces = await self._next(silence)
-            except _StalledError:
-                if self._exchange.finish_reason is None:
+            except Exception as error:
+                lost = isinstance(error, _StalledError) or is_connection_lost(error)
+                if self._exchange.finish_reason is None or not lost:
                     raise
                 return
             if pieces is None:

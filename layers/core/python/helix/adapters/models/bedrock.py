@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +22,7 @@ from helix.adapters.models.bedrock_stream import Conversation, watch_connections
 from helix.adapters.models.catalog import entry_of
 from helix.adapters.models.failures import failure
 from helix.adapters.models.pricing import Prices, Tokens, count
-from helix.adapters.models.sdk import NOT_SENT
+from helix.adapters.models.sdk import OPENAIS, own_options
 from helix.adapters.models.turns import LEAST_ANSWER, Blocks, call_id, said, takes_temperature, thinks_first, turns
 from helix.adapters.models.wire import AttemptFailedError, CallPart, NativeExchange, Piece, Redacted, Text, Thinking
 from helix.core.json import JsonObject, dumps
@@ -36,6 +37,10 @@ _OF_THE_SESSION = {
     "aws_region_name": "region_name",
     "region_name": "region_name",
 }
+_REGION = ("AWS_REGION_NAME", "AWS_REGION")
+"""Variables that boto3 does not read."""
+_LITELLMS = frozenset({"api_key", "auth_token"})
+"""Credentials that are not sent to a model."""
 _ENDPOINT = ("aws_bedrock_runtime_endpoint", "api_base", "base_url")
 _CACHE_POINT = {"cachePoint": {"type": "default"}}
 _LONGEST_S = 86_400
@@ -88,8 +93,16 @@ class _Exchange(NativeExchange):
 
     @property
     def _is_claude(self) -> bool:
-        """An ARN of an inference profile does not say; `thinking` is Claude's word."""
-        return "claude" in self.name.lower() or thinks_first(self.options)
+        """An ARN of an inference profile need not say; `thinking` is Claude's word."""
+        return "claude" in self.name.lower() or (self._is_arn and not self._is_nova and thinks_first(self.options))
+
+    @property
+    def _thinks(self) -> bool:
+        return self._is_claude and thinks_first(self.options)
+
+    @property
+    def _is_arn(self) -> bool:
+        return self.name.startswith("arn:")
 
     @property
     def _is_nova(self) -> bool:
@@ -99,8 +112,13 @@ class _Exchange(NativeExchange):
         options = self.options
         session = {_OF_THE_SESSION[name]: options.pop(name) for name in list(options) if name in _OF_THE_SESSION}
         endpoint = next((found for found in [options.pop(name, None) for name in _ENDPOINT] if found), None)
-        if self.name.startswith("arn:"):
+        if unknown := next((name for name in options if name in _LITELLMS or name.startswith("aws_")), None):
+            problem = f"provider_options[{unknown!r}] needs litellm: pip install 'helix-agents[models]'"
+            raise AttemptFailedError(failure(self.model, "bad_request", problem))
+        if self._is_arn:
             session.setdefault("region_name", self.name.split(":")[3])
+        elif region := next((os.environ[name] for name in _REGION if os.environ.get(name)), None):
+            session.setdefault("region_name", region)
         try:
             client = await asyncio.to_thread(self._wire.client, session, endpoint)
         except NoRegionError as error:
@@ -150,7 +168,7 @@ class _Exchange(NativeExchange):
         entry = entry_of(self.model)
         system, messages = turns(self.request.messages, text=_text, answer=self._answer, result=self._result)
         arguments: dict[str, Any] = {name: value for name, value in options.items() if name in known}
-        more = {name: value for name, value in options.items() if name not in known | NOT_SENT | {"top_p"}}
+        more = own_options(options, known | OPENAIS | ({"top_p"} if self._is_claude else {"top_p", "thinking"}))
         if more:
             arguments["additionalModelRequestFields"] = {**more, **arguments.get("additionalModelRequestFields", {})}
         inference = {**self._inference(options, entry), **arguments.get("inferenceConfig", {})}
@@ -158,7 +176,7 @@ class _Exchange(NativeExchange):
             arguments["inferenceConfig"] = inference
         if system:
             arguments["system"] = [_text(system)]
-        if tools := self._tools(entry, thinks_first(options)):
+        if tools := self._tools(entry):
             arguments["toolConfig"] = tools
         if self.request.config.cache and (self._is_claude or self._is_nova):
             # The head of the prompt never changes; the tail is the head of the next step's.
@@ -170,12 +188,12 @@ class _Exchange(NativeExchange):
 
     def _inference(self, options: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
         config, made = self.request.config, dict[str, Any]()
-        budget = count(options, "thinking", "budget_tokens")
+        budget = count(options, "thinking", "budget_tokens") if self._thinks else 0
         if config.max_output_tokens is not None:
             made["maxTokens"] = config.max_output_tokens
         elif budget:
             made["maxTokens"] = budget + LEAST_ANSWER
-        if config.temperature is not None and takes_temperature(config.temperature, entry, thinks_first(options)):
+        if config.temperature is not None and takes_temperature(config.temperature, entry, self._thinks):
             made["temperature"] = config.temperature
         if config.stop:
             made["stopSequences"] = config.stop
@@ -183,7 +201,7 @@ class _Exchange(NativeExchange):
             made["topP"] = options["top_p"]
         return made
 
-    def _tools(self, entry: Mapping[str, Any], thinks: bool) -> dict[str, Any]:
+    def _tools(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         """Converse wants the tools of a history that has calls, even where none is offered any more."""
         request = self.request
         tools = [_tool(tool.name, tool.description, tool.parameters) for tool in request.tools]
@@ -191,7 +209,7 @@ class _Exchange(NativeExchange):
             called = [c.name for m in request.messages if isinstance(m, AssistantMessage) for c in m.tool_calls]
             return {"tools": [_tool(name, name, _ANY) for name in dict.fromkeys(called)]} if called else {}
         made: dict[str, Any] = {"tools": tools}
-        forced = request.tool_choice not in ("auto", "none") and not thinks
+        forced = request.tool_choice not in ("auto", "none") and not self._thinks
         if forced and (self._is_claude or self._is_nova or entry.get("supports_tool_choice", not entry)):
             named = {"any": {}} if request.tool_choice == "required" else {"tool": {"name": request.tool_choice}}
             made["toolChoice"] = named

@@ -1,8 +1,8 @@
 """One ConverseStream of boto3 in a thread of its own, read from an event loop.
 
-Law: `abort` ends the connection at once, whether the answer has begun or not: boto3 has no such verb, so its connection is
-socket is noted when the request is sent, and shut down. The thread is its own because a stream may last minutes, and the
-event loop's pool of threads is small.
+Law: `abort` ends the connection at once, whether the answer has begun or not: boto3 has no such verb, so the socket of the
+connection is noted when the request is sent, and shut down, unless the connection went back to its pool. The thread is its
+own because a stream may last minutes, and the event loop's pool of threads is small.
 """
 
 from __future__ import annotations
@@ -57,6 +57,12 @@ class Conversation:
         if self._aborted:
             raise ConnectionAbortedError("the model call was cancelled")
 
+    def release(self, connected: socket.socket | None) -> None:
+        """Called before the connection goes back to the pool: from then on it is another conversation's."""
+        with self._lock:
+            if self._socket is connected:
+                self._socket = None
+
     def _run(self) -> None:
         _thread.conversation = self
         stream: Any = None
@@ -102,9 +108,16 @@ class _SecureConnection(_Noted, AWSHTTPSConnection):  # type: ignore[misc]
     pass
 
 
-class _Pool(AWSHTTPConnectionPool):  # type: ignore[misc]
+class _Releasing:
+    def _put_conn(self, connection: Any) -> None:
+        if (conversation := getattr(_thread, "conversation", None)) is not None:
+            conversation.release(getattr(connection, "sock", None))
+        super()._put_conn(connection)  # type: ignore[misc]
+
+
+class _Pool(_Releasing, AWSHTTPConnectionPool):  # type: ignore[misc]
     ConnectionCls = _Connection
 
 
-class _SecurePool(AWSHTTPSConnectionPool):  # type: ignore[misc]
+class _SecurePool(_Releasing, AWSHTTPSConnectionPool):  # type: ignore[misc]
     ConnectionCls = _SecureConnection

@@ -166,6 +166,10 @@ def classify(error: BaseException, model: str, *, now: float, secrets: Iterable[
     return failure(model, code, _detail(chain) if content_shown() else "", retry_after_s, secrets)
 
 
+def is_connection_lost(error: BaseException) -> bool:
+    return _code(list(_chain(error))) in ("connection_error", "timeout")
+
+
 def may_be_billed(error: BaseException) -> bool:
     """Whether a provider may bill an attempt that `error` ended before its stream began: not where it refused with a
     status, nor where it was never reached."""

@@ -12,7 +12,7 @@ from openai import AsyncOpenAI, AsyncStream
 from helix.adapters.models.catalog import entry_of
 from helix.adapters.models.openai_form import strict_tools, to_messages, to_tool_choice, to_tools
 from helix.adapters.models.pricing import Prices, Tokens, count
-from helix.adapters.models.sdk import NOT_SENT, Clients, SdkExchange
+from helix.adapters.models.sdk import Clients, SdkExchange, own_options
 from helix.adapters.models.wire import CallPart, Piece, Text, Thinking
 from helix.ports.model import LLMGenerateInput
 
@@ -79,7 +79,11 @@ class _Exchange(SdkExchange):
             body["max_completion_tokens" if reasons else "max_tokens"] = config.max_output_tokens
         if config.stop and not reasons:
             body["stop"] = config.stop
-        body |= {name: value for name, value in options.items() if name not in NOT_SENT | _EXTRA}
+        others = {
+            "thinking",
+            *(() if reasons else ("reasoning_effort",)),
+        }  # OpenAI's models refuse what they do not have
+        body |= own_options(options, _EXTRA | others if entry or _STRICT.match(self.name) else _EXTRA)
         if self.request.tools:
             body["tools"] = to_tools(self.request.tools, strict=self.strict, cache=False)
             body["tool_choice"] = to_tool_choice(self.request.tool_choice)

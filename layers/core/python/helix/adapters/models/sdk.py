@@ -7,7 +7,7 @@ lives. The packages' own retries are off. Events come as plain JSON: their typed
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Container, Mapping, MutableMapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,6 +20,25 @@ NOT_SENT = frozenset(
     {"stream", "stream_options", "num_retries", "max_retries", "timeout", "drop_params", "model", "messages"}
 )
 """Provider options that the adapter lives by, or that its own settings say."""
+OPENAIS = frozenset(
+    {
+        *("audio", "frequency_penalty", "logit_bias", "logprobs", "modalities", "organization", "prediction"),
+        *("presence_penalty", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "store"),
+        *("top_logprobs", "verbosity"),
+    }
+)
+"""Provider options that only OpenAI's models have."""
+_OF_CLOUDS = ("aws_", "vertex_")
+
+
+def own_options(options: Mapping[str, Any], others: Container[str]) -> dict[str, Any]:
+    """The provider options that go to a model. Those that it does not have (`others`) are left out, because all models of a
+    fallback list share them."""
+    return {
+        name: value
+        for name, value in options.items()
+        if name not in NOT_SENT and name not in others and not name.startswith(_OF_CLOUDS)
+    }
 
 
 class Clients:
@@ -30,6 +49,8 @@ class Clients:
         self._by_loop: MutableMapping[asyncio.AbstractEventLoop, dict[str, Any]] = WeakKeyDictionary()
 
     def client(self, **arguments: Any) -> Any:
+        for loop in [loop for loop in self._by_loop if loop.is_closed()]:  # its open connections keep it alive
+            del self._by_loop[loop]
         clients = self._by_loop.setdefault(asyncio.get_running_loop(), {})
         key = dumps(arguments)
         if key not in clients:
