@@ -22,8 +22,8 @@ from helix.engine.history import StateMissingError
 
 State = dict[str, Any]
 
-INVOKE = "arn:aws:states:::lambda:invoke"
-INVOKE_AND_WAIT = "arn:aws:states:::lambda:invoke.waitForTaskToken"
+INVOKE = "arn:${Partition}:states:::lambda:invoke"
+INVOKE_AND_WAIT = f"{INVOKE}.waitForTaskToken"
 
 VERBS = {
     "CallModel": "call_model",
@@ -40,18 +40,31 @@ TASK_S = {"call_model": 930, "call_tool": 930, "start_run": 90, "finish_run": 90
 WORK_IN_PROGRESS = [WorkInProgressError.__name__]
 """Another delivery of the same work is alive (its answer was lost, or the platform delivered twice): for 15 minutes at
 most. Or it is dead, and its claim has not lapsed yet: for 30 seconds at most."""
-OVERLOAD = ["Lambda.TooManyRequestsException", "Lambda.ServiceException", "Lambda.SdkClientException"]
+OVERLOAD = [
+    "Lambda.TooManyRequestsException",
+    "Lambda.ServiceException",
+    "Lambda.SdkClientException",
+    "Lambda.SnapStartException",
+    "Lambda.SnapStartNotReadyException",
+    "Lambda.SnapStartRegenerationFailureException",
+    "Lambda.SnapStartTimeoutException",
+]
+"""Nothing was executed. SnapStart: the environment could not be restored from its snapshot, or Lambda makes one anew,
+because nobody called the function for 14 days
+(https://docs.aws.amazon.com/lambda/latest/dg/snapstart-troubleshooting.html)."""
 INFRASTRUCTURE = [
     StoreError.__name__,
     ObjectGoneError.__name__,  # a state machine knows names, not their tree
     StateMissingError.__name__,
     "Lambda.AWSLambdaException",
+    "Lambda.ClientExecutionTimeoutException",
     "Lambda.Unknown",
     "Runtime.ExitError",
     "Runtime.OutOfMemory",
     "Sandbox.Timedout",
 ]
-"""Nothing is known of what was done; the next delivery finds out."""
+"""Nothing is known of what was done; the next delivery finds out. What Lambda itself reports is listed in
+https://docs.aws.amazon.com/step-functions/latest/dg/sfn-best-practices.html#bp-lambda-serviceexception."""
 
 ROUTES = {
     "call_tool": "CallTool",
@@ -64,8 +77,8 @@ ROUTES = {
 
 
 def definition(*, run_s: int, child_s: int) -> dict[str, Any]:
-    """The machine, with `${CallModel}` and so on (see `VERBS`) for the functions' ARNs. Times in seconds: of one
-    execution, and of waiting for one sub-agent."""
+    """The machine, with `${CallModel}` and so on (see `VERBS`) for the functions' ARNs, and `${Partition}` for AWS's
+    partition. Times in seconds: of one execution, and of waiting for one sub-agent."""
     place = {"session_id.$": "$.session_id", "run_id.$": "$.run_id", "part.$": "$.part"}
     position = {**place, "step.$": "$.step", "events.$": "$.events"}
     call = {**place, "call.$": "$.call"}
@@ -109,9 +122,9 @@ def definition(*, run_s: int, child_s: int) -> dict[str, Any]:
     }
 
 
-def substitutions(arns: Mapping[str, str]) -> dict[str, str]:
+def substitutions(arns: Mapping[str, str], partition: str) -> dict[str, str]:
     """`DefinitionSubstitutions` from verb -> ARN of its alias."""
-    return {name: arns[verb] for name, verb in VERBS.items()}
+    return {**{name: arns[verb] for name, verb in VERBS.items()}, "Partition": partition}
 
 
 def longest_retries_s() -> int:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from infra.definition import definition, substitutions
+from infra.definition import VERBS, definition, substitutions
 from infra.function import Function, Kit
-from infra.logs import log_group
+from infra.logs import VENDED, log_group
 from infra.nag import explain
 
 HOUR_S = 3600
@@ -28,7 +29,7 @@ class Machine(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         settings, name = kit.settings, kit.names.machine(profile)
-        places = substitutions({verb: function.live.function_arn for verb, function in functions.items()})
+        arns = {verb: function.live.function_arn for verb, function in functions.items()}
         role = iam.Role(
             self,
             "Role",
@@ -36,18 +37,19 @@ class Machine(Construct):
             description=f"What state machine {name} may do",
         )
         role.add_to_policy(
-            iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=list(dict.fromkeys(places.values())))
+            iam.PolicyStatement(
+                actions=["lambda:InvokeFunction"], resources=list(dict.fromkeys(arns[verb] for verb in VERBS.values()))
+            )
         )
         asl = definition(run_s=settings.run_days * 24 * HOUR_S, child_s=settings.child_hours * HOUR_S)
-        # vendedlogs: other names fill up the account's one resource policy for logs, which is limited to 5,120 characters.
-        group = log_group(self, "Logs", f"/aws/vendedlogs/states/{name}", settings=settings, keys=kit.keys)
+        group = log_group(self, "Logs", f"{VENDED}/states/{name}", settings=settings, keys=kit.keys)
         self.machine = sfn.StateMachine(
             self,
             "Machine",
             state_machine_name=name,
             state_machine_type=sfn.StateMachineType.STANDARD,
             definition_body=sfn.DefinitionBody.from_string(json.dumps(asl, separators=(",", ":"))),
-            definition_substitutions=places,
+            definition_substitutions=substitutions(arns, Aws.PARTITION),
             role=role,
             tracing_enabled=True,
             logs=sfn.LogOptions(destination=group, level=sfn.LogLevel.ERROR, include_execution_data=False),

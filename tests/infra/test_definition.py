@@ -8,6 +8,7 @@ import pkgutil
 from collections.abc import Iterator
 from typing import Any
 
+import botocore.session
 import pytest
 
 import helix.engine
@@ -17,6 +18,7 @@ from helix.engine.engine import Settings as EngineSettings
 from infra.config import Settings
 from infra.definition import (
     INFRASTRUCTURE,
+    OVERLOAD,
     TASK_S,
     VERBS,
     WORK_IN_PROGRESS,
@@ -149,6 +151,18 @@ def test_every_store_error_that_may_pass_is_repeated_under_its_own_name() -> Non
     assert {"Runtime.ExitError", "Runtime.OutOfMemory", "Sandbox.Timedout"} <= set(INFRASTRUCTURE)
 
 
+def test_what_lambda_reports_without_having_executed_is_repeated() -> None:
+    """SnapStart's errors by the names that Lambda's API has for them."""
+    invoke = botocore.session.get_session().get_service_model("lambda").operation_model("Invoke")
+    snap_start = {f"Lambda.{shape.name}" for shape in invoke.error_shapes if shape.name.startswith("SnapStart")}
+    assert len(snap_start) >= 3 and snap_start <= set(OVERLOAD)
+    # https://docs.aws.amazon.com/step-functions/latest/dg/sfn-best-practices.html#bp-lambda-serviceexception
+    transient = ("ClientExecutionTimeoutException", "ServiceException", "AWSLambdaException", "SdkClientException")
+    for name, task in TASKS.items():
+        repeated = {error for rule in task["Retry"] for error in rule["ErrorEquals"]}
+        assert snap_start | {f"Lambda.{error}" for error in transient} <= repeated, name
+
+
 def test_whatever_fails_for_good_reaches_fail_run() -> None:
     caught = {name for name, state in all_states() if state.get("Catch")}
     assert caught == {"CallModel", "CallTool", "StartRun", "Calls", "FinishRun", "FailRun"}
@@ -173,6 +187,9 @@ def test_timeouts_fit_into_each_other() -> None:
 def test_the_functions_are_places_to_fill_in() -> None:
     text = json.dumps(MACHINE)
     arns = {verb: f"arn:{verb}" for verb in SIZES}
-    assert substitutions(arns) == {name: f"arn:{verb}" for name, verb in VERBS.items()}
+    given = {name: f"arn:{verb}" for name, verb in VERBS.items()}
+    assert substitutions(arns, "aws-cn") == {**given, "Partition": "aws-cn"}
+    resources = {task["Resource"].partition(".")[0] for task in TASKS.values()}
+    assert resources == {"arn:${Partition}:states:::lambda:invoke"}
     assert {task["Parameters"]["FunctionName"] for task in TASKS.values()} == {f"${{{name}}}" for name in VERBS}
-    assert "arn:aws:lambda" not in text
+    assert "arn:aws" not in text

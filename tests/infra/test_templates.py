@@ -10,6 +10,7 @@ from tests.infra.templates import Assembly, Template, listed, text
 
 from helix.core.resources import ResourceConfig
 from helix.runtime.cloud_settings import read_cloud_settings
+from infra.definition import VERBS
 from infra.function import SIZES
 from infra.profile import Profile
 
@@ -142,7 +143,7 @@ def test_an_agent_with_resources_has_a_nested_stack(deployed: Assembly) -> None:
         assert names == {f"helix-dev-{profile}-{verb}": memory for verb in ("call_model", "call_tool")}
         machine = nested.one("StepFunctions::StateMachine", StateMachineName=f"helix-dev-{profile}")
         own, shared = [], []
-        for place in machine["DefinitionSubstitutions"].values():
+        for place in (machine["DefinitionSubstitutions"][name] for name in VERBS):
             (own if place["Ref"] in nested.resources else shared).append(place["Ref"])
         assert (len(own), len(shared)) == (2, 3), "its own call_model and call_tool; the rest are the stage's"
         assert set(shared) <= set(nested.text["Parameters"])
@@ -171,7 +172,8 @@ def test_machines_log_errors_without_data_trace_and_end(deployed: Assembly) -> N
         assert machine["TracingConfiguration"] == {"Enabled": True}
         asl = json.loads(machine["DefinitionString"])
         assert asl["TimeoutSeconds"] == 30 * 24 * 3600
-        assert set(machine["DefinitionSubstitutions"]) == {"CallModel", "CallTool", "StartRun", "FinishRun", "FailRun"}
+        assert set(machine["DefinitionSubstitutions"]) == {*VERBS, "Partition"}
+        assert machine["DefinitionSubstitutions"]["Partition"] == {"Ref": "AWS::Partition"}
 
 
 def test_the_chunk_stream_feeds_project_stream_and_loses_nothing(deployed: Assembly) -> None:
@@ -263,8 +265,8 @@ def test_every_log_is_named_and_ends(deployed: Assembly) -> None:
         *(f"/aws/lambda/helix-dev-{verb}" for verb in SIZES),
         *own,
         *(f"/aws/vendedlogs/states/helix-dev-{profile}" for profile in PROFILES),
-        "/aws/apigateway/helix-dev-sockets",
-        "/aws/apigateway/helix-dev-health",
+        "/aws/vendedlogs/apigateway/helix-dev-sockets",
+        "/aws/vendedlogs/apigateway/helix-dev-health",
     }
 
 

@@ -152,7 +152,7 @@ class OfflineCloud:
         return [name for name in names if name.startswith(self.function(""))]
 
     def machine(self, profile: str = "default") -> str:
-        return f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:helix-{self.stage}-{profile}"
+        return self.outputs["MachinePattern"].format(profile=profile)
 
     def machines(self) -> list[str]:
         """ARNs of the stage's state machines."""
