@@ -61,7 +61,8 @@ class Settings(Thresholds):
         sub-agents' sessions and its stream; 0 is never. keep_checkpoints: how many of a session's newest checkpoints stay,
         beside those with a name; 0 is all.
     run_days, child_hours: bounds of one execution, and of waiting for a sub-agent.
-    api_log_role: set the account's role for API Gateway's logs; false where the account has one already.
+    api_log_role: set the account's role for API Gateway's logs, which replaces the one that it has. `helix deploy` does so
+        where it has none.
     retain: keep tables, bucket, key and stream when the stack is deleted; by default in production only.
     max_runs: so many runs of the stage are at work at once, the others wait; 0 leaves it to the agents' own limits.
     otlp_endpoint: where traces are sent (OTLP over HTTP); "" sends none. otlp_headers: with them, `name=value` separated by
@@ -103,7 +104,7 @@ class Settings(Thresholds):
     otlp_endpoint: str = Field(default="", pattern=r"^(https?://\S+)?$")
     otlp_headers: str = ""
     trace_content: bool = False
-    api_log_role: bool = True
+    api_log_role: bool = False
     retain: bool = False
     tags: dict[str, str] = Field(default_factory=dict)
     deps: str = ""
@@ -116,7 +117,7 @@ class Settings(Thresholds):
         made.setdefault("retain", made.get("stage") in PRODUCTION_STAGES)
         if str(made.get("offline", "")).lower() in ("true", "1", "yes", "on"):
             local = {"architecture": "host", "python": HOST_PYTHON, "model": "demo", "endpoint": EMULATOR}
-            made = {**local, "account": "000000000000", "region": "us-east-1", "api_log_role": False} | made
+            made = {**local, "account": "000000000000", "region": "us-east-1"} | made
         return made
 
     @field_validator("model_secrets", "model_packages", mode="before")

@@ -19,7 +19,7 @@ from constructs import Construct
 from infra.config import Settings
 from infra.function import Function
 from infra.keys import Keys
-from infra.logs import log_group
+from infra.logs import VENDED, log_group
 from infra.nag import explain
 from infra.names import Names
 from infra.sockets import EMULATED
@@ -76,7 +76,7 @@ class Endpoints(Construct):
             protocol_type="HTTP",
             description=f"Helix, stage {names.stage}: health, readiness, metrics",
         )
-        group = log_group(self, "AccessLogs", f"/aws/apigateway/{names.of('health')}", settings=settings, keys=keys)
+        group = log_group(self, "AccessLogs", f"{VENDED}/apigateway/{names.of('health')}", settings=settings, keys=keys)
         self.stage = apigatewayv2.CfnStage(
             self,
             "Stage",

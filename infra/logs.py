@@ -9,6 +9,10 @@ from constructs import Construct
 from infra.config import Settings
 from infra.keys import Keys
 
+VENDED = "/aws/vendedlogs"
+"""Begins the name of each group that a service of AWS writes to. Groups with other names are listed one by one in a
+resource policy of the account, which is limited to 5,120 characters. Beyond that, no stage or state machine is created
+(https://docs.aws.amazon.com/AmazonCloudWatch/latest/logs/AWS-logs-and-resource-policy.html)."""
 _RETENTION = {
     1: logs.RetentionDays.ONE_DAY,
     3: logs.RetentionDays.THREE_DAYS,

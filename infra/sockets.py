@@ -19,7 +19,7 @@ from constructs import Construct
 from infra.config import Settings
 from infra.function import Function
 from infra.keys import Keys
-from infra.logs import log_group
+from infra.logs import VENDED, log_group
 from infra.nag import explain, explain_resource
 from infra.names import Names
 
@@ -27,6 +27,10 @@ ROUTES = {"$connect": "ws_connect", "$disconnect": "ws_disconnect", "$default": 
 AUTHORIZER = "ws_authorize"
 RATE, BURST = 500, 1000
 """Messages a second, over all connections of the stage."""
+CONNECT_RATE, CONNECT_BURST = 250, 500
+"""New connections a second, with a throttle of their own: many clients that connect at once leave the throttle of messages
+to those that are connected. The quota of an account is 500 a second in a region
+(https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-execution-service-websocket-limits-table.html)."""
 EMULATED = "/_aws/execute-api"
 """Where the emulator keeps the APIs, under its own endpoint."""
 _LOGGED = {
@@ -63,7 +67,9 @@ class Sockets(Construct):
             route_selection_expression="$request.body.action",
             description=f"Helix, stage {names.stage}: runs, streams and sessions",
         )
-        group = log_group(self, "AccessLogs", f"/aws/apigateway/{names.of('sockets')}", settings=settings, keys=keys)
+        group = log_group(
+            self, "AccessLogs", f"{VENDED}/apigateway/{names.of('sockets')}", settings=settings, keys=keys
+        )
         self.stage = apigatewayv2.CfnStage(
             self,
             "Stage",
@@ -76,6 +82,14 @@ class Sockets(Construct):
             default_route_settings=apigatewayv2.CfnStage.RouteSettingsProperty(
                 throttling_rate_limit=RATE, throttling_burst_limit=BURST, detailed_metrics_enabled=True
             ),
+            # CDK passes this map on as it is, so the names are CloudFormation's.
+            route_settings={
+                "$connect": {
+                    "ThrottlingRateLimit": CONNECT_RATE,
+                    "ThrottlingBurstLimit": CONNECT_BURST,
+                    "DetailedMetricsEnabled": True,
+                }
+            },
         )
         if settings.api_log_role:
             self.stage.node.add_dependency(self._account_log_role())

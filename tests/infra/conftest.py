@@ -29,6 +29,7 @@ DEPLOYED = {
     "provisioned_concurrency": "3",
     "provision_agents": "true",
     "tags": "team=ai,cost=42",
+    "api_log_role": "true",
     "max_runs": "40",
     "otlp_endpoint": "https://traces.example:4318",
     "trace_content": "true",
@@ -36,7 +37,7 @@ DEPLOYED = {
     "alarm_cost_critical": "20",
     "alarm_email": "ops@example.com",
 }
-PRODUCTION = {"stage": "prod", "snap_start": "true", "shards": "0", "architecture": "x86_64", "api_log_role": "false"}
+PRODUCTION = {"stage": "prod", "snap_start": "true", "shards": "0", "architecture": "x86_64"}
 OFFLINE = {"offline": "true", "endpoint": "http://127.0.0.1:4999"}
 
 Synth = Callable[[dict[str, str]], Assembly]

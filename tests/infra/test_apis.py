@@ -55,7 +55,21 @@ def test_sockets_are_authorised_on_connect_throttled_and_logged(deployed: Assemb
     _, stage = stage_of(template, "WEBSOCKET")
     assert stage["StageName"] == "dev" and stage["AutoDeploy"] is True
     assert stage["DefaultRouteSettings"]["ThrottlingRateLimit"] == 500
+    connects = stage["RouteSettings"].pop("$connect")
+    assert not stage["RouteSettings"] and connects["DetailedMetricsEnabled"] is True
+    assert (connects["ThrottlingRateLimit"], connects["ThrottlingBurstLimit"]) == (250, 500)
     assert says_nothing_of_anybody(stage)
+
+
+def test_the_role_for_logs_belongs_to_the_account(deployed: Assembly, production: Assembly) -> None:
+    """Not to a stack: by default there is none in it, and one that it has set stays when the stack or the setting goes."""
+    kinds = ("ApiGateway::Account", "IAM::Role")
+    assert not production.main.of(kinds[0])
+    roles = [id_ for kind in kinds for id_ in deployed.main.of(kind) if "LogRole" in id_ or kind == kinds[0]]
+    assert len(roles) == 2
+    for id_ in roles:
+        resource = deployed.main.resources[id_]
+        assert resource["DeletionPolicy"] == resource["UpdateReplacePolicy"] == "Retain"
 
 
 def test_endpoints_lead_to_health_throttled_and_logged(deployed: Assembly) -> None:

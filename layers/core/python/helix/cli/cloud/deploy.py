@@ -191,6 +191,8 @@ def deploy(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before rights are widened")] = False,
 ) -> None:
     target = Target(given)
+    with _aws():
+        keep_log_role(target)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "outputs.json"
         approval = "never" if yes else "broadening"
@@ -206,6 +208,14 @@ def deploy(
     write(f"\nHelix, stage {target.stage}, in {outputs['Region']}\n")
     for name, value in rows:
         write(f"  {name:<6}{value}")
+
+
+def keep_log_role(target: Target) -> None:
+    """API Gateway writes the logs of all APIs of an account and region by one role. The stack sets it where there is none.
+    It replaces an existing one only where the setting `api_log_role` says so."""
+    if target.setting("api_log_role", "") == "" and target.setting("offline", "") != "true":
+        known = target.client("apigateway").get_account().get("cloudwatchRoleArn")
+        target.context["api_log_role"] = "false" if known else "true"
 
 
 def first_key(target: Target, outputs: Mapping[str, str], user: str) -> str | None:
