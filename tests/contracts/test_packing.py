@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +18,7 @@ from helix.adapters.aws.packing import PackingStore
 from helix.adapters.system import SystemClock
 from helix.core.errors import ConditionFailedError
 from helix.core.json import dumps
-from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, StateStore, Update, Value, When
+from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, Row, StateStore, Update, Value, When
 from helix.testing.clocks import SetClock
 from helix.testing.contracts import StateStoreContract
 from helix.testing.crash import Crash, CrashPoints
@@ -143,6 +143,53 @@ async def test_a_row_that_another_process_has_moved_is_read_at_its_place(memory:
     mover = packed(memory)
     await mover.transact("a", [session(1, ABSENT), Put(key(SORTS[4]), {"n": 1}, fresh=True)])
     assert await packed(Torn()).get([key(SORTS[4])]) == [{"n": 1}]
+
+
+class Counted(MemoryStateStore):
+    """Reads a query row by row, as DynamoDB does: `between` happens after the first."""
+
+    def __init__(self, memory: MemoryStateStore, between: Callable[[], Awaitable[None]]) -> None:
+        super().__init__()
+        self.memory, self.between, self.calls = memory, between, 0
+
+    async def get(self, keys: Sequence[Key]) -> list[Value | None]:
+        self.calls += 1
+        return await self.memory.get(keys)
+
+    async def query(self, *where: Any, **options: Any) -> list[Row]:
+        self.calls += 1
+        first = await self.memory.query(*where, **{**options, "limit": 1})
+        await self.between()
+        rest = await self.memory.query(*where, **options)
+        return [*first, *(row for row in rest if row.key != first[0].key)]
+
+
+@pytest.mark.parametrize("limit", [None, 1, 2, 3])
+async def test_a_reversed_query_that_holds_the_session_is_one_read(memory: MemoryStateStore, limit: int | None) -> None:
+    """It has the packed rows, also those that another process moves while it is under way."""
+
+    async def move() -> None:
+        held = (await mover._read("s")).rows["r#1"]
+        await mover._move(key("r#1"), held)
+        await memory.transact("drop", [Update(SES, set={"packed": {}, "pack": 3})])
+
+    mover, reader = packed(memory), Counted(memory, move)
+    await mover.transact("a", [session(1, ABSENT), Put(key("r#0"), {"n": 0}), Put(key("r#1"), {"n": 1}, fresh=True)])
+    bounds: dict[str, Any] = {"start": "r#", "end": "session\x00", "reverse": True}
+    rows = await packed(reader).query("sessions", "s", **bounds, limit=limit)
+    assert [row.key.sort for row in rows] == ["session", "r#1", "r#0"][:limit] and reader.calls == 1
+    assert [row.value.get("n") for row in rows] == [None, 1, 0][:limit] and "packed" not in rows[0].value
+
+
+async def test_a_reversed_query_whose_page_ends_before_the_session_has_the_packed_rows(
+    memory: MemoryStateStore,
+) -> None:
+    store = packed(memory)
+    await store.transact("a", [session(1, ABSENT), Put(key("r#1"), {"n": 1}, fresh=True), Put(key("x#1"), {})])
+    rows = await packed(memory).query("sessions", "s", start="r#", limit=1, reverse=True)
+    assert [row.key.sort for row in rows] == ["x#1"]
+    rows = await packed(memory).query("sessions", "s", start="r#", reverse=True)
+    assert [row.key.sort for row in rows] == ["x#1", "session", "r#1"]
 
 
 async def test_damage_of_the_session_is_its_own(memory: MemoryStateStore) -> None:

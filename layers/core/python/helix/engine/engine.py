@@ -12,7 +12,8 @@ from helix.core.budget import TokenAlert
 from helix.core.errors import InvalidInputError
 from helix.core.rows import Pending
 from helix.core.tools import AnyTool
-from helix.engine.history import History, StepView
+from helix.engine.history import History
+from helix.engine.step_view import StepView
 from helix.ports.catalog import ModelCatalog
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids

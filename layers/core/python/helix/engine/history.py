@@ -1,8 +1,6 @@
 """Reading sessions: rows as stored, and a cache of what can no longer change.
 
 Law: messages of (lineage, count) never change, so what was read below the count is read once per worker.
-
-An open step as its calls see it.
 """
 
 from __future__ import annotations
@@ -10,7 +8,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from helix.core.claim_plan import OpenRows
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, message_of, parse_entry
@@ -27,11 +24,13 @@ from helix.core.row_keys import (
     run_sort,
     stop_sort,
 )
-from helix.core.rows import CheckpointRow, LineageRow, Pending, RunRow, SessionRow, StopRow
+from helix.core.rows import CheckpointRow, LineageRow, Pending, RunRow, SessionRow
+from helix.engine.seen import Newest, Seen
 from helix.ports.state_store import Key, StateStore, Value
 from helix.services.budget_rows import VERSION
 
 CACHED_SESSIONS = 64
+SWEPT_RUNS = 5
 DELETING = "deleting"  # the status of a session whose rows are being removed: for everybody else it is gone
 
 
@@ -47,16 +46,14 @@ class StateMissingError(StoreError):
     """No row has the custom state: the session moved on since it was read, and retention deleted it, or it is lost."""
 
 
-class Seen(NamedTuple):
-    """A session with the stop row of its run. `budgets`: how often a budget was defined anew."""
-
-    session: SessionRow
-    stop: Value | None
-    budgets: int
-
-
 def _count(version: Value | None) -> int:
     return int(version["n"]) if version is not None else 0
+
+
+def _run(session_id: str, run_id: str, value: Value | None) -> RunRow:
+    if value is None:
+        raise RunNotFoundError(f"session {session_id!r} has no run {run_id!r}")
+    return RunRow.model_validate(value)
 
 
 @dataclass(slots=True)
@@ -80,6 +77,19 @@ class History:
             return None
         (value,) = await self.store.get([session_key(session_id)])
         return None if value is None else SessionRow.model_validate(value)
+
+    async def newest(self, session_id: str, limit: int | None = SWEPT_RUNS) -> Newest:
+        """The session and so many of its runs (None: all), in one read: no other row lies between them."""
+        if not session_id or not session_id.isascii():
+            return Newest(None)
+        most = None if limit is None else limit + 1
+        rows = await self.store.query(
+            "sessions", session_id, start="r#", end=f"{SESSION}\x00", limit=most, reverse=True
+        )
+        values = {row.key.sort: row.value for row in rows}
+        value = values.pop(SESSION, None)
+        session = None if value is None else SessionRow.model_validate(value)
+        return Newest(session, [RunRow.model_validate(run) for run in [*values.values()][:limit]])
 
     async def seen(self, session_id: str, run_id: str) -> Seen:
         """What a step begins with, in one read."""
@@ -107,9 +117,7 @@ class History:
         value, run, stop, version = await self.store.get([*keys, VERSION])
         if value is None:
             raise SessionNotFoundError(session_id)
-        if run is None:
-            raise RunNotFoundError(f"session {session_id!r} has no run {run_id!r}")
-        return Seen(SessionRow.model_validate(value), stop, _count(version)), RunRow.model_validate(run)
+        return Seen(SessionRow.model_validate(value), stop, _count(version)), _run(session_id, run_id, run)
 
     async def belongs(self, session: SessionRow, user_id: str | None) -> bool:
         """Whether the session is this user's. A sub-agent's belongs to the user of its root, whose id the stream has."""
@@ -125,9 +133,15 @@ class History:
     async def run(self, session_id: str, run_id: str) -> RunRow:
         known = session_id.isascii() and run_id.isascii()
         (value,) = await self.store.get([row_key(session_id, run_sort(run_id))]) if known else (None,)
-        if value is None:
-            raise RunNotFoundError(f"session {session_id!r} has no run {run_id!r}")
-        return RunRow.model_validate(value)
+        return _run(session_id, run_id, value)
+
+    async def with_run(self, session_id: str, run_id: str) -> tuple[SessionRow | None, RunRow]:
+        """The session, if it is there, and the run, in one read."""
+        keys = [session_key(session_id), row_key(session_id, run_sort(run_id))]
+        known = session_id.isascii() and run_id.isascii()
+        value, run = await self.store.get(keys) if known else (None, None)
+        row = _run(session_id, run_id, run)
+        return None if value is None else SessionRow.model_validate(value), row
 
     async def checkpoint(self, session_id: str, checkpoint_id: str) -> CheckpointRow | None:
         version = checkpoint_version(session_id, checkpoint_id)
@@ -368,28 +382,3 @@ class History:
         self._states[session_id, created_at, checkpoint_id] = state
         while len(self._states) > CACHED_SESSIONS:
             self._states.popitem(last=False)
-
-
-@dataclass(frozen=True, slots=True)
-class StepView:
-    """An open step as read: what all its calls need. Conditions on what was read keep a stale view harmless. `results` are
-    those that this worker recorded."""
-
-    session: SessionRow
-    rows: OpenRows
-    stop: StopRow | None
-    results: dict[str, CallRow] = field(default_factory=dict)
-
-    def finished(self) -> OpenRows | None:
-        """The step with all its results, once this worker has recorded those that were missing: they never change."""
-        calls = zip(self.rows.answer.tool_calls, self.rows.calls, strict=True)
-        rows = [self.results.get(request.id, row) for request, row in calls]
-        return OpenRows(self.rows.answer, rows) if all(row and row.state == "done" for row in rows) else None
-
-    def place(self, call_id: str) -> int:
-        return next(i for i, call in enumerate(self.rows.answer.tool_calls) if call.id == call_id)
-
-    def key(self, call_id: str) -> Key:
-        assert self.session.open is not None
-        index = self.session.open.base + 1 + self.place(call_id)
-        return row_key(self.session.session_id, message_sort(self.session.lineage, index))

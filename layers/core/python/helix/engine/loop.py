@@ -16,8 +16,9 @@ from helix.engine.calls.execute import Call, execute_calls
 from helix.engine.claims.liveness import wait_for
 from helix.engine.context import RunContext
 from helix.engine.engine import Over, Staged
-from helix.engine.history import Seen, StepView
 from helix.engine.runs.housekeeping import fail_damaged
+from helix.engine.seen import Seen
+from helix.engine.step_view import StepView
 from helix.engine.steps.buy import buy_step
 
 

@@ -32,6 +32,7 @@ from helix.engine.claims.confirm import Answered, answer, wake_parents
 from helix.engine.engine import Engine
 from helix.engine.runs.ends import abort, children_left, fail_lapsed, interrupt, leave_children, sweep_session
 from helix.engine.runs.housekeeping import name_checkpoint
+from helix.engine.seen import Newest
 from helix.runtime.agents import Agents
 from helix.runtime.handle import ExecutorHandle, read_run, result_of, wait_run
 from helix.services.claim_input import ClaimInput, Opening, check_input, check_key, check_session_id
@@ -142,21 +143,19 @@ class Executor(ABC):
             copied = await self.branch(branch["from_session_id"], branch.get("checkpoint_id"), session_id=session_id)
             session_id = copied.session_id
         made = session_id is None
-        if session_id is None:
-            session_id = self.engine.ids.new("ses")
-        opening = Opening(user_id=user_id, tags=tags or [], metadata=metadata or {})
+        target = self.engine.ids.new("ses") if session_id is None else session_id
         ask = ClaimInput(
             "execute",
             asked.message,
             asked.state or None,
             metadata=asked.metadata,
             run_id=run_id,
-            opening=opening,
+            opening=Opening(user_id=user_id, tags=tags or [], metadata=metadata or {}),
             priority=priority,
             key=key,
             made=made,
         )
-        return await self._claim(agent, session_id, ask)
+        return await self._claim(agent, target, ask)
 
     async def resume(
         self,
@@ -206,8 +205,7 @@ class Executor(ABC):
                     assert_never(mode)
             if claim_mode != "takeover":
                 await fail_lapsed(self.engine, agent, session_id, self._delivery())
-        opening = Opening(user_id=user_id)
-        ask = ClaimInput(claim_mode, message, checkpoint_id=checkpoint_id, opening=opening, key=key)
+        ask = ClaimInput(claim_mode, message, checkpoint_id=checkpoint_id, opening=Opening(user_id=user_id), key=key)
         return await self._claim(agent, session_id, ask)
 
     async def retry(
@@ -258,13 +256,10 @@ class Executor(ABC):
         check_input(session_id, ask)
         await self._check_room(agent, ask.mode, session_id)
         delivery = self._delivery()
-        if ask.mode == "execute":
-            await self._revive(agent, session_id)
-        for other in await sweep_session(self.engine, agent, session_id, delivery):
-            await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
-        left = await children_left(self.engine, session_id, ask)
+        seen = Newest(None) if ask.made else await self._recovered(agent, session_id, ask.mode, delivery)
+        left = await children_left(self.engine, seen.session, ask)
         try:
-            claimed = await claim(self.engine, agent, session_id, ask, delivery)
+            claimed = await claim(self.engine, agent, session_id, ask, delivery, seen)
         except CallerError:  # another delivery of the same request may have been quicker
             if (known := await self._known(agent, ask.key, ask.opening.user_id)) is None:
                 raise
@@ -289,11 +284,15 @@ class Executor(ABC):
             if session is None or not await self.engine.history.belongs(session, user_id):
                 raise SessionNotFoundError(session_id)
 
-    async def _revive(self, agent: AnyAgent, session_id: str) -> None:
-        """A new message to a session whose process died: its run failed, and the message follows."""
-        session = await self.engine.history.session(session_id)
-        if session is not None and session.status == "running":
-            await fail_lapsed(self.engine, agent, session_id, self._delivery())
+    async def _recovered(self, agent: AnyAgent, session_id: str, mode: ClaimMode, delivery: Delivery) -> Newest:
+        """The session and its newest runs, after the effects of dead processes. A run that a new message follows fails."""
+        seen = await self.engine.history.newest(session_id)
+        if mode == "execute" and seen.session is not None and lapsed(seen.session, self.engine.clock.now()):
+            await fail_lapsed(self.engine, agent, session_id, delivery)
+            seen = await self.engine.history.newest(session_id)
+        for other in await sweep_session(self.engine, agent, session_id, delivery, seen=seen):
+            await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
+        return seen
 
     # --- controlling and watching ---------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from helix.core.errors import (
     StaleStateError,
 )
 from helix.core.rows import RunRow, SessionRow
-from helix.engine.claims.claim import index_key
+from helix.engine.claims.claim_rows import index_key
 from helix.engine.engine import Engine, logger
 from helix.engine.history import DELETING, session_key
 from helix.engine.money.reservations import return_draws

@@ -38,6 +38,7 @@ from helix.adapters.aws.packs import (
     small,
 )
 from helix.core.errors import ConditionFailedError
+from helix.core.row_keys import SESSION
 from helix.ports.clock import Clock
 from helix.ports.state_store import (
     ABSENT,
@@ -127,15 +128,20 @@ class PackingStore:
             or "#" in partition
             or not any(start < f"{kind[0]}$" and (end is None or end > kind) for kind in KINDS)
         ):
-            rows = await stored()
-            for row in filter(lambda row: is_anchor(row.key), rows):
+            others = await stored()
+            for row in filter(lambda row: is_anchor(row.key), others):
                 self._seen(row.key, row.value)
-            return rows
-        # The pack first: what is not in it any more when it is read is at its place when that is.
-        pack = self._packs.get(partition) if beside_session else None
-        packed = dict((pack or await self._read(partition)).rows)
+            return others
+        packed: dict[str, Held] = {}
+        # `session` is read before what it may have moved: its rows come behind it in a reversed query, which DynamoDB reads
+        # in that order. Elsewhere the pack is read first: what is not in it any more is at its place by then.
+        rows: Sequence[Row] | None = await stored() if reverse and within(SESSION) else None
+        if rows is None or (len(rows) == limit and not any(is_anchor(row.key) for row in rows)):
+            pack = self._packs.get(partition) if beside_session else None
+            packed |= (pack or await self._read(partition)).rows
+            rows = await stored()
         found: dict[str, Row] = {}
-        for row in await stored():
+        for row in rows:
             if is_anchor(row.key):
                 packed |= self._seen(row.key, row.value).rows
             elif packable(row.key):

@@ -25,10 +25,10 @@ from helix.engine.claims.liveness import LostClaimError
 from helix.engine.context import RunContext
 from helix.engine.engine import ChildWaits
 from helix.engine.facts import CallDone, ChildAttached, ChildBegan, ChildEnded
-from helix.engine.history import StepView
 from helix.engine.observers import record, show
 from helix.engine.runs.ends import abort, finish_run
 from helix.engine.runs.intake import begin, begin_all, begin_attached
+from helix.engine.step_view import StepView
 from helix.engine.writing import commit, entry_put
 from helix.ports.state_store import When
 

@@ -27,7 +27,8 @@ from helix.core.usage import Usage
 from helix.engine.claims.claim import Claimed, claim
 from helix.engine.context import RunContext
 from helix.engine.engine import ChildWaits, Engine
-from helix.engine.history import DELETING, StepView, row_key, session_key
+from helix.engine.history import DELETING, row_key, session_key
+from helix.engine.step_view import StepView
 from helix.engine.writing import beside, commit, entry_put, mine, never
 from helix.ports.state_store import Check, Delete, Key, Operation, Put, When
 from helix.services.claim_input import ClaimInput, Opening

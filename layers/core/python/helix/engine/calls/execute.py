@@ -19,8 +19,9 @@ from helix.engine.claims.liveness import wait_for
 from helix.engine.context import RunContext, read_stop
 from helix.engine.engine import Staged
 from helix.engine.facts import CallWaits
-from helix.engine.history import StepView, session_key
+from helix.engine.history import session_key
 from helix.engine.observers import show
+from helix.engine.step_view import StepView
 from helix.engine.writing import commit, entry_put, mine
 from helix.ports.state_store import ABSENT, Check, Put, Watch
 

@@ -20,9 +20,10 @@ from helix.engine.claims.liveness import call_claim, hold_claim, release
 from helix.engine.context import RunContext, judge_stop
 from helix.engine.engine import Engine, logger
 from helix.engine.facts import CallDone, CallWaits, ToolClaimed, ToolEnded, ToolStarted
-from helix.engine.history import StepView, session_key
+from helix.engine.history import session_key
 from helix.engine.observers import record, show
 from helix.engine.observers.telemetry import within_tool
+from helix.engine.step_view import StepView
 from helix.engine.writing import commit, entry_put, mine
 from helix.ports.state_store import ABSENT, Check, Delete, Key, When
 

@@ -24,19 +24,19 @@ from helix.engine.claims.liveness import read_missed
 from helix.engine.context import RunContext, make_context
 from helix.engine.engine import Engine, logger
 from helix.engine.facts import CommitsMissed, RunCounted, RunEnded, RunFinished, RunStarted
-from helix.engine.history import row_key, session_key
+from helix.engine.history import SWEPT_RUNS, row_key, session_key
 from helix.engine.money.reservations import return_draws
 from helix.engine.money.usage import close_effects
 from helix.engine.observers import record, show
 from helix.engine.runs.admission import begin_granted, launcher_of, part_of, release_run
 from helix.engine.runs.housekeeping import fail_damaged, prune_checkpoints, skipping_damage
+from helix.engine.seen import Newest
 from helix.engine.steps.close import ended_with
 from helix.engine.writing import CRASHED, End, advance, commit, end, session_put
 from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, Update, When
 from helix.services.claim_input import ClaimInput, check_reason
 from helix.services.open_runs import open_run_key, open_run_put
 
-SWEPT_RUNS = 5
 KEEPING = ("continue", "with_confirmation", "takeover")
 
 
@@ -50,8 +50,7 @@ async def finish_run(
 ) -> list[Claimed]:
     """The effects of an ended run, each at most once. `context`: of the worker that ended it. Returns the runs that were
     claimed by reporting to a parent."""
-    row = await engine.history.run(session_id, run_id)
-    session = await engine.history.session(session_id)
+    session, row = await engine.history.with_run(session_id, run_id)
     if row.status == "running" or row.effects == "done" or session is None:
         return []
     if row.error is not None and row.error.code == "aborted" and session.run_id == run_id:
@@ -279,20 +278,29 @@ async def fail_run(
 
 
 async def sweep_session(
-    engine: Engine, agent: AnyAgent, session_id: str, delivery: Delivery, *, limit: int | None = SWEPT_RUNS
+    engine: Engine,
+    agent: AnyAgent,
+    session_id: str,
+    delivery: Delivery,
+    *,
+    limit: int | None = SWEPT_RUNS,
+    seen: Newest | None = None,
 ) -> list[Claimed]:
     """Complete the effects of ended runs whose finisher died (docs/protocol.md#sweep). `limit`
-    is how many of the newest runs are looked at; None means all, which finds what several dead processes left."""
+    is how many of the newest runs are looked at; None means all, which finds what several dead processes left.
+    `seen`: the session and these runs as the caller read them just now."""
     claimed: list[Claimed] = []
-    rows = await engine.store.query("sessions", session_id, start="r#", end="r$", limit=limit, reverse=True)
-    for row in rows:
-        run = RunRow.model_validate(row.value)
+    session, runs = seen or await engine.history.newest(session_id, limit)
+    finished = False
+    for run in runs:
         if run.status != "running" and run.effects == "open":
             logger.info("completing the effects of run %s", run.run_id)
             claimed.extend(await finish_run(engine, agent, session_id, run.run_id, delivery))
-        elif run.status != "running" and (known := await engine.history.session(session_id)) is not None:
-            await return_draws(engine, known, run)  # a zombie may have drawn after the effects
-    session = await engine.history.session(session_id)
+            finished = True
+        elif run.status != "running" and session is not None:
+            await return_draws(engine, session, run)  # a zombie may have drawn after the effects
+    if finished:
+        session = await engine.history.session(session_id)
     open_rows = (
         await engine.history.open_rows(session) if session is not None and session.status != "deleting" else None
     )
@@ -305,9 +313,8 @@ async def sweep_session(
     return claimed
 
 
-async def children_left(engine: Engine, session_id: str, ask: ClaimInput) -> list[ChildRef]:
+async def children_left(engine: Engine, session: SessionRow | None, ask: ClaimInput) -> list[ChildRef]:
     """The sub-agents that the claim would leave behind with the open step. The session itself must not be running."""
-    session = await engine.history.session(session_id)
     retained = ask.mode in KEEPING or (ask.mode == "retry" and not ask.message)
     return [] if session is None or session.status not in ENDS or retained else await _open_children(engine, session)
 

@@ -19,11 +19,13 @@ from helix.engine.claims.liveness import read_missed
 from helix.engine.context import RunContext, judge_stop
 from helix.engine.engine import Engine, Outcome, Over, Staged
 from helix.engine.facts import BudgetRefused, CallDone, ChildEnded, CommitsMissed, StepStaged
-from helix.engine.history import Seen, StepView, row_key
+from helix.engine.history import row_key
 from helix.engine.money.bounds import bind
 from helix.engine.money.reservations import Refused, Reserved, assume_dead, reserve, return_draws
 from helix.engine.money.usage import assumed_put
 from helix.engine.observers import record, show
+from helix.engine.seen import Seen
+from helix.engine.step_view import StepView
 from helix.engine.steps.ask import ModelAnswer, ask_model, prepare
 from helix.engine.steps.close import Ending, Folding, after_fold, close_run, fold_checkpoint, folded, stop_run
 from helix.engine.steps.stage import stage

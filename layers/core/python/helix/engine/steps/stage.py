@@ -22,10 +22,11 @@ from helix.engine.calls.tool import first_claim, resolved_row, rides
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, Outcome, Over, Staged
 from helix.engine.facts import CallsRefused, CallWaits, StepFolded, StepStaged
-from helix.engine.history import StepView, row_key
+from helix.engine.history import row_key
 from helix.engine.money.reservations import settle
 from helix.engine.money.usage import failed_put, note_lost
 from helix.engine.observers import record, show
+from helix.engine.step_view import StepView
 from helix.engine.steps.ask import ModelAnswer
 from helix.engine.steps.close import ended_with
 from helix.engine.writing import End, at, checkpoint, end, entry_put, message_put, session_put

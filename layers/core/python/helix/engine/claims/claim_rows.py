@@ -1,0 +1,185 @@
+"""The rows that a claim writes, on condition of the session as it was read (docs/protocol.md#claims)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from helix.core.agents import AnyAgent
+from helix.core.claim_plan import ClaimPlan, OpenRows, Request
+from helix.core.entries import CallRow, UserRow
+from helix.core.row_keys import checkpoint_sort, checkpoint_version, lineage_sort, run_sort
+from helix.core.rows import RunRow, SessionRow
+from helix.core.usage import Usage
+from helix.core.usage_parts import static_model
+from helix.engine.claims.liveness import marker_key
+from helix.engine.engine import Engine
+from helix.engine.history import row_key, session_key
+from helix.engine.writing import (
+    CRASHED,
+    End,
+    advance,
+    as_read,
+    end,
+    entry_put,
+    message_put,
+)
+from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, Update, When
+from helix.services.claim_input import ClaimInput
+from helix.services.request_keys import key_put
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt to claim the session as read. `old` is None for a session that is to be made."""
+
+    engine: Engine
+    agent: AnyAgent
+    session_id: str
+    old: SessionRow | None
+    ask: ClaimInput
+    owner: str
+    now: float
+    run_id: str
+    turn: int
+    request: Request
+    open_rows: OpenRows | None
+    plan: ClaimPlan
+
+
+def as_claimed(old: SessionRow) -> When:
+    """CLAIM(s)."""
+    return When(equal={"status": old.status, "version": old.version, "run_id": old.run_id})
+
+
+def session_of(attempt: Attempt) -> SessionRow:
+    agent, old, ask, plan, now = attempt.agent, attempt.old, attempt.ask, attempt.plan, attempt.now
+    opening, held = ask.opening, attempt.engine.in_process
+    if old is None:
+        old = SessionRow(
+            session_id=attempt.session_id,
+            agent_type=agent.name,
+            stream_id=opening.stream_id or attempt.session_id,
+            status="running",
+            version=0,
+            run_id=attempt.run_id,
+            turn=0,
+            parent=opening.parent,
+            ancestors=opening.ancestors,
+            user_id=opening.user_id,
+            tags=opening.tags,
+            metadata=opening.metadata,
+            created_at=now,
+        )
+    return advance(
+        old,
+        now,
+        status="running",
+        run_id=attempt.run_id,
+        turn=attempt.turn,
+        lineage=plan.lineage.lineage,
+        lineages=max(old.lineages, plan.lineage.lineage),
+        priority=old.priority if ask.priority is None else ask.priority,
+        count=plan.count,
+        step=plan.step,
+        state_at=plan.state_at,
+        open=old.open if plan.keeps_open else None,
+        claim=None,
+        last=None if plan.new_lineage else old.last,
+        pending=[],
+        lease_owner=attempt.owner if held else None,
+        lease_expires=now + attempt.engine.settings.claim_s if held else 0,
+        run_steps=0,
+        misses=0,
+        forced=False,
+        run_usage=Usage(),
+        run_parts={},
+        trace=ask.trace or old.trace,
+        blocks=[],
+        output=None,
+        error=None,
+        aborted=False,
+        abort_reason=None,
+    )
+
+
+def run_of(attempt: Attempt, new: SessionRow, sequence: int) -> RunRow:
+    """`start_*` is the boundary before this run's own message, with the state it started from: where `from_start` of this
+    run goes back to."""
+    agent, old, ask, plan, now = attempt.agent, attempt.old, attempt.ask, attempt.plan, attempt.now
+    start = plan.count - len([1 for _, row in plan.writes if row.kind == "user"])
+    closing = not plan.new_lineage and not plan.keeps_open
+    given = {"message": plan.input_message} | ({"state": ask.state} if ask.state else {})
+    return RunRow(
+        run_id=new.run_id,
+        session_id=new.session_id,
+        turn=new.turn,
+        status="running",
+        mode=ask.mode,
+        agent_type=agent.name,
+        first_step=new.step + 1,
+        model=static_model(agent),
+        fingerprint=agent.fingerprint(),
+        previous_run_id=old.run_id if old is not None else None,
+        input=given if plan.input_message is not None else None,
+        start_lineage=new.lineage,
+        start_count=start,
+        start_state_at=new.state_at if closing or old is None else plan.state_at,
+        start_step=plan.step,
+        start_sequence=sequence,
+        deadline=ask.deadline,
+        trace=new.trace,
+        priority=new.priority,
+        started_at=now,
+    )
+
+
+def operations_of(attempt: Attempt, new: SessionRow, run: RunRow) -> list[Operation]:
+    old, ask, plan, now = attempt.old, attempt.ask, attempt.plan, attempt.now
+    key = session_key(new.session_id)
+    if old is None:
+        ops: list[Operation] = [Put(key, new.dump(), ABSENT)]
+        if not ask.made:
+            ops.append(Check(marker_key(new.session_id), ABSENT))  # no copy is at work there, nor died there
+        if new.parent is None:
+            # Of an id that others may claim, a refused claim must leave no entry.
+            ops.append(Put(index_key(new), {"agent_type": new.agent_type}, ahead=ask.made))
+    else:
+        seen = as_claimed(old)
+        if ask.mode == "takeover":
+            seen = When(equal={**seen.equal, "lease_expires": old.lease_expires})
+        ops = [Put(key, new.dump(), seen)]
+        if ask.mode == "takeover":
+            ended = old.model_copy(deep=True)
+            ops.append(end(ended, End("failed", error=CRASHED), now))
+        elif old.status in ("interrupted", "paused"):
+            ops.append(Update(row_key(new.session_id, run_sort(old.run_id)), set={"status": "superseded"}))
+    # An id that the caller chose may be that of an older run.
+    fresh = ask.run_id is None or old is None
+    ops.append(Put(row_key(new.session_id, run_sort(run.run_id)), run.dump(), ABSENT, fresh))
+    if plan.new_lineage:
+        ops.append(Put(row_key(new.session_id, lineage_sort(plan.lineage.lineage)), plan.lineage.dump(), ABSENT))
+        if plan.state_at:  # retention may have deleted it since it was read
+            version = checkpoint_version(new.session_id, plan.state_at)
+            ops.append(Check(row_key(new.session_id, checkpoint_sort(version)), When()))
+    ops.extend(_message_puts(attempt, new))
+    if ask.key is not None:
+        ops.append(key_put(ask.key, run, now))
+    return [*ops, *ask.extra]
+
+
+def _message_puts(attempt: Attempt, new: SessionRow) -> Iterator[Operation]:
+    old, open_rows = attempt.old, attempt.open_rows
+    for index, entry in attempt.plan.writes:
+        if isinstance(entry, UserRow):
+            yield message_put(new, index, entry)
+            continue
+        when = None
+        if isinstance(entry, CallRow) and open_rows is not None and old is not None:
+            when = as_read(open_rows.calls[index - old.count - 1])
+        yield entry_put(new.session_id, new.lineage, index, entry, when)
+
+
+def index_key(session: SessionRow) -> Key:
+    """Where root sessions are listed, by user. A claim that was lost may leave one without a session."""
+    return Key("sessions", f"index#{session.user_id or ''}", session.session_id)

@@ -1,0 +1,37 @@
+"""An open step as its calls see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from helix.core.claim_plan import OpenRows
+from helix.core.entries import CallRow
+from helix.core.row_keys import message_sort
+from helix.core.rows import SessionRow, StopRow
+from helix.engine.history import row_key
+from helix.ports.state_store import Key
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """An open step as read: what all its calls need. Conditions on what was read keep a stale view harmless. `results` are
+    those that this worker recorded."""
+
+    session: SessionRow
+    rows: OpenRows
+    stop: StopRow | None
+    results: dict[str, CallRow] = field(default_factory=dict)
+
+    def finished(self) -> OpenRows | None:
+        """The step with all its results, once this worker has recorded those that were missing: they never change."""
+        calls = zip(self.rows.answer.tool_calls, self.rows.calls, strict=True)
+        rows = [self.results.get(request.id, row) for request, row in calls]
+        return OpenRows(self.rows.answer, rows) if all(row and row.state == "done" for row in rows) else None
+
+    def place(self, call_id: str) -> int:
+        return next(i for i, call in enumerate(self.rows.answer.tool_calls) if call.id == call_id)
+
+    def key(self, call_id: str) -> Key:
+        assert self.session.open is not None
+        index = self.session.open.base + 1 + self.place(call_id)
+        return row_key(self.session.session_id, message_sort(self.session.lineage, index))
