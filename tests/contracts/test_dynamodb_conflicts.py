@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,7 @@ from helix.adapters.aws.dynamodb import TRIES, DynamoDBStateStore
 from helix.core.errors import StoreError
 from helix.ports.state_store import Check, Key, Put, Update, When
 from helix.services.segments import SegmentStreams
+from helix.sessions.deletion import delete_session
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 MANY = 100
@@ -91,6 +93,30 @@ def test_pauses_are_any_part_of_twice_the_one_before(world: World) -> None:
 
     played(work())
     assert slept == [0.0, 0.04, 0.04, 0.04, 0.32, 0.64, 1.0, 1.0, 1.0, 1.0, 1.0] and len(slept) == TRIES - 1
+
+
+def test_a_sessions_rows_are_deleted_without_transactions(world: World) -> None:
+    """Their deletion costs half, and meets no conflict. What hides the session first and ends it last stays atomic."""
+    written: list[tuple[str, int]] = []
+
+    def note(model: Any, params: Any, **_: Any) -> None:
+        written.append((model.name, len(json.loads(params["body"]).get("TransactItems", [0]))))
+
+    async def work() -> None:
+        streams = SegmentStreams(world.store(), clock=world.clock, ttl_s=60.0)
+        words = [calls(*(call("look") for _ in range(20))), "Done."]
+        helper = agent("helper", tools=[a_tool("look", lambda arguments, context: "seen", inline=True)])
+        stage = Stage(words, helper, store=world.store(), streams=streams, clock=world.clock, stop_poll_s=1.0)
+        event = await stage.begin(helper)
+        await stage.end(event)
+        world.client.meta.events.register("before-call.dynamodb", note)
+        assert await delete_session(stage.engine, event["session_id"])
+        assert await world.store().query("sessions", event["session_id"]) == []
+
+    played(work())
+    sizes = [size for operation, size in written if operation == "TransactWriteItems"]
+    assert sizes == [2, 3], "hide it, and end it"
+    assert sum(operation == "DeleteItem" for operation, _ in written) > 20
 
 
 def test_a_hundred_parallel_tools_finish(world: World) -> None:

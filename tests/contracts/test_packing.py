@@ -97,6 +97,19 @@ async def test_fresh_rows_are_one_write_with_their_session() -> None:
     ] == [SORTS[1]]
 
 
+async def test_rows_that_may_go_ahead_are_deleted_one_by_one() -> None:
+    """Half the price of a transaction. What is packed goes with the one write of its session that drops it."""
+    inner = Counting()
+    store = packed(inner)
+    await store.transact("a", [session(1, ABSENT), *(Put(key(s), {"s": s}, fresh=True) for s in SORTS[:2])])
+    await store.transact("b", [Put(key(s), {"s": s}) for s in ("x#1", "x#2")])
+    inner.writes.clear()
+    gone = [key(sort) for sort in (*SORTS[:2], "x#1", "x#2")]
+    await store.transact("delete", [Delete(one, ahead=True) for one in gone])
+    assert inner.writes == [("delete_ahead", 1)] * 4 + [("delete", 1)]
+    assert [row.key.sort for row in await packed(inner).query("sessions", "s")] == ["session"]
+
+
 async def test_what_finds_no_room_moves_to_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "ROOM", 230)
     inner = Counting()

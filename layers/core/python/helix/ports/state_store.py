@@ -114,10 +114,12 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove the row, if it is there."""
+    """Remove the row, if it is there. `ahead`: the row may be removed although the transaction is refused or lost, and at
+    another moment than others; it has no condition."""
 
     key: Key
     when: When | None = None
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)

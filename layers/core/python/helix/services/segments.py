@@ -109,7 +109,7 @@ class SegmentStreams:
         tombstone = await self._end_for_good(stream_id) if self._ttl_s is not None else None
         end = None if tombstone is None else tombstone.sort
         while rows := await self._store.query("streams", stream_id, end=end, limit=50):
-            await self._store.transact("delete_stream", [Delete(row.key) for row in rows])
+            await self._store.transact("delete_stream", [Delete(row.key, ahead=True) for row in rows])
 
     async def _put(
         self, stream_id: str, place: StreamEnd, position: str, records: Sequence[StreamRecord]

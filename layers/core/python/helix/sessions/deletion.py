@@ -151,7 +151,7 @@ async def _delete_rows(engine: Engine, session_id: str) -> None:
                 if row.value.get("kind") == "assistant":
                     for child in AssistantRow.model_validate(row.value).children.values():
                         await _delete_child(engine, child.session_id)
-        await engine.store.transact("delete_rows", [Delete(row.key) for row in rows])
+        await engine.store.transact("delete_rows", [Delete(row.key, ahead=True) for row in rows])
 
 
 async def _delete_child(engine: Engine, child_id: str) -> None:

@@ -2,7 +2,7 @@
 
 A transaction that puts `session` and other rows of its partition is one conditional put where those rows are *fresh*
 (`Put.fresh`): their values ride in the row `session`, under `packed`. A later put of `session` moves them to rows of their
-own as its room gets short: a plain put each, before the put that drops them. Puts that may come `ahead` do.
+own as its room gets short: a plain put each, before the put that drops them. What may come `ahead` does.
 
 Law: callers see none of this. A row that is packed counts; a copy of it at its own place, which a crash between the two
 puts leaves, does not. Every write that packs, changes or drops a packed row is conditional on `pack`, the number of the
@@ -174,8 +174,9 @@ class PackingStore:
                 raise ConditionFailedError(name, await self._first_refused(operations[: error.index + 1])) from None
             try:
                 moves = [self._move(key, held) for key, held in plan.moves]
-                await asyncio.gather(*moves, *(self._inner.transact(f"{name}_ahead", [put]) for put in plan.ahead))
-                await self._inner.transact(name, plan.operations)
+                await asyncio.gather(*moves, *(self._inner.transact(f"{name}_ahead", [one]) for one in plan.ahead))
+                if plan.operations:
+                    await self._inner.transact(name, plan.operations)
             except ConditionFailedError as error:
                 if await self._moved_on(plan, plan.operations[error.index].key):
                     continue
@@ -205,8 +206,6 @@ class PackingStore:
         for place, operation in enumerate(operations):
             if is_anchor(operation.key) or packable(operation.key):
                 groups.setdefault(operation.key.partition, {})[place] = operation
-            elif isinstance(operation, Put) and operation.ahead and len(operations) > 1:
-                plan.ahead.append(operation)
             else:
                 plan.add(operation, place)
         for partition, group in groups.items():
@@ -244,7 +243,8 @@ class PackingStore:
                 rows[sort] = pack.holds(value) if value != held.value else held
             else:  # in place of the copy that a crash may have left
                 del rows[sort]
-                plan.add(Delete(operation.key) if value is None else Put(operation.key, value), index)
+                gone = replace(operation, when=None) if isinstance(operation, Delete) else Delete(operation.key)
+                plan.add(gone if value is None else Put(operation.key, value), index)
         if len(fresh) == 1 and isinstance(anchor, Put) and self._weigh({**anchor.value, PACKED: rows}) > ROOM - GROWTH:
             # One row in the same transaction is one call. Two cost more units than moves do.
             alone = group[fresh[0]]

@@ -53,11 +53,14 @@ class Plan:
     operations: list[Operation] = field(default_factory=list)
     origins: list[int | None] = field(default_factory=list)
     moves: list[tuple[Key, Held]] = field(default_factory=list)
-    ahead: list[Put] = field(default_factory=list)
+    ahead: list[Put | Delete] = field(default_factory=list)
     before: dict[str, Pack] = field(default_factory=dict)
     after: dict[str, Pack] = field(default_factory=dict)
 
     def add(self, operation: Operation, origin: int | None) -> None:
+        if isinstance(operation, (Put, Delete)) and operation.ahead:
+            self.ahead.append(operation)
+            return
         self.operations.append(operation)
         self.origins.append(origin)
 

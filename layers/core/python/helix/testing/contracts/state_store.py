@@ -285,6 +285,15 @@ class StateStoreContract(StateStoreRaces):
         await store.transact("delete", [Delete(key("a"), When(equal={"n": 1}))])
         assert await get(store, "a") is None and await sorts(store) == []
 
+    async def test_deletes_that_may_go_ahead(self, store: StateStore) -> None:
+        """They are done when the transaction is, and a refusal names the caller's operation."""
+        for sort in ("a", "b", "c"):
+            await put(store, sort, {})
+        ahead = [Delete(key(sort), ahead=True) for sort in ("a", "b", "nothing")]
+        assert await refused(store, *ahead, Put(key("c"), {}, ABSENT)) == 3
+        await store.transact("t", [*ahead, Put(key("d"), {}, ABSENT)])
+        assert await sorts(store) == ["c", "d"]
+
     async def test_check_writes_nothing(self, store: StateStore) -> None:
         """A check makes no row and changes none."""
         await put(store, "a", {"n": 1})
