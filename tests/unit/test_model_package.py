@@ -172,7 +172,7 @@ async def test_a_fallback_that_cannot_be_called_hides_no_failure_before_it(monke
 
 def test_the_clients_of_an_event_loop_end_with_it() -> None:
     """A client's open connections keep its loop."""
-    clients, loops = Clients(lambda **given: asyncio.get_running_loop()), list[Any]()
+    clients, loops = Clients(lambda **given: asyncio.get_running_loop(), object), list[Any]()
 
     async def ask() -> None:
         loops.append(weakref.ref(clients.client(api_key="x")))

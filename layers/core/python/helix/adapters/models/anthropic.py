@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anthropic import AsyncAnthropic, AsyncStream
+from anthropic import AsyncAnthropic, AsyncStream, DefaultAsyncHttpxClient
 
 from helix.adapters.models.catalog import entry_of
 from helix.adapters.models.failures import failure
@@ -26,7 +26,7 @@ class AnthropicWire:
     """Implements `Wire`."""
 
     def __init__(self, prices: Prices) -> None:
-        self._prices, self._clients = prices, Clients(AsyncAnthropic)
+        self._prices, self._clients = prices, Clients(AsyncAnthropic, DefaultAsyncHttpxClient)
 
     def exchange(self, request: LLMGenerateInput, model: str) -> _Exchange:
         return _Exchange(request, model, self._prices, self._clients, AsyncStream)

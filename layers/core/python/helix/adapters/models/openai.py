@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
-from openai import AsyncOpenAI, AsyncStream
+from openai import AsyncOpenAI, AsyncStream, DefaultAsyncHttpxClient
 
 from helix.adapters.models.catalog import entry_of
 from helix.adapters.models.openai_form import strict_tools, to_messages, to_tool_choice, to_tools
@@ -16,6 +18,9 @@ from helix.adapters.models.sdk import Clients, SdkExchange, own_options
 from helix.adapters.models.wire import CallPart, Piece, Text, Thinking
 from helix.ports.model import LLMGenerateInput
 
+T = TypeVar("T")
+_END_S = 0.2
+"""How long a server may take to end an answer that said `[DONE]`."""
 _OF_THE_CLIENT = {"api_key": "api_key", "api_base": "base_url", "base_url": "base_url", "organization": "organization"}
 _EXTRA = frozenset({"extra_headers", "extra_query", "extra_body"})
 _REASONING = re.compile(r"^(o\d|gpt-([5-9]|\d\d)(?!.*-chat))")
@@ -24,14 +29,30 @@ _STRICT = re.compile(r"^(ft:)?(gpt-4o|gpt-4\.\d|gpt-([5-9]|\d\d)|o\d)")
 """Models with structured outputs, where there is no table that says it."""
 
 
+class _Stream(AsyncStream[T]):  # type: ignore[misc]
+    """Read to its end: the package stops at `[DONE]`, and a connection whose answer is not read is closed."""
+
+    async def _iter_events(self) -> AsyncIterator[Any]:
+        events = super()._iter_events()
+        async for event in events:
+            if not event.data.startswith("[DONE]"):
+                yield event
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_END_S):
+                    async for _ in events:
+                        pass
+            return
+
+
 class OpenAIWire:
     """Implements `Wire`."""
 
     def __init__(self, prices: Prices) -> None:
-        self._prices, self._clients = prices, Clients(AsyncOpenAI)
+        self._prices, self._clients = prices, Clients(AsyncOpenAI, DefaultAsyncHttpxClient)
 
     def exchange(self, request: LLMGenerateInput, model: str) -> _Exchange:
-        return _Exchange(request, model, self._prices, self._clients, AsyncStream)
+        return _Exchange(request, model, self._prices, self._clients, _Stream)
 
 
 class _Exchange(SdkExchange):

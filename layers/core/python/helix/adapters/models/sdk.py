@@ -42,10 +42,11 @@ def own_options(options: Mapping[str, Any], others: Container[str]) -> dict[str,
 
 
 class Clients:
-    """One client for each event loop and set of arguments."""
+    """One client for each event loop and set of arguments. `connect` makes its HTTP client: the packages' own ones, left
+    behind by a loop that is closed, would close themselves in another loop, and fail."""
 
-    def __init__(self, make: Callable[..., Any]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[..., Any], connect: Callable[[], Any]) -> None:
+        self._make, self._connect = make, connect
         self._by_loop: MutableMapping[asyncio.AbstractEventLoop, dict[str, Any]] = WeakKeyDictionary()
 
     def client(self, **arguments: Any) -> Any:
@@ -54,7 +55,7 @@ class Clients:
         clients = self._by_loop.setdefault(asyncio.get_running_loop(), {})
         key = dumps(arguments)
         if key not in clients:
-            clients[key] = self._make(**arguments, max_retries=0)
+            clients[key] = self._make(**arguments, http_client=self._connect(), max_retries=0)
         return clients[key]
 
 
