@@ -104,6 +104,24 @@ async def test_what_comes_during_an_append_goes_together_with_the_next() -> None
     assert [m.sequence for m in log.logs[STREAM]] == [1, 2, 3, 4]
 
 
+async def test_what_the_log_refuses_for_whatever_reason_is_not_lost_in_silence() -> None:
+    class Broken(Log):
+        async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
+            if "b" in str(records):
+                raise ValueError("not for this log")
+            await super().append(stream_id, records)
+
+    log = Broken(coalesces=False)
+    stream = opened(log, Sleeps())
+    for text in "abc":
+        say(stream, text)
+        await turns()
+    assert log.said() == ["a"], "what comes later is no reader's before what came first"
+    for _ in range(2):
+        with pytest.raises(ValueError, match="not for this log"):
+            await stream.flush()
+
+
 async def test_what_nobody_reads_aloud_waits_for_company() -> None:
     """Steps without words have several chunks each: an append for each of them would make short steps slow."""
     log, clock = Log(coalesces=False), Sleeps()

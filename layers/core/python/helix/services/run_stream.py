@@ -91,7 +91,7 @@ class RunStream:
         self._interval = 0.0
         self._due: float | None = None
         self._patience = 0.0
-        self._failure: StoreError | None = None
+        self._failure: Exception | None = None
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._slots = _Slots.of(self._loop)
 
@@ -163,13 +163,14 @@ class RunStream:
         """The first words at once, then less and less often: a model that never lets the event loop run pays for few
         appends."""
         self._patience = min(MOST_PATIENCE_S, max(PATIENCE_S, 2 * self._patience))
-        with contextlib.suppress(StoreError):  # kept in _failure
+        with contextlib.suppress(Exception):  # kept in _failure
             await self.flush()
         for _ in range(READER_TURNS):  # a flush need not let anybody else run
             await asyncio.sleep(0)
 
     async def flush(self) -> None:
-        """Return once the log has everything put so far. Raises `StoreError` if it cannot be reached."""
+        """Return once the log has everything put so far. Raises `StoreError` if it cannot be reached, and
+        then at every further call."""
         async with self._lock:
             if self._failure is not None:
                 raise self._failure
@@ -184,15 +185,17 @@ class RunStream:
                 # by their numbers, and none overtakes them.
                 self._pending[:0] = records
                 raise
+            except Exception as error:  # of any kind: what is not in the log must not pass for written
+                self._failure = error
+                raise
 
     async def _append(self, records: list[StreamRecord]) -> None:
         for attempt in range(TRIES):
             try:
                 await self._streams.append(self.stream_id, records)
                 return
-            except StoreError as error:
+            except StoreError:
                 if attempt + 1 == TRIES:
-                    self._failure = error
                     raise
                 await self._clock.sleep(0.05 * 2**attempt)
 
@@ -229,7 +232,7 @@ class RunStream:
                 self._interval = min(LONGEST_S, max(FIRST_S, self._interval * 1.5))
             try:
                 await self.flush()
-            except StoreError:
+            except Exception:
                 return  # kept in _failure: the next flush that someone waits for raises it
             if not self._pending:
                 return
