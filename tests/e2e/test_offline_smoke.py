@@ -80,7 +80,7 @@ async def test_a_browser_connects_with_its_key_as_a_subprotocol(cloud: CloudForT
     key = cloud.key("browser")
     async with websockets.connect(cloud.url, subprotocols=["helix.v1", f"bearer.{key}"]) as browser:
         assert browser.subprotocol == "helix.v1"
-        for text in ("[" * 50_000, '{"a":' * 20_000, f'{{"v": 1, "action": "ping", "id": "x", "a": {"[" * 50_000}'):
+        for text in ("[" * 30_000, '{"a":' * 6_000, f'{{"v": 1, "action": "ping", "id": "x", "a": {"[" * 30_000}'):
             await browser.send(text)
             answer = json.loads(await browser.recv())
             assert (answer["type"], answer["error"]["code"]) == ("error", "invalid_message"), answer
@@ -89,6 +89,22 @@ async def test_a_browser_connects_with_its_key_as_a_subprotocol(cloud: CloudForT
     with pytest.raises(websockets.InvalidStatus) as refused:
         await websockets.connect(cloud.url, subprotocols=["helix.v1", "bearer.helix_nobody_secret"])
     assert refused.value.response.status_code == 403
+
+
+async def test_a_message_of_120_kb_arrives(cloud: CloudForTests) -> None:
+    """In frames of 32 KB. One frame of it would end the connection."""
+    text = plan(say("Done.")) + " " * 120_000
+    async with cloud.user("smoke") as client:
+        handle = await client.run("talker", text)
+        assert (await handle.result(30)).text == "Done."
+        assert (await client.get_messages(handle.session_id))["messages"][0]["content"] == text
+    async with websockets.connect(
+        cloud.url, additional_headers={"Authorization": f"Bearer {cloud.key('smoke')}"}
+    ) as one:
+        with pytest.raises(websockets.ConnectionClosed):
+            await one.send(text)
+            await one.recv()
+        assert one.close_code == 1009
 
 
 async def test_a_schedule_calls_the_sweep(cloud: CloudForTests) -> None:

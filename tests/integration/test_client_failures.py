@@ -107,6 +107,43 @@ async def test_large_messages_come_in_parts_and_whole_again_over_a_bad_socket() 
         assert end.result == big
 
 
+async def test_a_long_request_is_sent_in_frames_that_the_gateway_takes() -> None:
+    """The gateway, as API Gateway, closes a connection on a frame above 32 KB. Requests at once do not mix."""
+    texts = ["é" * 60_000, "x" * 120_000, "short", "y" * 60_000]
+    async with served(executor_of(["Done."] * len(texts))) as (_, client):
+        handles = await asyncio.gather(*(client.run("helper", text) for text in texts))
+        for handle, text in zip(handles, texts, strict=True):
+            await handle.result()
+            messages = (await client.get_messages(handle.session_id))["messages"]
+            assert messages[0]["content"] == text
+        assert client._link.connections == 1
+
+
+class SlowSocket:
+    """Takes its time for each frame of a message."""
+
+    def __init__(self, sent: list[bytes]) -> None:
+        self.sent = sent
+
+    async def send(self, frames: list[bytes], text: bool) -> None:
+        for frame in frames:
+            await asyncio.sleep(0.02)
+            self.sent.append(frame)
+
+
+async def test_a_long_request_is_sent_to_its_end() -> None:
+    """Whoever waits for its answer may give up meanwhile. Half a message would make the connection useless to others."""
+    sent: list[bytes] = []
+    async with served(executor_of([]), settings=replace(BRISK, request_s=0.03)) as (_, client):
+        real, client._link._socket = client._link._socket, SlowSocket(sent)  # type: ignore[assignment]
+        with pytest.raises(TimeoutError):
+            await client.run("helper", "x" * 120_000)
+        client._link._socket = real
+        async with asyncio.timeout(PATIENCE_S):
+            while len(b"".join(sent)) < 120_000:
+                await asyncio.sleep(0.01)
+
+
 async def test_a_slow_socket_is_marked_and_replays() -> None:
     class Slow(LoopbackSockets):
         """Takes every third frame of a stream."""

@@ -6,6 +6,7 @@ does it by itself by now, and the correction can go.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -149,12 +150,25 @@ def authorizers_without_identity_source_are_always_asked(desk: Desk) -> None:
 def messages_without_a_route_go_to_the_default(desk: Desk) -> None:
     """Also JSON that is nested too deep to be read."""
     with desk.socket() as socket:
-        socket.send("[" * 50_000)
+        socket.send("[" * 30_000)
         try:
-            until(lambda: any("nested $default 50000" in line["line"] for line in list(desk.lines)), patience_s=10)
+            until(lambda: any("nested $default 30000" in line["line"] for line in list(desk.lines)), patience_s=10)
             socket.ping().wait(PATIENCE_S)
         except ConnectionClosed as error:
             raise AssertionError(f"the connection ended: {error}") from error
+
+
+def sockets_close_on_long_frames(desk: Desk) -> None:
+    """Frames of 32 KB make a message of 128 KB, in bytes."""
+    most, longest = 32 * 1024, 128 * 1024
+    with desk.socket() as socket:
+        socket.send([b"x" * most] * 3, text=True)
+        until(lambda: any(line["line"] == f"body {3 * most}" for line in list(desk.lines)))
+    for message in ("x" * (most + 1), "é" * most, [b"x" * most] * (longest // most) + [b"x"]):
+        with desk.socket() as socket:
+            with contextlib.suppress(ConnectionClosed):
+                socket.send(message, text=True)
+            assert until(lambda socket=socket: socket.close_code, patience_s=5) == 1009
 
 
 def routes_answer_only_when_asked(desk: Desk) -> None:
@@ -245,6 +259,7 @@ CHECKS: dict[str, Callable[[Desk], None]] = {
         failed_kinesis_items_come_again,
         conditions_are_parsed_once,
         sockets_echo_the_subprotocol,
+        sockets_close_on_long_frames,
         authorizers_without_identity_source_are_always_asked,
         messages_without_a_route_go_to_the_default,
         routes_answer_only_when_asked,

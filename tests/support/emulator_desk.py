@@ -47,6 +47,8 @@ def handler(event, context):
         if kind == "CONNECT":
             offered = {name.lower(): value for name, value in event["headers"].items()}.get("sec-websocket-protocol")
             return {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": offered.split(",")[0]} if offered else {}}
+        if kind == "MESSAGE":
+            print("body", len(event["body"].encode()), flush=True)
         if kind == "MESSAGE" and event["body"].startswith("["):
             print("nested", event["requestContext"]["routeKey"], len(event["body"]), flush=True)
         if event.get("body") == "fail":

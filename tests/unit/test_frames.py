@@ -11,12 +11,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helix.core.errors import ProtocolError
-from helix.core.frames import MAX_FRAME_BYTES, MAX_PARTS, OPEN_TEXTS, Joiner, message_frames, split
+from helix.core.frames import (
+    FRAGMENT_BYTES,
+    MAX_FRAME_BYTES,
+    MAX_PARTS,
+    OPEN_TEXTS,
+    Joiner,
+    fragments,
+    message_frames,
+    split,
+)
 from helix.core.wire import StreamMessage
 
 PIECES = st.sampled_from(
     ['"', "\\", "a", "é", "€", "😀", "\n", "\x00", "\x1f", "\u2028", "x" * 997, '{"a":"b\\n"}' * 97]
 )
+
+
+@given(st.lists(PIECES, max_size=60), st.integers(1, 60))
+def test_fragments_are_frames_of_whole_characters(pieces: list[str], times: int) -> None:
+    text = "".join(pieces) * times
+    found = fragments(text)
+    assert "".join(piece.decode() for piece in found) == text
+    assert all(FRAGMENT_BYTES - 4 < len(piece) <= FRAGMENT_BYTES for piece in found[:-1])
+    assert len(found[-1]) <= FRAGMENT_BYTES
 
 
 @given(st.lists(PIECES, max_size=60), st.integers(1, 60), st.randoms(use_true_random=False))

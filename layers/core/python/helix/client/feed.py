@@ -145,7 +145,7 @@ Ask = Callable[[str, JsonObject], Awaitable[JsonObject]]
 class Following:
     """`ask` sends a request; `spawn` makes a task of a coroutine."""
 
-    def __init__(self, ask: Ask, spawn: Callable[[Any], None], clock: Clock, settings: ClientSettings) -> None:
+    def __init__(self, ask: Ask, spawn: Callable[[Any], object], clock: Clock, settings: ClientSettings) -> None:
         self._ask, self._spawn, self._clock, self._settings = ask, spawn, clock, settings
         self._feeds: dict[str, list[Feed]] = {}
         self._subscribed: dict[str, None] = {}

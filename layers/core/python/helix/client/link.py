@@ -18,7 +18,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, WebSocketException
 
 from helix.core.errors import HelixError, InvalidInputError, NotAuthenticatedError, OperatorError, ProtocolError
-from helix.core.frames import SUBPROTOCOL, Joiner
+from helix.core.frames import SUBPROTOCOL, Joiner, fragments
 from helix.core.json import JsonObject, JsonValue, loads
 from helix.core.protocol import request
 from helix.core.refusals import error_of
@@ -108,11 +108,12 @@ class Link:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._fail(ConnectionLostError("the client is closed"))
 
-    def spawn(self, work: Any) -> None:
+    def spawn(self, work: Any) -> asyncio.Task[None]:
         """A task that ends with the link."""
-        task = asyncio.get_running_loop().create_task(work)
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -146,10 +147,10 @@ class Link:
             del self._asked[ident]
 
     async def _send(self, asked: _Asked) -> None:
-        """What cannot be sent now is sent by the next connection."""
+        """What cannot be sent now is sent by the next connection. A message is sent to its end once it is begun: no other
+        can follow a part of one."""
         if self._socket is not None:
-            with contextlib.suppress(ConnectionClosed):
-                await self._socket.send(asked.text)
+            await asyncio.shield(self.spawn(_send_whole(self._socket, asked.text)))
 
     # --- living -------------------------------------------------------------------------------------------------------
 
@@ -297,6 +298,12 @@ class Link:
         self._refusals = 0
         for asked in list(self._asked.values()):
             await self._send(asked)
+
+
+async def _send_whole(socket: ClientConnection, text: str) -> None:
+    pieces = fragments(text)
+    with contextlib.suppress(ConnectionClosed):
+        await socket.send(pieces if len(pieces) > 1 else text, text=True)
 
 
 def fields_of(value: JsonValue) -> dict[str, Any]:

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from helix.core.wire import StreamMessage  # who needs only the subprotocol's name does without its chunks
 
 MAX_FRAME_BYTES: Final = 32 * 1024
-"""API Gateway's limit of a frame."""
+"""API Gateway's limit of a frame. It closes a connection with code 1009 on a longer one, and joins the frames of a message
+(https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-execution-service-websocket-limits-table.html)."""
+FRAGMENT_BYTES: Final = MAX_FRAME_BYTES - 14
+"""Of a frame's payload. The longest header of a frame has 14 bytes."""
 SUBPROTOCOL: Final = "helix.v1"
 """Of the WebSocket: what a client offers, and is echoed."""
 BEARER_SUBPROTOCOL: Final = "bearer."
@@ -28,6 +31,18 @@ MAX_PARTS: Final = 2048
 MAX_PART_ID_BYTES: Final = 512
 OPEN_TEXTS: Final = 32
 """Texts that a `Joiner` keeps while their parts are missing; the oldest is forgotten first."""
+
+
+def fragments(text: str) -> list[bytes]:
+    """The text in the frames of one WebSocket message: for clients that can choose them. Each is whole UTF-8."""
+    body, found, start = text.encode(), [], 0
+    while len(body) - start > FRAGMENT_BYTES:
+        end = start + FRAGMENT_BYTES
+        while body[end] & 0xC0 == 0x80:  # inside of a character
+            end -= 1
+        found.append(body[start:end])
+        start = end
+    return [*found, body[start:]]
 
 
 def split(text: str | bytes, part_id: str) -> list[bytes]:

@@ -106,7 +106,7 @@ class LoopbackGateway:
             0,
             process_request=self._authorise,
             select_subprotocol=lambda _, offered: Subprotocol(SUBPROTOCOL) if SUBPROTOCOL in offered else None,
-            max_size=MAX_REQUEST_BYTES,
+            max_size=(MAX_REQUEST_BYTES, MAX_FRAME_BYTES),
             ping_interval=None,
             compression=None,
         )

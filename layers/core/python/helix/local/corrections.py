@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Any
 
+from hypercorn.protocol import ws_stream
+from hypercorn.protocol.ws_stream import FrameTooLargeError, WebsocketBuffer
 from ministack.core import iam_evaluator, lambda_runtime
 from ministack.services import apigateway, cloudformation, dynamodb, lambda_svc, stepfunctions
 from ministack.services.cloudformation import provisioners
@@ -26,7 +28,7 @@ from helix.local.workers import Code
 VERSION = "1.5.33"
 STATE_PAYLOAD = 256 * 1024
 HISTORY_EVENTS = 25_000
-SOCKET_MESSAGE = 128 * 1024
+SOCKET_MESSAGE, SOCKET_FRAME = 128 * 1024, 32 * 1024
 CORRECTIONS = Corrections()
 _NOT_THE_FUNCTION_S = frozenset({"AWS_ENDPOINT_URL"})
 
@@ -252,6 +254,27 @@ async def sockets_echo_the_subprotocol(
 
     _subprotocol.set(None)
     await handle(scope, receive, send_accepted, *rest, **more)
+
+
+class _FrameBuffer(WebsocketBuffer):
+    """Counts bytes where hypercorn counts characters, those of a single frame too."""
+
+    frame = 0
+
+    def extend(self, event: Any) -> None:
+        given = event.data.encode() if isinstance(event.data, str) else event.data
+        self.frame += len(given)
+        if self.frame > SOCKET_FRAME or self.length + len(given) > self.max_length:
+            raise FrameTooLargeError
+        self.frame = 0 if event.frame_finished else self.frame
+        super().extend(event)
+        self.length += len(given) - len(event.data)
+
+
+@CORRECTIONS.add
+def sockets_close_on_long_frames() -> None:
+    """A frame of more than 32 KB ends its connection with code 1009, and so does a message of more than 128 KB."""
+    ws_stream.WebsocketBuffer = _FrameBuffer  # type: ignore[misc]
 
 
 @CORRECTIONS.replaces(apigateway, "_authorize_ws_connect")
