@@ -186,6 +186,11 @@ async def test_cache_points_close_what_does_not_change(
     assert (sent["toolConfig"]["tools"][-1] == point) is marks_tools
 
 
+async def test_a_claude_without_a_cache_gets_no_cache_points(ask: Ask, servers: list[DialectServer]) -> None:
+    await ask(model="bedrock/anthropic.claude-3-opus-20240229-v1:0", tools=[tool()], cache=True)
+    assert "cachePoint" not in str(servers[0].requests[0].json)
+
+
 async def test_guardrails_and_other_options_of_converse_are_its_own_and_the_rest_the_models(
     ask: Ask, servers: list[DialectServer]
 ) -> None:

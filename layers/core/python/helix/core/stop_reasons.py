@@ -16,6 +16,10 @@ _OPENAI: Mapping[str, StopReason] = {
     "tool_calls": StopReason.TOOL_USE,
     "function_call": StopReason.TOOL_USE,
     "content_filter": StopReason.CONTENT_FILTER,
+    # Of other servers, for an answer that broke off: OpenRouter, vLLM and SGLang, DeepSeek.
+    "error": StopReason.ERROR,
+    "abort": StopReason.ERROR,
+    "insufficient_system_resource": StopReason.ERROR,
 }
 _ANTHROPIC: Mapping[str, StopReason] = {
     "end_turn": StopReason.END_TURN,

@@ -178,7 +178,8 @@ class _Exchange(NativeExchange):
             arguments["system"] = [_text(system)]
         if tools := self._tools(entry):
             arguments["toolConfig"] = tools
-        if self.request.config.cache and (self._is_claude or self._is_nova):
+        caches = (self._is_claude or self._is_nova) and entry.get("supports_prompt_caching", not entry)
+        if self.request.config.cache and caches:
             # The head of the prompt never changes; the tail is the head of the next step's.
             marked = [arguments.get("system"), messages[-1]["content"] if messages else None]
             for blocks in (*marked, tools.get("tools") if self._is_claude else None):
