@@ -7,7 +7,7 @@ lives. The packages' own retries are off. Events come as plain JSON: their typed
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Mapping, MutableMapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -47,11 +47,12 @@ class Clients:
 
     def __init__(self, make: Callable[..., Any], connect: Callable[[], Any]) -> None:
         self._make, self._connect = make, connect
-        self._by_loop: MutableMapping[asyncio.AbstractEventLoop, dict[str, Any]] = WeakKeyDictionary()
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Any]] = WeakKeyDictionary()
 
     def client(self, **arguments: Any) -> Any:
-        for loop in [loop for loop in self._by_loop if loop.is_closed()]:  # its open connections keep it alive
-            del self._by_loop[loop]
+        for known in self._by_loop.keyrefs():  # at once: other threads add theirs
+            if (loop := known()) is not None and loop.is_closed():
+                self._by_loop.pop(loop, None)  # its open connections keep it alive
         clients = self._by_loop.setdefault(asyncio.get_running_loop(), {})
         key = dumps(arguments)
         if key not in clients:
