@@ -41,6 +41,8 @@ CLAIMS: Final[dict[ClaimMode, frozenset[SessionStatus]]] = {
 AT_REST: Final = CLAIMS["abort"]
 # How a running session ends. A takeover ends the old run failed and claims in the same transaction.
 ENDS: Final[frozenset[SessionStatus]] = frozenset({"completed", "failed", "interrupted", "paused"})
+OVER: Final[frozenset[RunStatus]] = frozenset({"completed", "failed"})
+"""Ends of runs that never change, and wait for nobody."""
 FINAL_RUNS: Final[frozenset[RunStatus]] = frozenset({"completed", "failed", "superseded"})
 
 

@@ -14,13 +14,14 @@ from typing import Any
 
 from helix.core.agents import AnyAgent
 from helix.core.delivery import Delivery
+from helix.core.entries import AssistantRow
 from helix.core.errors import StoreError, WorkInProgressError
 from helix.core.row_keys import stop_sort
 from helix.core.rows import RunRow, SessionRow, StopRow
 from helix.engine.engine import Engine, logger
 from helix.engine.history import row_key, session_key
 from helix.engine.writing import advance, commit
-from helix.ports.state_store import Operation
+from helix.ports.state_store import Operation, Update
 from helix.services.run_stream import RunStream
 
 
@@ -99,7 +100,9 @@ CANCEL_S = 15
 @dataclass(slots=True)
 class RunContext:
     """`session` is the row as this worker read or wrote it last; `writing` is held while a transaction of it is on its way.
-    `until`: when a sub-agent's run must be over (Unix seconds). `leaving`: whether this worker stops at the next step."""
+    `until`: when a sub-agent's run must be over (Unix seconds). `leaving`: whether this worker stops at the next step.
+    `fresh`: this worker's claim has just written `session`. `row`: the run's row, where this worker knows all that was
+    written to it; `text`: of its last answer, once the row has ended."""
 
     engine: Engine
     agent: AnyAgent
@@ -111,6 +114,9 @@ class RunContext:
     started_at: float = 0
     until: float | None = None
     leaving: Callable[[], bool] = bool
+    fresh: bool = False
+    row: RunRow | None = None
+    text: str | None = None
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
@@ -138,6 +144,12 @@ class RunContext:
                 return False
             self.session = session
             return True
+
+    def ended(self, changes: Update, answer: AssistantRow | None) -> None:
+        """This worker has ended the run: with these changes of its row, after this answer."""
+        if self.row is not None:
+            self.row = RunRow.model_validate({**self.row.dump(), **changes.set})
+            self.text = answer.content if answer is not None else None
 
     def owns(self, session: SessionRow) -> bool:
         """Whether the step's claim in this row is this worker's."""

@@ -25,6 +25,7 @@ from helix.core.row_keys import (
     stop_sort,
 )
 from helix.core.rows import CheckpointRow, LineageRow, Pending, RunRow, SessionRow
+from helix.core.status import OVER
 from helix.engine.seen import Newest, Seen
 from helix.ports.state_store import Key, StateStore, Value
 from helix.services.budget_rows import VERSION
@@ -275,6 +276,8 @@ class History:
 
     async def run_pending(self, run: RunRow) -> list[Pending]:
         """What the run stopped for, with arguments: the answer that it left open stands behind its last checkpoint."""
+        if run.status in OVER:
+            return []
         session = await self.session(run.session_id)
         if session is not None and session.run_id == run.run_id:
             return await self.pending(session)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from helix.core.agents import AnyAgent
 from helix.core.delivery import Delivery, Position
@@ -57,11 +57,20 @@ class Move:
     calls: tuple[Call, ...] = ()
 
 
-async def execute_run(engine: Engine, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> list[Claimed]:
-    """Execute a claimed run in this process, to its end and its effects. Returns the runs that its end claimed: a parent
-    that was waiting."""
+class Executed(NamedTuple):
+    """`claims`: the runs that the end claimed, a parent that was waiting. `row`: the run's row, if this worker ended it and
+    knows it; `text`: of its last answer."""
+
+    claims: list[Claimed]
+    row: RunRow | None
+    text: str | None
+
+
+async def execute_run(engine: Engine, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> Executed:
+    """Execute a claimed run in this process, to its end and its effects."""
     session, row = claimed.session, claimed.run
     async with open_context(engine, agent, session, row, delivery) as run, hold_claim(engine, run_claim(run)):
+        run.fresh, run.row = True, row
         show(run, RunClaimed(claimed))
         await run.stream.flush()
         if claimed.ended is not None:  # and those before it, whose finisher may have died too
@@ -69,7 +78,12 @@ async def execute_run(engine: Engine, agent: AnyAgent, claimed: Claimed, deliver
         await record(run, RunBegan(row))
         await record(run, MessagesAdded(claimed.plan.added, claimed.patches))
         await advance(run, row.first_step)
-        return await finish_run(engine, agent, session.session_id, row.run_id, delivery, run)
+        try:
+            claims = await finish_run(engine, agent, session.session_id, row.run_id, delivery, run)
+        except RunNotFoundError:
+            logger.info("run %s has nothing left to finish: its session was deleted", row.run_id)
+            claims = []
+        return Executed(claims, run.row, run.text)
 
 
 async def deliver_model(

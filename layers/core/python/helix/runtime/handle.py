@@ -17,7 +17,7 @@ from helix.core.handles import (
     SessionState,
 )
 from helix.core.json import dumps
-from helix.core.rows import RunRow
+from helix.core.rows import Pending, RunRow
 from helix.core.status import end_status
 from helix.core.wire import StreamMessage, one_run
 from helix.ports.state_store import StateStore
@@ -84,12 +84,19 @@ async def read_run(
 
 
 async def result_of(agent: Agent[Any, OutputT], sessions: Sessions, run: RunRow) -> AgentResult[OutputT]:
-    """The result in the run's row, its output as the agent's schema."""
+    """The result in the run's row."""
+    text = await sessions.last_text(run) if run.status == "completed" else None
+    return make_result(agent, run, text, await sessions.run_pending(run))
+
+
+def make_result(
+    agent: Agent[Any, OutputT], run: RunRow, text: str | None, pending: list[Pending]
+) -> AgentResult[OutputT]:
+    """The result, its output as the agent's schema."""
     output: Any = run.output
     schema: Any = agent.output_schema
     if run.status == "completed" and schema is not None and output is not None:
         output = schema.model_validate_json(dumps(output), by_alias=True, by_name=True)
-    text = await sessions.last_text(run) if run.status == "completed" else None
     return AgentResult[Any](
         session_id=run.session_id,
         run_id=run.run_id,
@@ -99,7 +106,7 @@ async def result_of(agent: Agent[Any, OutputT], sessions: Sessions, run: RunRow)
         error=run.error.message if run.error else None,
         error_code=run.error.code if run.error else None,
         recoverable=run.error.recoverable if run.error else True,
-        pending=await sessions.run_pending(run),
+        pending=pending,
         completion_reason=run.completion_reason,
         usage=run.usage,
         steps=run.steps,

@@ -15,11 +15,12 @@ from helix.core.delivery import Delivery
 from helix.core.handles import AgentResult
 from helix.core.hooks import Hooks
 from helix.core.registry import AgentRegistry
+from helix.core.status import OVER
 from helix.engine.claims.claim import Claimed
 from helix.engine.claims.liveness import LostClaimError
 from helix.engine.engine import Engine, Settings, logger
 from helix.engine.runs.housekeeping import EXPIRY_PARTITIONS
-from helix.engine.verbs import execute_run
+from helix.engine.verbs import Executed, execute_run
 from helix.ports.catalog import ModelCatalog
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
@@ -29,7 +30,7 @@ from helix.ports.streams import StreamManager
 from helix.ports.tracing import Tracer
 from helix.runtime.agents import Agents, Models
 from helix.runtime.executor import Executor
-from helix.runtime.handle import RunStoppedError
+from helix.runtime.handle import RunStoppedError, make_result
 from helix.runtime.tracing import open_tracer
 from helix.services.hook_manager import HookManager
 from helix.services.row_budgets import RowBudgets
@@ -90,7 +91,7 @@ class LocalExecutor(Executor):
         super().__init__(engine, agents)
         self._owner = engine.ids.new("worker")
         self._own_tracer = None if tracer is not None else engine.tracer
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[Executed | None]] = {}
         self._failures: dict[str, Exception] = {}
 
     async def __aenter__(self) -> Self:
@@ -118,6 +119,9 @@ class LocalExecutor(Executor):
         if task is not None and task is not asyncio.current_task():
             async with asyncio.timeout(timeout_s):
                 await asyncio.wait({task})  # this process's own run, its effects included
+            done = None if task.cancelled() else task.result()
+            if done is not None and done.row is not None and done.row.status in OVER:
+                return make_result(agent, done.row, done.text if done.row.status == "completed" else None, [])
         left = None if timeout_s is None else timeout_s - (loop.time() - begun)
         return await super().wait_result(agent, session_id, run_id, left)
 
@@ -127,16 +131,19 @@ class LocalExecutor(Executor):
         self._tasks[run_id] = task
         task.add_done_callback(lambda _: self._tasks.pop(run_id, None))
 
-    async def _run(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
+    async def _run(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> Executed | None:
         try:
-            for other in await execute_run(self.engine, agent, claimed, delivery):
+            executed = await execute_run(self.engine, agent, claimed, delivery)
+            for other in executed.claims:
                 await self._begin(self.agents.named(other.session.agent_type), other, self._delivery())
+            return executed
         except LostClaimError as error:
             self._failures[claimed.run.run_id] = error
             logger.warning("%s", error)
         except Exception as error:
             self._failures[claimed.run.run_id] = error
             logger.exception("run %s stopped here; resume goes on with it", claimed.run.run_id)
+        return None
 
     def _gave_up(self, run_id: str) -> None:
         if run_id in self._failures and run_id not in self._tasks:

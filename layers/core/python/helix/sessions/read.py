@@ -194,6 +194,8 @@ class Sessions:
                 if isinstance(entry, UserRow) and entry.run_id != run.run_id:
                     return text
                 text = entry.content if isinstance(entry, AssistantRow) else text
+            if len(rows) < PAGE:
+                return text
             start = rows[-1].key.sort + "\x00"
         return text
 

@@ -37,6 +37,7 @@ from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, Updat
 from helix.services.claim_input import ClaimInput, check_reason
 from helix.services.open_runs import open_run_key, open_run_put
 
+JUST_S = 1.0
 KEEPING = ("continue", "with_confirmation", "takeover")
 
 
@@ -50,7 +51,8 @@ async def finish_run(
 ) -> list[Claimed]:
     """The effects of an ended run, each at most once. `context`: of the worker that ended it. Returns the runs that were
     claimed by reporting to a parent."""
-    session, row = await engine.history.with_run(session_id, run_id)
+    known = _just_ended(context) if context is not None else None
+    session, row = known or await engine.history.with_run(session_id, run_id)
     if row.status == "running" or row.effects == "done" or session is None:
         return []
     if row.error is not None and row.error.code == "aborted" and session.run_id == run_id:
@@ -79,6 +81,13 @@ async def finish_run(
         show(run, RunCounted(row))
         await prune_checkpoints(engine, session_id)
     return [claimed] if claimed is not None else []
+
+
+def _just_ended(run: RunContext) -> tuple[SessionRow, RunRow] | None:
+    """The rows as this worker ended them a moment ago. Later the session may be deleted: then nothing is left to finish."""
+    row = run.row
+    ended = row is not None and row.ended_at is not None and run.now() - row.ended_at <= JUST_S
+    return (run.session, row) if row is not None and ended else None
 
 
 async def interrupt(engine: Engine, session_id: str, run_id: str | None, reason: str | None) -> bool:

@@ -124,7 +124,7 @@ class ModelAnswer:
 
 
 async def prepare(
-    run: RunContext, session: SessionRow, folding: tuple[OpenRows, Fold] | None, new: SessionRow, state: JsonObject
+    run: RunContext, session: SessionRow, folding: tuple[OpenRows, Fold] | None, new: SessionRow
 ) -> LLMGenerateInput | ErrorInfo:
     """The request for the next step, from history plus what the fold adds: with the model of the agent's route, and the
     answer if the cache has it. An agent function that raises is a failure, and so is a prompt that fits no model."""
@@ -136,9 +136,13 @@ async def prepare(
         added: list[AnyEntry] = [rows.answer, *fold.calls]
         for entry in added:
             history.append(message_of(entry, session.lineage, len(history)))
+    dynamic = callable(agent.system_prompt) or callable(agent.llm_config)
+    state: JsonObject | None = None
+    if dynamic:  # nobody else asks for it here
+        state = folding[1].state if folding is not None else None
+        state = await engine.history.state(session) if state is None else state
     try:
-        dynamic = callable(agent.system_prompt) or callable(agent.llm_config)
-        typed = typed_state(agent, state) if dynamic else None
+        typed = typed_state(agent, state) if state is not None else None
         config = agent.llm_config(typed) if callable(agent.llm_config) else agent.llm_config
         sent = build_messages_for_llm(history, agent.system_prompt, typed, force_finish=new.forced, paired=True)
     except Exception as error:

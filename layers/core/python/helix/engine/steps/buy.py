@@ -75,7 +75,8 @@ async def _look(run: RunContext, seen: Seen | None, view: StepView | None) -> tu
     """What the step begins with. A worker that wrote the session last knows it, and the results that it recorded: the
     version, which is a condition of what it writes next, says whether it still does."""
     known = view.finished() if view is not None and view.session.version == run.session.version else None
-    if known is not None:
+    fresh, run.fresh = run.fresh, False
+    if known is not None or fresh:
         return known, await run.engine.history.seen_beside(run.session, run.run_id)
     return None, seen or await run.engine.history.seen(run.session_id, run.run_id)
 
@@ -165,12 +166,9 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
     session, folding = begun.session, begun.folding
     new = folded(run, session, folding)
     number, unheard = await _expired_attempt(run, session, new)
-    state = await run.engine.history.state(session)
-    if folding is not None and folding[1].state is not None:
-        state = folding[1].state
     if not await bind(run, session, new, begun.budgets):
         return None
-    prepared = await prepare(run, session, folding, new, state)
+    prepared = await prepare(run, session, folding, new)
     if isinstance(prepared, ErrorInfo):
         return await close_run(run, session, Ending("failed", error=prepared), folding)
     reserved = await reserve(run.engine, run.agent, new, prepared)

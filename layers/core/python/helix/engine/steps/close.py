@@ -90,8 +90,9 @@ async def close_run(
     output, error = (next_.output, error or next_.error) if next_ else (None, error)
     ended = end(new, End(status, output, error, ending.reason, completion), now)
     ops = [session_put(new, at(session)), ended, *ops, *unheard, *ending.checks]
-    if not await run.commit(f"end_{status}", ops, lambda: ended_with(run.engine, session, status), new):
+    if not await run.commit(f"end_{status}", ops, lambda: ended_so(run, session, status), new):
         return None
+    run.ended(ended, folding[0].answer if folding is not None else None)
     if row is not None:
         await after_fold(run, session, folding, row)
     return Over(status)
@@ -110,6 +111,12 @@ def fold_checkpoint(new: SessionRow, folding: Folding | None, now: float) -> tup
 
 async def ended_with(engine: Engine, session: SessionRow, status: EndStatus) -> bool:
     return (await engine.history.run(session.session_id, session.run_id)).status == status
+
+
+async def ended_so(run: RunContext, session: SessionRow, status: EndStatus) -> bool:
+    """Whether the run has ended with this status, after a lost answer: perhaps not by this worker."""
+    run.row = None
+    return await ended_with(run.engine, session, status)
 
 
 async def stop_run(run: RunContext, session: SessionRow, stop: StopRow, folding: Folding | None = None) -> Over | None:

@@ -17,6 +17,7 @@ from helix.core.planning import StepProcessingPlan, plan_step_processing
 from helix.core.row_keys import make_run_id, message_sort
 from helix.core.rows import ErrorInfo, OpenStep, SessionRow
 from helix.core.steps import AnyStepResult
+from helix.core.usage import Usage
 from helix.core.usage_parts import with_answer
 from helix.engine.calls.tool import first_claim, resolved_row, rides
 from helix.engine.context import RunContext
@@ -28,9 +29,9 @@ from helix.engine.money.usage import failed_put, note_lost
 from helix.engine.observers import record, show
 from helix.engine.step_view import StepView
 from helix.engine.steps.ask import ModelAnswer
-from helix.engine.steps.close import ended_with
+from helix.engine.steps.close import ended_so
 from helix.engine.writing import End, at, checkpoint, end, entry_put, message_put, session_put
-from helix.ports.state_store import Operation
+from helix.ports.state_store import Operation, Update
 
 
 async def stage(run: RunContext, session: SessionRow, answer: ModelAnswer) -> Outcome | None:
@@ -110,7 +111,7 @@ async def _open(run: RunContext, session: SessionRow, plan: StepProcessingPlan, 
         if request.id in written:
             ops.append(entry_put(session.session_id, session.lineage, base + 1 + place, written[request.id]))
     if not await run.commit("stage", ops, lambda: _staged_by(run.engine, session, base, row.attempt_id), new):
-        await note_lost(run.engine, session, row.model, row.usage)
+        await _lost(run, session, row.model, row.usage)
         return None
     show(run, StepStaged(row))
     for call in written.values():
@@ -143,17 +144,20 @@ async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan
     new.run_parts = with_answer(new.run_parts, run.agent, row.model, row.usage)
     point, put = checkpoint(new, now, state=None)
     ops: list[Operation] = []
+    ended: Update | None = None
     if status != "running":
-        reasons = End(status, next_.output, next_.error, completion_reason=next_.reason)
-        ops.append(end(new, reasons, now))
+        ended = end(new, End(status, next_.output, next_.error, completion_reason=next_.reason), now)
+        ops.append(ended)
     ops = [session_put(new, at(session)), put, *ops]
     entries: list[AnyEntry] = [row, *calls]
     ops.append(message_put(session, session.count, row))
     for place, call in enumerate(calls, 1):
         ops.append(entry_put(session.session_id, session.lineage, session.count + place, call))
     if not await run.commit("commit", ops, lambda: _staged_by(run.engine, session, session.count, row.attempt_id), new):
-        await note_lost(run.engine, session, row.model, row.usage)
+        await _lost(run, session, row.model, row.usage)
         return None
+    if ended is not None:
+        run.ended(ended, row)
     run.engine.history.remember(session, session.count, entries)
     show(run, StepStaged(row))
     await record(run, StepFolded(entries, point))
@@ -179,10 +183,16 @@ async def _fail(run: RunContext, session: SessionRow, error: ErrorInfo | None, r
     ended = end(new, End("failed", error=error), now)
     call = failed_put(session, result.model, result.usage, error.code if error is not None else None, now)
     ops: list[Operation] = [session_put(new, at(session)), ended, call]
-    if not await run.commit("end_failed", ops, lambda: ended_with(run.engine, session, "failed"), new):
-        await note_lost(run.engine, session, result.model, result.usage)
+    if not await run.commit("end_failed", ops, lambda: ended_so(run, session, "failed"), new):
+        await _lost(run, session, result.model, result.usage)
         return None
+    run.ended(ended, None)
     return Over("failed")
+
+
+async def _lost(run: RunContext, session: SessionRow, model: str | None, usage: Usage) -> None:
+    run.row = None  # what is noted may be in it
+    await note_lost(run.engine, session, model, usage)
 
 
 async def _staged_by(engine: Engine, session: SessionRow, index: int, attempt_id: str) -> bool:
