@@ -22,6 +22,7 @@ from helix.core.steps import AnyStepResult
 from helix.ports.model import LLMGenerateInput
 from helix.sessions.read import Sessions
 
+LONG = 100
 SHORT_NOTES = """\
 From `execute` to `result`, in process on DynamoDB, the first run that is ever counted: the rows of its counters are made
 with it. A read is one call: GetItem, BatchGetItem, or each page of a Query; looks for a stop that a timer makes are left
@@ -30,9 +31,9 @@ has depends on time: what is written within 50 ms is one. Deployed: claim, `call
 `project_stream`, each Kinesis record in an invocation of its own."""
 
 
-def short_runs(tools: int) -> dict[str, list[Call]]:
+def short_runs(tools: int, turns: Sequence[str] = ("new", "next", "third", "cold")) -> dict[str, list[Call]]:
     """Runs with so many tool steps by one `LocalExecutor`, whose store is DynamoDB, from `execute` to `result`: of a new
-    session, the first ever, and its next turns; `cold`: a turn after that by another process."""
+    session, the first ever, and its next turns; `cold`: a turn after that by another process, without tools."""
     found: dict[str, list[Call]] = {}
     with patch.dict(os.environ, ENVIRONMENT), mock_aws():
         client = boto3.client("dynamodb")
@@ -47,8 +48,8 @@ def short_runs(tools: int) -> dict[str, list[Call]]:
                 return LocalExecutor(store, model=Asked(wire))
 
             executor, session_id = process(), None
-            for n, name in enumerate(("new", "next", "third", "cold")):
-                MODEL.steps = tools * (n + 1)
+            for n, name in enumerate(turns):
+                MODEL.steps = tools * (n + (name != "cold"))
                 begun = len(wire.calls)
                 executor = process() if name == "cold" else executor
                 handle = await executor.execute(PLAIN, "go", session_id=session_id)
@@ -150,9 +151,12 @@ def short_table() -> list[str]:
         "| calls that read | " + " | ".join(str(sum(c.reads for c in calls)) for calls in columns.values()) + " |"
     )
     lines += ["", f"A list of 50 sessions takes {sum(call.reads for call in listed(50))} reads."]
-    cold = plain["cold"]
-    lines += ["", f"A turn by another process makes {reads_before(cold)} reads before the model is asked,"]
-    lines += [f"{sum(call.reads for call in cold)} in all.", "", "Its calls:", "", *listing(cold)]
+    cold = short_runs(LONG, ("new", "cold"))["cold"]
+    lines += [
+        "",
+        f"A turn of a session of {LONG} steps by another process makes {reads_before(cold)} reads before the model",
+    ]
+    lines += [f"is asked, {sum(call.reads for call in cold)} in all.", "", "Its calls:", "", *listing(cold)]
     return lines
 
 

@@ -142,17 +142,18 @@ class Wire:
         call.about = params["Key"][self._keys[1]]["S"]
 
     def _BatchGetItem(self, call: Call, params: Any, answer: Any) -> None:
+        partition, sort = self._keys
+        asked = [key[sort]["S"] for wanted in params["RequestItems"].values() for key in wanted["Keys"]]
+        call.about = " + ".join(asked)
         for table, wanted in params["RequestItems"].items():
-            partition, sort = self._keys
             found = {(i[partition]["S"], i[sort]["S"]): i for i in answer["Responses"].get(table, [])}
             for key in wanted["Keys"]:
                 self._read(call, item_bytes(found.get((key[partition]["S"], key[sort]["S"]), {})))
-            call.about = " + ".join(key[sort]["S"] for key in wanted["Keys"])
 
     def _Query(self, call: Call, params: Any, answer: Any) -> None:
         self._read(call, sum(item_bytes(item) for item in answer["Items"]))
         values = params["ExpressionAttributeValues"]
-        limits = [values[name]["S"] for name in (":a", ":b") if name in values]
+        limits = [values[name]["S"].rstrip("\x00") for name in (":a", ":b") if name in values]
         call.about = f"{' to '.join(limits) or 'the newest'}: {len(answer['Items'])} rows"
 
     def _read(self, call: Call, size: int) -> None:

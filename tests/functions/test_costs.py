@@ -96,6 +96,29 @@ def test_a_short_run_keeps_to_its_limits(bench: ModuleType) -> None:
     assert short.units_by_row(runs["new"])["session"] == 5, "claim, claim of the step, end, and effects, which are two"
 
 
+@pytest.mark.parametrize("steps", [2, 25])
+def test_a_turn_in_a_new_process_is_five_reads(bench: ModuleType, steps: int) -> None:
+    """The session with its newest runs, the end of the stream, what others may write, the messages; then the counter.
+    However long the session is, and no row twice."""
+    short = importlib.import_module("aws_short")
+    calls = short.short_runs(steps, ("new", "cold"))["cold"]
+    assert short.reads_before(calls) == 4
+    about = [call.about.split(":")[0] for call in calls if call.reads]
+    assert [rows.split("#")[0] for rows in about] == ["r", "the newest", "x", "m", "total"]
+    assert "session" not in about[2] and about[3].endswith(f"m#000000#{2 * steps + 3:08d}")
+
+
+def test_reads_of_turns(bench: ModuleType) -> None:
+    """In all, and before the model is asked: of a new session, and where the process knows the session."""
+    short = importlib.import_module("aws_short")
+    found = {
+        tools: {name: (sum(c.reads for c in calls), short.reads_before(calls)) for name, calls in runs.items()}
+        for tools in (0, 1)
+        for runs in [short.short_runs(tools, ("new", "next"))]
+    }
+    assert found == {0: {"new": (3, 2), "next": (4, 4)}, 1: {"new": (4, 2), "next": (5, 4)}}
+
+
 def test_a_list_of_sessions_is_three_reads(bench: ModuleType) -> None:
     """The index, the sessions, their states."""
     calls = importlib.import_module("aws_short").listed(50)

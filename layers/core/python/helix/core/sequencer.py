@@ -31,6 +31,8 @@ class StreamRecord(Record):
     version: for `fold`, the session version that the commit made; it is admitted if newer than the last one. For `call`,
         that of the fold with which a result is written again; where the fold is known, so is the result.
     last: for `started` and the ends, (step, attempt) staged or committed last: it settles an attempt left open.
+    seen: for `started`, the stream's last sequence and its time as the claim saw them, where nothing deleted the stream
+        between the two: a head that has them is the present one. Not handed to a log that other processes read.
     chunks: JSON of chunks, envelope filled in but for `sequence`.
     """
 
@@ -46,6 +48,7 @@ class StreamRecord(Record):
     version: int = 0
     mark: Mark | None = None
     last: tuple[int, int] | None = None
+    seen: tuple[int, float] | None = None
     status: str | None = None
     error: str | None = None
     chunks: list[JsonObject] = Field(default_factory=list)

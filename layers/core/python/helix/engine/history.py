@@ -6,7 +6,7 @@ Law: messages of (lineage, count) never change, so what was read below the count
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from helix.core.claim_plan import OpenRows
@@ -100,9 +100,13 @@ class History:
             raise SessionNotFoundError(session_id)
         return Seen(SessionRow.model_validate(value), stop, _count(version))
 
-    async def seen_beside(self, session: SessionRow, run_id: str) -> Seen:
-        """The same for a worker that has just written the session: only what others write is read."""
-        stop, version = await self.store.get([row_key(session.session_id, stop_sort(run_id)), VERSION])
+    async def seen_beside(self, session: SessionRow, run_id: str, *, state: bool = False) -> Seen:
+        """The same for a worker that has just written the session: only what others write is read. `state`: and the custom
+        state, where it is not cached."""
+        points = self._unread_states([session] if state else [])
+        keys = [row_key(session.session_id, stop_sort(run_id)), VERSION, *points]
+        stop, version, *values = await self.store.get(keys)
+        self._keep_states(points, values)
         return Seen(session, stop, _count(version))
 
     async def session_and_stop(self, session_id: str, run_id: str) -> tuple[SessionRow, Value | None]:
@@ -371,12 +375,18 @@ class History:
 
     async def read_states(self, sessions: Sequence[SessionRow]) -> None:
         """The states of several sessions, in one read: `state` has them then."""
-        points = {
+        points = self._unread_states(sessions)
+        self._keep_states(points, await self.store.get(list(points)))
+
+    def _unread_states(self, sessions: Sequence[SessionRow]) -> dict[Key, SessionRow]:
+        return {
             row_key(row.session_id, checkpoint_sort(checkpoint_version(row.session_id, row.state_at))): row
             for row in sessions
             if row.state_at and (row.session_id, row.created_at, row.state_at) not in self._states
         }
-        for value, (key, row) in zip(await self.store.get(list(points)), points.items(), strict=True):
+
+    def _keep_states(self, points: Mapping[Key, SessionRow], values: Sequence[Value | None]) -> None:
+        for value, (key, row) in zip(values, points.items(), strict=True):
             point = None if value is None else CheckpointRow.at(row.session_id, key.sort, value)
             if point is not None and point.id == row.state_at and point.state is not None:
                 self.remember_state(row.session_id, row.created_at, row.state_at, point.state)

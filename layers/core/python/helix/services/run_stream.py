@@ -44,12 +44,14 @@ class Writer(NamedTuple):
 
 
 class Boundary(NamedTuple):
-    """What a record marks: where an attempt, a call or a turn begins or ends. `last`: the step and attempt staged last."""
+    """What a record marks: where an attempt, a call or a turn begins or ends. `last`: the step and attempt staged last;
+    `seen`: the end of the stream as the claim saw it."""
 
     mark: Mark | None
     last: tuple[int, int] | None = None
     status: str | None = None
     error: str | None = None
+    seen: tuple[int, float] | None = None
 
 
 RUN = Writer("run")

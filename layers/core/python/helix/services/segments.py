@@ -73,9 +73,13 @@ class SegmentStreams:
     async def project(self, stream_id: str, entries: Sequence[Entry]) -> list[StreamMessage]:
         """Append all records, in order, and return what they say: also what they said before, where their positions
         show that they were appended already. Raises `StoreError`: some of it may be appended then; come again."""
-        # A run's first record reads the head anew: the stream may have been deleted and begun again by another process.
-        fresh = any(record.mark == "started" for entry in entries for record in entry.records)
-        place = None if fresh else self._heads.get(stream_id)
+        place = self._heads.get(stream_id)
+        # A run's first record reads the head anew, unless its claim saw the one that is remembered: the stream may have
+        # been deleted and begun again by another process.
+        begun = [record.seen for entry in entries for record in entry.records if record.mark == "started"]
+        if begun:
+            known = place or StreamEnd(Head())
+            place = known if all(seen == (known.head.sequence, known.head.updated_at) for seen in begun) else None
         while True:
             place = place or await self._read_place(stream_id)
             said = await self._said(stream_id, place, entries)

@@ -53,7 +53,8 @@ from helix.services.request_keys import keyed_run, request_key
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """A won claim. `missed` is what a dead worker may not have written to the stream; `ended` the run
-    before, if its effects are due; `superseded` the run before, if it was interrupted or paused."""
+    before, if its effects are due; `superseded` the run before, if it was interrupted or paused. `stream_end`: the last
+    sequence of the session's own stream and its time, as read before the claim: no deletion comes between the two."""
 
     session: SessionRow
     run: RunRow
@@ -63,6 +64,7 @@ class Claimed:
     missed: Missed | None = None
     ended: str | None = None
     superseded: str | None = None
+    stream_end: tuple[int, float] | None = None
 
 
 async def claim(
@@ -140,7 +142,9 @@ async def _try(
         engine.history.remember_state(session_id, new.created_at, row.id, state)
     missed, ended = await _left_behind(engine, found, ask, plan)
     superseded = session.run_id if session is not None and session.status in ("interrupted", "paused") else None
-    return Claimed(new, run, row, plan, patches, missed, ended, superseded)
+    stream_end = (0, 0.0) if ask.made else (info.latest_sequence, info.updated_at) if info and session else None
+    stream_end = stream_end if engine.in_process and new.parent is None else None
+    return Claimed(new, run, row, plan, patches, missed, ended, superseded, stream_end)
 
 
 async def _close_some(attempt: Attempt, old: SessionRow) -> None:

@@ -149,7 +149,7 @@ def _claim(stream: RunStream, claimed: Claimed) -> None:
         chunks.append(RunSupersededChunk(superseded_run_id=claimed.superseded, by_run_id=run.run_id))
     if plan.new_lineage:
         chunks.append(StreamResyncChunk(reason=run.mode, checkpoint_id=first.id, from_sequence=run.start_sequence))
-    stream.put(RUN, chunks, boundary=Boundary("started", claimed.session.last))
+    stream.put(RUN, chunks, boundary=Boundary("started", claimed.session.last, seen=claimed.stream_end))
     if claimed.missed is not None:
         _missed(stream, claimed.missed)
     # Not only what was closed here: a slow tool, or a person, may have given a result while no turn was open.

@@ -123,6 +123,11 @@ class ModelAnswer:
     stop: StopRow | None = None
 
 
+def reads_state(agent: AnyAgent) -> bool:
+    """Whether a request depends on the custom state."""
+    return callable(agent.system_prompt) or callable(agent.llm_config)
+
+
 async def prepare(
     run: RunContext, session: SessionRow, folding: tuple[OpenRows, Fold] | None, new: SessionRow
 ) -> LLMGenerateInput | ErrorInfo:
@@ -136,9 +141,8 @@ async def prepare(
         added: list[AnyEntry] = [rows.answer, *fold.calls]
         for entry in added:
             history.append(message_of(entry, session.lineage, len(history)))
-    dynamic = callable(agent.system_prompt) or callable(agent.llm_config)
     state: JsonObject | None = None
-    if dynamic:  # nobody else asks for it here
+    if reads_state(agent):
         state = folding[1].state if folding is not None else None
         state = await engine.history.state(session) if state is None else state
     try:

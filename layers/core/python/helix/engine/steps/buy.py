@@ -26,7 +26,7 @@ from helix.engine.money.usage import assumed_put
 from helix.engine.observers import record, show
 from helix.engine.seen import Seen
 from helix.engine.step_view import StepView
-from helix.engine.steps.ask import ModelAnswer, ask_model, prepare
+from helix.engine.steps.ask import ModelAnswer, ask_model, prepare, reads_state
 from helix.engine.steps.close import Ending, Folding, after_fold, close_run, fold_checkpoint, folded, stop_run
 from helix.engine.steps.stage import stage
 from helix.engine.writing import at, entry_put, never, session_put
@@ -77,7 +77,8 @@ async def _look(run: RunContext, seen: Seen | None, view: StepView | None) -> tu
     known = view.finished() if view is not None and view.session.version == run.session.version else None
     fresh, run.fresh = run.fresh, False
     if known is not None or fresh:
-        return known, await run.engine.history.seen_beside(run.session, run.run_id)
+        dynamic = fresh and reads_state(run.agent)
+        return known, await run.engine.history.seen_beside(run.session, run.run_id, state=dynamic)
     return None, seen or await run.engine.history.seen(run.session_id, run.run_id)
 
 
