@@ -20,12 +20,14 @@ from typing import Annotated, Final, Literal, TypeAlias, get_args
 from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
 
 from helix.core.errors import InvalidInputError, ProtocolError
+from helix.core.frames import MAX_FRAME_BYTES
 from helix.core.json import JsonObject, JsonValue, check_json, dumps, load_object, text_size
 from helix.core.messages import Record
 
 VERSION: Final = 1
 MAX_REQUEST_BYTES: Final = 128 * 1024
 """API Gateway's limit of a message."""
+MAX_REQUEST_PARTS: Final = 16
 PAGE: Final = 100
 
 ID: Final = r"^[A-Za-z0-9_.:-]{1,64}$"
@@ -262,6 +264,24 @@ Request = Annotated[AnyRequest, Field(discriminator="action")]
 ACTIONS: Final = frozenset(get_args(cls.model_fields["action"].annotation)[0] for cls in get_args(AnyRequest))
 
 
+class Part(Record):
+    """A piece of the JSON text of a request, for clients that cannot send a message in several frames: browsers. `part`
+    names the request on its connection."""
+
+    v: Literal[1]
+    type: Literal["part"]
+    part: Id
+    index: Annotated[int, Field(ge=0)]
+    total: Annotated[int, Field(ge=1, le=MAX_REQUEST_PARTS)]
+    data: Text
+
+    @model_validator(mode="after")
+    def _counts(self) -> Part:
+        if self.index >= self.total:
+            raise ValueError("index is below total")
+        return self
+
+
 @lru_cache(maxsize=1)
 def _requests() -> TypeAdapter[AnyRequest]:
     """Built at first use: the authoriser reads this module for two words."""
@@ -291,12 +311,30 @@ def parse_request(body: str | bytes) -> AnyRequest:
         raise _refusal(error) from None
 
 
+def parse_part(body: str | bytes) -> Part | None:
+    """None for what is no part: a request, or nothing. Raises `ProtocolError` as `parse_request` does."""
+    named = b'"part"' in body if isinstance(body, bytes) else '"part"' in body
+    if not named or len(body) > MAX_REQUEST_BYTES:
+        return None
+    data = load_object(body)
+    if data is None or data.get("type") != "part":
+        return None
+    try:
+        part = Part.model_validate(data, strict=True)
+    except ValidationError as error:
+        raise _refusal(error, tagged=False) from None
+    if (n := text_size(part.data)) > MAX_FRAME_BYTES:
+        raise _refused("data", f"it has {n} bytes; the limit is {MAX_FRAME_BYTES}")
+    return part
+
+
 def request_tags(body: str | bytes) -> tuple[str | None, str | None]:
-    """The id and action of a message that may be no request: what an error about it can name."""
+    """The id and action of a message that may be no request: what an error about it can name. The id of a part is that of
+    its request."""
     data = load_object(body) if len(body) <= MAX_REQUEST_BYTES else None
     if data is None:
         return None, None
-    ident, action = data.get("id"), data.get("action")
+    ident, action = data.get("part" if data.get("type") == "part" else "id"), data.get("action")
     known = ident if isinstance(ident, str) and re.fullmatch(ID, ident) else None
     return known, action if isinstance(action, str) and action in ACTIONS else None
 
@@ -306,9 +344,9 @@ def _wire_size(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def _refusal(error: ValidationError) -> ProtocolError:
+def _refusal(error: ValidationError, *, tagged: bool = True) -> ProtocolError:
     first = error.errors(include_input=False, include_url=False, include_context=False)[0]
-    place = [str(part) for part in first["loc"][1:]]  # the first is the tag of the union
+    place = [str(part) for part in first["loc"][tagged:]]  # the first is the tag of the union
     return _refused(".".join(place), first["msg"].removeprefix("Value error, "))
 
 

@@ -4,6 +4,7 @@ Rows of the streams table, in partitions of their own:
 
     conn#<connection>  connection       principal, expires_at, and what the connection asked for
     conn#<connection>  sub#<stream>     a subscription, as the connection knows it
+    conn#<connection>  part#<id>#<nn>   a part of a request that has not come whole (`helix.gateway.parts`)
     subs#<stream>      <connection>     the same, as the stream's projector reads it: one query answers all
 
 Law: a subscription is made only for a connection that is there and has not expired, in one transaction with both its
@@ -76,7 +77,7 @@ class Connections:
 
         Raises `NotAuthenticatedError` where the connection is gone or belongs to another principal.
         """
-        rows = await self._store.query("streams", _partition(connection_id))
+        rows = await self._store.query("streams", partition_name(connection_id))
         value = next((row.value for row in rows if row.key.sort == CONNECTION), None)
         if value is None or value["principal"] != principal:
             raise NotAuthenticatedError("this connection belongs to somebody else, or is closed: open a new one")
@@ -91,7 +92,7 @@ class Connections:
     async def close(self, connection_id: str) -> None:
         """Remove the connection and its subscriptions. Repeating it goes on where it stopped."""
         await self._store.transact("close_connection", [Delete(_connection_key(connection_id))])
-        while rows := await self._store.query("streams", _partition(connection_id), limit=PAGE):
+        while rows := await self._store.query("streams", partition_name(connection_id), limit=PAGE):
             await self._store.transact("close_subscriptions", _deletes(connection_id, rows))
 
     # --- subscriptions ------------------------------------------------------------------------------------------------
@@ -103,7 +104,7 @@ class Connections:
         `MAX_SUBSCRIPTIONS`.
         """
         while True:
-            rows = await self._store.query("streams", _partition(connection_id))
+            rows = await self._store.query("streams", partition_name(connection_id))
             value = next((row.value for row in rows if row.key.sort == CONNECTION), None)
             if value is None or value["expires_at"] <= self._clock.now():
                 raise NotAuthenticatedError("the connection has expired: authenticate, or open a new one")
@@ -151,16 +152,16 @@ class Connections:
 # --- keys and values --------------------------------------------------------------------------------------------------
 
 
-def _partition(connection_id: str) -> str:
+def partition_name(connection_id: str) -> str:
     return f"conn#{connection_id}"
 
 
 def _connection_key(connection_id: str) -> Key:
-    return Key("streams", _partition(connection_id), CONNECTION)
+    return Key("streams", partition_name(connection_id), CONNECTION)
 
 
 def _subscription_key(connection_id: str, stream_id: str) -> Key:
-    return Key("streams", _partition(connection_id), f"sub#{stream_id}")
+    return Key("streams", partition_name(connection_id), f"sub#{stream_id}")
 
 
 def _subscribers_of(stream_id: str) -> str:

@@ -1,4 +1,4 @@
-"""Gateway: a client's message in, exactly one answer out, whatever carries both.
+"""Gateway: a client's request in, exactly one answer out, whatever carries both.
 
 Law: who asks is looked up anew for every message, and is nobody once the connection's proof has expired. Nothing that a
 client sends makes `handle` raise; what a client learns of a failure is what `core.refusals` lets it know.
@@ -20,6 +20,7 @@ from helix.gateway.actions import ConnectionGoneError
 from helix.gateway.authoriser import prefix_of
 from helix.gateway.backend import Backend
 from helix.gateway.connections import Connection
+from helix.gateway.parts import add_part
 
 logger = get_logger("helix.gateway")
 SLOW_TRIES: Final = 3
@@ -45,10 +46,16 @@ class Gateway:
     # --- messages -----------------------------------------------------------------------------------------------------
 
     async def handle(self, connection_id: str, body: str | bytes) -> None:
-        """Do what the message asks, and post the answer to its connection."""
+        """Do what the message asks, and post the answer to its connection: of a request in parts, once it is whole."""
         ident, action = p.request_tags(body)
         code = "ok"
         try:
+            if (part := p.parse_part(body)) is not None:
+                whole = await add_part(self.backend.executor.store, self.backend.clock, connection_id, part)
+                if whole is None:
+                    self._count("part", code)
+                    return
+                body, (ident, action) = whole, p.request_tags(whole)
             request = p.parse_request(body)
             caller = await self._caller(connection_id, request)
             result = await ACTS[type(request)](self.backend, caller, request)
