@@ -303,6 +303,9 @@ def test_a_call_prints_nothing_and_warns_of_nothing() -> None:
         "            await LiteLLMAdapter().generate_step(request)\n"
         "for _ in range(2):\n"
         "    asyncio.run(main())\n"
+        "import litellm\n"
+        "from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler\n"
+        "assert not AsyncHTTPHandler.should_use_aiohttp_transport(), 'its C parser runs'\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=110)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -141,6 +141,7 @@ def load_litellm() -> ModuleType:
         raise DefinitionError("LiteLLMAdapter", "litellm", problem) from error
     litellm.suppress_debug_info = True
     litellm.telemetry = False
+    litellm.disable_aiohttp_transport = True  # httpx, as the packages of OpenAI and Anthropic use it
     if "LITELLM_LOG" not in os.environ:  # every failure is reported by Helix; asking for litellm's log brings it back
         logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
     importlib.import_module("openai.resources")
