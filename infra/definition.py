@@ -1,15 +1,15 @@
 """The state machine, in Amazon States Language: how one part of a run goes on from delivery to delivery.
 
-    CallModel ─> Next ─┬─ one call ──────> CallTool  ─┐
-        ▲              ├─ one child ─────> StartRun  ─┤   on a task token
-        │              ├─ several ───────> Calls     ─┤   a Map of both
-        └──────────────┴─ another step ───────────────┘
-                       ├─ finish ────────> FinishRun
-                       └─ rolled over ───> Rolled          the next part has been started
-    whatever fails for good ─────────────> FailRun ─> Failed
+    CallModel ─> Route ─┬─ one call ──────> CallTool  ─┐
+        ▲               ├─ one child ─────> StartRun  ─┤   on a task token
+        │               ├─ several ───────> Calls     ─┤   a Map of both
+        └───────────────┴─ another step ───────────────┘
+                        ├─ finish ────────> FinishRun
+                        └─ rolled over ───> Rolled          the next part has been started
+    whatever fails for good ──────────────> FailRun ─> Failed
 
 Law: what passes from state to state are ids and counters; what they mean lies in the store. A step with one tool costs
-three transitions: CallModel, Next, CallTool.
+three transitions: CallModel, Route, CallTool.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def definition(*, run_s: int, child_s: int) -> dict[str, Any]:
         "StartAt": "CallModel",
         "TimeoutSeconds": run_s,
         "States": {
-            "CallModel": _task("CallModel", position, {"OutputPath": "$.Payload", "Next": "Next"}),
-            "Next": _choice("$.next", ROUTES),
+            "CallModel": _task("CallModel", position, {"OutputPath": "$.Payload", "Next": "Route"}),
+            "Route": _choice("$.next", ROUTES),
             "CallTool": _task("CallTool", call, again),
             "StartRun": _token_task(call, child_s, again),
             "Calls": {

@@ -49,8 +49,8 @@ def test_the_demo_plays_and_tells(tmp_path: Path) -> None:
     assert "← colleague completed" in text and "(imaginary)" in text
 
     told = text.partition("What the APIs of AWS say about the run")[2]
-    desk = "CallModel → Next → CallTool → CallModel → Next → StartRun → CallModel → Next → FinishRun"
-    colleague = "CallModel → Next → CallTool → CallModel → Next → FinishRun"
+    desk = "CallModel → Route → CallTool → CallModel → Route → StartRun → CallModel → Route → FinishRun"
+    colleague = "CallModel → Route → CallTool → CallModel → Route → FinishRun"
     assert f"    {desk}\n" in told and f"    {colleague}\n" in told
     retries = sum(int(n) for n in re.findall(r"(\d+) retr(?:y|ies) of them", told))
     assert f"Step Functions ran 2 executions, {15 + retries} transitions:" in told

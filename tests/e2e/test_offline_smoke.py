@@ -50,7 +50,7 @@ async def test_steps_with_inline_tools_are_taken_in_one_invocation(cloud: CloudF
         arn = execution["executionArn"]
         until(lambda arn=arn: cloud.describe(arn)["status"] == "SUCCEEDED", "end of the execution")  # type: ignore[misc]
         entered.append(cloud.transitions(arn))
-    assert entered[0] == ["CallModel", "Next", "FinishRun"]
+    assert entered[0] == ["CallModel", "Route", "FinishRun"]
     assert (entered[1].count("CallModel"), entered[1].count("Calls")) == (4, 3)
 
 

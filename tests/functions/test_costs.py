@@ -71,7 +71,7 @@ def test_steps_with_an_inline_tool_share_an_invocation(bench: ModuleType) -> Non
         "3: packed rows that moved out"
     )
     assert found["read calls"] == (3 + 9) / bench.SHORT
-    assert run.execution.states == ["CallModel", "Next", "FinishRun"] and found["transitions"] == 0.3
+    assert run.execution.states == ["CallModel", "Route", "FinishRun"] and found["transitions"] == 0.3
     assert found["invocations"] == 0.2
     assert 2 < found["KB written"] <= 3.5, "1 KB of it is the result"
     assert sum(bench.dollars(run, [], inline=bench.SHORT).values()) <= 0.05

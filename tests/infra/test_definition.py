@@ -53,7 +53,7 @@ TASKS = {name: state for name, state in all_states() if state["Type"] == "Task"}
 
 
 def route(next_: str) -> str:
-    rules = [rule for rule in STATES["Next"]["Choices"] if rule["StringEquals"] == next_]
+    rules = [rule for rule in STATES["Route"]["Choices"] if rule["StringEquals"] == next_]
     assert len(rules) == 1 and rules[0]["Variable"] == "$.next"
     state: str = rules[0]["Next"]
     return state
@@ -63,7 +63,7 @@ def test_a_step_with_one_tool_costs_three_transitions() -> None:
     path = [MACHINE["StartAt"]]
     path.append(STATES[path[-1]]["Next"])
     path.append(route("call_tool"))
-    assert path == ["CallModel", "Next", "CallTool"]
+    assert path == ["CallModel", "Route", "CallTool"]
     assert STATES["CallTool"]["Next"] == "CallModel"
 
 

@@ -67,7 +67,7 @@ class Played:
 
 async def test_an_answer_without_tools() -> None:
     played = Played(["done"], who := agent())
-    assert await played.check(await played.execute(who)) == {"CallModel": 1, "Next": 1, "FinishRun": 1}
+    assert await played.check(await played.execute(who)) == {"CallModel": 1, "Route": 1, "FinishRun": 1}
 
 
 async def test_one_tool_several_tools_and_an_inline_tool() -> None:
@@ -86,7 +86,7 @@ async def test_one_tool_several_tools_and_an_inline_tool() -> None:
 async def test_steps_whose_calls_are_inline_are_one_invocation() -> None:
     script = [*[calls(call("quick"), call("quick"))] * 8, calls(call("nothing")), "done"]
     played = Played(script, who := agent(tools=[QUICK]))
-    assert await played.check(await played.execute(who)) == {"CallModel": 1, "Next": 1, "FinishRun": 1}
+    assert await played.check(await played.execute(who)) == {"CallModel": 1, "Route": 1, "FinishRun": 1}
 
 
 async def test_inline_steps_up_to_the_bound_of_an_invocation() -> None:
@@ -261,7 +261,7 @@ async def test_a_delivery_that_died_between_inline_steps_came_again(name: str, w
 
     played.stage.store.transact = dies_once  # type: ignore[method-assign]
     session_id = await played.execute(who)
-    assert await played.check(session_id) == {"CallModel": 1, "Next": 1, "FinishRun": 1}
+    assert await played.check(session_id) == {"CallModel": 1, "Route": 1, "FinishRun": 1}
 
 
 class ExitError(Exception):

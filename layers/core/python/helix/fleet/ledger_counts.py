@@ -1,6 +1,6 @@
 """What a run's rows say of its executions: which functions were called how often, and which states were entered.
 
-The deployed machine goes CallModel, Next, and then one way (infra/definition.py). An invocation of CallModel takes as many
+The deployed machine goes CallModel, Route, and then one way (infra/definition.py). An invocation of CallModel takes as many
 steps as fit: it ends where a call of the step is left to another function, or where the run ends. Every answer names the
 delivery that bought it, and every call that another function took left a row, so states and invocations can be counted.
 
@@ -24,7 +24,7 @@ from helix.fleet.ledger_rows import Answered, SessionRows
 KEEPING = frozenset({"continue", "with_confirmation", "takeover", "retry"})
 """Modes in which a run goes on with the step that the one before left open."""
 NEVER_STARTED = frozenset({"queue_timeout"})
-LOOP = ("CallModel", "Next")
+LOOP = ("CallModel", "Route")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,67 @@
+"""What AWS's own linter and a parser of Amazon States Language say of the templates, beside cdk-nag at each synthesis."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cfnlint.api import ManualArgs, lint
+from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser, ASLParserException
+from tests.infra.templates import Assembly
+
+from infra.definition import definition
+
+pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
+IGNORED = ["W3005"]
+"""A dependency that a reference makes already: CDK writes both."""
+MACHINE = "StepFunctions::StateMachine"
+
+
+def problems(template: dict[str, Any]) -> list[str]:
+    # The rule for definitions knows the partition `aws` only, and no substitution inside of a text.
+    text = json.dumps(template).replace("${Partition}", "aws")
+    config = ManualArgs(regions=["us-east-1"], ignore_checks=IGNORED)
+    return [f"{match.rule.id} {match.message}" for match in lint(text, config=config)]
+
+
+@pytest.mark.parametrize("variant", ["deployed", "production"])
+def test_templates_pass_cfn_lint(variant: str, request: pytest.FixtureRequest) -> None:
+    assembly: Assembly = request.getfixturevalue(variant)
+    assert {problem for template in assembly.templates for problem in problems(template.text)} == set()
+
+
+def broken_definition(template: Any) -> None:
+    (machine,) = [r for r in template["Resources"].values() if r["Type"] == f"AWS::{MACHINE}"]
+    asl = json.loads(machine["Properties"]["DefinitionString"])
+    asl["StartAt"] = "Nowhere"
+    machine["Properties"]["DefinitionString"] = json.dumps(asl)
+
+
+def broken_reference(template: Any) -> None:
+    (machine,) = [r for r in template["Resources"].values() if r["Type"] == f"AWS::{MACHINE}"]
+    machine["Properties"]["RoleArn"] = {"Fn::GetAtt": ["Nobody", "Arn"]}
+
+
+@pytest.mark.parametrize(("mutate", "rule"), [(broken_definition, "E3601"), (broken_reference, "E1010")])
+def test_the_linter_sees_what_is_wrong(deployed: Assembly, mutate: Callable[[Any], None], rule: str) -> None:
+    """Also in the definition of a machine, which the template holds as a text."""
+    template = copy.deepcopy(next(t.text for t in deployed.nested.values() if t.of(MACHINE)))
+    mutate(template)
+    assert rule in {problem.split()[0] for problem in problems(template)}
+
+
+def test_the_definition_is_amazon_states_language() -> None:
+    AmazonStateLanguageParser.parse(json.dumps(definition(run_s=86_400, child_s=3600)))
+
+
+@pytest.mark.parametrize(
+    "broken", [{"Resource": None}, {"Retry": [{"IntervalSeconds": 1}]}, {"Next": 7}, {"Nxt": "Route"}]
+)
+def test_the_parser_sees_what_is_wrong(broken: Any) -> None:
+    asl = definition(run_s=86_400, child_s=3600)
+    asl["States"]["CallModel"] |= broken
+    with pytest.raises((ASLParserException, ValueError)):
+        AmazonStateLanguageParser.parse(json.dumps(asl))
