@@ -42,7 +42,7 @@ async def ends(application: AdminApplication, sessions: list[str]) -> list[Sessi
     async with asyncio.timeout(400):
         while True:
             values = await application.store.get([session_key(name) for name in sessions])
-            found = [SessionRow.model_validate(value) for value in values]
+            found = [SessionRow.at(name, value or {}) for name, value in zip(sessions, values, strict=True)]
             if all(session.status != "running" for session in found):
                 crashed = [session for session in found if session.error is not None and session.error.code == CRASHED]
                 if not crashed:

@@ -89,7 +89,7 @@ async def books(store: MemoryStateStore) -> tuple[dict[str, tuple[int, int, int]
             assert value["state"] == "returned", f"open: {key}"
             kept[value["budget"]] = kept.get(value["budget"], 0) + value["amount"] - value["returned"]
         if key.table == "sessions" and key.sort.startswith("r#"):
-            run = RunRow.model_validate(value)
+            run = RunRow.at(key.partition, key.sort, value)
             blocks = [block for block in run.blocks if block.unit == "tokens"]
             spent += sum(block.spent + block.assumed for block in blocks)
             spent += run.claim.tokens if run.claim is not None and blocks else 0

@@ -294,7 +294,7 @@ class Play:
             (value,) = await self.bare.get([row_key(f"s{n}", run_sort(f"run-s{n}"))])
             if value is None:
                 continue
-            run = RunRow.model_validate(value)
+            run = RunRow.at(f"s{n}", run_sort(f"run-s{n}"), value)
             assert run.status != "running"
             for block in run.blocks:
                 claim = run.claim

@@ -229,7 +229,7 @@ class ProtocolBase(RuleBasedStateMachine):
                 process.do(self._effects(process, agent, session.session_id))
                 return True
             for run in (
-                RunRow.model_validate(value) for _, value in rows
+                RunRow.at(session.session_id, sort, value) for sort, value in rows
             ):  # a worker died between its draw and the rest
                 if any(v["state"] == "open" for _, v in self.world.rows("control", f"run#{run.run_id}")):
                     process.do(return_draws(executor.engine, session, run))

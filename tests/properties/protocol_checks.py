@@ -55,7 +55,8 @@ class Checks:
         return above is None or above.status == "deleting" or self._half_deleted(above)
 
     def _pause(self, session: SessionRow) -> None:
-        run = RunRow.model_validate(self.view.get(session.session_id, run_sort(session.run_id)))
+        sort = run_sort(session.run_id)
+        run = RunRow.at(session.session_id, sort, self.view.get(session.session_id, sort))
         if run.reason == "budget_exceeded":
             return
         calls = [row for row in self.view.open_calls(session) if row is not None and row.state != "done"]
@@ -157,8 +158,8 @@ class Checks:
                 continue
             if session.status in ("running", "deleting"):
                 raise AssertionError(f"never_stuck: {sid} is {session.status} and nothing will ever move it")
-            for _, value in self.world.rows("sessions", sid, "r#"):
-                run = RunRow.model_validate(value)
+            for sort, value in self.world.rows("sessions", sid, "r#"):
+                run = RunRow.at(sid, sort, value)
                 if run.effects != "done":
                     raise AssertionError(
                         f"effects_once: {run.run_id} of {sid} is {run.status} and its effects never happened"
@@ -166,7 +167,7 @@ class Checks:
                 self._end_told(session, run)
             self._family(session)
             self._state(session)
-        runs = {value["run_id"] for key, value in self.world.mirror.items() if key.sort.startswith("r#")}
+        runs = {key.sort[2:] for key in self.world.mirror if key.sort.startswith("r#")}
         for budget, draws in self._draws().items():
             for (
                 run_id,
@@ -185,7 +186,7 @@ class Checks:
         total: dict[str, int] = defaultdict(int)
         for key, value in self.world.mirror.items():
             if key.table == "sessions" and key.sort.startswith("r#"):
-                run = RunRow.model_validate(value)
+                run = RunRow.at(key.partition, key.sort, value)
                 for block in run.blocks:
                     open_claim = 0
                     if run.claim is not None and not block.closed:

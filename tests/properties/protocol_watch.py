@@ -35,12 +35,12 @@ class View:
 
     def session(self, session_id: str) -> SessionRow | None:
         value = self.get(session_id, "session")
-        return None if value is None else SessionRow.model_validate(value)
+        return None if value is None else SessionRow.at(session_id, value)
 
     def sessions(self) -> Iterator[SessionRow]:
         for key, value in sorted(self.world.mirror.items()):
             if key.table == "sessions" and key.sort == "session":
-                yield SessionRow.model_validate(value)
+                yield SessionRow.at(key.partition, value)
 
     def history(self, session_id: str, lineage: int, count: int) -> list[Value]:
         value = self.get(session_id, lineage_sort(lineage))
@@ -116,12 +116,12 @@ class Watcher:
             ghost = self.cast.ghost  # another session may be made under this id
             ghost.started = [s for s in ghost.started if not s.key.startswith(f"{sid}/")]
             return
-        now = SessionRow.model_validate(after)
+        now = SessionRow.at(sid, after)
         if before is None:
             if now.status not in ("running", "completed"):
                 self.wrong("legal_transitions", f"{sid} begins {now.status}")
             return
-        was = SessionRow.model_validate(before)
+        was = SessionRow.at(sid, before)
         if name == "heartbeat":
             self._heartbeat(sid, was, now)
         elif now.version != was.version + 1:
@@ -284,7 +284,7 @@ class Watcher:
                 self.wrong("no_finished_tool_again", f"{place} was given back after its tool started")
 
     def _staged(self, name: str, place: str, after: Value, was: Value | None) -> None:
-        session = SessionRow.model_validate(was) if was is not None else None
+        session = SessionRow.at(place.split()[0], was) if was is not None else None
         if session is None or session.status != "running" or session.run_id != after["run_id"]:
             self.wrong("zombie_invisible", f"{name} put {place} for {after['run_id']}, which does not run")
             return

@@ -53,7 +53,7 @@ class Watched(MemoryStateStore):
         await super().transact(name, operations)
         for operation in operations:
             if isinstance(operation, Put) and operation.key.sort == "session":
-                self._look(SessionRow.model_validate(operation.value))
+                self._look(SessionRow.at(operation.key.partition, operation.value))
 
     def _look(self, row: SessionRow) -> None:
         before, self.known[row.session_id] = self.known.get(row.session_id), row
@@ -163,7 +163,8 @@ class Hours(Play):
             used[window] += amount
         for n in range(RUNS):
             (value,) = await self.bare.get([row_key(f"s{n}", run_sort(f"run-s{n}"))])
-            run = RunRow.model_validate(value)
+            assert value is not None
+            run = RunRow.at(f"s{n}", run_sort(f"run-s{n}"), value)
             assert run.status != "running"
             for block in run.blocks:
                 open_ = 0 if run.claim is None or block.closed else run.claim.tokens

@@ -17,11 +17,26 @@ from helix.services.segments import SegmentStreams, segment_sort
 from helix.testing.contracts.streams import committed, ended, everything, started, text, texts
 
 NAMES = st.sampled_from(["stream", "child", ""])
-RUNS = st.sampled_from(["run_1", "run_2", ""])
+RUNS = st.sampled_from(["run_1", "run_000001_A", "run_000002_B", ""])
 TIMES = st.one_of(st.sampled_from([0.0, 1.0, 1795361118.8642]), st.floats(0, 2e9), st.integers(0, 3).map(float))
 COUNTS = st.integers(0, 2)
-POINTS = st.sampled_from(["cpv1-stream-s0-t1-000001", "cpv1-child-s0-t1-000001", "~s0-t1-000001", "none"])
-FIELDS = {"delta": st.text(max_size=3), "checkpoint_id": POINTS, "turn": COUNTS, "data": st.none() | st.lists(COUNTS)}
+POINTS = st.sampled_from(
+    [
+        "cpv1-stream-s0-t1-000001",
+        "cpv1-stream-s2-t1-1000001",
+        "cpv1-stream-0-1-1",
+        "cpv1-child-s0-t1-000001",
+        "~",
+        "none",
+    ]
+)
+FIELDS = {
+    "delta": st.text(max_size=3),
+    "checkpoint_id": POINTS,
+    "turn": COUNTS,
+    "step_count": COUNTS,
+    "data": st.none() | st.lists(COUNTS),
+}
 
 
 @st.composite
@@ -53,6 +68,7 @@ def session_head(draw: Any) -> SessionHead:
     return SessionHead(
         turn=draw(COUNTS),
         over=draw(st.booleans()),
+        status=draw(st.sampled_from(["running", "completed"])),
         run_id=draw(RUNS),
         agent_type=draw(NAMES),
         calls={"c": (1, 0, True)},

@@ -45,9 +45,8 @@ def change(prefix: str, like: dict[str, Any], **changes: Any) -> Callable[[Rows]
 
 
 def another_run(rows: Rows) -> None:
-    row = copy.deepcopy(first(rows, "r#"))
-    row["run_id"] += "X"
-    rows["r#" + row["run_id"]] = row
+    sort = next(sort for sort in sorted(rows) if sort.startswith("r#"))
+    rows[sort + "X"] = copy.deepcopy(rows[sort])
 
 
 def beyond(rows: Rows) -> None:

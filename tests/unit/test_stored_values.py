@@ -68,6 +68,50 @@ def test_a_checkpoint_without_its_key_is_damaged() -> None:
 def test_a_run_names_its_checkpoints_in_short() -> None:
     whole = {**RUN, "status": "completed", "checkpoint": IDENT, "start_state_at": "cpv1-other-s0-t1-000001"}
     stored = RunRow.model_validate(whole).dump()
-    assert (stored["checkpoint"], stored["start_state_at"]) == ("~s1-t2500-00000b", "cpv1-other-s0-t1-000001")
-    again = RunRow.model_validate(stored)
+    assert (stored["checkpoint"], stored["start_state_at"]) == ("~1-2500-b", "cpv1-other-s0-t1-000001")
+    assert not {"run_id", "session_id"} & set(stored)
+    again = RunRow.at("s", "r#r", stored)
     assert again == RunRow.model_validate(whole) and again.checkpoint == IDENT
+
+
+LONG = "run_000007_A"
+FIRST, LATER = "cpv1-s-s0-t1500-000001", "cpv1-s-s3-t2500-1000001"
+
+
+@pytest.mark.parametrize("run_id", ["r", LONG, "run_000002_A", "run_7_A", "run_", "run_0000a7_A"])
+@pytest.mark.parametrize("state_at", ["", FIRST, LATER, "cpv1-s-0-1500-1", "cpv1-t-s0-t1500-000001"])
+def test_a_session_leaves_out_what_its_key_and_ids_say(run_id: str, state_at: str) -> None:
+    """And is read as it was written, also after updates, and where an earlier version wrote it in full."""
+    whole = {**SESSION, "run_id": run_id, "turn": 7, "state_at": state_at, "checkpoint": LATER, "created_at": 1.5}
+    whole |= {"status": "running", "step": 3, "updated_at": 2.5, "usage": [5, 1], "run_usage": [5, 1]}
+    row = SessionRow.at("s", whole)
+    stored = row.dump()
+    assert (row.turn, row.state_at, row.checkpoint, row.usage.prompt_tokens) == (7, state_at, LATER, 5)
+    assert SessionRow.at("s", stored) == row
+    assert not {"session_id", "stream_id", "usage"} & set(stored) and ("turn" in stored) == (run_id != LONG)
+    if state_at in (FIRST, LATER):
+        assert stored["state_at"] == ("~" if state_at == FIRST else "~3-2500-1000001")
+    renewed = {"version": stored["version"] + 1, "updated_at": 9.5, "lease_expires": 12.5}  # as a heartbeat does
+    after = SessionRow.at("s", {**stored, **renewed})
+    assert after == row.model_copy(update=renewed)
+    older = {**row.model_dump(mode="json"), "state_at": state_at.replace("cpv1-s-s", "~s"), "checkpoint": LATER}
+    assert SessionRow.at("s", older) == row
+
+
+def test_the_usage_of_a_session_with_more_runs_is_stored() -> None:
+    row = SessionRow.at("s", {**SESSION, "status": "running", "usage": [5, 1], "run_usage": [2]})
+    assert row.dump()["usage"] == [5, 1] and SessionRow.at("s", row.dump()) == row
+    row = SessionRow.at("s", {**SESSION, "status": "running", "usage": [5, 1]})
+    assert row.dump()["usage"] == [5, 1] and SessionRow.at("s", row.dump()) == row
+
+
+@pytest.mark.parametrize(
+    "stored", [{}, {"run_id": 7}, {"run_id": "r", "state_at": 7}, {"run_id": "r", "created_at": "x"}]
+)
+def test_a_row_without_its_fields_is_damaged(stored: dict[str, object]) -> None:
+    with pytest.raises(DamagedRowError, match="'s'"):
+        SessionRow.at("s", stored)
+    with pytest.raises(DamagedRowError, match="'s'"):
+        RunRow.at("s", "r#r", stored)
+    with pytest.raises(DamagedRowError):
+        CheckpointRow.at("s", "c#0000000001", stored)

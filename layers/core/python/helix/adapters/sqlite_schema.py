@@ -5,7 +5,8 @@ these tables have no rowid. Such a tree puts a row of more than a quarter of a p
 values are in `large`, and the row has their number. The views `sessions`, `streams` and `control` show (partition, sort,
 value).
 
-Law: triggers delete what nothing refers to. Code that deletes or replaces a row need not know of the other tables.
+Law: a partition is there while it has rows, and its number is never used again. Triggers delete the values in `large` to
+which no row refers.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ INLINE = 900
 """Bytes of a value that is stored in its row."""
 
 _SHARED = (
-    "CREATE TABLE partitions (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
+    "CREATE TABLE partitions (name TEXT PRIMARY KEY NOT NULL, id INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE last_partition (id INTEGER NOT NULL)",
+    "INSERT INTO last_partition VALUES (0)",
     "CREATE TABLE large (id INTEGER PRIMARY KEY, value TEXT NOT NULL)",
 )
 _ROWS = """CREATE TABLE {table}_rows
     (partition INTEGER NOT NULL, sort TEXT NOT NULL, value NOT NULL, PRIMARY KEY (partition, sort)) WITHOUT ROWID"""
-_EMPTY = " AND ".join(f"NOT EXISTS (SELECT 1 FROM {table}_rows WHERE partition = OLD.partition)" for table in TABLES)
+_EMPTY = " AND ".join(f"NOT EXISTS (SELECT 1 FROM {table}_rows WHERE partition = id)" for table in TABLES)
 _SHOWN = (
     """CREATE VIEW {table} AS SELECT name AS partition, sort, CASE typeof(value)
             WHEN 'integer' THEN (SELECT large.value FROM large WHERE large.id = {table}_rows.value) ELSE value END AS value
@@ -37,12 +40,16 @@ _SHOWN = (
     """CREATE TRIGGER {table}_replaced AFTER UPDATE OF value ON {table}_rows
         WHEN typeof(OLD.value) = 'integer' AND OLD.value IS NOT NEW.value
         BEGIN DELETE FROM large WHERE id = OLD.value; END""",
-    """CREATE TRIGGER {table}_deleted AFTER DELETE ON {table}_rows BEGIN
-        DELETE FROM large WHERE typeof(OLD.value) = 'integer' AND id = OLD.value;
-        DELETE FROM partitions WHERE id = OLD.partition AND {empty}; END""",
+    """CREATE TRIGGER {table}_deleted AFTER DELETE ON {table}_rows WHEN typeof(OLD.value) = 'integer'
+        BEGIN DELETE FROM large WHERE id = OLD.value; END""",
+)
+_NUMBER = (
+    "INSERT INTO partitions (name, id) SELECT partition, row_number() OVER (ORDER BY partition) FROM ("
+    + " UNION ".join(f"SELECT partition FROM {table}" for table in TABLES)
+    + ")",
+    "UPDATE last_partition SET id = (SELECT count(*) FROM partitions)",
 )
 _MOVE = (
-    "INSERT INTO partitions (name) SELECT partition FROM {table} WHERE true ON CONFLICT DO NOTHING",
     f"""INSERT INTO large (id, value) SELECT {len(TABLES)} * rowid + {{number}}, value FROM {{table}}
         WHERE length(CAST(value AS BLOB)) > {INLINE}""",
     f"""INSERT INTO {{table}}_rows SELECT id, sort,
@@ -84,11 +91,11 @@ def _version(db: sqlite3.Connection, file: str) -> int:
 
 
 def _make(db: sqlite3.Connection, *, older: bool) -> None:
-    for sql in (*_SHARED, *(_ROWS.format(table=table) for table in TABLES)):
+    for sql in (*_SHARED, *(_ROWS.format(table=table) for table in TABLES), *(_NUMBER if older else ())):
         db.execute(sql)
     for number, table in enumerate(TABLES):
         for sql in (*(_MOVE if older else ()), *_SHOWN):
-            db.execute(sql.format(table=table, number=number, empty=_EMPTY))
+            db.execute(sql.format(table=table, number=number))
 
 
 def put_row(db: sqlite3.Connection, table: Table, partition: str, sort: str, text: str) -> None:
@@ -102,10 +109,12 @@ def put_row(db: sqlite3.Connection, table: Table, partition: str, sort: str, tex
         " ON CONFLICT (partition, sort) DO UPDATE SET value = excluded.value"
     )
     if db.execute(sql, row).rowcount == 0:
-        db.execute("INSERT INTO partitions (name) VALUES (?)", (partition,))
+        db.execute("UPDATE last_partition SET id = id + 1")
+        db.execute("INSERT INTO partitions (name, id) SELECT ?, id FROM last_partition", (partition,))
         db.execute(sql, row)
 
 
 def delete_row(db: sqlite3.Connection, table: Table, partition: str, sort: str) -> None:
     sql = f"DELETE FROM {table}_rows WHERE partition = (SELECT id FROM partitions WHERE name = ?) AND sort = ?"
-    db.execute(sql, (partition, sort))
+    if db.execute(sql, (partition, sort)).rowcount:
+        db.execute(f"DELETE FROM partitions WHERE name = ? AND {_EMPTY}", (partition,))

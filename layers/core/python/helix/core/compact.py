@@ -1,15 +1,17 @@
 """Short forms of what every row repeats: bytes are written, and billed, at each step.
 
-Law: `expand` of what `shorten` gave is the row; a row that was written in full is read as well.
+Law: `expand` of what `shorten` gave is the row, also after an update of its fields; a row that was written in full is read
+as well.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
 
-from helix.core.row_keys import checkpoint_id
+from helix.core.row_keys import checkpoint_id, turn_of
 from helix.core.usage import Usage
 
 FIELDS = (
@@ -43,12 +45,15 @@ StoredUsage = Annotated[Usage, BeforeValidator(_usage), PlainSerializer(_numbers
 
 
 def shorten_session(value: dict[str, Any]) -> dict[str, Any]:
-    """A session row without what its own ids say: the stream is the session's, its run claimed, the checkpoints are its."""
-    if value["stream_id"] == value["session_id"]:
+    """A session row without what its key and its own ids say: its stream is the session's, its run claimed, its state
+    is the first, its run used all that was used. No update changes what these are read from (the version is added to)."""
+    session_id = value.pop("session_id")
+    if value["stream_id"] == session_id:
         del value["stream_id"]
-    for name in ("checkpoint", "state_at"):
-        if name in value:
-            value[name] = shorten_checkpoint_id(value["session_id"], value[name])
+    _shorten_turn(value)
+    _shorten_ids(session_id, value)
+    if "usage" in value and value["usage"] == value.get("run_usage"):
+        del value["usage"]
     for name in ("claim", "open"):
         part = value.get(name)
         if part is not None and part["run_id"] == value["run_id"]:
@@ -59,49 +64,44 @@ def shorten_session(value: dict[str, Any]) -> dict[str, Any]:
 def expand_session(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    value = {"stream_id": value.get("session_id"), **value}
-    for name in ("checkpoint", "state_at"):
-        if isinstance(value.get(name), str):
-            value[name] = expand_checkpoint_id(value["session_id"], value[name])
+    session_id = value["session_id"]
+    value = _with_turn({"stream_id": session_id, **value})
+    _expand_ids(session_id, value)
+    if "run_usage" in value:
+        value.setdefault("usage", value["run_usage"])
     for name in ("claim", "open"):
         if isinstance(value.get(name), dict):
             value[name] = {"run_id": value.get("run_id"), **value[name]}
     return value
 
 
-def shorten_checkpoint_id(session_id: str, ident: str) -> str:
-    """`~` for all that is the same in the ids of a session's checkpoints."""
-    prefix = _prefix(session_id)
-    return HERE + ident[len(prefix) :] if ident.startswith(prefix) else ident
-
-
-def expand_checkpoint_id(session_id: str, ident: str) -> str:
-    return _prefix(session_id) + ident[len(HERE) :] if ident.startswith(HERE) else ident
-
-
 def shorten_run(value: dict[str, Any]) -> dict[str, Any]:
-    for name in ("checkpoint", "start_state_at"):
-        if name in value:
-            value[name] = shorten_checkpoint_id(value["session_id"], value[name])
+    """A run row without what its key says."""
+    session_id = value.pop("session_id")
+    _shorten_turn(value)
+    _shorten_ids(session_id, value)
+    del value["run_id"]
     return value
 
 
 def expand_run(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    ids = {name: value[name] for name in ("checkpoint", "start_state_at") if isinstance(value.get(name), str)}
-    return {**value, **{name: expand_checkpoint_id(value["session_id"], ident) for name, ident in ids.items()}}
+    value = _with_turn(value)
+    _expand_ids(value["session_id"], value)
+    return value
 
 
 def shorten_checkpoint(value: dict[str, Any]) -> dict[str, Any]:
     """A checkpoint row without its id, which its key and its fields say, and without `state_at` where that is its id."""
-    ident, prefix = value["id"], _common(value["id"])
+    ident = value["id"]
+    session_id = _session_of(ident)
+    _shorten_turn(value)
     if value["state_at"] == ident:
         del value["state_at"]
-    elif value["state_at"].startswith(prefix):
-        value["state_at"] = HERE + value["state_at"][len(prefix) :]
-    said = _ident(prefix.removeprefix("cpv1-")[:-1], 0, value)
-    if ident.rpartition("-")[0] == said.rpartition("-")[0]:
+    else:
+        value["state_at"] = shorten_checkpoint_id(session_id, value["state_at"])
+    if ident.rpartition("-")[0] == _ident(session_id, 0, value).rpartition("-")[0]:
         del value["id"]
     return value
 
@@ -110,14 +110,72 @@ def expand_checkpoint(value: Any) -> Any:
     """`place`: session and version of the row's key."""
     if not isinstance(value, dict):
         return value
+    value = _with_turn(value)
     if "id" not in value:
         session_id, version = value["place"]
-        value = {**value, "id": _ident(session_id, version, value)}
+        value["id"] = _ident(session_id, version, value)
     ident = value["id"]
     state_at = value.get("state_at", ident)
-    if isinstance(state_at, str) and state_at.startswith(HERE):
-        state_at = _common(ident) + state_at[len(HERE) :]
-    return {**value, "state_at": state_at}
+    value["state_at"] = expand_checkpoint_id(_session_of(ident), state_at) if isinstance(state_at, str) else state_at
+    return value
+
+
+def shorten_checkpoint_id(session_id: str, ident: str) -> str:
+    """`~<step>-<ms>-<version>` of an id of the session's checkpoints."""
+    prefix = _prefix(session_id)
+    if not ident.startswith(prefix):
+        return ident
+    found = _TAIL.fullmatch(ident, len(prefix))
+    short = HERE + ("-".join(found.groups()) if found is not None else ident[len(prefix) :])
+    return short if expand_checkpoint_id(session_id, short) == ident else ident
+
+
+def expand_checkpoint_id(session_id: str, ident: str) -> str:
+    """`~` with the rest of the id in full, as earlier versions wrote it, is read as well."""
+    if not ident.startswith(HERE):
+        return ident
+    found = _SHORT.fullmatch(ident)
+    tail = f"s{found[1]}-t{found[2]}-{found[3]:0>6}" if found is not None else ident[len(HERE) :]
+    return _prefix(session_id) + tail
+
+
+_IDS = {"checkpoint", "state_at", "start_state_at"}
+_MADE = {"state_at": "created_at", "start_state_at": "started_at"}
+"""`~` alone is the session's first checkpoint: by field, when that was made if it was made with the row."""
+_TAIL = re.compile(r"s(\d+)-t(\d+)-0*([0-9a-f]+)", re.ASCII)
+_SHORT = re.compile(rf"{HERE}(\d+)-(\d+)-([0-9a-f]+)", re.ASCII)
+
+
+def _first(session_id: str, made_at: float) -> str:
+    """The first checkpoint of a session that was made then."""
+    return checkpoint_id(session_id, 0, made_at, 1)
+
+
+def _shorten_ids(session_id: str, value: dict[str, Any]) -> None:
+    for name in _IDS & value.keys():
+        made_at = value.get(_MADE.get(name, ""), 0)
+        first = name in _MADE and value[name] == _first(session_id, made_at)
+        value[name] = HERE if first else shorten_checkpoint_id(session_id, value[name])
+
+
+def _expand_ids(session_id: str, value: dict[str, Any]) -> None:
+    for name in _IDS & value.keys():
+        ident = value[name]
+        if ident == HERE:
+            value[name] = _first(session_id, value.get(_MADE[name], 0))
+        elif isinstance(ident, str):
+            value[name] = expand_checkpoint_id(session_id, ident)
+
+
+def _shorten_turn(value: dict[str, Any]) -> None:
+    if turn_of(value["run_id"]) == value["turn"]:
+        del value["turn"]
+
+
+def _with_turn(value: dict[str, Any]) -> dict[str, Any]:
+    """A copy with the turn that the id of the run names, where the row has none."""
+    turn = turn_of(value["run_id"]) if "turn" not in value else None
+    return {**value, "turn": turn} if turn is not None else {**value}
 
 
 def _ident(session_id: str, version: int, value: dict[str, Any]) -> str:
@@ -128,6 +186,6 @@ def _prefix(session_id: str) -> str:
     return f"cpv1-{session_id}-"
 
 
-def _common(checkpoint: str) -> str:
-    """`cpv1-<session>-` of a checkpoint's id, whatever is in the session's."""
-    return checkpoint.rsplit("-", 3)[0] + "-"
+def _session_of(checkpoint: str) -> str:
+    """The session in a checkpoint's id, whatever is in that."""
+    return checkpoint.rsplit("-", 3)[0].removeprefix("cpv1-")

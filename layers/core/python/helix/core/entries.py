@@ -51,7 +51,7 @@ class AssistantRow(Stored):
     kind: Literal["assistant"] = "assistant"
     run_id: str
     step: int
-    attempt: int
+    attempt: int = 1
     attempt_id: str
     content: str | None = None
     tool_calls: list[ToolCallRequest] = Field(default_factory=list)

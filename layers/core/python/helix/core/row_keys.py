@@ -66,6 +66,12 @@ def checkpoint_version(session_id: str, checkpoint: str) -> int:
         ) from None
 
 
+def step_of(checkpoint: str) -> int | None:
+    """The step in the id. None for what is no id."""
+    step = checkpoint.rsplit("-", 3)[1:2]
+    return int(step[0][1:]) if step and step[0][:1] == "s" and step[0][1:].isdecimal() else None
+
+
 def checkpoint_sort(version: int) -> str:
     return f"c#{version:010d}"
 
@@ -74,3 +80,15 @@ def make_run_id(turn: int, fresh: str) -> str:
     """Run ids sort by turn within their session; `fresh` (from the Ids port) makes them unique in the world: its 80 random
     bits do, and the time before them would only be repeated in most rows."""
     return f"run_{turn:06d}_{fresh.rpartition('_')[2][-16:]}"
+
+
+def make_worker_id(fresh: str) -> str:
+    """Of a process: its 80 random bits make it unique, and each answer names it."""
+    return f"worker_{fresh.rpartition('_')[2][-16:]}"
+
+
+def turn_of(run_id: str) -> int | None:
+    """The turn that the id names. None for an id of another form."""
+    turn = run_id[4:].partition("_")[0]
+    known = turn.isascii() and turn.isdigit() and run_id.startswith(f"run_{int(turn):06d}_")
+    return int(turn) if known else None

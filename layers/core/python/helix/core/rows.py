@@ -195,6 +195,11 @@ class SessionRow(Stored):
 
     _expand = model_validator(mode="before")(expand_session)
 
+    @classmethod
+    def at(cls, session_id: str, value: Any) -> Self:
+        """The row as stored in this partition. Raises `DamagedRowError`."""
+        return cls.model_validate({**value, "session_id": session_id})
+
     def dump(self) -> dict[str, Any]:
         return shorten_session(super().dump())
 
@@ -252,6 +257,11 @@ class RunRow(Stored):
     ended_at: float | None = None
 
     _expand = model_validator(mode="before")(expand_run)
+
+    @classmethod
+    def at(cls, session_id: str, sort: str, value: Any) -> Self:
+        """The row as stored under this key. Raises `DamagedRowError`."""
+        return cls.model_validate({**value, "session_id": session_id, "run_id": sort[2:]})
 
     def dump(self) -> dict[str, Any]:
         return shorten_run(super().dump())

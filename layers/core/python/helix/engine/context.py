@@ -40,7 +40,7 @@ async def judge_stop(engine: Engine, session: SessionRow, run_id: str, value: di
     (above,) = await engine.store.get([session_key(session.parent.session_id)])
     if above is None:
         return None
-    parent = SessionRow.model_validate(above)
+    parent = SessionRow.at(session.parent.session_id, above)
     stop = await read_stop(engine, parent, parent.run_id)
     if stop is None and parent.status == "failed" and parent.aborted:
         return StopRow(run_id=run_id, stop="abort", reason=parent.abort_reason)
@@ -148,7 +148,7 @@ class RunContext:
     def ended(self, changes: Update, answer: AssistantRow | None) -> None:
         """This worker has ended the run: with these changes of its row, after this answer."""
         if self.row is not None:
-            self.row = RunRow.model_validate({**self.row.dump(), **changes.set})
+            self.row = RunRow.at(*changes.key[1:], {**self.row.dump(), **changes.set})
             self.text = answer.content if answer is not None else None
 
     def owns(self, session: SessionRow) -> bool:

@@ -54,7 +54,7 @@ def _count(version: Value | None) -> int:
 def _run(session_id: str, run_id: str, value: Value | None) -> RunRow:
     if value is None:
         raise RunNotFoundError(f"session {session_id!r} has no run {run_id!r}")
-    return RunRow.model_validate(value)
+    return RunRow.at(session_id, run_sort(run_id), value)
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class History:
         if not session_id or not session_id.isascii():  # no id is: a store may refuse it as a key
             return None
         (value,) = await self.store.get([session_key(session_id)])
-        return None if value is None else SessionRow.model_validate(value)
+        return None if value is None else SessionRow.at(session_id, value)
 
     async def newest(self, session_id: str, limit: int | None = SWEPT_RUNS) -> Newest:
         """The session and so many of its runs (None: all), in one read: no other row lies between them."""
@@ -89,8 +89,8 @@ class History:
         )
         values = {row.key.sort: row.value for row in rows}
         value = values.pop(SESSION, None)
-        session = None if value is None else SessionRow.model_validate(value)
-        return Newest(session, [RunRow.model_validate(run) for run in [*values.values()][:limit]])
+        session = None if value is None else SessionRow.at(session_id, value)
+        return Newest(session, [RunRow.at(session_id, sort, run) for sort, run in [*values.items()][:limit]])
 
     async def seen(self, session_id: str, run_id: str) -> Seen:
         """What a step begins with, in one read."""
@@ -98,7 +98,7 @@ class History:
         value, stop, version = await self.store.get(keys)
         if value is None:
             raise SessionNotFoundError(session_id)
-        return Seen(SessionRow.model_validate(value), stop, _count(version))
+        return Seen(SessionRow.at(session_id, value), stop, _count(version))
 
     async def seen_beside(self, session: SessionRow, run_id: str, *, state: bool = False) -> Seen:
         """The same for a worker that has just written the session: only what others write is read. `state`: and the custom
@@ -114,7 +114,7 @@ class History:
         value, stop = await self.store.get([session_key(session_id), row_key(session_id, stop_sort(run_id))])
         if value is None:
             raise SessionNotFoundError(session_id)
-        return SessionRow.model_validate(value), stop
+        return SessionRow.at(session_id, value), stop
 
     async def seen_with_run(self, session_id: str, run_id: str) -> tuple[Seen, RunRow]:
         """All that a delivery of `call_model` begins with, in one read."""
@@ -122,7 +122,7 @@ class History:
         value, run, stop, version = await self.store.get([*keys, VERSION])
         if value is None:
             raise SessionNotFoundError(session_id)
-        return Seen(SessionRow.model_validate(value), stop, _count(version)), _run(session_id, run_id, run)
+        return Seen(SessionRow.at(session_id, value), stop, _count(version)), _run(session_id, run_id, run)
 
     async def belongs(self, session: SessionRow, user_id: str | None) -> bool:
         """Whether the session is this user's. A sub-agent's belongs to the user of its root, whose id the stream has."""
@@ -146,7 +146,7 @@ class History:
         known = session_id.isascii() and run_id.isascii()
         value, run = await self.store.get(keys) if known else (None, None)
         row = _run(session_id, run_id, run)
-        return None if value is None else SessionRow.model_validate(value), row
+        return None if value is None else SessionRow.at(session_id, value), row
 
     async def checkpoint(self, session_id: str, checkpoint_id: str) -> CheckpointRow | None:
         version = checkpoint_version(session_id, checkpoint_id)

@@ -48,7 +48,7 @@ async def read_rows(store: StateStore, session_id: str) -> SessionRows | None:
     values = {row.key.sort: row.value for row in rows}
     if "session" not in values:
         return None
-    session = SessionRow.model_validate(values["session"])
+    session = SessionRow.at(session_id, values["session"])
     entries = {
         (int(lineage), int(index)): parse_entry(value)
         for sort, value in values.items()
@@ -68,7 +68,7 @@ async def read_rows(store: StateStore, session_id: str) -> SessionRows | None:
     for sort, value in values.items():
         sizes[sort.partition("#")[0]].append(size(value) + len(sort) + len(session_id))
     segments = await store.query("streams", session.stream_id) if session.stream_id == session_id else []
-    runs = (RunRow.model_validate(value) for sort, value in values.items() if sort.startswith("r#"))
+    runs = (RunRow.at(session_id, sort, value) for sort, value in values.items() if sort.startswith("r#"))
     return SessionRows(
         session=session,
         runs=tuple(sorted(runs, key=lambda run: run.turn)),

@@ -15,6 +15,7 @@ from helix.core.delivery import Delivery
 from helix.core.handles import AgentResult
 from helix.core.hooks import Hooks
 from helix.core.registry import AgentRegistry
+from helix.core.row_keys import make_worker_id
 from helix.core.status import OVER
 from helix.engine.claims.claim import Claimed
 from helix.engine.claims.liveness import LostClaimError
@@ -89,7 +90,7 @@ class LocalExecutor(Executor):
             cache=cache or RowCache(opened, clock=clock),
         )
         super().__init__(engine, agents)
-        self._owner = engine.ids.new("worker")
+        self._owner = make_worker_id(engine.ids.new("worker"))
         self._own_tracer = None if tracer is not None else engine.tracer
         self._tasks: dict[str, asyncio.Task[Executed | None]] = {}
         self._failures: dict[str, Exception] = {}

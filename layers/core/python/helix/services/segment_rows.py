@@ -11,11 +11,13 @@ from typing import Any
 
 from helix.core.compact import HERE, expand_checkpoint_id, shorten_checkpoint_id
 from helix.core.json import JsonObject
+from helix.core.row_keys import step_of, turn_of
 from helix.core.sequencer import Head
 from helix.core.wire import StreamMessage
 from helix.ports.state_store import Row
 
 ENDS = ("end", "fail", "paused")
+CREATED = "checkpoint_created"
 ENVELOPE = {"session_id", "run_id", "agent_id", "agent_type", "step", "attempt", "timestamp"}
 NOT_BODY = ENVELOPE | {"type"}
 
@@ -33,6 +35,7 @@ def _start(stream_id: str) -> Place:
         "step": 0,
         "attempt": 0,
         "timestamp": 0.0,
+        "status": None,
     }
 
 
@@ -53,18 +56,20 @@ def segment_head(row: Row) -> Head:
     place, sequence = _start(stream_id), _first(row) - 1
     for entry in value["messages"]:
         sequence += _take(place, entry)
-    times = {"created_at": place["timestamp"], "updated_at": place["timestamp"]}
-    fields = {"sequence": sequence, "root": stream_id, **times, **value["head"]}
+    last = place["timestamp"]
+    fields = {"sequence": sequence, "root": stream_id, "created_at": last, "updated_at": last, **value["head"]}
+    if fields["created_at"] < 0:
+        fields["created_at"] = _after(last, fields["created_at"])
     sessions = {}
     for key, session in fields.get("sessions", {}).items():
-        shared = {name: place[name] for name in _shared(session.get("over", True))}
+        shared = {name: place[name] for name in _shared(session.get("over", True)) if place[name] is not None}
         sessions[stream_id if key == HERE else key] = {**shared, **session}
     return Head.model_validate({**fields, "sessions": sessions})
 
 
 def _shared(over: bool) -> tuple[str, ...]:
     """The fields of a session's head that are left out where they are those of the last message."""
-    return ("turn", "step", "attempt", *(() if over else ("run_id", "agent_type")))
+    return ("turn", "step", "attempt", *(("status",) if over else ("run_id", "agent_type")))
 
 
 def segment_messages(row: Row) -> Iterator[StreamMessage]:
@@ -97,6 +102,8 @@ def _entries(place: Place, message: StreamMessage) -> Iterator[Any]:
         now |= {name: chunk[name] for name in ("agent_type", "step", "attempt", "timestamp")}
         body = {name: value for name, value in chunk.items() if name not in NOT_BODY}
         if "checkpoint_id" in body:
+            if chunk["type"] == CREATED and step_of(body["checkpoint_id"]) == body["step_count"]:
+                del body["step_count"]
             body["checkpoint_id"] = shorten_checkpoint_id(message.session_id, body["checkpoint_id"])
         entry = [chunk["type"], body]
         later = _seconds(place["timestamp"], chunk["timestamp"])
@@ -107,10 +114,16 @@ def _entries(place: Place, message: StreamMessage) -> Iterator[Any]:
         yield message.model_dump(mode="json", exclude_defaults=True, exclude={"stream_id"})
         return
     changed = {name: value for name, value in now.items() if value != place[name]}
+    if "run_id" in changed and (turn := turn_of(message.run_id)) is not None:
+        changed.pop("turn", None)
+        if turn != message.turn:
+            changed["turn"] = message.turn
     if changed:
         yield changed
     yield entry
     place |= now if later is None else {**now, "timestamp": chunk["timestamp"]}
+    if message.kind in ENDS:
+        place["status"] = message.status
 
 
 def _is_plain(message: StreamMessage, chunk: JsonObject) -> bool:
@@ -123,6 +136,7 @@ def _is_plain(message: StreamMessage, chunk: JsonObject) -> bool:
         and chunk["type"] not in ENDS
         and isinstance(chunk["timestamp"], int | float)
         and not str(chunk.get("checkpoint_id")).startswith(HERE)
+        and (chunk["type"] != CREATED or "step_count" in chunk)
         and message.status is None
         and message.error is None
     )
@@ -143,8 +157,11 @@ def _take(place: Place, entry: Any) -> bool:
     if isinstance(entry, dict):
         if "kind" in entry:
             return True
-        place.update(entry)
+        turn = turn_of(entry["run_id"]) if "run_id" in entry else None
+        place.update({"turn": turn, **entry} if turn is not None else entry)
         return False
+    if entry[0] in ENDS:
+        place["status"] = entry[1].get("status")
     if len(entry) > 2:
         place["timestamp"] = _after(place["timestamp"], entry[2])
     return True
@@ -155,10 +172,12 @@ def _message(stream_id: str, sequence: int, place: Place, entry: list[Any]) -> S
     about = {"session_id": place["session_id"], "run_id": place["run_id"], "turn": place["turn"]}
     if kind in ENDS:
         return StreamMessage(stream_id=stream_id, sequence=sequence, kind=kind, **about, **body)
-    envelope = {name: value for name, value in place.items() if name != "turn"}
+    envelope = {name: value for name, value in place.items() if name not in ("turn", "status")}
     chunk = {"type": kind, **envelope, "agent_id": place["session_id"], **body}
     if "checkpoint_id" in chunk:
         chunk["checkpoint_id"] = expand_checkpoint_id(place["session_id"], chunk["checkpoint_id"])
+        if kind == CREATED and "step_count" not in chunk:
+            chunk["step_count"] = step_of(chunk["checkpoint_id"])
     return StreamMessage(stream_id=stream_id, sequence=sequence, kind="chunk", chunk=chunk, **about)
 
 
@@ -169,6 +188,9 @@ def _short_head(stream_id: str, head: Head, place: Place) -> dict[str, Any]:
     for name in ("created_at", "updated_at"):
         if getattr(head, name) != place["timestamp"]:
             value[name] = getattr(head, name)
+    earlier = _seconds(place["timestamp"], head.created_at)
+    if "created_at" in value and earlier is not None and earlier < 0:
+        value["created_at"] = earlier
     sessions = {}
     for key, session in head.sessions.items():
         short = session.model_dump(mode="json", exclude_defaults=True)

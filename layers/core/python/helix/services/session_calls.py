@@ -40,10 +40,11 @@ async def session_calls(store: StateStore, session_id: str, *, children: bool = 
     """The session's calls by turn, step and attempt, in all lineages; with `children`, those of its sub-agents after
     them, each session's in turn. Empty for a session that is not there. One query for each session."""
     rows = await store.query("sessions", session_id)
-    session = next((SessionRow.model_validate(row.value) for row in rows if row.key.sort == "session"), None)
+    session = next((SessionRow.at(session_id, row.value) for row in rows if row.key.sort == "session"), None)
     if session is None:
         return []
-    runs = {run.run_id: run for run in (RunRow.model_validate(r.value) for r in rows if r.key.sort.startswith("r#"))}
+    found_runs = (RunRow.at(session_id, r.key.sort, r.value) for r in rows if r.key.sort.startswith("r#"))
+    runs = {run.run_id: run for run in found_runs}
     answers = _answers(rows)
     found = [_answered(session, runs[row.run_id], row) for row in answers if row.run_id in runs]
     for stored in rows:

@@ -83,7 +83,7 @@ class WorkQueue:
         (value,) = await self.store.get([Key("sessions", part.session_id, SESSION)])
         if value is None:
             return  # deleted meanwhile: there is nothing to execute
-        session = SessionRow.model_validate(value)
+        session = SessionRow.at(part.session_id, value)
         name, now = execution_name(part), self.clock.now()
         sort = f"{now:017.6f}#{name}"
         work = {"name": name, **asdict(part), "agent_type": session.agent_type, "root": session.parent is None}
@@ -255,7 +255,7 @@ class WorkQueue:
         (value,) = await self.store.get([Key("sessions", session_id, run_sort(run_id))])
         if value is None:
             return True
-        run = RunRow.model_validate(value)
+        run = RunRow.at(session_id, run_sort(run_id), value)
         return run.status != "running" and run.effects == "done"
 
     async def _commit(self, name: str, operations: list[Operation]) -> bool:

@@ -129,7 +129,7 @@ async def _return_draws(engine: Engine, session: SessionRow) -> None:
     runs = []
     for row in rows:
         with skipping_damage(f"deletion of session {session.session_id}"):
-            runs.append(RunRow.model_validate(row.value))
+            runs.append(RunRow.at(session.session_id, row.key.sort, row.value))
     for run in runs:
         if run.run_id == session.run_id and run.status == "running":
             reported = {"usage": session.run_usage, "parts": session.run_parts}

@@ -129,7 +129,7 @@ class Sessions:
         cursor = ids[-1] if len(rows) > limit else None
         try:
             values = await self._store.get([session_key(session_id) for session_id in ids])
-            found = [SessionRow.model_validate(value) for value in values if value is not None]
+            found = [SessionRow.at(id_, value) for id_, value in zip(ids, values, strict=True) if value is not None]
             found = [row for row in found if row.status != DELETING]
             await self._history.read_states(found)
             states = [await self._state(row) for row in found]
@@ -205,7 +205,7 @@ class Sessions:
         rows = await self._store.query(
             "sessions", session_id, start="r#", end="r$", limit=_limit(limit) + 1, reverse=True
         )
-        return RunPage([RunRow.model_validate(r.value) for r in rows[:limit]], len(rows) > limit)
+        return RunPage([RunRow.at(session_id, r.key.sort, r.value) for r in rows[:limit]], len(rows) > limit)
 
     async def list_checkpoints(self, session_id: str, *, limit: int = 20, after: str | None = None) -> Page:
         """Newest first; custom states are left out (`get_checkpoint` reads one). `after`: the last page's cursor, which is

@@ -164,7 +164,7 @@ async def _move(engine: Engine, rows: Sequence[Row]) -> set[str]:
 
 def _moved(row: Row, value: Value, before: float) -> bool:
     try:
-        session = SessionRow.model_validate(value)
+        session = SessionRow.at(row.value["session_id"], value)
     except DamagedRowError:
         return False  # it gets a look of its own
     moved_at = max(before, row.value["started_at"])

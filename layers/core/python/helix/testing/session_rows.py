@@ -55,7 +55,7 @@ def session_rows(session_id: str, rows: Sequence[Row]) -> SessionRows:
         found.values[row.key.sort] = row.value
         match kind:
             case "r":
-                found.runs[rest] = RunRow.model_validate(row.value)
+                found.runs[rest] = RunRow.at(row.key.partition, row.key.sort, row.value)
             case "c":
                 checkpoint = CheckpointRow.at(row.key.partition, row.key.sort, row.value)
                 found.checkpoints[checkpoint.id] = checkpoint
@@ -67,5 +67,5 @@ def session_rows(session_id: str, rows: Sequence[Row]) -> SessionRows:
             case "x":
                 found.stops[rest] = StopRow.model_validate(row.value)
             case _ if row.key.sort == SESSION:
-                found.session = SessionRow.model_validate(row.value)
+                found.session = SessionRow.at(row.key.partition, row.value)
     return found

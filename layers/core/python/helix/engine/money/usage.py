@@ -147,7 +147,7 @@ async def _reported(engine: Engine, session_id: str, run_id: str) -> dict[str | 
 
 async def _as_stored(engine: Engine, session_id: str, run_id: str) -> tuple[RunRow, Value] | None:
     (value,) = await engine.store.get([row_key(session_id, run_sort(run_id))])
-    return None if value is None else (RunRow.model_validate(value), value)
+    return None if value is None else (RunRow.at(session_id, run_sort(run_id), value), value)
 
 
 def _spelled(value: Value, *names: str) -> Spelled:

@@ -121,7 +121,7 @@ async def _rebuilt(
     if value is None:
         return None
     try:
-        SessionRow.model_validate(value)
+        SessionRow.at(session_id, value)
         return None
     except DamagedRowError as error:
         logger.warning("session %s is made anew: %s", session_id, error)
