@@ -3,7 +3,7 @@
     python bench/disk.py [sessions]       prints the table; with 10,000 sessions it saves it to bench/results/disk.md
 
 Eight runs at a time, a user's message and an answer of 31 characters, given as a whole or in three deltas. `keys` and
-`values` are bytes of text; the file has the index of the keys and unused room in its pages besides.
+`values` are bytes of text, with the name of the partition in each key: the file has it once, and unused room in its pages.
 """
 
 from __future__ import annotations
