@@ -11,8 +11,8 @@ from pydantic import BaseModel
 from tests.support_run import Gate, Text, World, a_tool, agent, call, calls, gated, result_of
 
 from helix import Agent, LocalExecutor, MemoryStateStore, ModelError, ScriptedModel
-from helix.core.errors import AgentAlreadyRunningError
-from helix.ports.state_store import Key, Row, Value
+from helix.core.errors import AgentAlreadyRunningError, StoreError
+from helix.ports.state_store import Key, Operation, Row, Value
 from helix.services.segments import SegmentStreams
 from helix.testing.contracts.streams import S, ended, everything, started, text
 
@@ -178,3 +178,21 @@ async def test_a_stream_goes_on_from_the_end_that_its_claim_saw() -> None:
     messages = await everything(other)
     assert [message.turn for message in messages if message.kind == "end"] == [1, 2, 3, 4]
     assert [message.sequence for message in messages] == list(range(1, len(messages) + 1))
+
+
+async def test_an_end_that_may_be_another_workers_is_read() -> None:
+    """The transaction that fails the run is not answered, and an abort fails the run meanwhile: the result is its."""
+    rows = Counted()
+    other = LocalExecutor(rows, model=ScriptedModel([]))
+
+    class Losing(Counted):
+        async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+            if name == "end_failed" and (first := operations[0].key.partition) not in lost:
+                lost.add(first)
+                await other.abort(agent(), first)
+                raise StoreError("no answer")
+            await super().transact(name, operations)
+
+    lost: set[str] = set()
+    handle = await LocalExecutor(Losing(rows), model=ScriptedModel([ModelError("down")])).execute(agent(), "go")
+    assert (await result_of(handle)).error_code == "aborted" and lost
