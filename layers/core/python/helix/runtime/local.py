@@ -120,7 +120,7 @@ class LocalExecutor(Executor):
         if task is not None and task is not asyncio.current_task():
             async with asyncio.timeout(timeout_s):
                 await asyncio.wait({task})  # this process's own run, its effects included
-            done = None if task.cancelled() else task.result()
+            done = None if task.cancelled() or task.exception() is not None else task.result()
             if done is not None and done.row is not None and done.row.status in OVER:
                 return make_result(agent, done.row, done.text if done.row.status == "completed" else None, [])
         left = None if timeout_s is None else timeout_s - (loop.time() - begun)
