@@ -16,6 +16,7 @@ from helix.adapters.models.openai_form import strict_tools, to_messages, to_tool
 from helix.adapters.models.pricing import Prices, Tokens, count
 from helix.adapters.models.sdk import Clients, SdkExchange, own_options
 from helix.adapters.models.wire import CallPart, Piece, Text, Thinking
+from helix.core.json import dumps
 from helix.ports.model import LLMGenerateInput
 
 T = TypeVar("T")
@@ -130,6 +131,6 @@ def _pieces(delta: Mapping[str, Any]) -> Iterator[Piece]:
     yield Text(delta.get("content") or "")
     for part in delta.get("tool_calls") or ():
         function = part.get("function") or {}
-        yield CallPart(
-            part.get("index") or 0, part.get("id") or "", function.get("name") or "", function.get("arguments") or ""
-        )
+        arguments = function.get("arguments") or ""
+        text = arguments if isinstance(arguments, str) else dumps(arguments)  # some servers send the object itself
+        yield CallPart(part.get("index") or 0, part.get("id") or "", function.get("name") or "", text)
