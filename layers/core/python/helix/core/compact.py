@@ -7,6 +7,7 @@ as well.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer
@@ -24,6 +25,8 @@ FIELDS = (
     "unknown_calls",
 )
 HERE = "~"
+KEPT = 256
+"""Ids whose forms are remembered: each write of a session has the same ones again."""
 
 
 def _numbers(usage: Usage) -> list[int | bool]:
@@ -120,6 +123,7 @@ def expand_checkpoint(value: Any) -> Any:
     return value
 
 
+@lru_cache(KEPT)
 def shorten_checkpoint_id(session_id: str, ident: str) -> str:
     """`~<step>-<ms>-<version>` of an id of the session's checkpoints."""
     prefix = _prefix(session_id)
@@ -130,6 +134,7 @@ def shorten_checkpoint_id(session_id: str, ident: str) -> str:
     return short if expand_checkpoint_id(session_id, short) == ident else ident
 
 
+@lru_cache(KEPT)
 def expand_checkpoint_id(session_id: str, ident: str) -> str:
     """`~` with the rest of the id in full, as earlier versions wrote it, is read as well."""
     if not ident.startswith(HERE):

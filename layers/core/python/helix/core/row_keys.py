@@ -15,6 +15,8 @@ Law: numbers are padded, so keys of one kind sort as their numbers do, and one q
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from helix.core.errors import CheckpointNotFoundError
 
 SESSION = "session"
@@ -87,6 +89,7 @@ def make_worker_id(fresh: str) -> str:
     return f"worker_{fresh.rpartition('_')[2][-16:]}"
 
 
+@lru_cache(256)
 def turn_of(run_id: str) -> int | None:
     """The turn that the id names. None for an id of another form."""
     turn = run_id[4:].partition("_")[0]
