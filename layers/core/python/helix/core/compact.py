@@ -25,7 +25,7 @@ FIELDS = (
     "unknown_calls",
 )
 HERE = "~"
-KEPT = 256
+REMEMBERED = 256
 """Ids whose forms are remembered: each write of a session has the same ones again."""
 
 
@@ -123,7 +123,7 @@ def expand_checkpoint(value: Any) -> Any:
     return value
 
 
-@lru_cache(KEPT)
+@lru_cache(REMEMBERED)
 def shorten_checkpoint_id(session_id: str, ident: str) -> str:
     """`~<step>-<ms>-<version>` of an id of the session's checkpoints."""
     prefix = _prefix(session_id)
@@ -134,7 +134,7 @@ def shorten_checkpoint_id(session_id: str, ident: str) -> str:
     return short if expand_checkpoint_id(session_id, short) == ident else ident
 
 
-@lru_cache(KEPT)
+@lru_cache(REMEMBERED)
 def expand_checkpoint_id(session_id: str, ident: str) -> str:
     """`~` with the rest of the id in full, as earlier versions wrote it, is read as well."""
     if not ident.startswith(HERE):
