@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
 
@@ -10,7 +11,7 @@ import pytest
 
 from helix import SQLiteStateStore
 from helix.adapters.sqlite import CHECKPOINT_ROWS, IN_PLACE
-from helix.core.errors import ConditionFailedError
+from helix.core.errors import ConditionFailedError, StoreError
 from helix.ports.state_store import Key, Put, When
 
 KEY = Key("sessions", "p", "row")
@@ -56,3 +57,15 @@ async def test_the_log_is_moved_into_the_file_while_a_store_commits_in_place(sto
         await asyncio.sleep(0)
     log = store.path.with_name(f"{store.path.name}-wal")
     assert log.stat().st_size < 40_000_000
+
+
+async def test_a_store_that_another_loop_closes_says_so_and_keeps_what_it_wrote(store: SQLiteStateStore) -> None:
+    """Its thread ends at any moment: between a check and the next line, too."""
+    await store.transact("first", [Put(Key("control", "p", "a"), {"n": 1})])
+    store._unchecked = CHECKPOINT_ROWS
+    store._thread.shutdown()
+    await store.transact("last", [Put(Key("control", "p", "b"), {"n": 2})])
+    assert [row.value for row in await store.query("control", "p")] == [{"n": 1}, {"n": 2}]
+    with pytest.raises(StoreError, match="is closed"):
+        await store.purge(0)
+    store._thread = ThreadPoolExecutor(max_workers=1)  # for its end

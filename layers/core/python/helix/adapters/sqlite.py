@@ -161,13 +161,14 @@ class SQLiteStateStore:
         self._unchecked += len(operations)
         if self._unchecked >= CHECKPOINT_ROWS:
             self._unchecked = 0
-            self._thread.submit(self._guarded, _checkpoint).add_done_callback(_log_failure)
+            with contextlib.suppress(RuntimeError):  # closed by another event loop, which moves the log itself
+                self._thread.submit(self._guarded, _checkpoint).add_done_callback(_log_failure)
         return True
 
     async def _in_place(self) -> sqlite3.Connection:
         """The connection that never waits."""
         if self._closed:
-            raise StoreError(f"the store {str(self.path)!r} is closed")
+            raise self._closed_error()
         if self._here is None:
             await self._run(lambda _: None)  # makes the file and its tables
             with self._using:
@@ -181,10 +182,13 @@ class SQLiteStateStore:
 
     async def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._closed:
-            raise StoreError(f"the store {str(self.path)!r} is closed")
+            raise self._closed_error()
         loop = asyncio.get_running_loop()
         # Shielded: a cancelled caller must not leave a transaction half known; the thread finishes it either way.
-        done = loop.run_in_executor(self._thread, self._guarded, work)
+        try:
+            done = loop.run_in_executor(self._thread, self._guarded, work)
+        except RuntimeError as error:  # another event loop has closed it since
+            raise self._closed_error() from error
         done.add_done_callback(lambda future: future.cancelled() or future.exception())  # nobody may be left to ask
         return await asyncio.shield(done)
 
@@ -197,6 +201,9 @@ class SQLiteStateStore:
             if self._connection is not None and self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise self._store_error(error) from error
+
+    def _closed_error(self) -> StoreError:
+        return StoreError(f"the store {str(self.path)!r} is closed")
 
     def _store_error(self, error: object) -> StoreError:
         return StoreError(f"SQLite store {str(self.path)!r}: {error}")
