@@ -137,13 +137,13 @@ def dead_at_once(patch: pytest.MonkeyPatch) -> None:
 def take_over_the_living(patch: pytest.MonkeyPatch) -> None:
     for module in (claims, executor):
         patch.setattr(module, "lapsed", lambda session, now: session.status == "running")
-    operations = claims._operations
+    operations = claims.operations_of
 
     def unbounded(*given: Any) -> list[Operation]:
         made = operations(*given)
         return [replace(o, when=replace(o.when, below={})) if o.when and o.when.below else o for o in made]
 
-    patch.setattr(claims, "_operations", unbounded)
+    patch.setattr(claims, "operations_of", unbounded)
 
 
 def ignore_the_store(patch: pytest.MonkeyPatch) -> None:
