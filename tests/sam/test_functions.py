@@ -78,9 +78,7 @@ def test_a_run_goes_from_function_to_function(sam: Sam, stage: Stage) -> None:
     asked = sample("start_run")
     assert {name: asked[name] for name in asked if name != "token"}.items() <= handed.items()
     assert sam.invoke("helix-dev-start_run", "start_run").result == {"call": "waits"}
-    children = {
-        r["session_id"] for r in stage.rows("sessions") if r.get("agent_type") == "colleague" and r["sk"] == "session"
-    }
+    children = {r["pk"] for r in stage.rows("sessions") if r.get("agent_type") == "colleague" and r["sk"] == "session"}
     (child,) = children
     until(ended(stage, child), "end of the sub-agent, which the stage runs itself")
 
