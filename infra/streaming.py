@@ -1,7 +1,9 @@
 """The chunk stream: between the functions that write chunks and the one that projects them.
 
 Law: encrypted with the stage's key; read from the oldest record that was not processed, one consumer at a time for each
-partition key. What the event source gives up on is put aside in the bucket, never dropped.
+partition key. What the event source gives up on is put aside in the bucket, never dropped: Lambda repeats a batch until
+an hour before Kinesis forgets it. Choosing the consumer or leaving it out replaces the event source mapping, and the new
+one begins with the oldest record, so that none is lost: project_stream skips what is on the log.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ READ_STREAM = (
 BATCH = 100
 LANES = 10
 """Batches of one shard in work at once: a slow socket holds up its own lane, not the others."""
-GIVE_UP_S, TRIES = 3600, 1000
+RETENTION_H = 24
+GIVE_UP_S = (RETENTION_H - 1) * 3600
+"""While Kinesis still has the records: Lambda writes them to the bucket."""
+UNLIMITED = -1
 
 
 class Streaming(Construct):
@@ -55,7 +60,7 @@ class Streaming(Construct):
             shard_count=None if on_demand else settings.shards,
             encryption=kinesis.StreamEncryption.KMS,
             encryption_key=keys.key,
-            retention_period=Duration.hours(24),
+            retention_period=Duration.hours(RETENTION_H),
             removal_policy=removal,
         )
         explain(self.stream, "KDS3", "The stage's own key: who may decrypt chunks is decided with everything else.")
@@ -96,7 +101,7 @@ class Streaming(Construct):
             bisect_batch_on_function_error=True,
             function_response_types=["ReportBatchItemFailures"],
             maximum_record_age_in_seconds=GIVE_UP_S,
-            maximum_retry_attempts=TRIES,
+            maximum_retry_attempts=UNLIMITED,
             destination_config=lambda_.CfnEventSourceMapping.DestinationConfigProperty(
                 on_failure=lambda_.CfnEventSourceMapping.OnFailureProperty(destination=storage.bucket.bucket_arn)
             ),

@@ -29,6 +29,13 @@ def sample(name: str) -> Any:
     return json.loads((ROOT / "events" / f"{name}.json").read_text())
 
 
+def present(event: Any) -> Any:
+    """As if its records had just come."""
+    for record in event["Records"]:
+        record["kinesis"]["approximateArrivalTimestamp"] = CLOCK.now()
+    return event
+
+
 @pytest.fixture
 def api() -> Iterator[ManagementApi]:
     with ManagementApi() as made:
@@ -108,13 +115,24 @@ def test_a_batch_is_projected_and_posted(app: Application, handler: Any, api: Ma
 
 
 def test_a_batch_that_comes_again_is_posted_again(app: Application, handler: Any, api: ManagementApi) -> None:
-    event = sample("project_stream")
+    event = present(sample("project_stream"))
     assert handler(event, CONTEXT) == {"batchItemFailures": []}
     name = subscribe(app, api)
     later = {"Records": event["Records"][2:]}
     assert handler(later, CONTEXT) == {"batchItemFailures": []}
     assert len(app.run(app.log.read(STREAM))) == 6
     assert kinds(api.frames[name])[-2:] == ["output", "end"]
+
+
+def test_a_day_that_comes_again_is_skipped(app: Application, handler: Any, api: ManagementApi, capsys: Any) -> None:
+    """A new event source mapping begins with the oldest record that Kinesis has. The sample's are a year old."""
+    event = sample("project_stream")
+    handler(event, CONTEXT)
+    name = subscribe(app, api)
+    capsys.readouterr()
+    assert handler(event, CONTEXT) == {"batchItemFailures": []}
+    assert api.frames.get(name, []) == [] and len(app.run(app.log.read(STREAM))) == 6
+    assert metrics(capsys.readouterr().out)["MessagesProjected"] == [0]
 
 
 def test_a_record_that_cannot_be_read_is_kept_in_s3(app: Application, handler: Any, capsys: Any) -> None:
@@ -131,7 +149,7 @@ def test_a_fault_names_the_first_record_that_is_to_come_again(
     app: Application, handler: Any, api: ManagementApi
 ) -> None:
     """Half a batch is another stream's, and the gateway takes nothing for anybody: the watched part comes again."""
-    event = sample("project_stream")
+    event = present(sample("project_stream"))
     other = json.loads(json.dumps(event["Records"][0]))
     other["kinesis"] |= {"partitionKey": "unwatched", "sequenceNumber": "1", "data": "e30="}
     api.answers[subscribe(app, api)] = 403

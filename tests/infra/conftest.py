@@ -25,7 +25,6 @@ DEPLOYED = {
     "model": "openai/gpt-4o-mini",
     "model_secrets": "arn:aws:secretsmanager:eu-west-1:123456789012:secret:openai-AbCdEf",
     "model_packages": "openai,bedrock",
-    "enhanced_fan_out": "true",
     "provisioned_concurrency": "3",
     "provision_agents": "true",
     "tags": "team=ai,cost=42",
@@ -37,7 +36,13 @@ DEPLOYED = {
     "alarm_cost_critical": "20",
     "alarm_email": "ops@example.com",
 }
-PRODUCTION = {"stage": "prod", "snap_start": "true", "shards": "0", "architecture": "x86_64"}
+PRODUCTION = {
+    "stage": "prod",
+    "snap_start": "true",
+    "shards": "0",
+    "enhanced_fan_out": "false",
+    "architecture": "x86_64",
+}
 OFFLINE = {"offline": "true", "endpoint": "http://127.0.0.1:4999"}
 
 Synth = Callable[[dict[str, str]], Assembly]

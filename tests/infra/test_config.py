@@ -43,6 +43,14 @@ def test_offline_is_this_machine() -> None:
     assert (settings.endpoint, read_settings({}).endpoint) == ("http://127.0.0.1:4566", "")
 
 
+def test_chunks_are_pushed_wherever_kinesis_can() -> None:
+    """No emulator has consumers: neither that of `helix dev` nor the one beside `sam local`."""
+    assert read_settings({}).enhanced_fan_out
+    assert not read_settings({"enhanced_fan_out": "false"}).enhanced_fan_out
+    assert not read_settings({"offline": "true"}).enhanced_fan_out
+    assert not read_settings({"endpoint": "http://127.0.0.1:4566"}).enhanced_fan_out
+
+
 def test_production_keeps_its_data() -> None:
     assert read_settings({"stage": "prod"}).retain
     assert not read_settings({"stage": "prod", "retain": "false"}).retain

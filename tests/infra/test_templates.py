@@ -182,7 +182,9 @@ def test_the_chunk_stream_feeds_project_stream_and_loses_nothing(deployed: Assem
     assert source["StartingPosition"] == "TRIM_HORIZON"
     assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
     assert source["BisectBatchOnFunctionError"] is True
-    assert source["MaximumRecordAgeInSeconds"] < 24 * 3600, "it gives up before Kinesis forgets"
+    kept = template.one("Kinesis::Stream")["RetentionPeriodHours"]
+    assert source["MaximumRecordAgeInSeconds"] == (kept - 1) * 3600, "it gives up just before Kinesis forgets"
+    assert source["MaximumRetryAttempts"] == -1, "and not because of a number of tries"
     bucket = template.id_of("S3::Bucket")
     assert source["DestinationConfig"]["OnFailure"]["Destination"] == {"Fn::GetAtt": [bucket, "Arn"]}
     policy = [id_ for id_ in template.of("IAM::Policy") if "ProjectStream" in id_]
@@ -190,12 +192,16 @@ def test_the_chunk_stream_feeds_project_stream_and_loses_nothing(deployed: Assem
     assert set(policy) <= set(template.resources[id_]["DependsOn"]), "Lambda tries the role at once"
 
 
-def test_a_consumer_of_its_own_is_a_choice(deployed: Assembly, production: Assembly) -> None:
+def test_records_are_pushed_unless_a_setting_says_otherwise(deployed: Assembly, production: Assembly) -> None:
     consumer = deployed.main.id_of("Kinesis::StreamConsumer")
     mapping = deployed.main.one("Lambda::EventSourceMapping")
     assert mapping["EventSourceArn"] == {"Fn::GetAtt": [consumer, "ConsumerARN"]}
     assert deployed.main.one("Kinesis::Stream")["ShardCount"] == 1
     assert production.main.of("Kinesis::StreamConsumer") == {}
+    polling = production.main.one("Lambda::EventSourceMapping")
+    assert polling["EventSourceArn"] == {"Fn::GetAtt": [production.main.id_of("Kinesis::Stream"), "Arn"]}
+    logical = {each.main.id_of("Lambda::EventSourceMapping") for each in (deployed, production)}
+    assert len(logical) == 1, "CloudFormation makes the new mapping before it deletes the old one"
     assert production.main.one("Kinesis::Stream")["StreamModeDetails"] == {"StreamMode": "ON_DEMAND"}
 
 

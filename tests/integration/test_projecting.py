@@ -34,13 +34,14 @@ class Shard:
 
     def __init__(self) -> None:
         self.records: list[LogRecord] = []
+        self.age_s = 0.0
 
     def put(self, stream_id: str, *records: StreamRecord) -> LogRecord:
         (data,) = pack(stream_id, [self.of(stream_id, record) for record in records])
         return self.raw(stream_id, data)
 
     def raw(self, stream_id: str, data: bytes) -> LogRecord:
-        self.records.append(LogRecord(str(10**55 + 7 * len(self.records)), stream_id, data))
+        self.records.append(LogRecord(str(10**55 + 7 * len(self.records)), stream_id, data, CLOCK.now() - self.age_s))
         return self.records[-1]
 
     @staticmethod

@@ -106,7 +106,7 @@ class Pump:
         iterator = self._iterators[shard]
         answer = await asyncio.to_thread(self._kinesis.get_records, ShardIterator=iterator, Limit=20)
         self._iterators[shard] = answer["NextShardIterator"]
-        batch = [LogRecord(r["SequenceNumber"], r["PartitionKey"], r["Data"]) for r in answer["Records"]]
+        batch = [LogRecord(r["SequenceNumber"], r["PartitionKey"], r["Data"], CLOCK.now()) for r in answer["Records"]]
         while batch:
             self._batches += 1
             done = await self._projectors[self._batches % len(self._projectors)].project(batch)

@@ -31,6 +31,7 @@ class KinesisData(_Event):
     partition: str = Field(alias="partitionKey")
     position: str = Field(alias="sequenceNumber", pattern=r"^\d+$")
     data: Base64Bytes
+    time: float = Field(alias="approximateArrivalTimestamp")
 
 
 class KinesisRecord(_Event):
@@ -43,7 +44,8 @@ class ProjectStreamEvent(_Event):
 
 async def project_stream(app: Application, event: ProjectStreamEvent, delivery: Delivery) -> dict[str, Any]:
     """Raises `StoreError` where not even the first record is done: then nothing is, and the function counts an error."""
-    batch = [LogRecord(found.position, found.partition, found.data) for found in (r.kinesis for r in event.records)]
+    found = (record.kinesis for record in event.records)
+    batch = [LogRecord(record.position, record.partition, record.data, record.time) for record in found]
     done = await projector(app).project(batch)
     measure(done)
     if batch and done.failed == batch[0].position:

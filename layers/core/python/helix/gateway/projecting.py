@@ -2,7 +2,8 @@
 
 Law: the records of one stream are taken in their order, and streams do not wait for each other. A record that cannot be
 read is set aside and fails its stream; only a fault that stops every stream (a store that does not answer) fails the
-batch, from the first record on that is not done. A batch that comes again is posted again.
+batch, from the first record on that is not done. A batch that comes again is posted again, unless its records are old:
+an event source that begins anew delivers all that Kinesis retains, and what is on the log is skipped unread.
 
 All sockets are served at once, each within a deadline of its own. A socket that misses its deadline is marked, gets one
 notice, and is left alone until it has subscribed again. It holds up no other.
@@ -30,6 +31,7 @@ logger = get_logger("helix.gateway")
 DEADLINE_S = 2.0  # for what is posted to one socket
 FRAME_S = 0.25  # what each of many frames may take: a large message is not a slow reader
 NOTICE_S = 0.5
+REPOST_S = 600.0  # a client that misses a post asks for it long before
 
 
 @dataclass(slots=True)
@@ -119,11 +121,13 @@ UNREADABLE = "a record of this stream could not be read: what follows in this ru
 
 
 class LogRecord(NamedTuple):
-    """`position` is Kinesis' sequence number: digits, up to 56 of them. `partition` is the stream's id."""
+    """`position` is Kinesis' sequence number: digits, up to 56 of them. `partition` is the stream's id. `time`: its
+    arrival at Kinesis (Unix seconds)."""
 
     position: str
     partition: str
     data: bytes
+    time: float
 
 
 class Aside(Protocol):
@@ -170,6 +174,7 @@ class Projector:
 
     async def project(self, batch: Sequence[LogRecord]) -> Projected:
         """Records of one shard, in its order. Raises nothing that a repeat could fix: see `Projected.failed`."""
+        batch = await self._unknown(batch)
         items = await asyncio.to_thread(lambda: [self._decode(record) for record in batch])
         streams: dict[str, list[_Item]] = {}
         for item in items:
@@ -180,6 +185,21 @@ class Projector:
         first = min((places[position] for position in failed if position is not None), default=None)
         done.failed = None if first is None else batch[first].position
         return done
+
+    async def _unknown(self, batch: Sequence[LogRecord]) -> Sequence[LogRecord]:
+        """Without old records that are on the log already."""
+        before = self._clock.now() - REPOST_S
+        streams = {record.partition for record in batch if record.time < before}
+        if not streams:
+            return batch
+        known = dict(zip(streams, await asyncio.gather(*(self._reached(name) for name in streams)), strict=True))
+        return [r for r in batch if r.time >= before or int(r.position) > known[r.partition]]
+
+    async def _reached(self, stream_id: str) -> int:
+        try:
+            return int(await self._log.position(stream_id) or 0)
+        except StoreError:
+            return 0  # `_stream` fails by the same fault, and names the record
 
     def _decode(self, record: LogRecord) -> _Item:
         try:

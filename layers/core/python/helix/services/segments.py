@@ -169,6 +169,10 @@ class SegmentStreams:
                 break
         return found
 
+    async def position(self, stream_id: str) -> str:
+        """A log position up to which everything is appended, "" where there is none. There may be a later one."""
+        return (self._heads.get(stream_id) or await self._read_place(stream_id)).at
+
     async def wait(self, stream_id: str, after: int, timeout_s: float) -> None:
         with self._store.watch("streams", stream_id) as watch:
             place = await self._read_place(stream_id)

@@ -2,12 +2,14 @@
 the log.
 
 Law: an append is acknowledged once Kinesis has it, in order; what it says is on the log a moment later. So a reader
-may be behind what was appended, and `info` returns what is on the log, not what is on its way.
+may be behind what was appended, and `info` returns what is on the log, not what is on its way. Each put names the one
+before it (`SequenceNumberForOrdering`): without that, Kinesis orders records by their time of arrival only.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +24,7 @@ from helix.ports.state_store import Key
 from helix.services.segments import SegmentStreams
 
 TRIES = 3
+KNOWN_POSITIONS = 1024
 
 
 class KinesisStreams:
@@ -36,6 +39,7 @@ class KinesisStreams:
     ) -> None:
         self._client, self._stream_name, self._log, self._clock = client, stream_name, log, clock
         self._overflow = overflow
+        self._positions: OrderedDict[str, str] = OrderedDict()
 
     async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
         offload = None if self._overflow is None else self._overflow.writer(Key("streams", stream_id, "records"))
@@ -61,10 +65,24 @@ class KinesisStreams:
         what = f"Kinesis put_record on {self._stream_name!r}"
         record: dict[str, Any] = {"StreamName": self._stream_name, "PartitionKey": stream_id, "Data": data}
         for attempt in range(TRIES):
+            before = self._positions.get(stream_id)
+            order = {"SequenceNumberForOrdering": before} if before else {}
             try:
-                await call(self._client, "put_record", what, **record)
+                # Kinesis refuses a position that it does not know: the stream was made anew.
+                unknown = {"InvalidArgumentException"} if before else set()
+                answer = await call(self._client, "put_record", what, unknown, **record, **order)
+                if answer is None:
+                    answer = await call(self._client, "put_record", what, **record)
+                self._remember(stream_id, answer["SequenceNumber"])
                 return
             except StoreError:
                 if attempt + 1 == TRIES:
                     raise
                 await self._clock.sleep(0.05 * 2**attempt)
+
+    def _remember(self, stream_id: str, position: str) -> None:
+        """The last one: the runs of a stream share it, and their puts may return in any order."""
+        self._positions[stream_id] = max(position, self._positions.get(stream_id, "0"), key=int)
+        self._positions.move_to_end(stream_id)
+        if len(self._positions) > KNOWN_POSITIONS:
+            self._positions.popitem(last=False)

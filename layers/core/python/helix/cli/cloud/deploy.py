@@ -24,6 +24,7 @@ import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
 from helix.cli.cloud.dev import StageName, pairs
+from helix.cli.cloud.shards import check_shards
 from helix.cli.options import Context, Profile, Project, Region
 from helix.cli.output import COMPLETED, STOPPED, RefusedError, ask, say, write
 from helix.cli.stores import aws_client
@@ -193,6 +194,7 @@ def deploy(
     target = Target(given)
     with _aws():
         keep_log_role(target)
+        check_shards(target.client("kinesis"), f"{target.stack}-chunks", int(target.setting("shards", "1")))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "outputs.json"
         approval = "never" if yes else "broadening"

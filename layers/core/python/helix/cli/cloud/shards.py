@@ -1,0 +1,29 @@
+"""The shards of a stage's chunk stream: what Kinesis allows in one step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from helix.cli.output import RefusedError
+
+
+def check_shards(kinesis: Any, stream: str, shards: int) -> None:
+    """Raise `RefusedError` where Kinesis would refuse to change `stream` to so many shards: it at most doubles them and at
+    most halves them in one step. A stream that does not exist may have any number; 0 leaves it to Kinesis."""
+    if shards == 0:
+        return
+    try:
+        present = kinesis.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]["OpenShardCount"]
+    except ClientError as error:
+        if error.response["Error"]["Code"] == "ResourceNotFoundException":
+            return
+        raise
+    least, most = -(-present // 2), 2 * present
+    if not least <= shards <= most:
+        step = most if shards > most else least
+        raise RefusedError(
+            f"the chunk stream {stream!r} has {present} shards, and Kinesis changes them to {least} to {most} in one step: "
+            f"deploy with -c shards={step} first, then with the next step, until there are {shards}"
+        )
