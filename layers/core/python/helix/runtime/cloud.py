@@ -19,11 +19,11 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.loaders import Loader
 
+from helix.adapters.aws.clock import TableClock
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.aws.overflow import Overflow
-from helix.adapters.system import SystemClock, SystemIds
+from helix.adapters.system import SystemIds
 from helix.core.errors import InvalidInputError, StoreError
-from helix.ports.clock import Clock
 from helix.ports.ids import Ids
 from helix.runtime.cloud_settings import CloudSettings, read_cloud_settings
 
@@ -55,11 +55,12 @@ class Application:
     def __init__(self, settings: CloudSettings, environment: MutableMapping[str, str]) -> None:
         self.settings = settings
         self.environment = environment
-        self.clock: Clock = SystemClock()
+        self.clock = TableClock()
         self.ids: Ids = SystemIds()
         self._clients: dict[str, Any] = {}
         self._session = botocore.session.get_session()
         self._session.register_component("data_loader", _Services())
+        self.clock.follow(self._session)
 
     def client(self, service: str, *, endpoint: str | None = None, config: Config = CONFIG) -> Any:
         """The botocore client of that service, made at its first use."""
