@@ -1,7 +1,8 @@
 """Which alarms there are: of the fleet, for the stage and again for each agent with resources; and of the plumbing.
 
-Law: an alarm stands for something to be done, by `govern` or by a person; silence is no fault. The fleet's alarms look at
-what Helix measures; cost is the sum of a sliding hour, which a single call cannot trip and which no projection exaggerates.
+Law: an alarm stands for something to be done, by `govern` or by a person. A fleet that rests is silent, which is no fault;
+what runs by the minute is never silent, and its silence is one. The fleet's alarms look at what Helix measures; cost is the
+sum of a sliding hour, which a single call cannot trip and which no projection exaggerates.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from infra.thresholds import Thresholds
 
 BEHIND_MS = 60_000
 SLOW_MINUTES = 3
+SILENT = Duration.minutes(5)
+"""Longer than CloudWatch takes to show what was invoked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Sounds when `metric` is more than `threshold`, or, if `reached`, has reached it, `minutes` times in a row. `agent`:
-    whose it is."""
+    """Sounds when `metric` is more than `threshold`, or, if `reached`, has reached it, `minutes` times in a row. `silent`:
+    sounds when it is less, or when there is no data. `agent`: whose it is."""
 
     name: str
     description: str
@@ -36,6 +39,7 @@ class Rule:
     threshold: float = 0
     minutes: int = 1
     reached: bool = False
+    silent: bool = False
     agent: str = ""
 
     @property
@@ -87,8 +91,8 @@ def execution_rules(scope: Construct, names: Names, profile: str = DEFAULT_PROFI
 def plumbing_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
     """What does not recover by itself."""
 
-    def of_function(verb: str, metric: str, statistic: str) -> cloudwatch.Metric:
-        return aws_metric("Lambda", metric, statistic, FunctionName=names.function(verb))
+    def of_function(verb: str, metric: str, statistic: str, period: Duration = MINUTE) -> cloudwatch.Metric:
+        return aws_metric("Lambda", metric, statistic, period=period, FunctionName=names.function(verb))
 
     yield Rule(
         "chunks-behind",
@@ -121,4 +125,48 @@ def plumbing_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
         "Limits stay as they are, whatever the fleet does; gauges and budget notices are missing.",
         of_function("govern", "Errors", "Sum"),
         minutes=3,
+    )
+    # A throttled or dropped invocation does not count as one, and emits no error.
+    yield Rule(
+        "sweep-silent",
+        "sweep did not run: its schedule is off, or Lambda throttles or drops it. Nothing finds what crashes leave.",
+        of_function("sweep", "Invocations", "Sum", SILENT),
+        threshold=1,
+        minutes=2,
+        silent=True,
+    )
+    yield Rule(
+        "govern-silent",
+        "govern did not run: its schedule is off, or Lambda throttles or drops it. Limits stay as they are.",
+        of_function("govern", "Invocations", "Sum", SILENT),
+        threshold=1,
+        minutes=2,
+        silent=True,
+    )
+    # What Lambda gives up on without running it emits no error either. A minute later the schedule invokes it again.
+    dropped = {verb: of_function(verb, "AsyncEventsDropped", "Sum", SILENT) for verb in ("sweep", "govern")}
+    yield Rule(
+        "events-dropped",
+        "Lambda dropped invocations of sweep or govern, most often for want of concurrency.",
+        cloudwatch.MathExpression(expression="sweep + govern", using_metrics=dropped, period=SILENT),
+        minutes=2,
+    )
+    yield Rule(
+        "messages-throttled",
+        "Lambda refuses messages of clients for want of concurrency.",
+        of_function("ws_message", "Throttles", "Sum"),
+        minutes=3,
+    )
+    read = {
+        "written": aws_metric("Kinesis", "IncomingRecords", "Sum", period=SILENT, StreamName=names.of("chunks")),
+        "read": of_function("project_stream", "Invocations", "Sum", SILENT),
+    }
+    # IteratorAge comes from invocations: a function that never runs has no age.
+    yield Rule(
+        "chunks-unread",
+        "Chunks are written and nothing projects them: project_stream is throttled, or its event source is off.",
+        cloudwatch.MathExpression(
+            expression="IF(FILL(written, 0) > 0 AND FILL(read, 0) == 0, 1, 0)", using_metrics=read, period=SILENT
+        ),
+        minutes=2,
     )

@@ -1,6 +1,6 @@
 """Alarms, made of their rules: each notifies the alarm topic when it goes off.
 
-Law: periods are as short as CloudWatch's metrics are fine, and no data is no fault: a fleet that rests is silent.
+Law: periods are as short as CloudWatch's metrics are fine, and no data is no fault, unless a rule is about silence.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from infra.topics import Topics
 
 MORE = cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD
 REACHED = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
+LESS = cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD
+MISSING = {False: cloudwatch.TreatMissingData.NOT_BREACHING, True: cloudwatch.TreatMissingData.BREACHING}
 
 
 class Alarms(Construct):
@@ -33,9 +35,9 @@ class Alarms(Construct):
                 alarm_description=rule.description,
                 metric=rule.metric,
                 threshold=rule.threshold,
-                comparison_operator=REACHED if rule.reached else MORE,
+                comparison_operator=LESS if rule.silent else REACHED if rule.reached else MORE,
                 evaluation_periods=rule.minutes,
                 datapoints_to_alarm=rule.minutes,
-                treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+                treat_missing_data=MISSING[rule.silent],
             )
             alarm.add_alarm_action(report)

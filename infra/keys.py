@@ -15,6 +15,7 @@ from constructs import Construct
 from infra.names import Names
 
 READ_KEY = ("kms:Decrypt", "kms:DescribeKey")
+ALL_VERBS = ("Encrypt", "Decrypt", "ReEncrypt*", "GenerateDataKey*", "DescribeKey")
 WRITE_KEY = (*READ_KEY, "kms:Encrypt", "kms:GenerateDataKey", "kms:ReEncryptFrom", "kms:ReEncryptTo")
 
 
@@ -43,13 +44,16 @@ class Keys(Construct):
                 }
             },
         )
-        # Without it CloudWatch cannot publish an alarm to the encrypted topic, and says so nowhere.
+        # Without it CloudWatch cannot publish an alarm to the encrypted topic, and says so nowhere but in the alarm's
+        # history. Actions and conditions: https://docs.aws.amazon.com/sns/latest/dg/sns-key-management.html
         self._admit(
-            iam.ServicePrincipal("cloudwatch.amazonaws.com"), {"StringEquals": {"aws:SourceAccount": stack.account}}
+            iam.ServicePrincipal("cloudwatch.amazonaws.com"), alarms_of(stack, names), ("Decrypt", "GenerateDataKey*")
         )
 
-    def _admit(self, service: iam.ServicePrincipal, conditions: dict[str, object]) -> None:
-        actions = ["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"]
+    def _admit(
+        self, service: iam.ServicePrincipal, conditions: dict[str, object], verbs: Sequence[str] = ALL_VERBS
+    ) -> None:
+        actions = [f"kms:{verb}" for verb in verbs]
         self.key.add_to_resource_policy(
             iam.PolicyStatement(actions=actions, principals=[service], resources=["*"], conditions=conditions)
         )
@@ -63,3 +67,14 @@ class Keys(Construct):
             resource_arns=[self.key.key_arn],
             conditions={"StringEquals": {"kms:ViaService": [f"{name}.{region}.amazonaws.com" for name in services]}},
         )
+
+
+def alarms_of(stack: Stack, names: Names) -> dict[str, object]:
+    """The condition that only this stage's alarms meet."""
+    alarms = stack.format_arn(
+        service="cloudwatch",
+        resource="alarm",
+        resource_name=names.of("*"),
+        arn_format=ArnFormat.COLON_RESOURCE_NAME,
+    )
+    return {"StringEquals": {"aws:SourceAccount": stack.account}, "ArnLike": {"aws:SourceArn": alarms}}

@@ -57,11 +57,19 @@ def _functions(names: Names, profiles: Sequence[str]) -> list[cloudwatch.IWidget
     def lines(metric: str, statistic: str) -> list[cloudwatch.IMetric]:
         return [aws_metric("Lambda", metric, statistic, label=name, FunctionName=name) for name in functions]
 
+    def of(metric: str, *verbs: str, label: str = "") -> list[cloudwatch.IMetric]:
+        return [
+            aws_metric("Lambda", metric, "Sum", label=f"{verb} {label}".strip(), FunctionName=names.function(verb))
+            for verb in verbs
+        ]
+
+    dropped = of("AsyncEventsDropped", "sweep", "govern", label="dropped")
     return [
         graph("Errors", lines("Errors", "Sum")),
         graph("Duration, p95", lines("Duration", "p95"), "Milliseconds"),
         graph("At work at once", lines("ConcurrentExecutions", "Maximum")),
         graph("Throttled", lines("Throttles", "Sum")),
+        graph("Whether it runs", [*of("Invocations", "sweep", "govern", "project_stream"), *dropped]),
     ]
 
 

@@ -42,7 +42,7 @@ class HelixStack(Stack):
         """`agents`: the types of all that are deployed, with resources of their own or without."""
         super().__init__(scope, construct_id, **options)
         names = Names(settings.stage)
-        removal = RemovalPolicy.RETAIN if settings.retain else RemovalPolicy.DESTROY
+        removal = RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if settings.retain else RemovalPolicy.DESTROY
         shared_profile, *own_profiles = profiles
 
         keys = Keys(self, "Keys", names=names, removal=removal)

@@ -1,7 +1,8 @@
 """Where everything durable lies: three tables, and a bucket for what exceeds an item.
 
 Law: encrypted with the stage's key, point-in-time recovery on, paid per request; a grant names the actions that its
-holder really calls (a transaction is authorised as the writes and checks in it), and none of them scans.
+holder really calls (a transaction is authorised as the writes and checks in it), and none of them scans. No table has
+deletion protection here, which would keep a failed first deployment from deleting it: `helix deploy` sets it afterwards.
 """
 
 from __future__ import annotations
@@ -95,7 +96,6 @@ class Storage(Construct):
             ),
             time_to_live_attribute=TTL_ATTRIBUTE,
             removal_policy=removal,
-            deletion_protection=removal is RemovalPolicy.RETAIN,
         )
 
     def _bucket(self, removal: RemovalPolicy) -> s3.Bucket:

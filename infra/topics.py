@@ -15,7 +15,7 @@ from constructs import Construct
 
 from infra.config import Settings
 from infra.function import Function
-from infra.keys import Keys
+from infra.keys import Keys, alarms_of
 from infra.nag import explain_template
 from infra.names import Names
 
@@ -38,7 +38,7 @@ class Topics(Construct):
                 actions=["sns:Publish"],
                 principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
                 resources=[self.alarms.topic_arn],
-                conditions={"StringEquals": {"aws:SourceAccount": Stack.of(self).account}},
+                conditions=alarms_of(Stack.of(self), names),
             )
         )
         if settings.alarm_email:

@@ -32,6 +32,13 @@ PLUMBING = {
     "events-undelivered": "ApproximateNumberOfMessagesVisible",
     "sweep-fails": "Errors",
     "govern-fails": "Errors",
+    "messages-throttled": "Throttles",
+}
+SILENT = {"sweep-silent": "sweep", "govern-silent": "govern"}
+"""Alarms that sound where nothing runs, and the functions."""
+COMPUTED = {
+    "events-dropped": {("AsyncEventsDropped", "helix-dev-sweep"), ("AsyncEventsDropped", "helix-dev-govern")},
+    "chunks-unread": {("IncomingRecords", "helix-dev-chunks"), ("Invocations", "helix-dev-project_stream")},
 }
 GOVERNED = ("heavy", "quick")
 """Agents with resources of their own."""
@@ -45,7 +52,7 @@ AXES = {"Count": "count", "Milliseconds": "ms", "None": "USD", "Percent": "%"}
 
 def test_there_is_an_alarm_for_everything_that_somebody_must_look_at(deployed: Assembly) -> None:
     """For the stage, and the fleet's again for each agent that has resources."""
-    for_all = {*FLEET, *EXECUTIONS, *PLUMBING}
+    for_all = {*FLEET, *EXECUTIONS, *PLUMBING, *SILENT, *COMPUTED}
     for_each = {f"{name}-{agent}" for name in (*FLEET, *EXECUTIONS) for agent in GOVERNED}
     assert set(alarms(deployed)) == {f"helix-dev-{name}" for name in for_all | for_each}
     for name, metric in {**EXECUTIONS, **PLUMBING}.items():
@@ -66,18 +73,39 @@ def test_a_fleet_alarm_sounds_at_its_threshold(deployed: Assembly, name: str, ag
     assert "Unit" not in alarm, "CloudWatch takes the unit in which the metric comes"
 
 
+@pytest.mark.parametrize("name", SILENT)
+def test_what_runs_by_the_minute_is_missed_when_it_does_not(deployed: Assembly, name: str) -> None:
+    """Switched off, throttled or dropped: none of these is an error, and none emits an invocation. Its schedule runs five
+    times in each period."""
+    _, alarm = alarms(deployed)[f"helix-dev-{name}"]
+    assert alarm["MetricName"] == "Invocations" and alarm["TreatMissingData"] == "breaching"
+    assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("LessThanThreshold", 1)
+    assert (alarm["Period"], alarm["EvaluationPeriods"], alarm["DatapointsToAlarm"]) == (300, 2, 2)
+    assert {d["Name"]: d["Value"] for d in alarm["Dimensions"]} == {"FunctionName": f"helix-dev-{SILENT[name]}"}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_an_alarm_looks_at_what_was_lost_without_an_error(deployed: Assembly, name: str) -> None:
+    _, alarm = alarms(deployed)[f"helix-dev-{name}"]
+    looked = {(o.name, dict(o.dimensions).popitem()[1]) for o in of_alarms(deployed) if o.where == f"helix-dev-{name}"}
+    stream = f"<{deployed.main.id_of('Kinesis::Stream')}>"
+    assert {(metric, "helix-dev-chunks" if value == stream else value) for metric, value in looked} == COMPUTED[name]
+    assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("GreaterThanThreshold", 0)
+
+
 def test_every_alarm_tells_the_topic_and_rests_without_data(deployed: Assembly) -> None:
     topic = deployed.main.id_of("SNS::Topic", TopicName="helix-dev-alarms")
     for template, alarm in alarms(deployed).values():
         (action,) = alarm["AlarmActions"]
         assert deployed.meant(template, action) == {"Ref": topic}
-        assert alarm["TreatMissingData"] == "notBreaching"
+        silent = alarm["AlarmName"].removeprefix("helix-dev-") in SILENT
+        assert alarm["TreatMissingData"] == ("breaching" if silent else "notBreaching")
         assert len(alarm["AlarmDescription"]) > 15
 
 
 def test_an_agent_s_machine_has_alarms_of_its_own(deployed: Assembly) -> None:
     for name, (_, alarm) in alarms(deployed).items():
-        if alarm["Namespace"] == "AWS/States":
+        if alarm.get("Namespace") == "AWS/States":
             (dimension,) = alarm["Dimensions"]
             profile = name.rpartition("-")[2] if name.endswith(GOVERNED) else "default"
             assert text(dimension["Value"]).endswith(f":stateMachine:helix-dev-{profile}")
@@ -99,10 +127,13 @@ def test_alarms_reach_the_encrypted_topic(deployed: Assembly) -> None:
     cloudwatch = {"Service": "cloudwatch.amazonaws.com"}
     (allowed,) = [s for s in statements(template, topic) if s["Effect"] == "Allow"]
     assert (allowed["Principal"], allowed["Action"], allowed["Resource"]) == (cloudwatch, "sns:Publish", {"Ref": topic})
-    of_this_account = {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
-    assert allowed["Condition"] == of_this_account
     (key,) = [s for s in template.one("KMS::Key")["KeyPolicy"]["Statement"] if s["Principal"] == cloudwatch]
-    assert {"kms:Decrypt", "kms:GenerateDataKey*"} <= set(key["Action"]) and key["Condition"] == of_this_account
+    assert set(key["Action"]) == {"kms:Decrypt", "kms:GenerateDataKey*"}
+    for statement in (allowed, key):
+        condition = statement["Condition"]
+        assert condition["StringEquals"] == {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}
+        assert text(condition["ArnLike"]["aws:SourceArn"]).endswith(":alarm:helix-dev-*")
+        assert set(condition) == {"StringEquals", "ArnLike"}, "as Amazon SNS documents them, and nothing else"
 
 
 def test_topics_are_encrypted_and_closed_to_plain_connections(deployed: Assembly) -> None:

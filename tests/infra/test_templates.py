@@ -277,13 +277,24 @@ def test_every_log_is_named_and_ends(deployed: Assembly) -> None:
 
 
 def test_production_outlives_its_stack_and_development_does_not(deployed: Assembly, production: Assembly) -> None:
+    """What a failed first deployment has made is deleted again: it would keep the next one from making it."""
     kept = ("DynamoDB::Table", "S3::Bucket", "Kinesis::Stream", "KMS::Key")
-    for assembly, policy in ((deployed, "Delete"), (production, "Retain")):
+    for assembly, policies in ((deployed, ("Delete", "Delete")), (production, ("RetainExceptOnCreate", "Retain"))):
         for type_ in kept:
             for id_ in assembly.main.of(type_):
-                assert assembly.main.resources[id_]["DeletionPolicy"] == policy
-    protected = [t["DeletionProtectionEnabled"] for t in production.main.of("DynamoDB::Table").values()]
-    assert protected == [True, True, True]
+                resource = assembly.main.resources[id_]
+                assert (resource["DeletionPolicy"], resource["UpdateReplacePolicy"]) == policies
+
+
+def test_nothing_with_a_fixed_name_outlives_a_failed_first_deployment(deployed: Assembly, production: Assembly) -> None:
+    """`Retain` keeps it, and so does deletion protection, which `helix deploy` therefore sets afterwards."""
+    for assembly in (deployed, production):
+        for template in assembly.templates:
+            for id_, resource in template.resources.items():
+                properties = resource.get("Properties", {})
+                named = [key for key in properties if key in ("Name", f"{resource['Type'].split('::')[-1]}Name")]
+                assert resource.get("DeletionPolicy") != "Retain" or not named, id_
+                assert not properties.get("DeletionProtectionEnabled"), id_
 
 
 def test_names_carry_the_stage(production: Assembly) -> None:

@@ -1,8 +1,7 @@
-"""`helix deploy` and `helix destroy`: the CDK command line in the pinned version, and what comes after it.
+"""`helix deploy`: the CDK command line in the pinned version, and what comes before and after it.
 
-Law: CDK deploys and deletes, in the user's terminal and with the user's credentials. A key is made only where there is none
-yet, so a second deployment gives nobody access. CloudFormation says what a deletion leaves, and the command names it before
-and after. Only buckets that the stack's own template lets go are emptied.
+Law: CDK deploys, in the user's terminal and with the user's credentials. A key is made only where there is none yet, so a
+second deployment gives nobody access.
 """
 
 from __future__ import annotations
@@ -25,99 +24,15 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from helix.cli.cloud.dev import StageName, pairs
 from helix.cli.cloud.shards import check_shards
+from helix.cli.cloud.stack import look, protect_tables, release_failed
 from helix.cli.options import Context, Profile, Project, Region
-from helix.cli.output import COMPLETED, STOPPED, RefusedError, ask, say, write
+from helix.cli.output import RefusedError, write
 from helix.cli.stores import aws_client
 from helix.cli.view.base import command
 from helix.gateway.authoriser import ApiKeys, Principal
 from helix.local.project import NODE_NOTICES, find_project
 from helix.runtime.system import SystemClock, SystemIds
 from helix.runtime.tables import open_tables
-
-NESTED = "AWS::CloudFormation::Stack"
-BUCKET = "AWS::S3::Bucket"
-KEY = "AWS::KMS::Key"
-RETAINED = frozenset({"Retain", "RetainExceptOnCreate", "Snapshot"})
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    kind: str
-    name: str
-    retained: bool
-
-    @property
-    def words(self) -> str:
-        """`table helix-prod-sessions`."""
-        return f"{self.kind.rpartition('::')[2].lower()} {self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Deployed:
-    """A stage as CloudFormation has it. `protected`: the stack refuses its deletion."""
-
-    account: str
-    protected: bool
-    resources: tuple[Resource, ...]
-
-    @property
-    def retained(self) -> list[Resource]:
-        return [resource for resource in self.resources if resource.retained]
-
-    @property
-    def buckets(self) -> list[str]:
-        """Those that are deleted, which S3 refuses while they hold anything."""
-        return [r.name for r in self.resources if r.kind == BUCKET and not r.retained]
-
-    @property
-    def key(self) -> str | None:
-        """The key that is deleted, which KMS does 30 days later."""
-        return next((r.name for r in self.resources if r.kind == KEY and not r.retained), None)
-
-
-def look(cloudformation: Any, name: str) -> Deployed | None:
-    """None: there is no such stack."""
-    try:
-        stack = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
-    except ClientError as error:
-        if "does not exist" in str(error):
-            return None
-        raise
-    if stack["StackStatus"] == "DELETE_COMPLETE":
-        return None
-    protected = bool(stack.get("EnableTerminationProtection"))
-    return Deployed(stack["StackId"].split(":")[4], protected, tuple(_resources(cloudformation, stack["StackId"])))
-
-
-def _resources(cloudformation: Any, stack: str) -> Iterator[Resource]:
-    template = cloudformation.get_template(StackName=stack, TemplateStage="Processed")["TemplateBody"]
-    known: Mapping[str, Any] = (json.loads(template) if isinstance(template, str) else template)["Resources"]
-    for page in cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack):
-        for found in page["StackResourceSummaries"]:
-            if found["ResourceStatus"] == "DELETE_COMPLETE" or not found.get("PhysicalResourceId"):
-                continue
-            policy = known.get(found["LogicalResourceId"], {}).get("DeletionPolicy", "Delete")
-            yield Resource(found["ResourceType"], found["PhysicalResourceId"], policy in RETAINED)
-            if found["ResourceType"] == NESTED:
-                yield from _resources(cloudformation, found["PhysicalResourceId"])
-
-
-def empty(s3: Any, bucket: str) -> int:
-    """Delete every object, version and unfinished upload of the bucket. Returns how many objects and versions."""
-    count = 0
-    for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
-        there = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
-        if there:
-            objects = [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in there]
-            refused = s3.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True}).get("Errors", [])
-            if refused:
-                raise ClientError({"Error": refused[0]}, "DeleteObjects")
-            count += len(there)
-    for page in s3.get_paginator("list_multipart_uploads").paginate(Bucket=bucket):
-        for upload in page.get("Uploads", []):
-            s3.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
-    return count
-
 
 ENDPOINT = "AWS_ENDPOINT_URL"
 OFFLINE_REGION = "us-east-1"
@@ -179,7 +94,7 @@ class Target:
 
 
 @contextlib.contextmanager
-def _aws() -> Iterator[None]:
+def aws_errors() -> Iterator[None]:
     try:
         yield
     except (BotoCoreError, ClientError) as error:
@@ -192,7 +107,8 @@ def deploy(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before rights are widened")] = False,
 ) -> None:
     target = Target(given)
-    with _aws():
+    with aws_errors():
+        release_failed(target.client("cloudformation"), target.stack)
         keep_log_role(target)
         check_shards(target.client("kinesis"), f"{target.stack}-chunks", int(target.setting("shards", "1")))
     with tempfile.TemporaryDirectory() as folder:
@@ -200,9 +116,13 @@ def deploy(
         approval = "never" if yes else "broadening"
         target.cdk("deploy", "--require-approval", approval, "--outputs-file", str(file))
         outputs: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))[target.stack]
+    with aws_errors():
+        deployed = look(target.client("cloudformation"), target.stack)
+        assert deployed is not None, "it was deployed just now"
+        protect_tables(target.client("dynamodb"), deployed)
     rows = [("url", outputs["Url"])]
     if "keys" in target.setting("auth", "keys"):
-        with _aws():
+        with aws_errors():
             key = first_key(target, outputs, user)
         rows.append(("key", key or "the first one was shown when it was made"))
         rows += [("", f"of user {user!r}; it is shown only now")] if key else []
@@ -231,63 +151,3 @@ def first_key(target: Target, outputs: Mapping[str, str], user: str) -> str | No
         return await keys.create(SystemIds(), Principal(user), name="helix deploy")
 
     return asyncio.run(make())
-
-
-def destroy(given: Deployment, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")] = False) -> int:
-    target = Target(given)
-    with _aws():
-        deployed = look(target.client("cloudformation"), target.stack)
-        if deployed is None:
-            raise RefusedError(
-                f"there is no stage {target.stage!r} here: no stack {target.stack!r} in this account and region"
-            )
-        if deployed.protected:
-            raise RefusedError(
-                f"stage {target.stage!r} is protected against its deletion, because it retains its data. To delete the "
-                "data too, deploy it with -c retain=false first; to keep the data, disable the stack's termination "
-                "protection"
-            )
-        write(f"Stage {target.stage!r} in account {deployed.account} has {len(deployed.resources)} resources.")
-        _show_retained(deployed, "will stay", "None of its data will stay.")
-        if not (yes or _agreed(target.stage)):
-            say("nothing was deleted")
-            return STOPPED
-        _delete(target, deployed)
-    write(f"\nStage {target.stage!r} is deleted.")
-    _show_retained(deployed, "stayed", "Nothing of its data stayed.")
-    return COMPLETED
-
-
-def _agreed(stage: str) -> bool:
-    if not sys.stdin.isatty():
-        raise RefusedError(f"deleting stage {stage!r} needs your consent: answer at a terminal, or add --yes")
-    return ask("This deletes it, sessions and all. Type its name to continue: ") == stage
-
-
-def _show_retained(deployed: Deployed, words: str, otherwise: str) -> None:
-    for resource in deployed.retained:
-        write(f"  {words}: {resource.words}")
-    if not deployed.retained:
-        write(f"  {otherwise}")
-    if deployed.key:
-        write(f"  KMS deletes key {deployed.key} after 30 days; until then it can be restored.")
-
-
-def _delete(target: Target, deployed: Deployed) -> None:
-    """Runs in progress may fill the bucket again before their functions are gone: then once more, without them."""
-    _empty(target, deployed)
-    try:
-        target.cdk("destroy", "--force")
-    except RefusedError:
-        if not _empty(target, deployed):
-            raise
-        target.cdk("destroy", "--force")
-
-
-def _empty(target: Target, deployed: Deployed) -> int:
-    """How many objects there were."""
-    storage, count = target.client("s3"), 0
-    for bucket in deployed.buckets:
-        count += (found := empty(storage, bucket))
-        write(f"  emptied bucket {bucket}: {found} objects")
-    return count

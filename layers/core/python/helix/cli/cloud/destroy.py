@@ -1,0 +1,78 @@
+"""`helix destroy`: what a deletion leaves is named before and after.
+
+Law: CloudFormation says what it leaves. Only buckets and tables that the stack's own template lets go are emptied and
+unprotected.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from helix.cli.cloud.deploy import Deployment, Target, aws_errors
+from helix.cli.cloud.stack import Deployed, empty, look, protect_tables, release_failed
+from helix.cli.output import COMPLETED, STOPPED, RefusedError, ask, say, write
+
+
+def destroy(given: Deployment, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")] = False) -> int:
+    target = Target(given)
+    with aws_errors():
+        release_failed(target.client("cloudformation"), target.stack)
+        deployed = look(target.client("cloudformation"), target.stack)
+        if deployed is None:
+            raise RefusedError(
+                f"there is no stage {target.stage!r} here: no stack {target.stack!r} in this account and region"
+            )
+        if deployed.protected:
+            raise RefusedError(
+                f"stage {target.stage!r} is protected against its deletion, because it retains its data. To delete the "
+                "data too, deploy it with -c retain=false first; to keep the data, disable the stack's termination "
+                "protection"
+            )
+        write(f"Stage {target.stage!r} in account {deployed.account} has {len(deployed.resources)} resources.")
+        _show_retained(deployed, "will stay", "None of its data will stay.")
+        if not (yes or _agreed(target.stage)):
+            say("nothing was deleted")
+            return STOPPED
+        _delete(target, deployed)
+    write(f"\nStage {target.stage!r} is deleted.")
+    _show_retained(deployed, "stayed", "Nothing of its data stayed.")
+    return COMPLETED
+
+
+def _agreed(stage: str) -> bool:
+    if not sys.stdin.isatty():
+        raise RefusedError(f"deleting stage {stage!r} needs your consent: answer at a terminal, or add --yes")
+    return ask("This deletes it, sessions and all. Type its name to continue: ") == stage
+
+
+def _show_retained(deployed: Deployed, words: str, otherwise: str) -> None:
+    for resource in deployed.retained:
+        write(f"  {words}: {resource.words}")
+    if not deployed.retained:
+        write(f"  {otherwise}")
+    if deployed.key:
+        write(f"  KMS deletes key {deployed.key} after 30 days; until then it can be restored.")
+
+
+def _delete(target: Target, deployed: Deployed) -> None:
+    """Runs in progress may fill the bucket again before their functions are gone: then once more, without them."""
+    protect_tables(target.client("dynamodb"), deployed)
+    _empty(target, deployed)
+    try:
+        target.cdk("destroy", "--force")
+    except RefusedError:
+        if not _empty(target, deployed):
+            raise
+        target.cdk("destroy", "--force")
+
+
+def _empty(target: Target, deployed: Deployed) -> int:
+    """How many objects there were."""
+    storage, count = target.client("s3"), 0
+    for bucket in deployed.buckets:
+        count += (found := empty(storage, bucket))
+        write(f"  emptied bucket {bucket}: {found} objects")
+    return count

@@ -1,0 +1,128 @@
+"""A stage as CloudFormation has it, and the protection of its data.
+
+Law: data is protected once it is there, and never before: a protected table, or a protected stack, would keep a failed
+first deployment from deleting what it made, and the next one from making it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+NESTED = "AWS::CloudFormation::Stack"
+BUCKET = "AWS::S3::Bucket"
+KEY = "AWS::KMS::Key"
+TABLE = "AWS::DynamoDB::Table"
+CREATION_FAILED = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED"})
+RETAINED = frozenset({"Retain", "RetainExceptOnCreate", "Snapshot"})
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    kind: str
+    name: str
+    retained: bool
+
+    @property
+    def words(self) -> str:
+        """`table helix-prod-sessions`."""
+        return f"{self.kind.rpartition('::')[2].lower()} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """A stage as CloudFormation has it. `protected`: the stack refuses its deletion."""
+
+    account: str
+    protected: bool
+    resources: tuple[Resource, ...]
+
+    @property
+    def retained(self) -> list[Resource]:
+        return [resource for resource in self.resources if resource.retained]
+
+    @property
+    def buckets(self) -> list[str]:
+        """Those that are deleted, which S3 refuses while they hold anything."""
+        return [r.name for r in self.resources if r.kind == BUCKET and not r.retained]
+
+    def tables(self, *, retained: bool) -> list[str]:
+        return [r.name for r in self.resources if r.kind == TABLE and r.retained is retained]
+
+    @property
+    def key(self) -> str | None:
+        """The key that is deleted, which KMS does 30 days later."""
+        return next((r.name for r in self.resources if r.kind == KEY and not r.retained), None)
+
+
+def described(cloudformation: Any, name: str) -> Mapping[str, Any] | None:
+    """None: there is no such stack."""
+    try:
+        stack: Mapping[str, Any] = cloudformation.describe_stacks(StackName=name)["Stacks"][0]
+    except ClientError as error:
+        if "does not exist" in str(error):
+            return None
+        raise
+    return None if stack["StackStatus"] == "DELETE_COMPLETE" else stack
+
+
+def look(cloudformation: Any, name: str) -> Deployed | None:
+    """None: there is no such stack."""
+    stack = described(cloudformation, name)
+    if stack is None:
+        return None
+    protected = bool(stack.get("EnableTerminationProtection"))
+    return Deployed(stack["StackId"].split(":")[4], protected, tuple(_resources(cloudformation, stack["StackId"])))
+
+
+def release_failed(cloudformation: Any, name: str) -> None:
+    """Let CDK delete a stack whose creation failed, as it does before it creates it again. CDK sets termination protection
+    before the creation begins, and does not lift it (https://github.com/aws/aws-cdk/issues/901)."""
+    stack = described(cloudformation, name)
+    if stack is not None and stack["StackStatus"] in CREATION_FAILED and stack.get("EnableTerminationProtection"):
+        cloudformation.update_termination_protection(StackName=name, EnableTerminationProtection=False)
+
+
+def protect_tables(dynamodb: Any, deployed: Deployed) -> None:
+    """Deletion protection for the tables that the stack retains, and for no others. The template does not have it, so
+    neither updates nor drift detection look at it (https://docs.aws.amazon.com/AWSCloudFormation/latest/APIReference/API_StackResourceDrift.html)."""
+    for wanted in (True, False):
+        for table in deployed.tables(retained=wanted):
+            known = dynamodb.describe_table(TableName=table)["Table"].get("DeletionProtectionEnabled", False)
+            if known is not wanted:
+                dynamodb.update_table(TableName=table, DeletionProtectionEnabled=wanted)
+                dynamodb.get_waiter("table_exists").wait(TableName=table, WaiterConfig={"Delay": 2})
+
+
+def _resources(cloudformation: Any, stack: str) -> Iterator[Resource]:
+    template = cloudformation.get_template(StackName=stack, TemplateStage="Processed")["TemplateBody"]
+    known: Mapping[str, Any] = (json.loads(template) if isinstance(template, str) else template)["Resources"]
+    for page in cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack):
+        for found in page["StackResourceSummaries"]:
+            if found["ResourceStatus"] == "DELETE_COMPLETE" or not found.get("PhysicalResourceId"):
+                continue
+            policy = known.get(found["LogicalResourceId"], {}).get("DeletionPolicy", "Delete")
+            yield Resource(found["ResourceType"], found["PhysicalResourceId"], policy in RETAINED)
+            if found["ResourceType"] == NESTED:
+                yield from _resources(cloudformation, found["PhysicalResourceId"])
+
+
+def empty(s3: Any, bucket: str) -> int:
+    """Delete every object, version and unfinished upload of the bucket. Returns how many objects and versions."""
+    count = 0
+    for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
+        there = [*page.get("Versions", []), *page.get("DeleteMarkers", [])]
+        if there:
+            objects = [{"Key": each["Key"], "VersionId": each["VersionId"]} for each in there]
+            refused = s3.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True}).get("Errors", [])
+            if refused:
+                raise ClientError({"Error": refused[0]}, "DeleteObjects")
+            count += len(there)
+    for page in s3.get_paginator("list_multipart_uploads").paginate(Bucket=bucket):
+        for upload in page.get("Uploads", []):
+            s3.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+    return count
