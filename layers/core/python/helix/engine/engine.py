@@ -27,7 +27,7 @@ from helix.services.hook_manager import HookManager
 from helix.services.row_budgets import RowBudgets
 from helix.services.row_cache import RowCache
 from helix.services.row_slots import RowSlots
-from helix.services.usage_counters import Counters
+from helix.services.usage_counters import SHARDS, Counters
 
 logger = get_logger("helix")
 Executes = Literal["everything", "tools", "inline"]
@@ -119,9 +119,9 @@ class Engine:
 
     def __post_init__(self) -> None:
         self.history = History(self.store)
-        self.counters = Counters(self.store, self.clock)
         if self.executes is None:
             self.executes = "everything" if self.launcher is None else "inline"
+        self.counters = Counters(self.store, self.clock, shards=1 if self.in_process else SHARDS)
 
     @property
     def in_process(self) -> bool:

@@ -10,6 +10,10 @@ call's, that its row is not there. Counters and the list of scopes are rows of `
 
 So a run adds to one row. The first to add in a later hour writes the row of the hour before, in the same transaction. A
 scope is `agent:<type>` or `tenant:<user id>`; a tenant's rows name the agent too.
+
+Rows have shards: `total#~<shard>#...`, `<hour>#~<shard>#...`; shard 0 is the row without a number. A process adds to one
+shard of each, which the first session that it counts chooses. Readers sum the shards. Hours have fewer, because a shard of
+the totals adds to one of them once.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from datetime import datetime
 from typing import Any
+from zlib import crc32
 
 from helix.core.errors import StoreError
 from helix.core.periods import TokenPeriod, window_key
@@ -31,6 +36,9 @@ SCOPES, TOTAL = "usage", "total"
 KEEP_S = 400 * 86_400
 TRIES = 5
 REMEMBERED = 1_000
+SHARDS = 32
+"""Of each row that deliveries add to. 1,000 ends of runs a second are 31 writes a second on each."""
+HOUR_SHARDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +75,22 @@ NUMBERS = tuple(field.name for field in fields(UsageCount) if field.default is n
 class _Counter:
     """What is added to a row of totals, as used in `hour`. `value`: what the row is made with."""
 
-    key: Key
     scope: str
+    tail: str
+    shard: int
     hour: str
     value: Value
     add: dict[str, int]
 
+    @property
+    def key(self) -> Key:
+        return self._row(TOTAL, self.shard)
+
     def row_of(self, hour: str) -> Key:
-        return self.key._replace(sort=hour + self.key.sort.removeprefix(TOTAL))
+        return self._row(hour, self.shard % HOUR_SHARDS)
+
+    def _row(self, hour: str, shard: int) -> Key:
+        return Key("control", partition(self.scope), hour + (f"#~{shard}" if shard else "") + self.tail)
 
     def put(self) -> Operation:
         added = {**self.add, **_now(self.add), "now": self.hour}
@@ -120,10 +136,12 @@ def partition(scope: str) -> str:
 
 
 class Counters:
-    """Adds to the counters of one store. Remembers which hour each is adding to, so that a process looks once an hour."""
+    """Adds to the counters of one store. Remembers which hour each is adding to, so that a process looks once an hour.
+    shards: how many rows share the additions of all processes."""
 
-    def __init__(self, store: StateStore, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: StateStore, clock: Clock, *, shards: int = 1) -> None:
+        self._store, self._clock, self._shards = store, clock, shards
+        self._shard: int | None = None
         self._hours: dict[Key, str] = {}
 
     async def count(
@@ -139,7 +157,9 @@ class Counters:
         """Commit `guard` and add the shares, as used at `at` (Unix seconds), in one transaction. None: written. Otherwise
         the index of the operation of `guard` that was refused; where the store did not answer at first, it may be what this
         call has written itself. Raises `StoreError` if it never answers."""
-        counters = _counters(shares, agent, tenant, at)
+        if self._shard is None:  # not before: a snapshot of a process is started many times
+            self._shard = crc32(guard[0].key.partition.encode()) % self._shards if guard else 0
+        counters = _counters(shares, agent, tenant, at, self._shard)
         failures = 0
         while True:
             try:
@@ -158,12 +178,17 @@ class Counters:
         found = [counter.update() for counter in counters if counter not in unknown]
         if not unknown:
             return found
-        scopes: set[str] = set()
-        for counter, value in zip(unknown, await self._store.get([c.key for c in unknown]), strict=True):
+        scopes = list(dict.fromkeys(_scope_key(counter) for counter in unknown))
+        values = await self._store.get([*(counter.key for counter in unknown), *scopes])
+        found += [
+            Put(key, {"scope": key.sort})
+            for key, value in zip(scopes, values[len(unknown) :], strict=True)
+            if value is None
+        ]
+        for counter, value in zip(unknown, values, strict=False):
             now = counter.hour if value is None else value.get("now")
             if value is None:
                 found.append(counter.put())
-                scopes.add(counter.scope)
             elif now == counter.hour:
                 found.append(counter.update())
             else:
@@ -175,35 +200,50 @@ class Counters:
             if len(self._hours) > REMEMBERED:
                 self._hours.clear()
             self._hours[counter.key] = counter.hour  # where this does not come about, the next addition is refused
-        return [*found, *(Put(Key("control", SCOPES, scope), {"scope": scope}) for scope in sorted(scopes))]
+        return found
+
+
+def _scope_key(counter: _Counter) -> Key:
+    return Key("control", SCOPES, counter.scope)
 
 
 async def read_counts(store: StateStore, scope: str, start: str = "", end: str | None = None) -> list[UsageCount]:
     """The hours `start <= hour < end` (keys such as `2026-11-21T14`) of a scope, in order; without `end`, to the last."""
     while True:
         totals = await _total_rows(store, scope)
-        rows = await store.query("control", partition(scope), start=start, end=end or TOTAL)
-        counts = {row.key.sort: _read(row.value) for row in rows}
-        twice = False
-        for row in totals:
-            now = row.value.get("now")
-            if now is None or now < start or (end is not None and now >= end):
-                continue
-            current = _read({**row.value, "hour": now, **{name: row.value.get(f"now_{name}") for name in NUMBERS}})
-            key = now + row.key.sort.removeprefix(TOTAL)
-            twice = twice or key in counts
-            counts[key] = _sum(current, counts[key]) if key in counts else current
+        stored = [
+            _read(row.value) for row in await store.query("control", partition(scope), start=start, end=end or TOTAL)
+        ]
+        current = [
+            _read({**value, "hour": now, **{name: value.get(f"now_{name}") for name in NUMBERS}})
+            for _, value in totals
+            if (now := value.get("now")) is not None and now >= start and (end is None or now < end)
+        ]
         # Between the two reads the hour may have got its row. Late counts make one before, which adds up.
+        twice = not {_name(count) for count in stored}.isdisjoint(_name(count) for count in current)
         if not twice or _hours(await _total_rows(store, scope)) == _hours(totals):
-            return [counts[key] for key in sorted(counts)]
+            return _summed([*stored, *current])
 
 
 def _hours(rows: Sequence[Row]) -> list[Any]:
-    return [row.value.get("now") for row in rows]
+    return [(row.key.sort, row.value.get("now")) for row in rows]
 
 
 async def _total_rows(store: StateStore, scope: str) -> list[Row]:
     return await store.query("control", partition(scope), start=f"{TOTAL}#", end=f"{TOTAL}$")
+
+
+def _name(count: UsageCount) -> tuple[str, str, str, str]:
+    return count.hour, count.model, count.operation, count.agent
+
+
+def _summed(counts: Iterable[UsageCount]) -> list[UsageCount]:
+    """One for each name, in their order."""
+    found: dict[tuple[str, str, str, str], UsageCount] = {}
+    for count in counts:
+        known = found.get(_name(count))
+        found[_name(count)] = count if known is None else _sum(known, count)
+    return [found[name] for name in sorted(found)]
 
 
 def _sum(one: UsageCount, other: UsageCount) -> UsageCount:
@@ -214,7 +254,7 @@ async def read_totals(store: StateStore, scope: str | None = None) -> list[Usage
     """What was ever counted: of the scope, or of all agents."""
     scopes = [scope] if scope is not None else await read_scopes(store, "agent:")
     pages = await asyncio.gather(*(_total_rows(store, one) for one in scopes))
-    return [_read(row.value) for page in pages for row in page]
+    return [count for page in pages for count in _summed(_read(row.value) for row in page)]
 
 
 async def read_scopes(store: StateStore, prefix: str = "") -> list[str]:
@@ -228,7 +268,7 @@ def _read(value: Value) -> UsageCount:
     return UsageCount(**{name: value.get(name) or nothing for name, nothing in empty.items()})
 
 
-def _counters(shares: Iterable[Share], agent: str, tenant: str | None, at: float) -> list[_Counter]:
+def _counters(shares: Iterable[Share], agent: str, tenant: str | None, at: float, shard: int) -> list[_Counter]:
     scopes = [(agent_scope(agent), "")] + ([(tenant_scope(tenant), f"#{agent}")] if tenant else [])
     found: dict[Key, _Counter] = {}
     for share in shares:
@@ -246,10 +286,11 @@ def _counters(shares: Iterable[Share], agent: str, tenant: str | None, at: float
             "assumed_tokens": share.assumed_tokens,
         }
         add = {name: number for name, number in numbers.items() if number}
-        for scope, tail in scopes if add else ():
-            key = Key("control", partition(scope), f"{TOTAL}#{share.model}#{share.operation}{tail}")
+        for scope, whose in scopes if add else ():
             value: Value = {"model": share.model, "operation": share.operation, "agent": agent}
-            found[key] = _Counter(key, scope, hour_key(at), value, add)
+            tail = f"#{share.model}#{share.operation}{whose}"
+            counter = _Counter(scope, tail, shard, hour_key(at), value, add)
+            found[counter.key] = counter
     return list(found.values())
 
 

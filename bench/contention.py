@@ -1,0 +1,142 @@
+"""A state store with DynamoDB's limits on one item, in a time that passes only while everybody waits.
+
+- A transaction holds its items, those that it only checks too, for `HELD_S`. Another transaction, or a write of one
+  item, that meets a held item is refused
+  (https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis.html#transaction-conflict-handling).
+- An item takes 1,000 write units a second: a partition takes no more, and an item is in one
+  (https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html).
+
+What is refused is repeated as the DynamoDB store repeats it, with its number of tries and its pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import selectors
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+from helix import MemoryStateStore
+from helix.adapters.aws.dynamodb import FIRST_PAUSE_S, LONGEST_PAUSE_S, TRIES
+from helix.core.errors import StoreError
+from helix.core.json import dumps
+from helix.ports.state_store import Key, Operation, Put, Row, Value
+
+HELD_S = 0.01
+READ_S = 0.004
+ITEM_UNITS = 1_000
+BEGUN = 1_750_003_198.5
+"""1.5 s before an hour begins (Unix seconds)."""
+
+
+class LoopClock:
+    """The time of the running loop."""
+
+    def now(self) -> float:
+        return BEGUN + asyncio.get_running_loop().time()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class Contended(MemoryStateStore):
+    """`writes[key][second]`: requests that wrote or checked the item, those that were refused for it too."""
+
+    def __init__(self, seed: int = 11) -> None:
+        super().__init__()
+        self._held: dict[Key, float] = {}
+        self._units: Counter[tuple[Key, int]] = Counter()
+        self._dice = random.Random(seed)
+        self.writes: defaultdict[Key, Counter[int]] = defaultdict(Counter)
+        self.conflicts = self.throttled = self.given_up = 0
+
+    async def get(self, keys: Sequence[Key]) -> list[Value | None]:
+        await asyncio.sleep(READ_S)
+        return await super().get(keys)
+
+    async def query(self, *args: Any, **options: Any) -> list[Row]:
+        await asyncio.sleep(READ_S)
+        return await super().query(*args, **options)
+
+    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+        for attempt in range(TRIES):
+            if self._admitted(operations):
+                await super().transact(name, operations)
+                await asyncio.sleep(HELD_S if len(operations) > 1 else READ_S)
+                return
+            await asyncio.sleep(READ_S + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt) * self._dice.random())
+        self.given_up += 1
+        raise StoreError(f"transaction {name!r} met others {TRIES} times")
+
+    def _admitted(self, operations: Sequence[Operation]) -> bool:
+        now = asyncio.get_running_loop().time()
+        second = int(now)
+        for operation in operations:
+            self.writes[operation.key][second] += 1
+        if any(self._held.get(operation.key, 0.0) > now for operation in operations):
+            self.conflicts += 1
+            return False
+        units = {(operation.key, second): _units(operation, len(operations)) for operation in operations}
+        if any(self._units[place] + number > ITEM_UNITS for place, number in units.items()):
+            self.throttled += 1
+            return False
+        self._units.update(units)
+        if len(operations) > 1:
+            self._held |= {operation.key: now + HELD_S for operation in operations}
+        return True
+
+    def hottest(self) -> tuple[Key, int]:
+        """The item with the most writes in one second."""
+        return max(((key, max(seconds.values())) for key, seconds in self.writes.items()), key=lambda one: one[1])
+
+
+def _units(operation: Operation, operations: int) -> int:
+    size = len(dumps(operation.value)) if isinstance(operation, Put) else 1
+    return (2 if operations > 1 else 1) * -(-size // 1024)
+
+
+async def at_rate(rate: float, times: int, work: Callable[[int], Awaitable[None]]) -> list[float]:
+    """Begin `work` `times` times, `rate` a second at random moments. How long each took, in seconds."""
+    loop, dice, took = asyncio.get_running_loop(), random.Random(7), list[float]()
+
+    async def one(n: int, moment: float) -> None:
+        await asyncio.sleep(moment)
+        begun = loop.time()
+        await work(n)
+        took.append(loop.time() - begun)
+
+    await asyncio.gather(*(one(n, dice.random() * times / rate) for n in range(times)))
+    return sorted(took)
+
+
+def simulated(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run `work`. What it does takes no time, and what it waits for comes at once."""
+    with asyncio.Runner(loop_factory=_Loop) as runner:
+        return runner.run(work)
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._passed = 0.0
+        super().__init__(_Selector(self._pass))
+
+    def time(self) -> float:
+        return self._passed
+
+    def _pass(self, seconds: float) -> None:
+        self._passed += seconds
+
+
+class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
+    def __init__(self, wait: Callable[[float], None]) -> None:
+        super().__init__()
+        self._wait = wait
+
+    def select(self, timeout: float | None = None) -> Any:
+        events = super().select(0)
+        if not events:
+            assert timeout is not None, "everybody waits, and nobody for the time"
+            self._wait(timeout)
+        return events

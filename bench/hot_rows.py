@@ -1,0 +1,119 @@
+"""Which items many runs write at once, and how often: the real services on a store with DynamoDB's limits on one item.
+
+    python bench/hot_rows.py            prints the table and saves it to bench/results/hot_rows.md (a minute)
+
+The clock is simulated: nothing sleeps. Each run goes to one of `PROCESSES` processes, which have nothing in common but the
+store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from contention import Contended, LoopClock, at_rate, simulated
+
+from helix.core.errors import StoreError
+from helix.core.usage import Usage
+from helix.core.usage_parts import Share
+from helix.ports.state_store import Delete, Key, Operation, Put
+from helix.services import usage_counters
+from helix.services.open_runs import open_run_key
+
+RESULTS = Path(__file__).parent / "results" / "hot_rows.md"
+PROCESSES = 300
+SECONDS = 3
+LIMIT = 500
+"""Writes a second that no item may pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """`given_up`: transactions that were refused until the store gave up. `took`: seconds, sorted."""
+
+    what: str
+    shards: str
+    rate: int
+    store: Contended
+    took: Sequence[float]
+
+    @property
+    def hottest(self) -> int:
+        return self.store.hottest()[1]
+
+    @property
+    def sound(self) -> bool:
+        return self.hottest <= LIMIT and not self.store.given_up
+
+    def line(self) -> str:
+        key, writes = self.store.hottest()
+        median, slow = (1000 * self.took[len(self.took) * part // 100] for part in (50, 99))
+        place = f"{key.partition} / {key.sort}"
+        numbers = f"{writes} | {self.store.conflicts} | {self.store.throttled} | {self.store.given_up}"
+        return f"| {self.what} | {self.rate:,} | {self.shards} | `{place}` | {numbers} | {median:.0f} | {slow:.0f} |"
+
+
+def measure(
+    what: str,
+    shards: str,
+    rate: int,
+    times: int,
+    prepare: Callable[[Contended], Awaitable[Callable[[int], Awaitable[None]]]],
+) -> Measured:
+    store = Contended()
+
+    async def work() -> list[float]:
+        one = await prepare(store)
+        store.writes.clear()
+
+        async def held(n: int) -> None:
+            with contextlib.suppress(StoreError):  # the store counts it
+                await one(n)
+
+        return await at_rate(rate, times, held)
+
+    return Measured(what, shards, rate, store, simulated(work()))
+
+
+def usage(rate: int, times: int, *, shards: int = usage_counters.SHARDS) -> Measured:
+    """Ends of runs of one agent: each marks its run row, leaves the index of open runs and counts its usage."""
+
+    async def prepare(store: Contended) -> Callable[[int], Awaitable[None]]:
+        clock = LoopClock()
+        processes = [usage_counters.Counters(store, clock, shards=shards) for _ in range(PROCESSES)]
+
+        async def end(n: int) -> None:
+            run = Key("sessions", f"session{n}", "r#1")
+            guard: list[Operation] = [Put(run, {"effects": "done"}), Delete(open_run_key(f"run{n}"))]
+            share = Share(
+                "model", "completion", Usage(prompt_tokens=1000, completion_tokens=100, cost_micros=900, calls=1)
+            )
+            await processes[n % PROCESSES].count(
+                "effects_done", guard, [share], agent="agent", tenant=None, at=clock.now()
+            )
+
+        return end
+
+    return measure("usage of a run's end", str(shards), rate, times, prepare)
+
+
+COLUMNS = (
+    "what | a second | shards | hottest item | its writes a second | conflicts | throttled | gave up | p50 ms | p99 ms"
+)
+
+
+def table(lines: Sequence[Measured]) -> str:
+    return "\n".join([f"| {COLUMNS} |", "|---" * (COLUMNS.count("|") + 1) + "|", *(line.line() for line in lines)])
+
+
+def main() -> None:
+    found = [usage(1_000, 1_000 * SECONDS, shards=1), usage(1_000, 1_000 * SECONDS)]
+    text = f"# Items that many runs write\n\n{table(found)}\n"
+    print(text)
+    RESULTS.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
