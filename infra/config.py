@@ -56,7 +56,8 @@ class Settings(Thresholds):
     snap_start: for call_model. provisioned_concurrency: of the default profile's call_model.
     provision_agents: give each agent with resources of its own as much provisioned concurrency as its min_instances, and as
         its limit from then on.
-    roll_over_events: how long the history of an execution may get before the run goes on in the next one.
+    roll_over_events: how long the history of an execution may get before the run goes on in the next one. The rest of
+        the 25,000 events is for one step's calls and hours of retries (docs/adr/0025-runs-wait-for-a-free-lambda.md).
     steps_per_invocation: how many steps of a run one invocation of call_model takes at most; 0 is as many as fit.
     stream_days: how long streams can be replayed; 0 is for ever.
     session_days: how long after its last use a session that neither runs nor waits for people is deleted, with its
@@ -95,7 +96,7 @@ class Settings(Thresholds):
     provision_agents: bool = False
     log_retention_days: Literal[1, 3, 5, 7, 14, 30, 60, 90, 180, 365, 731, 1827] = 30
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    roll_over_events: int = Field(default=20_000, ge=50, le=24_000)
+    roll_over_events: int = Field(default=12_000, ge=50, le=12_000)
     steps_per_invocation: int = Field(default=0, ge=0, le=1000)
     stream_days: int = Field(default=30, ge=0, le=3650)
     session_days: int = Field(default=0, ge=0, le=36_500)

@@ -6,10 +6,12 @@
         └───────────────┴─ another step ───────────────┘
                         ├─ finish ────────> FinishRun
                         └─ rolled over ───> Rolled          the next part has been started
+    a call that finds no free Lambda ─────> CallModel       which has it executed again
     whatever fails for good ──────────────> FailRun ─> Failed
 
 Law: what passes from state to state are ids and counters; what they mean lies in the store. A step with one tool costs
-three transitions: CallModel, Route, CallTool.
+three transitions: CallModel, Route, CallTool. A run waits for a free Lambda: CallModel for hours, a call for minutes, then
+CallModel decides anew. The execution's history has room for every attempt (docs/adr/0025-runs-wait-for-a-free-lambda.md).
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 
 from helix.core.errors import ObjectGoneError, StoreError, WorkInProgressError
 from helix.engine.history import StateMissingError
+from helix.engine.verbs import CALL_RETRIES
 
 State = dict[str, Any]
 
@@ -66,6 +69,11 @@ INFRASTRUCTURE = [
 """Nothing is known of what was done; the next delivery finds out. What Lambda itself reports is listed in
 https://docs.aws.amazon.com/step-functions/latest/dg/sfn-best-practices.html#bp-lambda-serviceexception."""
 
+INFRASTRUCTURE_ATTEMPTS = 6
+HOURS, MINUTES = 360, CALL_RETRIES - INFRASTRUCTURE_ATTEMPTS
+"""Attempts against overload. With full jitter up to two minutes between them, `HOURS` is six hours on average. A call is
+attempted for some minutes."""
+
 ROUTES = {
     "call_tool": "CallTool",
     "start_run": "StartRun",
@@ -81,18 +89,20 @@ def definition(*, run_s: int, child_s: int) -> dict[str, Any]:
     partition. Times in seconds: of one execution, and of waiting for one sub-agent."""
     place = {"session_id.$": "$.session_id", "run_id.$": "$.run_id", "part.$": "$.part"}
     position = {**place, "step.$": "$.step", "events.$": "$.events"}
+    attempt = {**position, "retries.$": "$$.State.RetryCount"}
     call = {**place, "call.$": "$.call"}
     again = {"ResultPath": None, "Next": "CallModel"}
     end = {"ResultPath": None, "End": True}
+    one, of_several = {"Catch": [_later("CallModel"), *_catch()]}, {"Catch": [_later("Later")]}
     return {
         "Comment": "One part of a run; written by infra/definition.py",
         "StartAt": "CallModel",
         "TimeoutSeconds": run_s,
         "States": {
-            "CallModel": _task("CallModel", position, {"OutputPath": "$.Payload", "Next": "Route"}),
+            "CallModel": _task("CallModel", attempt, {"OutputPath": "$.Payload", "Next": "Route"}, overload=HOURS),
             "Route": _choice("$.next", ROUTES),
-            "CallTool": _task("CallTool", call, again),
-            "StartRun": _token_task(call, child_s, again),
+            "CallTool": _task("CallTool", call, {**one, **again}),
+            "StartRun": _token_task(call, child_s, {**one, **again}),
             "Calls": {
                 "Type": "Map",
                 "ItemsPath": "$.calls",
@@ -102,21 +112,25 @@ def definition(*, run_s: int, child_s: int) -> dict[str, Any]:
                     "StartAt": "Kind",
                     "States": {
                         "Kind": _choice("$.call.kind", {"call_tool": "CallOneTool", "start_run": "StartOneRun"}),
-                        "CallOneTool": _task("CallTool", call, end, caught=False),
-                        "StartOneRun": _token_task(call, child_s, end, caught=False),
+                        "CallOneTool": _task("CallTool", call, {**of_several, **end}),
+                        "StartOneRun": _token_task(call, child_s, {**of_several, **end}),
+                        "Later": {"Type": "Succeed"},
                     },
                 },
                 "Catch": _catch(),
                 **again,
             },
-            "FinishRun": _task("FinishRun", place, {"OutputPath": "$.Payload", "End": True}),
+            "FinishRun": _task("FinishRun", place, {"OutputPath": "$.Payload", "End": True}, overload=HOURS),
             "Rolled": {"Type": "Succeed"},
-            "FailRun": {
-                **_task(
-                    "FailRun", {**place, "error.$": "$.error"}, {"ResultPath": None, "Next": "Failed"}, caught=False
-                ),
-                "Catch": [{"ErrorEquals": ["States.ALL"], "ResultPath": None, "Next": "Failed"}],
-            },
+            "FailRun": _task(
+                "FailRun",
+                {**place, "error.$": "$.error"},
+                {
+                    "Catch": [{"ErrorEquals": ["States.ALL"], "ResultPath": None, "Next": "Failed"}],
+                    "ResultPath": None,
+                    "Next": "Failed",
+                },
+            ),
             "Failed": {"Type": "Fail", "Error": "RunFailed", "Cause": "See the run: its record says what happened."},
         },
     }
@@ -129,29 +143,26 @@ def substitutions(arns: Mapping[str, str], partition: str) -> dict[str, str]:
 
 def longest_retries_s() -> int:
     """How long a task's retries may take, when every delivery and every pause takes all the time it may."""
-    deliveries, waiting = 1, 0
-    for rule in _retry():
-        waiting += rule["MaxAttempts"] * rule["MaxDelaySeconds"]
-        deliveries += rule["MaxAttempts"] if rule["ErrorEquals"] != WORK_IN_PROGRESS else 0  # refused at once
-    return deliveries * max(TASK_S.values()) + waiting
+    waiting: int = sum(rule["MaxAttempts"] * rule["MaxDelaySeconds"] for rule in _retry(HOURS))
+    return (1 + INFRASTRUCTURE_ATTEMPTS) * max(TASK_S.values()) + waiting  # the others are refused at once
 
 
-def _task(name: str, payload: State, rest: State, *, caught: bool = True) -> State:
+def _task(name: str, payload: State, rest: State, *, overload: int = MINUTES) -> State:
     return {
         "Type": "Task",
         "Resource": INVOKE,
         "Parameters": {"FunctionName": f"${{{name}}}", "Payload": payload},
         "TimeoutSeconds": TASK_S[VERBS[name]],
-        "Retry": _retry(),
-        **({"Catch": _catch()} if caught else {}),
+        "Retry": _retry(overload),
+        "Catch": _catch(),
         **rest,
     }
 
 
-def _token_task(call: State, child_s: int, rest: State, *, caught: bool = True) -> State:
+def _token_task(call: State, child_s: int, rest: State) -> State:
     """Goes on when the child's end answers the token, which `start_run` keeps with the child's session."""
     payload = {**call, "token.$": "$$.Task.Token"}
-    return _task("StartRun", payload, rest, caught=caught) | {"Resource": INVOKE_AND_WAIT, "TimeoutSeconds": child_s}
+    return _task("StartRun", payload, rest) | {"Resource": INVOKE_AND_WAIT, "TimeoutSeconds": child_s}
 
 
 def _choice(variable: str, routes: Mapping[str, str]) -> State:
@@ -160,14 +171,14 @@ def _choice(variable: str, routes: Mapping[str, str]) -> State:
     return {"Type": "Choice", "Choices": rules}
 
 
-def _retry() -> list[State]:
+def _retry(overload: int) -> list[State]:
     return [
         # Nobody tells the living holder from the dead one. Short pauses let the run go on soon after a death: with the
         # claim, 35 seconds later at most. Many attempts outlast a living holder: with full jitter a pause is half of its
         # limit on average, so 420 of them are 17 minutes, and hardly ever below 16.
         _rule(WORK_IN_PROGRESS, interval=1, rate=1.5, longest=5, attempts=420),
-        _rule(OVERLOAD, interval=1, rate=2, longest=60, attempts=20),
-        _rule(INFRASTRUCTURE, interval=1, rate=2, longest=30, attempts=6),
+        _rule(OVERLOAD, interval=1, rate=2, longest=120, attempts=overload),
+        _rule(INFRASTRUCTURE, interval=1, rate=2, longest=30, attempts=INFRASTRUCTURE_ATTEMPTS),
     ]
 
 
@@ -180,6 +191,11 @@ def _rule(errors: list[str], *, interval: int, rate: float, longest: int, attemp
         "MaxAttempts": attempts,
         "JitterStrategy": "FULL",
     }
+
+
+def _later(state: str) -> State:
+    """The call was not executed: the next CallModel finds that out and has it executed, or lets the run roll over."""
+    return {"ErrorEquals": OVERLOAD, "ResultPath": None, "Next": state}
 
 
 def _catch() -> list[State]:

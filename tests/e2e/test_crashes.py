@@ -41,11 +41,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 @pytest.fixture(scope="module")
 def hasty(cloud: CloudForTests) -> Iterator[CloudForTests]:
     """Deliveries and claims that die soon, executions that roll over soon, and a projector that can be killed."""
-    configure(cloud, "call_model", Timeout=TIMEOUT_S, variables={HASTE: str(CLAIM_S), ROLL_OVER_EVENTS: "50"})
+    configure(cloud, "call_model", Timeout=TIMEOUT_S, variables={HASTE: str(CLAIM_S), ROLL_OVER_EVENTS: "250"})
     configure(cloud, "call_tool", Timeout=TIMEOUT_S, variables={HASTE: str(CLAIM_S)})
     configure(cloud, "project_stream", Handler="cloud_agents.projector.handler")
     yield cloud
-    configure(cloud, "call_model", Timeout=900, variables={HASTE: "", ROLL_OVER_EVENTS: "20000", **FEW_INLINE})
+    configure(cloud, "call_model", Timeout=900, variables={HASTE: "", ROLL_OVER_EVENTS: "12000", **FEW_INLINE})
     configure(cloud, "call_tool", Timeout=900, variables={HASTE: ""})
     configure(cloud, "project_stream", Handler="handler.handler")
 

@@ -31,7 +31,7 @@ ROLLED_AT, STEPS = 800, 10
 def early_roll_over(cloud: CloudForTests) -> Iterator[None]:
     configure(cloud, "call_model", variables={ROLL_OVER_EVENTS: str(ROLLED_AT), STEPS_PER_INVOCATION: str(STEPS)})
     yield
-    configure(cloud, "call_model", variables={ROLL_OVER_EVENTS: "20000", STEPS_PER_INVOCATION: "0"})
+    configure(cloud, "call_model", variables={ROLL_OVER_EVENTS: "12000", STEPS_PER_INVOCATION: "0"})
 
 
 @pytest.mark.timeout(900)

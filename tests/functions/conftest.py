@@ -128,7 +128,7 @@ def functions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         "HELIX_BUCKET": BUCKET,
         "HELIX_CHUNKS": CHUNKS,
         "HELIX_MACHINE": MACHINE.replace("default", "{profile}"),
-        "HELIX_ROLL_OVER_EVENTS": "50",
+        "HELIX_ROLL_OVER_EVENTS": "300",
     }
     for name, value in given.items():
         monkeypatch.setenv(name, value)

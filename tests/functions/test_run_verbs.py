@@ -141,7 +141,7 @@ def test_inline_calls_alone_leave_the_next_step_only(claim: Claim, looked: list[
 
 def test_a_long_history_is_rolled_over_to_the_next_part(claim: Claim) -> None:
     functions = claim(calls(call("look")), "Done.")
-    event = {**functions.sample("call_model"), "events": 50}
+    event = {**functions.sample("call_model"), "events": 300}
     for _ in range(2):
         assert functions.invoke("call_model", event) == {**event, "next": "rolled"}
     part = f"{event['run_id']}__part-2"
@@ -190,7 +190,7 @@ def test_an_execution_that_ended_fails_its_run_once(claim: Claim, name: str) -> 
 def test_the_event_of_a_part_that_rolled_over_starts_the_next_again(claim: Claim) -> None:
     functions = claim(of="fail_run_status")
     event = functions.sample("fail_run_status")
-    functions.invoke("call_model", {**ids(event), "step": 1, "events": 50})
+    functions.invoke("call_model", {**ids(event), "step": 1, "events": 300})
     assert functions.invoke("fail_run", event) == ids(event)
     run_id = ids(event)["run_id"]
     assert functions.session(ids(event)["session_id"]).status == "running"
@@ -268,7 +268,7 @@ def test_every_invocation_is_measured_under_its_own_name(claim: Claim) -> None:
 
 def test_lines_name_what_they_are_about_and_say_no_content(claim: Claim) -> None:
     functions = claim(calls(call("fail")), "Done.")
-    event = {**functions.sample("call_model"), "events": 50}
+    event = {**functions.sample("call_model"), "events": 300}
     functions.invoke("call_model", event)
     assert steps(functions, {**event, "part": 2, "events": 0})["next"] == "finish"
     lines = [line for line in functions.lines() if "_aws" not in line]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import botocore.session
 import pytest
+from pydantic import ValidationError
 
 import helix.engine
 from helix.core.errors import DamagedRowError, StoreError
 from helix.engine.claims.liveness import LostClaimError
 from helix.engine.engine import Settings as EngineSettings
+from helix.engine.verbs import CALL_EVENTS, CALL_RETRIES, MAP_CALLS, MAP_EVENTS, MODEL_EVENTS, RETRY_EVENTS
+from helix.runtime.cloud_settings import CloudSettings
 from infra.config import Settings
 from infra.definition import (
     INFRASTRUCTURE,
@@ -32,7 +35,7 @@ DAY_S, CHILD_S = 24 * 3600, 3600
 MACHINE = definition(run_s=30 * DAY_S, child_s=CHILD_S)
 STATES: dict[str, Any] = MACHINE["States"]
 PAYLOADS = {
-    "CallModel": {"session_id", "run_id", "part", "step", "events"},
+    "CallModel": {"session_id", "run_id", "part", "step", "events", "retries"},
     "CallTool": {"session_id", "run_id", "part", "call"},
     "CallOneTool": {"session_id", "run_id", "part", "call"},
     "StartRun": {"session_id", "run_id", "part", "call", "token"},
@@ -129,7 +132,7 @@ def test_every_task_repeats_with_jitter_and_ends(name: str) -> None:
     task = TASKS[name]
     assert task["TimeoutSeconds"] > 0
     for rule in task["Retry"]:
-        assert rule["JitterStrategy"] == "FULL" and rule["MaxDelaySeconds"] <= 60 and rule["MaxAttempts"] > 0
+        assert rule["JitterStrategy"] == "FULL" and rule["MaxDelaySeconds"] <= 120 and rule["MaxAttempts"] > 0
         assert not {"States.ALL", "States.TaskFailed"} & set(rule["ErrorEquals"]), "what is final is not repeated"
     first = task["Retry"][0]
     assert first["ErrorEquals"] == WORK_IN_PROGRESS == ["WorkInProgressError"]
@@ -164,12 +167,44 @@ def test_what_lambda_reports_without_having_executed_is_repeated() -> None:
 
 
 def test_whatever_fails_for_good_reaches_fail_run() -> None:
-    caught = {name for name, state in all_states() if state.get("Catch")}
+    caught = {name for name, state in STATES.items() if state.get("Catch")}
     assert caught == {"CallModel", "CallTool", "StartRun", "Calls", "FinishRun", "FailRun"}
     for name in caught - {"FailRun"}:
-        assert STATES[name]["Catch"] == [{"ErrorEquals": ["States.ALL"], "ResultPath": "$.error", "Next": "FailRun"}]
+        assert STATES[name]["Catch"][-1] == {"ErrorEquals": ["States.ALL"], "ResultPath": "$.error", "Next": "FailRun"}
     assert STATES["FailRun"]["Next"] == STATES["FailRun"]["Catch"][0]["Next"] == "Failed"
     assert STATES["Failed"]["Type"] == "Fail", "an execution that failed says so, and EventBridge tells fail_run"
+
+
+@pytest.mark.parametrize("name", ["CallModel", "FinishRun"])
+def test_a_run_waits_for_hours_where_lambda_is_at_its_limit(name: str) -> None:
+    rule = next(rule for rule in TASKS[name]["Retry"] if rule["ErrorEquals"] == OVERLOAD)
+    assert rule["MaxAttempts"] * rule["MaxDelaySeconds"] / 2 >= 6 * 3600, "full jitter waits half of it on average"
+    assert "Lambda.TooManyRequestsException" in OVERLOAD
+
+
+@pytest.mark.parametrize("name", ["CallTool", "StartRun", "CallOneTool", "StartOneRun"])
+def test_a_call_that_finds_no_lambda_is_decided_anew(name: str) -> None:
+    later = {"ErrorEquals": OVERLOAD, "ResultPath": None, "Next": "Later" if "One" in name else "CallModel"}
+    assert TASKS[name]["Catch"][0] == later
+    assert dict(all_states())["Later"] == {"Type": "Succeed"}
+
+
+def test_all_retries_fit_into_the_history_that_roll_over_leaves() -> None:
+    """At the limit a step of as many calls as a map takes, then retries for hours, and the longest end of a run."""
+    with pytest.raises(ValidationError):
+        Settings(roll_over_events=Settings().roll_over_events + 1)
+    assert Settings().roll_over_events == EngineSettings().roll_over_events == CloudSettings().roll_over_events
+
+    def most(name: str, errors: Sequence[list[str]] = (WORK_IN_PROGRESS, OVERLOAD, INFRASTRUCTURE)) -> int:
+        return sum(rule["MaxAttempts"] for rule in TASKS[name]["Retry"] if rule["ErrorEquals"] in errors)
+
+    for name in ("CallTool", "StartRun", "CallOneTool", "StartOneRun"):
+        assert most(name, [OVERLOAD, INFRASTRUCTURE]) == CALL_RETRIES
+    # A call's own: its item, its choice, the state that comes if it was caught, and six of its last attempt.
+    assert CALL_EVENTS == 12 + RETRY_EVENTS * CALL_RETRIES
+    retries = sum(most(name) for name in ("CallModel", "FinishRun", "FailRun")) * RETRY_EVENTS
+    states = 4 * MODEL_EVENTS  # CallModel twice, FinishRun, FailRun
+    assert Settings().roll_over_events + MAP_EVENTS + MAP_CALLS * CALL_EVENTS + retries + states < 25_000
 
 
 def test_timeouts_fit_into_each_other() -> None:

@@ -30,7 +30,7 @@ LOOK = a_tool("look", lambda given, ctx: "seen")
 
 async def test_a_run_goes_on_in_parts_and_no_part_hurts_another() -> None:
     helper = agent("helper", tools=[LOOK])
-    stage = Stage([*[calls(call("look"))] * 5, "Done."], helper, roll_over_events=30)
+    stage = Stage([*[calls(call("look"))] * 5, "Done."], helper, roll_over_events=140)
     first = await stage.begin(helper)
     late = []
     event = first
@@ -51,8 +51,8 @@ async def test_a_run_goes_on_in_parts_and_no_part_hurts_another() -> None:
 
 async def test_while_a_part_is_at_work_the_older_ones_end_starts_it_again() -> None:
     helper = agent("helper", tools=[LOOK])
-    stage = Stage([calls(call("look")), "Done."], helper, roll_over_events=50)
-    event = {**await stage.begin(helper), "events": 50}
+    stage = Stage([calls(call("look")), "Done."], helper, roll_over_events=100)
+    event = {**await stage.begin(helper), "events": 100}
     both = await asyncio.gather(stage.deliver("call_model", event), stage.deliver("call_model", event))
     assert [told["next"] for told in both] == ["rolled", "rolled"] and (await stage.run(event)).part == 2
     await stage.deliver("fail_run", event)
@@ -63,11 +63,11 @@ async def test_while_a_part_is_at_work_the_older_ones_end_starts_it_again() -> N
 
 async def test_the_parts_own_end_fails_the_run_and_a_retry_goes_on() -> None:
     helper = agent("helper", tools=[LOOK])
-    stage = Stage([calls(call("look")), "Done."], helper, roll_over_events=50)
+    stage = Stage([calls(call("look")), "Done."], helper, roll_over_events=100)
     event = await stage.begin(helper)
     told = await stage.deliver("call_model", event)
     await stage.deliver("call_tool", told)
-    await stage.deliver("call_model", {**told, "events": 50})
+    await stage.deliver("call_model", {**told, "events": 100})
     second = event_of(stage.held.starts[-1])
     for _ in range(2):
         await stage.deliver("fail_run", {**second, "error": {"Error": "States.Timeout"}})

@@ -35,7 +35,7 @@ from helix.services.row_slots import RowSlots
 from helix.services.segments import SegmentStreams
 from helix.sessions.sweep import sweep
 
-SETTINGS = Settings(claim_s=15, stop_poll_s=4, roll_over_events=30, step_time_s=5)
+SETTINGS = Settings(claim_s=15, stop_poll_s=4, roll_over_events=140, step_time_s=5)
 MARGIN_S = SETTINGS.margin_s
 LAMBDA_S, QUEUE_S = 45.0, 90.0
 

@@ -55,7 +55,7 @@ class Settings:
     steps_per_invocation: int | None = None
     step_time_s: float = 600
     max_depth: int = 5
-    roll_over_events: int = 20_000
+    roll_over_events: int = 12_000
     calls_at_once: int = 80
     start_grace_s: float = 20
     worst_case_micros_per_token: int = 100

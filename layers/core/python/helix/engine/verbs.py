@@ -39,9 +39,13 @@ from helix.engine.runs.intake import begin_all
 from helix.engine.writing import commit, never
 from helix.ports.state_store import Check, Update, When
 
-MODEL_EVENTS, CALL_EVENTS, MAP_EVENTS = 8, 7, 5
-"""What a model call with its choice, a call, and a map of calls add to an execution's history, rounded up."""
-MAP_CALLS, MAP_BYTES, CALL_BYTES = 200, 200_000, 600
+RETRY_EVENTS, CALL_RETRIES = 3, 18
+"""Every attempt that fails adds three events to an execution's history: scheduled, started, failed. A call is attempted so
+many times more, for overload and for what may pass (infra/definition.py)."""
+MODEL_EVENTS, CALL_EVENTS, MAP_EVENTS = 8, 12 + RETRY_EVENTS * CALL_RETRIES, 5
+"""What a model call with its choice, a call with its retries, and a map of calls add to it, rounded up. Nobody knows how
+often a call was attempted, so the most counts; call_model knows its own retries, and is sent them."""
+MAP_CALLS, MAP_BYTES, CALL_BYTES = 100, 200_000, 600
 """What one map takes: its events must fit into what the history has left at `roll_over_events`, and its input and output
 into the 256 KB of a state. `CALL_BYTES`: of a call without its id."""
 

@@ -49,7 +49,7 @@ class CloudSettings:
     jwt_issuer: str = ""
     jwt_audience: str = ""
     jwks_url: str = ""
-    roll_over_events: int = 20_000
+    roll_over_events: int = 12_000
     steps_per_invocation: int = 0
     stream_days: int = 0
     session_days: int = 0

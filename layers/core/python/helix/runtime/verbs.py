@@ -8,7 +8,14 @@ from pydantic import BaseModel, ConfigDict, Field, Json, model_validator
 
 from helix.core.delivery import Delivery, Position
 from helix.engine.engine import logger
-from helix.engine.verbs import deliver_call, deliver_child, deliver_end, deliver_failure, deliver_model
+from helix.engine.verbs import (
+    RETRY_EVENTS,
+    deliver_call,
+    deliver_child,
+    deliver_end,
+    deliver_failure,
+    deliver_model,
+)
 from helix.runtime.cloud import Application
 from helix.sessions.sweep import sweep as sweep_runs
 
@@ -20,13 +27,15 @@ class Event(BaseModel):
 
 
 class CallModelEvent(Event):
-    """`step` is the one to buy; `events` an estimate of the execution's history so far."""
+    """`step` is the one to buy; `events` an estimate of the execution's history when this state was entered, and `retries`
+    how many deliveries of it have failed since."""
 
     session_id: str
     run_id: str
     part: int = 1
     step: int
     events: int = 0
+    retries: int = 0
 
 
 class CallRef(Event):
@@ -99,7 +108,8 @@ class SweepEvent(Event):
 
 async def call_model(app: Application, event: CallModelEvent, delivery: Delivery) -> dict[str, Any]:
     """Answers the event for the next `call_model`, and what comes before it: `next`, with `call` or `calls`."""
-    position = Position(event.session_id, event.run_id, event.part, event.step, event.events)
+    events = event.events + RETRY_EVENTS * event.retries
+    position = Position(event.session_id, event.run_id, event.part, event.step, events)
     move = await deliver_model(app.engine, position, delivery)
     after: dict[str, Any] = {**event.model_dump(include={"session_id", "run_id", "part"})}
     after |= {"step": move.step, "events": move.events}
