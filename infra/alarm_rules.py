@@ -144,29 +144,23 @@ def plumbing_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
         silent=True,
     )
     # What Lambda gives up on without running it emits no error either. A minute later the schedule invokes it again.
-    dropped = {verb: of_function(verb, "AsyncEventsDropped", "Sum", SILENT) for verb in ("sweep", "govern")}
-    yield Rule(
-        "events-dropped",
-        "Lambda dropped invocations of sweep or govern, most often for want of concurrency.",
-        cloudwatch.MathExpression(expression="sweep + govern", using_metrics=dropped, period=SILENT),
-        minutes=2,
-    )
+    for verb in ("sweep", "govern"):
+        yield Rule(
+            f"{verb}-dropped",
+            f"Lambda dropped invocations of {verb}, most often for want of concurrency.",
+            of_function(verb, "AsyncEventsDropped", "Sum"),
+            minutes=3,
+        )
     yield Rule(
         "messages-throttled",
         "Lambda refuses messages of clients for want of concurrency.",
         of_function("ws_message", "Throttles", "Sum"),
         minutes=3,
     )
-    read = {
-        "written": aws_metric("Kinesis", "IncomingRecords", "Sum", period=SILENT, StreamName=names.of("chunks")),
-        "read": of_function("project_stream", "Invocations", "Sum", SILENT),
-    }
-    # IteratorAge comes from invocations: a function that never runs has no age.
+    # IteratorAge comes from invocations: a function that Lambda cannot invoke has no age.
     yield Rule(
-        "chunks-unread",
-        "Chunks are written and nothing projects them: project_stream is throttled, or its event source is off.",
-        cloudwatch.MathExpression(
-            expression="IF(FILL(written, 0) > 0 AND FILL(read, 0) == 0, 1, 0)", using_metrics=read, period=SILENT
-        ),
-        minutes=2,
+        "chunks-refused",
+        "Lambda cannot give project_stream its chunks: it is throttled, or the right to invoke it is gone.",
+        aws_metric("Lambda", "FailedInvokeEventCount", "Sum", EventSourceMappingUUID=streaming.source.ref),
+        minutes=5,
     )

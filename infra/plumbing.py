@@ -69,7 +69,7 @@ def _functions(names: Names, profiles: Sequence[str]) -> list[cloudwatch.IWidget
         graph("Duration, p95", lines("Duration", "p95"), "Milliseconds"),
         graph("At work at once", lines("ConcurrentExecutions", "Maximum")),
         graph("Throttled", lines("Throttles", "Sum")),
-        graph("Whether it runs", [*of("Invocations", "sweep", "govern", "project_stream"), *dropped]),
+        graph("Whether it runs", [*of("Invocations", "sweep", "govern"), *dropped]),
     ]
 
 
@@ -113,8 +113,11 @@ def _chunks(names: Names, streaming: Streaming) -> list[cloudwatch.IWidget]:
             ],
         ),
         graph(
-            "Given up, and put aside",
-            [aws_metric("Lambda", given_up, "Sum", label="batches", EventSourceMappingUUID=streaming.source.ref)],
+            "Refused; given up, and put aside",
+            [
+                aws_metric("Lambda", metric, "Sum", label=label, EventSourceMappingUUID=streaming.source.ref)
+                for label, metric in (("refused", "FailedInvokeEventCount"), ("given up", given_up))
+            ],
         ),
     ]
 

@@ -20,6 +20,8 @@ from tests.e2e.iam_roles import Right, Roles
 from tests.support.cloud_agents.plans import ask, call, finish, plan, say, use
 from tests.support.offline_cloud import CloudForTests
 
+from helix.cli.cloud.stack import look
+from helix.cli.cloud.stopping import Stopping, schedules_off, schedules_on
 from helix.core.errors import HelixError
 from helix.gateway.authoriser import Principal, prefix_of
 from helix.gateway.connections import Connections
@@ -136,6 +138,37 @@ async def test_a_parent_whose_machine_was_stopped(told: bool, play: Play, cloud:
     assert await child_of(play) == below
     assert (await play.executor.sessions.get(below)).output == {"summary": "deep", "sources": []}
     assert not play.repeated()
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_a_stage_that_is_deleted_and_keeps_its_data(told: bool, play: Play, cloud: CloudForTests) -> None:
+    """No run is left at work: neither the one that waits for its sub-agent, nor the sub-agent's. Both can go on later."""
+    child = plan(use(call("wait", gate=play.file("gate"))), finish(summary="deep"))
+    boss = play.executor.agents.named("boss")
+    stage = look(cloud.aws("cloudformation"), "helix-test")
+    assert stage is not None
+    stopping = Stopping(
+        cloud.aws, stage, cloud.cloud.function("fail_run"), play.executor.store, play.executor.engine.clock
+    )
+    with nullcontext() if told else events_lost(cloud):
+        async with waiting(play, "boss", use(ask("helper", child)), finish(summary="with it")):
+            below = await child_of(play)
+            with schedules_off(cloud.aws("events"), stage):
+                assert {r["State"] for r in schedules(cloud)} == {"DISABLED"}
+                assert await stopping.stop() == 0
+            schedules_on(cloud.aws("events"), stage)
+            assert {r["State"] for r in schedules(cloud)} == {"ENABLED"}
+            assert not await play.executions(running=True)
+            for session in (play.session, below):
+                assert (await play.executor.sessions.get(session)).status == "failed"
+            again = await play.executor.retry(boss, play.session)
+            play.open("gate")
+            assert (await again.result(timeout_s=60)).status == "completed"
+    await play.quiet()
+
+
+def schedules(cloud: CloudForTests) -> list[dict[str, Any]]:
+    return [rule for rule in cloud.aws("events").list_rules()["Rules"] if "ScheduleExpression" in rule]
 
 
 @pytest.mark.parametrize("point", ["begin_delete:after#0", "delete_rows:after#0"])

@@ -34,22 +34,10 @@ def alarms(assembly: Assembly) -> dict[str, tuple[Template, dict[str, Any]]]:
 
 
 def of_alarms(assembly: Assembly) -> Iterator[Observed]:
-    """One of an expression looks at several."""
     for name, (_, alarm) in alarms(assembly).items():
-        for metric in metrics_of(alarm):
-            dimensions = frozenset((d["Name"], text(d["Value"])) for d in metric.get("Dimensions", []))
-            yield Observed(
-                name, metric["Namespace"], metric["MetricName"], dimensions, metric["Statistic"], metric["Period"]
-            )
-
-
-def metrics_of(alarm: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Of an alarm: its own, or those of its expression, in the same words."""
-    if "Metrics" not in alarm:
-        yield {**alarm, "Statistic": alarm.get("Statistic") or alarm["ExtendedStatistic"]}
-    for part in alarm.get("Metrics", []):
-        if stat := part.get("MetricStat"):
-            yield {**stat["Metric"], "Statistic": stat["Stat"], "Period": stat["Period"]}
+        dimensions = frozenset((d["Name"], text(d["Value"])) for d in alarm.get("Dimensions", []))
+        statistic = alarm.get("Statistic") or alarm["ExtendedStatistic"]
+        yield Observed(name, alarm["Namespace"], alarm["MetricName"], dimensions, statistic, alarm["Period"])
 
 
 def dashboards(template: Template) -> dict[str, dict[str, Any]]:

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from helix.cli.options import Store
 from helix.cli.output import RefusedError, naming
-from helix.ports.state_store import StateStore, Table
+from helix.ports.state_store import StateStore
 
 if TYPE_CHECKING:
     from helix.runtime.local import LocalExecutor
 
 T = TypeVar("T")
 SERVERS = ("redis://", "rediss://", "unix://")
-TABLES: tuple[Table, ...] = ("sessions", "streams", "control")
 
 
 def exists(db: str) -> bool:
@@ -88,20 +87,16 @@ def aws_client(service: str, profile: str | None = None, region: str | None = No
 
 
 def _deployed(store: Store, stage: str, endpoint: str | None) -> StateStore:
-    from helix.runtime.tables import open_tables
+    from helix.runtime.tables import open_stage
 
     def client(service: str) -> Any:
         return aws_client(service, store.profile, store.region, endpoint)
 
     stack = f"helix-{stage}"
-    cloudformation = client("cloudformation")
     try:
-        found = cloudformation.describe_stacks(StackName=stack)["Stacks"][0]
+        return open_stage(client, stack)
     except Exception as error:  # boto3 has a class for each of many reasons; its text names the reason
         if endpoint is not None:
             at = endpoint.partition("//")[2]
             raise RefusedError(f"there is no stage {stage!r} at {at}: {error}") from error
         raise RefusedError(f"stage {stage!r}, stack {stack!r}, cannot be read: {error}") from error
-    outputs = {output["OutputKey"]: output["OutputValue"] for output in found.get("Outputs", [])}
-    tables: dict[Table, str] = {table: f"{stack}-{table}" for table in TABLES}
-    return open_tables(client("dynamodb"), tables, storage=client("s3"), bucket=outputs["BucketName"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from helix.ports.state_store import StateStore, Table
@@ -17,6 +17,17 @@ def open_tables(client: Any, tables: Mapping[Table, str], *, storage: Any = None
     return DynamoDBStateStore(
         client, dict(tables), clock=SystemClock(), overflow=Overflow(storage, bucket) if storage is not None else None
     )
+
+
+TABLES: tuple[Table, ...] = ("sessions", "streams", "control")
+
+
+def open_stage(client: Callable[[str], Any], stack: str) -> StateStore:
+    """The store of the stage that `stack` has deployed. `client` makes botocore's clients by service."""
+    found = client("cloudformation").describe_stacks(StackName=stack)["Stacks"][0]
+    outputs = {output["OutputKey"]: output["OutputValue"] for output in found.get("Outputs", [])}
+    tables: dict[Table, str] = {table: f"{stack}-{table}" for table in TABLES}
+    return open_tables(client("dynamodb"), tables, storage=client("s3"), bucket=outputs["BucketName"])
 
 
 def sorts_of(item: Mapping[str, Any]) -> Iterator[str]:

@@ -25,6 +25,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from helix.cli.cloud.dev import StageName, pairs
 from helix.cli.cloud.shards import check_shards
 from helix.cli.cloud.stack import look, protect_tables, release_failed
+from helix.cli.cloud.stopping import schedules_on
 from helix.cli.options import Context, Profile, Project, Region
 from helix.cli.output import RefusedError, write
 from helix.cli.stores import aws_client
@@ -120,6 +121,7 @@ def deploy(
         deployed = look(target.client("cloudformation"), target.stack)
         assert deployed is not None, "it was deployed just now"
         protect_tables(target.client("dynamodb"), deployed)
+        schedules_on(target.client("events"), deployed)
     rows = [("url", outputs["Url"])]
     if "keys" in target.setting("auth", "keys"):
         with aws_errors():

@@ -1,11 +1,12 @@
 """`helix destroy`: what a deletion leaves is named before and after.
 
-Law: CloudFormation says what it leaves. Only buckets and tables that the stack's own template lets go are emptied and
-unprotected.
+Law: nothing runs any more when the deletion begins. CloudFormation says what it leaves. Only buckets and tables that the
+stack's own template lets go are emptied and unprotected.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import Annotated
 
@@ -13,7 +14,10 @@ import typer
 
 from helix.cli.cloud.deploy import Deployment, Target, aws_errors
 from helix.cli.cloud.stack import Deployed, empty, look, protect_tables, release_failed
+from helix.cli.cloud.stopping import Stopping, schedules_off
 from helix.cli.output import COMPLETED, STOPPED, RefusedError, ask, say, write
+from helix.runtime.system import SystemClock
+from helix.runtime.tables import open_stage
 
 
 def destroy(given: Deployment, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")] = False) -> int:
@@ -36,7 +40,9 @@ def destroy(given: Deployment, yes: Annotated[bool, typer.Option("--yes", "-y", 
         if not (yes or _agreed(target.stage)):
             say("nothing was deleted")
             return STOPPED
-        _delete(target, deployed)
+        with schedules_off(target.client("events"), deployed):
+            _stop(target, deployed)
+            _delete(target, deployed)
     write(f"\nStage {target.stage!r} is deleted.")
     _show_retained(deployed, "stayed", "Nothing of its data stayed.")
     return COMPLETED
@@ -55,6 +61,13 @@ def _show_retained(deployed: Deployed, words: str, otherwise: str) -> None:
         write(f"  {otherwise}")
     if deployed.key:
         write(f"  KMS deletes key {deployed.key} after 30 days; until then it can be restored.")
+
+
+def _stop(target: Target, deployed: Deployed) -> None:
+    store = open_stage(target.client, target.stack) if deployed.tables(retained=True) else None
+    stopping = Stopping(target.client, deployed, f"{target.stack}-fail_run", store, SystemClock())
+    if left := asyncio.run(stopping.stop()):
+        say(f"{left} runs or executions have not ended in time; the deletion goes on without waiting for them")
 
 
 def _delete(target: Target, deployed: Deployed) -> None:

@@ -17,6 +17,8 @@ NESTED = "AWS::CloudFormation::Stack"
 BUCKET = "AWS::S3::Bucket"
 KEY = "AWS::KMS::Key"
 TABLE = "AWS::DynamoDB::Table"
+RULE = "AWS::Events::Rule"
+MACHINE = "AWS::StepFunctions::StateMachine"
 CREATION_FAILED = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED"})
 RETAINED = frozenset({"Retain", "RetainExceptOnCreate", "Snapshot"})
 
@@ -49,6 +51,15 @@ class Deployed:
     def buckets(self) -> list[str]:
         """Those that are deleted, which S3 refuses while they hold anything."""
         return [r.name for r in self.resources if r.kind == BUCKET and not r.retained]
+
+    @property
+    def rules(self) -> list[str]:
+        return [r.name for r in self.resources if r.kind == RULE]
+
+    @property
+    def machines(self) -> list[str]:
+        """Their ARNs."""
+        return [r.name for r in self.resources if r.kind == MACHINE]
 
     def tables(self, *, retained: bool) -> list[str]:
         return [r.name for r in self.resources if r.kind == TABLE and r.retained is retained]

@@ -1,0 +1,112 @@
+"""Stop what a stage executes, before the stage is deleted.
+
+Law: the schedules are off first, because the sweep starts again what stops here. Executions are stopped, because
+CloudFormation deletes a state machine when its last execution has ended, and a run may wait for days. Where the data stays,
+each run that was at work or in line ends as failed and recoverable, by the stage's own `fail_run`; the event of an
+execution may be lost, so `fail_run` receives each open run by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from helix.cli.cloud.stack import Deployed
+from helix.core.errors import DamagedRowError, RunNotFoundError
+from helix.core.json import JsonObject
+from helix.engine.history import History
+from helix.ports.clock import Clock
+from helix.ports.state_store import StateStore
+from helix.services.open_runs import PARTITIONS, partition_name
+
+PATIENCE_S = 300.0
+LOOK_S = 1.0
+PAGE = 100
+AT_ONCE = 8
+CAUSE = "the stage is being deleted (helix destroy)"
+DELETION = "delete:"
+"""Begins the names of the index's entries that are not runs."""
+
+
+@contextlib.contextmanager
+def schedules_off(events: Any, deployed: Deployed) -> Iterator[None]:
+    """No schedule of the stage fires, and none does after the block, unless an error leaves it."""
+    found = [events.describe_rule(Name=rule) for rule in deployed.rules]
+    scheduled = [rule["Name"] for rule in found if rule.get("ScheduleExpression") and rule["State"] == "ENABLED"]
+    try:
+        for rule in scheduled:
+            events.disable_rule(Name=rule)
+        yield
+    except BaseException:
+        schedules_on(events, deployed)
+        raise
+
+
+def schedules_on(events: Any, deployed: Deployed) -> None:
+    """Enable the schedules, as the template has them: a deletion that was broken off may have left them disabled."""
+    for rule in deployed.rules:
+        with contextlib.suppress(ClientError):  # it is deleted by now
+            if events.describe_rule(Name=rule)["State"] == "DISABLED":
+                events.enable_rule(Name=rule)
+
+
+class Stopping:
+    """`store`: of a stage whose data stays, otherwise None."""
+
+    def __init__(
+        self, client: Callable[[str], Any], deployed: Deployed, fail_run: str, store: StateStore | None, clock: Clock
+    ) -> None:
+        self._states, self._functions = client("stepfunctions"), client("lambda")
+        self._machines, self._fail_run = deployed.machines, fail_run
+        self._store, self._clock = store, clock
+
+    async def stop(self) -> int:
+        """Until there is neither an execution nor an open run: the end of one may begin the next in line. Returns how many
+        were left when the patience ended."""
+        until = self._clock.now() + PATIENCE_S
+        while True:
+            executions, runs = self._stop_executions(), await self._open_runs()
+            if not (left := executions + len(runs)) or self._clock.now() > until:
+                return left
+            if not executions:
+                for start in range(0, len(runs), AT_ONCE):
+                    await asyncio.gather(*(asyncio.to_thread(self._fail, run) for run in runs[start : start + AT_ONCE]))
+            await self._clock.sleep(LOOK_S)
+
+    def _stop_executions(self) -> int:
+        """How many there were."""
+        pages = self._states.get_paginator("list_executions")
+        count = 0
+        for machine in self._machines:
+            for page in pages.paginate(stateMachineArn=machine, statusFilter="RUNNING"):
+                for execution in page["executions"]:
+                    self._states.stop_execution(
+                        executionArn=execution["executionArn"], error="Helix.StageDeleted", cause=CAUSE
+                    )
+                    count += 1
+        return count
+
+    async def _open_runs(self) -> list[JsonObject]:
+        """What `fail_run` takes, for some of the runs that have not ended with their effects."""
+        if self._store is None:
+            return []
+        history, found = History(self._store), list[JsonObject]()
+        for number in range(PARTITIONS):
+            for row in await self._store.query("control", partition_name(number), start="", limit=PAGE):
+                session_id, run_id = row.value.get("session_id"), row.key.sort
+                if isinstance(session_id, str) and not run_id.startswith(DELETION):
+                    with contextlib.suppress(RunNotFoundError, DamagedRowError):  # nothing that could go on
+                        part = (await history.run(session_id, run_id)).part
+                        found.append({"session_id": session_id, "run_id": run_id, "part": part})
+        return found
+
+    def _fail(self, run: JsonObject) -> None:
+        """One that cannot end is counted as left."""
+        error: JsonObject = {"Error": "Helix.StageDeleted", "Cause": CAUSE}
+        payload = json.dumps({**run, "error": error}).encode()
+        self._functions.invoke(FunctionName=self._fail_run, Qualifier="live", Payload=payload)
