@@ -14,7 +14,7 @@ from typing import Any
 
 from aws_cdk import App, CliCredentialsStackSynthesizer, DefaultStackSynthesizer, Environment
 
-from infra.agents import deployed_agents, profiles
+from infra.agents import profiles
 from infra.build import ROOT, BuildError
 from infra.config import Settings, SettingsError, context_of, pairs, read_settings
 from infra.nag import check
@@ -44,7 +44,6 @@ def build(context: Mapping[str, Any] | None = None, outdir: str | None = None) -
         f"Helix-{settings.stage}",
         settings=settings,
         profiles=profiles(settings),
-        agents=sorted(agent.name for agent in deployed_agents(settings)),
         stack_name=f"helix-{settings.stage}",
         description=f"Helix, stage {settings.stage}: durable, streaming agents",
         env=Environment(account=settings.account, region=settings.region),

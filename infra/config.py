@@ -56,6 +56,8 @@ class Settings(Thresholds):
     snap_start: for call_model. provisioned_concurrency: of the default profile's call_model.
     provision_agents: give each agent with resources of its own as much provisioned concurrency as its min_instances, and as
         its limit from then on.
+    dashboards: make two CloudWatch dashboards. An account has three for nothing; each further one costs $3 a month.
+    detailed_metrics: let API Gateway record its metrics for each route too, at $0.30 a metric and month.
     roll_over_events: how long the history of an execution may get before the run goes on in the next one. The rest of
         the 25,000 events is for one step's calls and hours of retries (docs/adr/0025-runs-wait-for-a-free-lambda.md).
     steps_per_invocation: how many steps of a run one invocation of call_model takes at most; 0 is as many as fit.
@@ -94,6 +96,8 @@ class Settings(Thresholds):
     snap_start: bool = False
     provisioned_concurrency: int = Field(default=0, ge=0, le=1000)
     provision_agents: bool = False
+    dashboards: bool = True
+    detailed_metrics: bool = False
     log_retention_days: Literal[1, 3, 5, 7, 14, 30, 60, 90, 180, 365, 731, 1827] = 30
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     roll_over_events: int = Field(default=12_000, ge=50, le=12_000)

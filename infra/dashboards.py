@@ -1,14 +1,15 @@
 """The stage's two dashboards: what agents do and cost, and what they run on.
 
 Law: every metric on them is one that code here records, or that AWS documents for the resource; each measure of
-`helix.core.measures` is on the agents' one, of the whole stage or of each agent.
+`helix.core.measures` is on the agents' one, of the whole stage or of each agent. A dashboard has at most 50 lines, however
+many agents there are: searches find what belongs to an agent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import Duration
+from aws_cdk import CfnOutput, Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
@@ -21,10 +22,12 @@ from infra.streaming import Streaming
 from infra.widgets import HEIGHT, Lines, heading
 
 SHOWN = Duration.hours(3)
+MAX_ALARMS = 100
+"""In one widget: https://docs.aws.amazon.com/AmazonCloudWatch/latest/APIReference/CloudWatch-Dashboard-Body-Structure.html."""
 
 
 class Dashboards(Construct):
-    """`agents`: the types of all that are deployed. `profiles`: the resource profiles, by which functions are named."""
+    """`rules`: of all alarms, the stage's own first."""
 
     def __init__(
         self,
@@ -32,26 +35,26 @@ class Dashboards(Construct):
         construct_id: str,
         *,
         names: Names,
-        agents: Sequence[str],
-        profiles: Sequence[str],
         rules: Sequence[Rule],
         streaming: Streaming,
         sockets: Sockets,
         endpoints: Endpoints,
     ) -> None:
         super().__init__(scope, construct_id)
-        self.agents = self._dashboard("Agents", names, agent_rows(Lines(names, agents)))
-        alarms = [cloudwatch.Alarm.from_alarm_name(self, rule.alarm, names.of(rule.alarm)) for rule in rules]
+        self._dashboard("Agents", "Runs, tokens, cost, latency, limits", names, agent_rows(Lines(names)))
+        alarms = [
+            cloudwatch.Alarm.from_alarm_name(self, rule.alarm, names.of(rule.alarm)) for rule in rules[:MAX_ALARMS]
+        ]
         status = cloudwatch.AlarmStatusWidget(title="Alarms", alarms=alarms, width=24, height=HEIGHT)
-        rows = plumbing_rows(
-            self, names=names, profiles=profiles, streaming=streaming, sockets=sockets, endpoints=endpoints
-        )
-        self.plumbing = self._dashboard("Plumbing", names, [[status], *rows])
+        rows = plumbing_rows(names=names, streaming=streaming, sockets=sockets, endpoints=endpoints)
+        self._dashboard("Plumbing", "Functions, machines, streams, tables", names, [[status], *rows])
 
-    def _dashboard(self, name: str, names: Names, rows: list[list[cloudwatch.IWidget]]) -> cloudwatch.Dashboard:
-        return cloudwatch.Dashboard(
+    def _dashboard(self, name: str, shows: str, names: Names, rows: list[list[cloudwatch.IWidget]]) -> None:
+        made = cloudwatch.Dashboard(
             self, name, dashboard_name=names.of(name.lower()), default_interval=SHOWN, widgets=rows
         )
+        output = CfnOutput(self, f"{name}Name", value=made.dashboard_name, description=shows)
+        output.override_logical_id(f"{name}Dashboard")
 
 
 def agent_rows(lines: Lines) -> list[list[cloudwatch.IWidget]]:
@@ -71,16 +74,9 @@ def agent_rows(lines: Lines) -> list[list[cloudwatch.IWidget]]:
         [
             by_agent("Runs that wait", "QueueDepth", "Maximum"),
             by_agent("How long they wait, p95", "QueueWait", "p95"),
-            by_agent("Limits changed", "ScalingDecisions", "Sum"),
+            by_agent("Limits", "ConcurrencyLimit", "Maximum"),
         ],
-        list(
-            lines.each(
-                "At work, waiting, limit",
-                ("RunsActive", "Maximum"),
-                ("QueueDepth", "Maximum"),
-                ("ConcurrencyLimit", "Maximum"),
-            )
-        ),
+        [total("Limits changed", ("ScalingDecisions", "Sum"))],
         [heading("Tokens and money")],
         [
             total("Tokens", ("InputTokens", "Sum"), ("OutputTokens", "Sum"), ("CachedTokens", "Sum")),

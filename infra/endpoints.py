@@ -87,7 +87,9 @@ class Endpoints(Construct):
                 destination_arn=group.log_group_arn, format=json.dumps(_LOGGED, separators=(",", ":"))
             ),
             default_route_settings=apigatewayv2.CfnStage.RouteSettingsProperty(
-                throttling_rate_limit=RATE, throttling_burst_limit=BURST, detailed_metrics_enabled=True
+                throttling_rate_limit=RATE,
+                throttling_burst_limit=BURST,
+                detailed_metrics_enabled=settings.detailed_metrics,
             ),
         )
 

@@ -1,6 +1,7 @@
 """Rights on executions of the stage's state machines, by constructed ARN.
 
-Law: rights name every machine of the stage, and no other; the functions that hold them are called by those very machines.
+Law: rights are for the machines of the stage, and no other, by the prefix of their names: a stage's name has no dash. So a
+policy has one size, however many agents have machines of their own.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ class Executions:
         self.pattern = names.machine_arn(stack, PROFILE)
         self.prefix = names.machine_arn(stack, "")
         self.machines = [names.machine_arn(stack, profile) for profile in profiles]
-        self._executions = [names.executions_arn(stack, profile) for profile in profiles]
+        self._every_machine, self._every_execution = names.machine_arn(stack, "*"), names.executions_arn(stack, "*")
 
     def grant_start(self, grantee: iam.IGrantable) -> None:
-        iam.Grant.add_to_principal(grantee=grantee, actions=["states:StartExecution"], resource_arns=self.machines)
+        self._grant(grantee, "states:StartExecution", self._every_machine, "Each agent with resources has a machine.")
 
     def grant_describe(self, grantee: iam.IGrantable) -> None:
         self._grant_executions(grantee, "states:DescribeExecution")
@@ -41,6 +42,9 @@ class Executions:
         explain(grantee.grant_principal, "IAM5[Resource::*]", why)
 
     def _grant_executions(self, grantee: iam.IGrantable, action: str) -> None:
-        iam.Grant.add_to_principal(grantee=grantee, actions=[action], resource_arns=self._executions)
-        for arn in self._executions:
-            explain_resource(grantee, arn, "Executions of this stage's machines are named after runs, which are data.")
+        why = "Executions of this stage's machines are named after runs, which are data."
+        self._grant(grantee, action, self._every_execution, why)
+
+    def _grant(self, grantee: iam.IGrantable, action: str, arn: str, why: str) -> None:
+        iam.Grant.add_to_principal(grantee=grantee, actions=[action], resource_arns=[arn])
+        explain_resource(grantee, arn, why)

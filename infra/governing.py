@@ -5,13 +5,11 @@ Law: it changes the provisioned concurrency of the stage's own aliases, one by o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
 from constructs import IConstruct
 
-from infra.nag import explain
+from infra.nag import explain, explain_resource
 from infra.names import ALIAS, Names
 
 PROVISIONED = "call_model"
@@ -20,22 +18,21 @@ SET = ("lambda:PutProvisionedConcurrencyConfig", "lambda:DeleteProvisionedConcur
 
 
 class Provisioning:
-    """`profiles`: those of agents whose functions are kept warm."""
+    """`wanted`: whether functions of agents with resources are kept warm."""
 
-    def __init__(self, scope: IConstruct, *, names: Names, profiles: Sequence[str]) -> None:
-        self._aliases = [
-            Stack.of(scope).format_arn(
-                service="lambda",
-                resource="function",
-                resource_name=f"{names.function(PROVISIONED, profile)}:{ALIAS}",
-                arn_format=ArnFormat.COLON_RESOURCE_NAME,
-            )
-            for profile in profiles
-        ]
+    def __init__(self, scope: IConstruct, *, names: Names, wanted: bool) -> None:
+        every = f"{names.function(PROVISIONED, '*')}:{ALIAS}"
+        colons = ArnFormat.COLON_RESOURCE_NAME
+        stack = Stack.of(scope)
+        arn = stack.format_arn(service="lambda", resource="function", resource_name=every, arn_format=colons)
+        self._aliases = arn if wanted else None
 
     def grant_set(self, grantee: iam.IGrantable) -> None:
         if self._aliases:
-            iam.Grant.add_to_principal(grantee=grantee, actions=list(SET), resource_arns=self._aliases)
+            iam.Grant.add_to_principal(grantee=grantee, actions=list(SET), resource_arns=[self._aliases])
+            explain_resource(
+                grantee, self._aliases, "Each agent with resources has such an alias, and no other resource."
+            )
 
 
 def grant_read_metrics(grantee: iam.IGrantable) -> None:

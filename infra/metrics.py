@@ -30,6 +30,29 @@ def helix_metric(
     )
 
 
+def helix_metric_by_agent(names: Names, measure: str, statistic: str) -> cloudwatch.SearchExpression:
+    """`measure` of every agent of the stage that has recorded it in the last two weeks."""
+    UNITS[measure]
+    return _search(NAMESPACE, (AGENT, STAGE), measure, f'{STAGE}="{names.stage}"', statistic)
+
+
+def aws_metrics(
+    namespace: str, name: str, statistic: str, names: Names, dimension: str, *, label: str = ""
+) -> cloudwatch.SearchExpression:
+    """A metric of AWS's own, of every resource whose name has the words `helix` and the stage's name."""
+    return _search(f"AWS/{namespace}", (dimension,), name, names.prefix.replace("-", " "), statistic, label)
+
+
+def _search(
+    namespace: str, dimensions: tuple[str, ...], name: str, terms: str, statistic: str, label: str = ""
+) -> cloudwatch.SearchExpression:
+    """One line for up to 500 time series, however many agents there are. Words in quotation marks match exactly:
+    https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/search-expression-syntax.html."""
+    schema = ",".join((namespace, *dimensions))
+    found = f"SEARCH('{{{schema}}} MetricName=\"{name}\" {terms}', '{statistic}', {MINUTE.to_seconds():.0f})"
+    return cloudwatch.SearchExpression(expression=found, label=label, period=MINUTE)
+
+
 def aws_metric(
     namespace: str, name: str, statistic: str, *, label: str = "", period: Duration = MINUTE, **dimensions: str
 ) -> cloudwatch.Metric:

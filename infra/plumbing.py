@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from aws_cdk import Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
-from constructs import Construct
 
 from infra.endpoints import Endpoints
-from infra.function import SIZES
-from infra.metrics import aws_metric
+from infra.metrics import aws_metric, aws_metrics
 from infra.names import Names
-from infra.profile import PROFILE_VERBS
 from infra.schedules import UNDELIVERED
 from infra.sockets import Sockets
 from infra.storage import TABLES
@@ -23,21 +17,12 @@ Rows = list[list[cloudwatch.IWidget]]
 EXECUTIONS = ("Started", "Succeeded", "Failed", "TimedOut", "Aborted")
 
 
-def plumbing_rows(
-    scope: Construct,
-    *,
-    names: Names,
-    profiles: Sequence[str],
-    streaming: Streaming,
-    sockets: Sockets,
-    endpoints: Endpoints,
-) -> Rows:
-    """`profiles` begins with the shared one."""
+def plumbing_rows(*, names: Names, streaming: Streaming, sockets: Sockets, endpoints: Endpoints) -> Rows:
     return [
         [heading("Functions")],
-        _functions(names, profiles),
+        _functions(names),
         [heading("State machines")],
-        *_machines(scope, names, profiles),
+        _machines(names),
         [heading("Chunks")],
         _chunks(names, streaming),
         [heading("Tables")],
@@ -47,47 +32,29 @@ def plumbing_rows(
     ]
 
 
-def _functions(names: Names, profiles: Sequence[str]) -> list[cloudwatch.IWidget]:
-    shared, *own = profiles
-    functions = [
-        *(names.function(verb, shared) for verb in SIZES),
-        *(names.function(verb, profile) for profile in own for verb in PROFILE_VERBS),
-    ]
-
+def _functions(names: Names) -> list[cloudwatch.IWidget]:
     def lines(metric: str, statistic: str) -> list[cloudwatch.IMetric]:
-        return [aws_metric("Lambda", metric, statistic, label=name, FunctionName=name) for name in functions]
+        return [aws_metrics("Lambda", metric, statistic, names, "FunctionName")]
 
-    def of(metric: str, *verbs: str, label: str = "") -> list[cloudwatch.IMetric]:
-        return [
-            aws_metric("Lambda", metric, "Sum", label=f"{verb} {label}".strip(), FunctionName=names.function(verb))
-            for verb in verbs
-        ]
-
-    dropped = of("AsyncEventsDropped", "sweep", "govern", label="dropped")
     return [
         graph("Errors", lines("Errors", "Sum")),
         graph("Duration, p95", lines("Duration", "p95"), "Milliseconds"),
         graph("At work at once", lines("ConcurrentExecutions", "Maximum")),
         graph("Throttled", lines("Throttles", "Sum")),
-        graph("Whether it runs", [*of("Invocations", "sweep", "govern"), *dropped]),
+        graph("Invocations", lines("Invocations", "Sum")),
+        graph("Dropped", lines("AsyncEventsDropped", "Sum")),
     ]
 
 
-def _machines(scope: Construct, names: Names, profiles: Sequence[str]) -> Rows:
-    rows: Rows = []
-    for profile in profiles:
-        arn, name = names.machine_arn(Stack.of(scope), profile), names.machine(profile)
-        ends = [aws_metric("States", f"Executions{e}", "Sum", label=e, StateMachineArn=arn) for e in EXECUTIONS]
-        times = [aws_metric("States", "ExecutionTime", p, label=p, StateMachineArn=arn) for p in ("p50", "p95")]
-        throttled = [aws_metric("States", "ExecutionThrottled", "Sum", label="throttled", StateMachineArn=arn)]
-        rows.append(
-            [
-                graph(f"Executions of {name}", ends),
-                graph(f"How long {name} takes", times, "Milliseconds"),
-                graph(f"{name}: steps held back", throttled),
-            ]
-        )
-    return rows
+def _machines(names: Names) -> list[cloudwatch.IWidget]:
+    def line(metric: str, statistic: str, label: str) -> cloudwatch.IMetric:
+        return aws_metrics("States", metric, statistic, names, "StateMachineArn", label=label)
+
+    return [
+        graph("Executions", [line(f"Executions{end}", "Sum", end) for end in EXECUTIONS]),
+        graph("How long executions take", [line("ExecutionTime", p, p) for p in ("p50", "p95")], "Milliseconds"),
+        graph("Steps held back", [line("ExecutionThrottled", "Sum", "throttled")]),
+    ]
 
 
 def _chunks(names: Names, streaming: Streaming) -> list[cloudwatch.IWidget]:

@@ -70,6 +70,7 @@ class Sockets(Construct):
         group = log_group(
             self, "AccessLogs", f"{VENDED}/apigateway/{names.of('sockets')}", settings=settings, keys=keys
         )
+        detailed = settings.detailed_metrics
         self.stage = apigatewayv2.CfnStage(
             self,
             "Stage",
@@ -80,14 +81,14 @@ class Sockets(Construct):
                 destination_arn=group.log_group_arn, format=json.dumps(_LOGGED, separators=(",", ":"))
             ),
             default_route_settings=apigatewayv2.CfnStage.RouteSettingsProperty(
-                throttling_rate_limit=RATE, throttling_burst_limit=BURST, detailed_metrics_enabled=True
+                throttling_rate_limit=RATE, throttling_burst_limit=BURST, detailed_metrics_enabled=detailed
             ),
             # CDK passes this map on as it is, so the names are CloudFormation's.
             route_settings={
                 "$connect": {
                     "ThrottlingRateLimit": CONNECT_RATE,
                     "ThrottlingBurstLimit": CONNECT_BURST,
-                    "DetailedMetricsEnabled": True,
+                    "DetailedMetricsEnabled": detailed,
                 }
             },
         )

@@ -36,10 +36,8 @@ class HelixStack(Stack):
         *,
         settings: Settings,
         profiles: Sequence[Profile],
-        agents: Sequence[str],
         **options: object,
     ) -> None:
-        """`agents`: the types of all that are deployed, with resources of their own or without."""
         super().__init__(scope, construct_id, **options)
         names = Names(settings.stage)
         removal = RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if settings.retain else RemovalPolicy.DESTROY
@@ -60,7 +58,6 @@ class HelixStack(Stack):
             environment=environment(settings, storage, streaming, executions, sockets),
             own=own_environment(settings, topics, endpoints),
         )
-        provisioned = [profile.name for profile in own_profiles] if settings.provision_agents else []
         rights = Rights(
             storage=storage,
             streaming=streaming,
@@ -68,7 +65,7 @@ class HelixStack(Stack):
             sockets=sockets,
             topics=topics,
             endpoints=endpoints,
-            provisioning=Provisioning(self, names=names, profiles=provisioned),
+            provisioning=Provisioning(self, names=names, wanted=settings.provision_agents and bool(own_profiles)),
             model_secrets=settings.model_secrets,
             bedrock="bedrock" in settings.model_packages,
         )
@@ -97,17 +94,17 @@ class HelixStack(Stack):
         plumbing = plumbing_rules(names, streaming)
         stage_rules = [*fleet_rules(names, settings), *execution_rules(self, names), *plumbing]
         Alarms(self, "Alarms", names=names, topics=topics, rules=stage_rules)
-        dashboards = Dashboards(
-            self,
-            "Dashboards",
-            names=names,
-            agents=agents,
-            profiles=[profile.name for profile in profiles],
-            rules=[*stage_rules, *rules],
-            streaming=streaming,
-            sockets=sockets,
-            endpoints=endpoints,
-        )
+        if settings.dashboards:
+            every = [*stage_rules, *rules]
+            Dashboards(
+                self,
+                "Dashboards",
+                names=names,
+                rules=every,
+                streaming=streaming,
+                sockets=sockets,
+                endpoints=endpoints,
+            )
         for name, value in {"helix:stage": settings.stage, **settings.tags}.items():
             Tags.of(self).add(name, value)
         self._output(
@@ -128,8 +125,6 @@ class HelixStack(Stack):
                     "Whether the stage is well; /ready, /live and /metrics beside it",
                 ),
                 "MetricsSecretArn": (endpoints.token_arn, "Its text is the bearer token for /metrics"),
-                "AgentsDashboard": (dashboards.agents.dashboard_name, "Runs, tokens, cost, latency, limits"),
-                "PlumbingDashboard": (dashboards.plumbing.dashboard_name, "Functions, machines, streams, tables"),
                 "Region": (self.region, "Where all of it is"),
             }
         )

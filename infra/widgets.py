@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from helix.core.measures import UNITS
-from infra.metrics import helix_metric
+from infra.metrics import helix_metric, helix_metric_by_agent
 from infra.names import Names
 
 THIRD, HEIGHT = 8, 6
@@ -33,26 +33,22 @@ def heading(text: str) -> cloudwatch.TextWidget:
 class Lines:
     """Graphs of what Helix measures: of the whole stage, or of each agent beside the stage."""
 
-    def __init__(self, names: Names, agents: Sequence[str]) -> None:
-        self._names, self._agents = names, agents
+    def __init__(self, names: Names) -> None:
+        self._names = names
 
-    def total(self, title: str, *measures: tuple[str, str], agent: str | None = None) -> cloudwatch.GraphWidget:
+    def total(self, title: str, *measures: tuple[str, str]) -> cloudwatch.GraphWidget:
         """(measure, statistic), all in one unit."""
         (unit,) = {UNITS[measure] for measure, _ in measures}
         several = len({measure for measure, _ in measures}) > 1
         lines = [
-            helix_metric(self._names, measure, statistic, agent=agent, label=measure if several else statistic)
+            helix_metric(self._names, measure, statistic, label=measure if several else statistic)
             for measure, statistic in measures
         ]
         return graph(title, lines, unit)
 
     def by_agent(self, title: str, measure: str, statistic: str) -> cloudwatch.GraphWidget:
         lines = [
-            helix_metric(self._names, measure, statistic, agent=agent, label=agent or "all")
-            for agent in (None, *self._agents)
+            helix_metric(self._names, measure, statistic, label="all"),
+            helix_metric_by_agent(self._names, measure, statistic),
         ]
         return graph(title, lines, UNITS[measure])
-
-    def each(self, title: str, *measures: tuple[str, str]) -> list[cloudwatch.GraphWidget]:
-        """The same graph for the stage and for every agent."""
-        return [self.total(f"{title}: {agent or 'all'}", *measures, agent=agent) for agent in (None, *self._agents)]

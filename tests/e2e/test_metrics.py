@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.cloud_executor import AdminApplication
+from tests.infra.observed import of_body
 from tests.support.cloud_agents.plans import call, fail, plan, say, use
 from tests.support.offline_cloud import CloudForTests, until
 
@@ -39,11 +40,9 @@ def looked_at(cloud: CloudForTests) -> Iterator[tuple[str, Series]]:
     for output in ("AgentsDashboard", "PlumbingDashboard"):
         name = cloud.cloud.outputs[output]
         body = json.loads(cloudwatch.get_dashboard(DashboardName=name)["DashboardBody"])
-        for widget in body["widgets"]:
-            for namespace, metric, *pairs in widget["properties"].get("metrics", []):
-                if namespace == NAMESPACE:
-                    names = [part for part in pairs if isinstance(part, str)][::2]
-                    yield f"{name}: {widget['properties']['title']}", (metric, frozenset(names))
+        for shown in of_body(name, body):
+            if shown.namespace == NAMESPACE:
+                yield shown.where, (shown.name, shown.dimension_names)
 
 
 def emitted(cloud: CloudForTests) -> set[Series]:

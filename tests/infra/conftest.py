@@ -42,6 +42,8 @@ PRODUCTION = {
     "shards": "0",
     "enhanced_fan_out": "false",
     "architecture": "x86_64",
+    "dashboards": "false",
+    "detailed_metrics": "true",
 }
 OFFLINE = {"offline": "true", "endpoint": "http://127.0.0.1:4999"}
 

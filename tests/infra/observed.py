@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -48,19 +49,36 @@ def dashboards(template: Template) -> dict[str, dict[str, Any]]:
 
 def of_dashboards(template: Template) -> Iterator[Observed]:
     for name, body in dashboards(template).items():
-        for widget in body["widgets"]:
-            if widget["type"] == "metric":
-                shown = widget["properties"]
-                yield from _lines(f"{name}: {shown['title']}", shown)
+        yield from of_body(name, body)
+
+
+def of_body(name: str, body: dict[str, Any]) -> Iterator[Observed]:
+    for widget in body["widgets"]:
+        if widget["type"] == "metric":
+            shown = widget["properties"]
+            yield from _lines(f"{name}: {shown['title']}", shown)
 
 
 def _lines(where: str, shown: dict[str, Any]) -> Iterator[Observed]:
     for line in shown["metrics"]:
+        if "expression" in line[0]:
+            yield _found(where, line[0], shown["yAxis"]["left"]["label"])
+            continue
         options = line[-1] if isinstance(line[-1], dict) else {}
         namespace, name, *pairs = [part for part in line if isinstance(part, str)]
         dimensions = frozenset(zip(pairs[::2], pairs[1::2], strict=True))
         statistic, period = options.get("stat", "Average"), options.get("period", 300)
         yield Observed(where, namespace, name, dimensions, statistic, period, shown["yAxis"]["left"]["label"])
+
+
+def _found(where: str, line: dict[str, Any], axis: str) -> Observed:
+    """What a search finds: a dimension that it does not name has the value `*`, or the words that a search by words has."""
+    pattern = r"SEARCH\('\{(.+)\} MetricName=\"(\w+)\" (.+)', '(\w+)', (\d+)\)"
+    schema, name, terms, statistic, period = re.fullmatch(pattern, line["expression"]).groups()  # type: ignore[union-attr]
+    namespace, *dimensions = schema.split(",")
+    exactly = dict(re.findall(r'(\w+)="([^"]+)"', terms))
+    known = frozenset((dimension, exactly.get(dimension, "*" if exactly else terms)) for dimension in dimensions)
+    return Observed(where, namespace, name, known, statistic, int(period), axis)
 
 
 def of_everything(assembly: Assembly) -> list[Observed]:

@@ -56,7 +56,7 @@ def test_sockets_are_authorised_on_connect_throttled_and_logged(deployed: Assemb
     assert stage["StageName"] == "dev" and stage["AutoDeploy"] is True
     assert stage["DefaultRouteSettings"]["ThrottlingRateLimit"] == 500
     connects = stage["RouteSettings"].pop("$connect")
-    assert not stage["RouteSettings"] and connects["DetailedMetricsEnabled"] is True
+    assert not stage["RouteSettings"]
     assert (connects["ThrottlingRateLimit"], connects["ThrottlingBurstLimit"]) == (250, 500)
     assert says_nothing_of_anybody(stage)
 
@@ -97,3 +97,11 @@ def test_the_figures_are_for_who_has_the_token(deployed: Assembly) -> None:
     secret = deployed.main.one("SecretsManager::Secret")
     assert secret["Name"] == "helix-dev-metrics" and "SecretString" not in secret
     assert secret["GenerateSecretString"] == {"ExcludePunctuation": True, "PasswordLength": 40}
+
+
+def test_metrics_for_each_route_are_chosen(deployed: Assembly, production: Assembly) -> None:
+    for assembly, chosen in ((deployed, False), (production, True)):
+        for kind in ("WEBSOCKET", "HTTP"):
+            _, stage = stage_of(assembly.main, kind)
+            routes = [stage["DefaultRouteSettings"], *stage.get("RouteSettings", {}).values()]
+            assert {route["DetailedMetricsEnabled"] for route in routes} == {chosen}
