@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.support.offline_cloud import PRIVATE, ROOT
 
+from helix.cli.cloud.checks import CHECKS
 from helix.local.process import Emulator
 
 PATIENCE_S = 240
@@ -98,12 +99,13 @@ def test_deploy_talk_deploy_again_destroy(account: Account) -> None:
     url, key = row(done.stdout, "url"), row(done.stdout, "key")
     assert key.startswith("helix_") and "of user 'admin'; it is shown only now" in done.stdout
     assert url.startswith(f"ws://127.0.0.1:{account.emulator.port}/")
+    assert done.stdout.count("  ok  ") == len(CHECKS), done.stdout
     said = account.run(sys.executable, "-m", "helix.cli", "run", "desk", "Warranty?", "--url", url, "--key", key)
     assert said.returncode == 0 and "two years" in said.stdout, said.stdout + said.stderr
 
     protected = account.helix("destroy", "--yes")
     assert protected.returncode == 2 and "is protected against its deletion" in protected.stderr
-    again = account.helix("deploy", "--yes", "-c", "retain=false")
+    again = account.helix("deploy", "--yes", "--no-check", "-c", "retain=false")
     assert again.returncode == 0, again.stderr
     assert row(again.stdout, "key") == "the first one was shown when it was made"
     assert account.tables() == TABLES
@@ -129,7 +131,7 @@ def test_deploy_talk_deploy_again_destroy(account: Account) -> None:
 
 
 def test_what_a_stage_retains_is_named_and_stays(account: Account) -> None:
-    done = account.helix("deploy", "--yes", "-c", "retain=true")
+    done = account.helix("deploy", "--yes", "--no-check", "-c", "retain=true")
     assert done.returncode == 0, done.stdout + done.stderr
     account.client("cloudformation").update_termination_protection(
         StackName="helix-ship", EnableTerminationProtection=False

@@ -19,6 +19,7 @@ from helix.core.periods import TokenPeriod
 from helix.fleet.alerts import unpublished_alerts
 from helix.fleet.control import FleetControl
 from helix.fleet.decisions import DecisionLog
+from helix.fleet.lambdas import heard_key
 from helix.services.row_budgets import RowBudgets
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -93,6 +94,16 @@ def test_a_message_that_comes_again_changes_nothing(fleet: Functions) -> None:
     assert fleet.invoke("govern", fleet.sample("govern_alarm")) == {"seen before": 1}
     assert bound(fleet) == 2
     assert fleet.invoke("govern", message(fleet, id="another")) == {"unsettled": 1}
+
+
+def test_an_alarm_is_recorded_when_it_arrives(fleet: Functions) -> None:
+    """`helix check --stage` waits for it: also where nothing is to be done, and the log is silent."""
+    key = heard_key("helix-test-govern-fails")
+    for id_ in ("one", "two"):
+        fleet.invoke("govern", message(fleet, id=id_, name="helix-test-govern-fails"))
+        assert fleet.app.run(fleet.app.store.get([key])) == [{"message": id_}]
+    fleet.invoke("govern", fleet.sample("govern"))
+    assert fleet.app.run(fleet.app.store.get([key])) == [{"message": "two"}]
 
 
 @pytest.mark.parametrize("spelling", [("name", "value"), ("Name", "Value")])

@@ -67,6 +67,7 @@ class Helix(Commands):
         "dev": ("cloud.dev", "Run the deployed app on this machine, without an AWS account, until Ctrl-C."),
         "demo": ("cloud.demo", "Ask an agent of the project in the offline app, and show what AWS recorded."),
         "deploy": ("cloud.deploy", "Deploy the project with CDK, and print its URL and a first API key."),
+        "check": ("cloud.check", "Check a deployed stage, and print a report."),
         "destroy": ("cloud.destroy", "Delete a deployed stage with its sessions, unless its settings retain them."),
         "fleet": (Fleet, "Agents as a service: instances, limits, budgets, health and history."),
     }

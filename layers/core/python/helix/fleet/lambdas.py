@@ -26,6 +26,7 @@ from helix.fleet.health import HealthChecker
 from helix.fleet.judging import AskedOnce, judge_calls, record_checks, worked_lately
 from helix.fleet.rows import read_entry
 from helix.fleet.spending import record_gauges
+from helix.ports.state_store import Key, Put
 from helix.runtime.cloud import Application
 from helix.services.usage_counters import agent_scope, read_scopes
 
@@ -96,6 +97,7 @@ async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> di
     """Answers how often what came of a look at an agent. Raises `StoreError` where one could not be looked at: an alarm's
     message comes again then, and an alarm is raised if it lasts."""
     governor, done = deployed_governor(app), Counter[str]()
+    await note_alarms(app, event)
     for trigger in triggers(event, app.settings.stage):
         done += await governor.govern(trigger, delivery)
     if not event.records:
@@ -105,6 +107,17 @@ async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> di
     if done[FAILED]:
         raise StoreError(f"{done[FAILED]} agents could not be looked at; the log says why")
     return dict(done)
+
+
+async def note_alarms(app: Application, event: GovernEvent) -> None:
+    """Record the newest message of each alarm: `helix check --stage` sets one and waits for it here."""
+    heard = ((alarm.name, record.id) for record in event.records if (alarm := _alarm(record.text)) is not None)
+    if rows := [Put(heard_key(name), {"message": message}) for name, message in dict(heard).items()]:
+        await app.store.transact("note_alarms", rows)
+
+
+def heard_key(alarm: str) -> Key:
+    return Key("control", "alarms", alarm)
 
 
 def deployed_governor(app: Application) -> Governor:

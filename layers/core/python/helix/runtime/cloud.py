@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from helix.services.segments import SegmentStreams
 
 T = TypeVar("T")
+CHECK_AGENT = "helix-check"
+"""Every stage has it, for `helix check --stage`; an agent of the project may take its name, and its place."""
 CONFIG = Config(
     connect_timeout=2, read_timeout=10, max_pool_connections=32, retries={"mode": "standard", "max_attempts": 3}
 )
@@ -157,14 +159,20 @@ class Application:
     @cached_property
     def agents(self) -> Agents:
         """The agents that are deployed: importing their modules registers them."""
+        from helix.core.registry import default_registry
         from helix.runtime.agents import Agents
         from helix.runtime.models import named_models
 
         for module in self.settings.agents:
             importlib.import_module(module)
+        if not default_registry.has(CHECK_AGENT):
+            default_registry.register_factory(CHECK_AGENT, lambda context: _checks().check_agent())
         return Agents(None, named_models(self.settings.model))
 
     def _model_of(self, agent: AnyAgent) -> LLMAdapter:
+        if agent.name == CHECK_AGENT and agent is _checks().check_agent():
+            model: LLMAdapter = _checks().check_model()
+            return model
         _ = self._secrets
         return self.agents.model_of(agent)
 
@@ -231,6 +239,10 @@ class Application:
         from helix.runtime.launching import StepFunctionsExecutor
 
         return StepFunctionsExecutor(self.engine, self.agents)
+
+
+def _checks() -> Any:
+    return importlib.import_module("helix.runtime.check_agent")
 
 
 class _Services(Loader):  # type: ignore[misc]

@@ -22,12 +22,13 @@ from typing import Annotated, Any
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
+from helix.cli.cloud.check import run_checks
 from helix.cli.cloud.dev import StageName, pairs
 from helix.cli.cloud.shards import check_shards
 from helix.cli.cloud.stack import look, protect_tables, release_failed
 from helix.cli.cloud.stopping import schedules_on
 from helix.cli.options import Context, Profile, Project, Region
-from helix.cli.output import RefusedError, write
+from helix.cli.output import COMPLETED, RefusedError, write
 from helix.cli.stores import aws_client
 from helix.cli.view.base import command
 from helix.gateway.authoriser import ApiKeys, Principal
@@ -106,7 +107,8 @@ def deploy(
     given: Deployment,
     user: Annotated[str, typer.Option("--user", help="User of the first API key")] = "admin",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before rights are widened")] = False,
-) -> None:
+    checked: Annotated[bool, typer.Option("--check/--no-check", help="Check the stage afterwards")] = True,
+) -> int:
     target = Target(given)
     with aws_errors():
         release_failed(target.client("cloudformation"), target.stack)
@@ -132,6 +134,10 @@ def deploy(
     write(f"\nHelix, stage {target.stage}, in {outputs['Region']}\n")
     for name, value in rows:
         write(f"  {name:<6}{value}")
+    if not checked:
+        return COMPLETED
+    write()
+    return run_checks(target.client, target.stage)
 
 
 def keep_log_role(target: Target) -> None:

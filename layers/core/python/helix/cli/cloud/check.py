@@ -1,0 +1,88 @@
+"""`helix check --stage`: a smoke test of a deployed stage, whose report is made to be sent to somebody.
+
+Law: it changes nothing that stays. Its sessions belong to a user of its own and are deleted, its key is revoked and expires
+in any case, and the alarm that it sets has its own state again within a minute. The report has no secrets, no account
+numbers, and nothing of other users.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+from botocore.exceptions import BotoCoreError, ClientError
+
+from helix._version import __version__
+from helix.cli.cloud.checks import AS_DEPLOYED, CHECKS, Door, Finding, Probe, StageClients
+from helix.cli.cloud.dev import StageName
+from helix.cli.options import Json, Profile, Region
+from helix.cli.output import COMPLETED, FAILED, RefusedError, write, write_json
+from helix.cli.stores import aws_client
+from helix.core.json import JsonObject
+from helix.runtime.system import SystemClock
+
+PRIVATE = re.compile(r"\b\d{12}\b|helix_[0-9A-Z]{26}_[0-9A-Z]{32}")
+"""Account numbers and keys."""
+
+
+def check(
+    stage: StageName = "dev",
+    url: Annotated[
+        str | None, typer.Option("--url", metavar="WSS", help="Where clients connect [default: as deployed]")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="API key or token [default: a new key, which is revoked afterwards]")
+    ] = None,
+    profile: Profile = None,
+    region: Region = None,
+    as_json: Json = False,
+) -> int:
+    return run_checks(lambda service: aws_client(service, profile, region), stage, Door(url, key), as_json=as_json)
+
+
+def run_checks(client: Any, stage: str, door: Door = AS_DEPLOYED, *, as_json: bool = False) -> int:
+    """Print the report. The exit code: completed, or failed where a check has failed."""
+    try:
+        clients = StageClients.of(client, stage)
+    except (BotoCoreError, ClientError) as error:
+        raise RefusedError(f"there is no stage {stage!r} that can be checked here: {error}") from error
+    _show({"report": "helix check", **_versions(clients)}, as_json)
+    return asyncio.run(_report(clients, door, as_json))
+
+
+async def _report(clients: StageClients, door: Door, as_json: bool) -> int:
+    failed = False
+    async with Probe(clients, door) as probe:
+        for name, look in CHECKS.items():
+            finding = await probe.find(name, look)
+            failed = failed or finding.result == "failed"
+            _show(_fields(finding), as_json)
+    return FAILED if failed else COMPLETED
+
+
+def _versions(clients: StageClients) -> JsonObject:
+    import boto3
+
+    at = datetime.fromtimestamp(SystemClock().now(), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    found: JsonObject = {"stage": clients.stage, "region": clients.region, "at": at, "helix": __version__}
+    return {**found, "functions": clients.runtime, "python": platform.python_version(), "boto3": boto3.__version__}
+
+
+def _fields(finding: Finding) -> JsonObject:
+    seconds = round(finding.seconds, 1)
+    return {"check": finding.name, "result": finding.result, "seconds": seconds, "detail": finding.detail}
+
+
+def _show(line: JsonObject, as_json: bool) -> None:
+    masked: JsonObject = {name: PRIVATE.sub("...", v) if isinstance(v, str) else v for name, v in line.items()}
+    if as_json:
+        write_json(masked)
+    elif "report" in masked:
+        write(" · ".join(str(value) if name == "report" else f"{name} {value}" for name, value in masked.items()))
+    else:
+        detail = f"  {masked['detail']}" if masked["detail"] else ""
+        write(f"  {masked['result']:<8} {masked['seconds']:>6} s  {masked['check']}{detail}")

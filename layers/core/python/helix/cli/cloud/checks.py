@@ -1,0 +1,278 @@
+"""What `helix check --stage` looks at, one function a check.
+
+Law: a check asserts what a person would see, through the stage's own doors: its socket, its alarms, its log. It waits for a
+state, for at most `PATIENCE_S`, and says what it waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from helix.client import HelixClient
+from helix.client.client import RemoteHandle
+from helix.core.errors import HelixError, SessionNotFoundError
+from helix.fleet.lambdas import heard_key
+from helix.gateway.authoriser import ApiKeys, Principal
+from helix.runtime.check_agent import CALLS, Script
+from helix.runtime.cloud import CHECK_AGENT
+from helix.runtime.system import SystemClock, SystemIds
+from helix.runtime.tables import open_stage
+
+PATIENCE_S = 120.0
+LOOK_S = 0.5
+KEY_S = 3600.0
+USER = "helix-check"
+MESSAGE_CHARS = 40_000
+ALARMS = ("govern-fails", "sweep-fails", "executions-timed-out")
+"""Of these, one that does not sound is set."""
+REASON = "helix check: a test, nothing is wrong"
+Result = Literal["ok", "failed", "not run"]
+
+
+class NotRunError(Exception):
+    """The check cannot be made here; the message says why."""
+
+
+class CheckError(Exception):
+    """What was not as it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    name: str
+    result: Result
+    seconds: float
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageClients:
+    """A stage as CloudFormation has it. `client` makes boto3's clients; `runtime` is that of its functions."""
+
+    stage: str
+    client: Callable[[str], Any]
+    outputs: Mapping[str, str]
+    auth: str
+    runtime: str
+
+    @classmethod
+    def of(cls, client: Callable[[str], Any], stage: str) -> Self:
+        """Raises what boto3 raises, where there is no such stage."""
+        found = client("cloudformation").describe_stacks(StackName=f"helix-{stage}")["Stacks"][0]
+        outputs = {output["OutputKey"]: output["OutputValue"] for output in found.get("Outputs", [])}
+        function = client("lambda").get_function_configuration(FunctionName=f"helix-{stage}-ws_authorize")
+        auth = function["Environment"]["Variables"].get("HELIX_AUTH", "keys")
+        return cls(stage, client, outputs, auth, f"{function['Runtime']} {function['Architectures'][0]}")
+
+    @property
+    def stack(self) -> str:
+        return f"helix-{self.stage}"
+
+    @property
+    def region(self) -> str:
+        return self.outputs["Region"]
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where and with what key the socket is opened; None: where the stage's outputs say, and with a new key."""
+
+    url: str | None = None
+    key: str | None = None
+
+
+AS_DEPLOYED = Door()
+
+
+class Probe:
+    """One report: what its checks share. Leaving it deletes the sessions and revokes the key that it made."""
+
+    def __init__(self, clients: StageClients, door: Door) -> None:
+        self.at, self.clock = clients, SystemClock()
+        self.store = open_stage(clients.client, clients.stack)
+        self.sessions: list[str] = []
+        self._keys, self._key, self._key_id = ApiKeys(self.store, self.clock), door.key, ""
+        self._url = door.url or clients.outputs["Url"]
+        self._client: HelixClient | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._client is not None:
+            for session in self.sessions:
+                with contextlib.suppress(HelixError, TimeoutError):
+                    await self._client.delete(session)
+            await self._client.close()
+        if self._key_id:
+            await self._keys.revoke(self._key_id)
+        await self.store.close()
+
+    async def find(self, name: str, look: Callable[[Probe], Awaitable[str]]) -> Finding:
+        """What came of a check, whatever it was."""
+        began = self.clock.now()
+        result: Result
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                result, detail = "ok", await look(self)
+        except NotRunError as error:
+            result, detail = "not run", str(error)
+        except TimeoutError:
+            result, detail = "failed", f"nothing came within {PATIENCE_S:.0f} s"
+        except Exception as error:
+            result, detail = "failed", f"{type(error).__name__}: {error}"
+        return Finding(name, result, self.clock.now() - began, detail)
+
+    async def aws(self, service: str, verb: str, **given: Any) -> Any:
+        """An API call, beside the socket."""
+        return await asyncio.to_thread(getattr(self.at.client(service), verb), **given)
+
+    async def until(self, look: Callable[[], Awaitable[Any]]) -> Any:
+        while not (found := await look()):
+            await self.clock.sleep(LOOK_S)
+        return found
+
+    # --- the socket ---------------------------------------------------------------------------------------------------
+
+    async def connect(self) -> None:
+        key = self._key
+        if key is None and "keys" in self.at.auth:
+            expires = self.clock.now() + KEY_S
+            key = await self._keys.create(SystemIds(), Principal(USER), name="helix check", expires_at=expires)
+            self._key_id = key.split("_")[1]
+        if key is None and self.at.auth != "none":
+            raise NotRunError("the stage accepts tokens only: give one with --key")
+        self._client = await HelixClient.connect(self._url, key)
+
+    @property
+    def client(self) -> HelixClient:
+        if self._client is None:
+            raise NotRunError("there is no connection")
+        return self._client
+
+    async def begin(self, script: Script, more: str = "") -> RemoteHandle:
+        handle = await self.client.run(CHECK_AGENT, f"{script} {more}".strip())
+        self.sessions.append(handle.session_id)
+        return handle
+
+    async def at_a_tool(self, script: Script) -> RemoteHandle:
+        """A run that is at work on a tool."""
+        handle = await self.begin(script)
+        async for chunk in await handle.stream():
+            if chunk.type == "tool_start":
+                return handle
+        raise CheckError(f"the run is {(await handle.result()).status}, and no tool was started")
+
+
+async def alarm(probe: Probe) -> str:
+    """Set, published to the encrypted topic, received by `govern`, and recorded."""
+    names = [f"{probe.at.stack}-{name}" for name in ALARMS]
+    found: list[dict[str, Any]] = (await probe.aws("cloudwatch", "describe_alarms", AlarmNames=names))["MetricAlarms"]
+    name = next((str(a["AlarmName"]) for a in found if a["StateValue"] != "ALARM"), None)
+    if name is None:
+        raise NotRunError(f"all of {', '.join(ALARMS)} sound already")
+    (before,) = await probe.store.get([heard_key(name)])
+    await probe.aws("cloudwatch", "set_alarm_state", AlarmName=name, StateValue="ALARM", StateReason=REASON)
+
+    async def heard() -> bool:
+        (row,) = await probe.store.get([heard_key(name)])
+        return row is not None and row != before
+
+    try:
+        async with asyncio.timeout(PATIENCE_S - 10):
+            await probe.until(heard)
+    except TimeoutError:
+        given = {"AlarmName": name, "HistoryItemType": "Action", "MaxRecords": 1}
+        history = (await probe.aws("cloudwatch", "describe_alarm_history", **given))["AlarmHistoryItems"]
+        said = history[0]["HistorySummary"] if history else "its history shows no action"
+        raise CheckError(f"govern has not received alarm {name}: {said}") from None
+    return name
+
+
+async def log(probe: Probe) -> str:
+    """A new line, in a group with a key."""
+    group, since = f"/aws/lambda/{probe.at.stack}-govern", int((probe.clock.now() - PATIENCE_S) * 1000)
+    found = (await probe.aws("logs", "describe_log_groups", logGroupNamePrefix=group))["logGroups"]
+    if not any(one["logGroupName"] == group and one.get("kmsKeyId") for one in found):
+        raise CheckError(f"log group {group} is missing, or has no key")
+
+    async def lines() -> Any:
+        return (await probe.aws("logs", "filter_log_events", logGroupName=group, startTime=since, limit=1))["events"]
+
+    await probe.until(lines)
+    return ""
+
+
+async def connection(probe: Probe) -> str:
+    await probe.connect()
+    await probe.client.ping()
+    return ""
+
+
+async def message(probe: Probe) -> str:
+    """Over several frames, and back."""
+    handle = await probe.begin("message", "x" * MESSAGE_CHARS)
+    result = await handle.result()
+    version, _, length = (result.text or "").partition(" ")
+    expected = len("message ") + MESSAGE_CHARS
+    if length != str(expected):
+        raise CheckError(f"{result.status}: {length or 0} of {expected} characters arrived: {result.error}")
+    return f"deployed version {version}"
+
+
+async def calls(probe: Probe) -> str:
+    """All of one step, each in an invocation of its own."""
+    result = await (await probe.begin("calls")).result()
+    if result.text != str(CALLS):
+        raise CheckError(f"{result.status}: {result.text} of {CALLS} calls succeeded: {result.error}")
+    return ""
+
+
+async def interrupt(probe: Probe) -> str:
+    handle = await probe.at_a_tool("pauses")
+    await handle.interrupt("helix check")
+    result = await handle.result()
+    if result.status != "interrupted":
+        raise CheckError(f"the run is {result.status}")
+    return ""
+
+
+async def stop(probe: Probe) -> str:
+    """Step Functions ends the execution of a run that waits, and its event reaches `fail_run`."""
+    handle = await probe.at_a_tool("wait")
+    machine = probe.at.outputs["MachinePattern"].replace("{profile}", "default")
+    execution = f"{machine.replace(':stateMachine:', ':execution:')}:{handle.run_id}"
+    await probe.aws("stepfunctions", "stop_execution", executionArn=execution, error="HelixCheck", cause=REASON)
+    result = await handle.result()
+    if (result.status, result.error_code) != ("failed", "runtime_crash"):
+        raise CheckError(f"the run is {result.status} ({result.error_code})")
+    return ""
+
+
+async def delete(probe: Probe) -> str:
+    """Every session of this report."""
+    client = probe.client
+    while probe.sessions:
+        session = probe.sessions[-1]
+        await client.delete(session)
+        probe.sessions.pop()
+        with contextlib.suppress(SessionNotFoundError):
+            await client.get_session(session)
+            raise CheckError(f"session {session} is still there")
+    return ""
+
+
+CHECKS: Mapping[str, Callable[[Probe], Awaitable[str]]] = {
+    "an alarm is set and received": alarm,
+    "a log line in an encrypted group": log,
+    "a connection": connection,
+    "a message of 40 KB": message,
+    "a step with 40 calls": calls,
+    "an interrupt": interrupt,
+    "a waiting run whose execution is stopped": stop,
+    "deleted sessions": delete,
+}
