@@ -2,6 +2,7 @@
 
     python bench/cold_start.py                    prints the table and saves it to bench/results/cold_start.md
     python bench/cold_start.py --imports VERB     what takes the time there, longest first
+    python bench/cold_start.py --memory           what each function needs at work, saved to bench/results/memory.md
 
 As deployed: HELIX_STAGE is set, so the handler makes its application; the layers are on PYTHONPATH. `ready` is what the
 first invocation does before its own work: agents imported, clients and engine made, everything but a call.
@@ -9,6 +10,10 @@ first invocation does before its own work: agents imported, clients and engine m
 What else a machine does only adds to a time, so the best of many fresh processes, which take turns, comes closest to the
 function's own; the median says what it was here. Beside it stands the same for boto3 and one client, measured in the same
 run: no function that talks to AWS can be below that by much.
+
+`--memory` deploys the app into the emulator, with an agent for each package that calls models (`bench/offline`), whose
+server is on loopback. After some runs it reads each function's process: its peak of resident memory, and its processor time
+until it was ready and for each invocation. Lambda gives a core for 1,769 MB, and a share of one for less.
 """
 
 from __future__ import annotations
@@ -20,9 +25,12 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 LAYERS = [ROOT / "layers" / name / "python" for name in ("core", "agents")]
@@ -114,8 +122,109 @@ def imports(verb: str) -> None:
         print(f"{own / 1000:8.1f} ms own {total / 1000:8.1f} ms with what it imports  {name.strip()}")
 
 
+# --- at work ----------------------------------------------------------------------------------------------------------
+
+CORE_MB = 1769
+"""https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html"""
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+WARM_UP, WORK = 3, 20
+
+
+def processes() -> dict[str, list[tuple[float, float]]]:
+    """By function: (peak of resident MB, processor seconds) of each of its processes."""
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for folder in Path("/proc").iterdir():
+        try:
+            words = dict(w.split("=", 1) for w in (folder / "environ").read_text().split("\0") if "=" in w)
+            name = words["AWS_LAMBDA_FUNCTION_NAME"].removeprefix("helix-bench-")
+            lines = (folder / "status").read_text().splitlines()
+            ticks = (folder / "stat").read_text().rpartition(")")[2].split()
+        except (OSError, KeyError, UnicodeDecodeError):
+            continue
+        peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+        found[name].append((peak / 1024, (int(ticks[11]) + int(ticks[12])) * TICK_S))
+    return found
+
+
+async def work(cloud: Any, runs: int) -> None:
+    from offline.memory_agents import PACKAGES
+
+    from helix.client import HelixClient
+
+    async with HelixClient(cloud.url, cloud.create_key("bench")) as client:
+        for _ in range(runs):
+            for agent in PACKAGES:
+                handle = await client.run(agent, "Look around.")
+                async for _ in await handle.stream():
+                    pass
+
+
+def at_work() -> list[tuple[str, float, float, float]]:
+    """(Function, peak MB, CPU ms of the first process's start and first runs, CPU ms an invocation after them)."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    from offline.memory_agents import SERVER
+
+    from helix.local.cloud import OfflineCloud
+    from helix.testing.openai_server import ModelAnswer, ModelToolCall, OpenAIServer
+
+    def answer(request: dict[str, Any]) -> ModelAnswer:
+        if request["messages"][-1]["role"] == "tool":
+            return ModelAnswer(text="It is there. " * 50, delta_length=13)
+        return ModelAnswer(tool_calls=[ModelToolCall("look", {"where": "here"})])
+
+    begun: dict[str, int] = defaultdict(int)
+
+    def hear(line: dict[str, Any]) -> None:
+        if '"Duration"' in line["line"]:
+            begun[line["function"].removeprefix("helix-bench-")] += 1
+
+    import asyncio
+
+    context = {"stage": "bench", "agents": "memory_agents", "model": "import:memory_agents:model"}
+    with OpenAIServer(answer) as server, tempfile.TemporaryDirectory() as folder:
+        os.environ[SERVER] = server.origin
+        cloud = OfflineCloud(ROOT, folder=Path(folder), context=context, paths=[ROOT / "bench" / "offline"])
+        with cloud:
+            cloud.listen(hear)
+            asyncio.run(work(cloud, WARM_UP))
+            time.sleep(2)
+            before, counted = processes(), dict(begun)
+            asyncio.run(work(cloud, WORK))
+            time.sleep(2)
+            after = processes()
+    rows = []
+    for name, known in sorted(after.items()):
+        many = begun[name] - counted.get(name, 0)
+        used = sum(cpu for _, cpu in known) - sum(cpu for _, cpu in before.get(name, []))
+        start = min((cpu for _, cpu in before.get(name, known)), default=0.0)
+        rows.append((name, max(peak for peak, _ in known), start * 1000, used * 1000 / many if many else 0.0))
+    return rows
+
+
+def memory() -> None:
+    lines = [
+        "# What each function needs at work",
+        "",
+        f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} CPUs; deployed offline; after "
+        f"{WARM_UP + WORK} runs of each of three agents, whose model is called by a package; `python bench/cold_start.py "
+        "--memory`. CPU in milliseconds of a whole core, which is 1,769 MB.",
+        "",
+        "| function | peak MB | CPU until warm | CPU an invocation | that at 512 MB | at 1,024 MB |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, peak, start, each in at_work():
+        at = " | ".join(f"{each * CORE_MB / size:.0f}" for size in (512, 1024))
+        lines.append(f"| {name} | {peak:.0f} | {start:.0f} | {each:.1f} | {at} |")
+    table = "\n".join(lines) + "\n"
+    print(table)
+    (Path(__file__).parent / "results" / "memory.md").write_text(table)
+
+
 def main() -> None:
     compile_all()
+    if sys.argv[1:2] == ["--memory"]:
+        memory()
+        return
     if sys.argv[1:2] == ["--imports"]:
         imports(sys.argv[2])
         return

@@ -69,6 +69,8 @@ class Settings(Thresholds):
     api_log_role: set the account's role for API Gateway's logs, which replaces the one that it has. `helix deploy` does so
         where it has none.
     retain: keep tables, bucket, key and stream when the stack is deleted; by default in production only.
+    concurrency: how many of Lambda's concurrent executions the stage may count on; `helix deploy` asks the account.
+        It gives the small functions reserved concurrency, and `max_runs` its default (`infra.concurrency`). 0: unknown.
     max_runs: so many runs of the stage are at work at once, the others wait; 0 leaves it to the agents' own limits.
     otlp_endpoint: where traces are sent (OTLP over HTTP); "" sends none. otlp_headers: with them, `name=value` separated by
         commas; what is a secret does not belong into a template. trace_content: traces hold messages and answers too.
@@ -107,7 +109,8 @@ class Settings(Thresholds):
     keep_checkpoints: int = Field(default=0, ge=0, le=1_000_000)
     run_days: int = Field(default=30, ge=1, le=365)
     child_hours: int = Field(default=168, ge=1, le=8760)
-    max_runs: int = Field(default=0, ge=0, le=1_000_000)
+    concurrency: int = Field(default=0, ge=0, le=1_000_000)
+    max_runs: int | None = Field(default=None, ge=0, le=1_000_000)
     otlp_endpoint: str = Field(default="", pattern=r"^(https?://\S+)?$")
     otlp_headers: str = ""
     trace_content: bool = False

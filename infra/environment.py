@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from helix.core.measures import NAMESPACE
 from helix.runtime.cloud_settings import variable
+from infra.concurrency import runs_at_once
 from infra.config import ENDPOINT, Settings
 from infra.endpoints import Endpoints
 from infra.executions import Executions
@@ -47,7 +48,7 @@ def environment(
         variable("stream_days"): str(settings.stream_days),
         variable("session_days"): str(settings.session_days) if settings.session_days else "",
         variable("keep_checkpoints"): str(settings.keep_checkpoints) if settings.keep_checkpoints else "",
-        variable("max_runs"): str(settings.max_runs) if settings.max_runs else "",
+        variable("max_runs"): str(runs) if (runs := runs_at_once(settings)) else "",
         LOG: settings.log_level,
         TRACE_CONTENT: "true" if settings.trace_content else "",
         TRACES: settings.otlp_endpoint,

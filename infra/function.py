@@ -76,6 +76,7 @@ class Function(Construct):
         profile: str = DEFAULT_PROFILE,
         memory_mb: int = 0,
         provisioned_concurrency: int = 0,
+        reserved_concurrency: int = 0,
     ) -> None:
         super().__init__(scope, construct_id)
         settings, size, name = kit.settings, SIZES[verb], kit.names.function(verb, profile)
@@ -102,6 +103,7 @@ class Function(Construct):
             timeout=Duration.seconds(size.timeout_s),
             memory_size=max(memory_mb, size.memory_mb),
             environment={**kit.environment, **kit.own.get(verb, {}), SERVICE_NAME: verb},
+            reserved_concurrent_executions=reserved_concurrency or None,
             snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if snap_start else None,
         )
         built_for = f"Layers and tests are made for Python {settings.python}; the context key `python` chooses."

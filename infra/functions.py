@@ -12,6 +12,7 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from infra.concurrency import reserved
 from infra.endpoints import Endpoints
 from infra.executions import Executions
 from infra.function import SIZES, Function, Kit
@@ -152,7 +153,11 @@ class Functions(Construct):
 
     def __init__(self, scope: Construct, construct_id: str, *, kit: Kit, rights: Rights) -> None:
         super().__init__(scope, construct_id)
-        self.by_verb = {verb: Function(self, construct_name(verb), verb=verb, kit=kit) for verb in SHARED_VERBS}
+        own = reserved(kit.settings)
+        self.by_verb = {
+            verb: Function(self, construct_name(verb), verb=verb, kit=kit, reserved_concurrency=own.get(verb, 0))
+            for verb in SHARED_VERBS
+        }
         for function in self.by_verb.values():
             rights.grant(function)
 

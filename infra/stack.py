@@ -9,6 +9,7 @@ from constructs import Construct
 
 from infra.alarm_rules import Rule, execution_rules, fleet_rules, plumbing_rules
 from infra.alarms import Alarms
+from infra.concurrency import division
 from infra.config import Settings
 from infra.dashboards import Dashboards
 from infra.endpoints import Endpoints
@@ -125,6 +126,7 @@ class HelixStack(Stack):
                     "Whether the stage is well; /ready, /live and /metrics beside it",
                 ),
                 "MetricsSecretArn": (endpoints.token_arn, "Its text is the bearer token for /metrics"),
+                "Concurrency": (division(settings), "Of Lambda: how the stage divides it"),
                 "Region": (self.region, "Where all of it is"),
             }
         )

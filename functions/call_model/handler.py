@@ -1,6 +1,6 @@
 """Buy the next step of a run, and say what its execution does next."""
 
 from helix.runtime.lambdas import serve
-from helix.runtime.verbs import CallModelEvent, call_model
+from helix.runtime.verbs import CallModelEvent, call_model, prepare_call_model
 
-handler = serve("call_model", CallModelEvent, call_model)
+handler = serve("call_model", CallModelEvent, call_model, prepare_call_model)

@@ -25,7 +25,7 @@ CORE = source_layer("core", HOST_PYTHON) / "python"
 LAYERS = os.pathsep.join(map(str, (CORE, ROOT / "layers" / "agents" / "python")))
 
 ELSEWHERE = (
-    # Models, their tokens and their clients: `call_model` imports them at the first call of a real model.
+    # Models, their tokens and their clients: only `call_model` imports them, those that its agents' models need.
     *("litellm", "openai", "tiktoken", "tokenizers", "httpx", "aiohttp", "mcp", "numpy"),
     # What other processes than functions are made of.
     *("boto3", "sqlite3", "redis", "websockets", "typer", "rich", "starlette", "uvicorn", "watchfiles", "psutil"),
@@ -57,7 +57,7 @@ def handler(verb: str) -> str:
     return f"sys.path.insert(0, {str(ROOT / 'functions' / verb)!r}); import handler"
 
 
-def fresh(code: str) -> Any:
+def fresh(code: str, model: str = "demo") -> Any:
     """What `found` is in a fresh interpreter, as it starts in Lambda, after this code."""
     environment = {
         "PATH": os.environ["PATH"],
@@ -66,7 +66,7 @@ def fresh(code: str) -> Any:
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
         "HELIX_STAGE": "test",
-        "HELIX_MODEL": "gpt-4o-mini",
+        "HELIX_MODEL": model,
     }
     code = f"import json, sys; {code}; print(json.dumps(found))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
@@ -79,6 +79,38 @@ def test_a_function_imports_what_it_needs_and_no_more(verb: str) -> None:
     found = set(fresh(f"{handler(verb)}; found = sorted(sys.modules)"))
     assert {"handler", "helix.runtime.cloud", "botocore.session"} <= found
     assert found.isdisjoint(NOT_IN[verb]), sorted(found & set(NOT_IN[verb]))
+
+
+@pytest.mark.parametrize(
+    ("model", "package", "others"),
+    [
+        ("gpt-4o-mini", "openai", {"litellm", "anthropic", "tiktoken"}),
+        ("groq/llama-3.3-70b", "litellm", {"helix.adapters.models.openai"}),
+    ],
+)
+def test_what_calls_the_model_is_imported_before_the_first_call(model: str, package: str, others: set[str]) -> None:
+    """The last line is what the first call of a model would do."""
+    code = (
+        f"{handler('call_model')}; from helix.runtime.cloud import application; app = application()"
+        "; before = set(sys.modules); agent = app.agents.named('desk'); adapter = app.agents.model_of(agent)"
+        "; adapter.prepare(agent.llm_config); found = [sorted(before), sorted(set(sys.modules) - before)]"
+    )
+    before, later = fresh(code, model)
+    assert {package, f"helix.adapters.models.{package}", "agents"} <= set(before)
+    assert others.isdisjoint(before) and later == []
+
+
+@pytest.mark.parametrize("verb", ["call_tool", "finish_run"])
+def test_no_other_function_imports_what_calls_the_model(verb: str) -> None:
+    found = set(fresh(f"{handler(verb)}; found = sorted(sys.modules)", "groq/llama-3.3-70b"))
+    assert found.isdisjoint(ELSEWHERE)
+
+
+def test_what_cannot_be_prepared_is_left_to_the_first_call() -> None:
+    code = (
+        f"import os; os.environ['HELIX_AGENTS'] = 'nowhere'; {handler('call_model')}; found = callable(handler.handler)"
+    )
+    assert fresh(code) is True
 
 
 def test_helix_comes_from_the_layer_alone() -> None:

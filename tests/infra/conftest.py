@@ -30,6 +30,7 @@ DEPLOYED = {
     "tags": "team=ai,cost=42",
     "api_log_role": "true",
     "max_runs": "40",
+    "concurrency": "1000",
     "otlp_endpoint": "https://traces.example:4318",
     "trace_content": "true",
     "alarm_queue_depth": "7",
@@ -44,6 +45,7 @@ PRODUCTION = {
     "architecture": "x86_64",
     "dashboards": "false",
     "detailed_metrics": "true",
+    "concurrency": "10",
 }
 OFFLINE = {"offline": "true", "endpoint": "http://127.0.0.1:4999"}
 

@@ -71,7 +71,7 @@ def test_some_are_told_what_others_are_not(deployed: Assembly) -> None:
 
 def test_a_variable_is_left_out_where_nothing_was_chosen(production: Assembly) -> None:
     told = environment_of(production.main.function("call_model", "prod"))
-    assert not {"HELIX_MAX_RUNS", "HELIX_TRACE_CONTENT", "OTEL_EXPORTER_OTLP_ENDPOINT"} & set(told)
+    assert not {"HELIX_TRACE_CONTENT", "OTEL_EXPORTER_OTLP_ENDPOINT"} & set(told)
 
 
 def test_there_is_a_folder_for_every_function_and_a_function_for_every_folder() -> None:
@@ -324,7 +324,7 @@ def test_the_outputs_say_where_everything_is(deployed: Assembly, offline: Assemb
         assert set(assembly.main.text["Outputs"]) == {
             *("Url", "ManagementUrl", "SessionsTable", "StreamsTable", "ControlTable", "BucketName"),
             *("ChunkStream", "MachinePattern", "MachineArns", "AlarmTopicArn", "NoticeTopicArn", "Region"),
-            *("HealthUrl", "MetricsSecretArn", "AgentsDashboard", "PlumbingDashboard"),
+            *("Concurrency", "HealthUrl", "MetricsSecretArn", "AgentsDashboard", "PlumbingDashboard"),
         }
     outputs = {name: text(output["Value"]) for name, output in deployed.main.text["Outputs"].items()}
     assert outputs["Url"].startswith("wss://<") and outputs["Url"].endswith("/dev")

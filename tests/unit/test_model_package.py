@@ -141,6 +141,26 @@ async def test_which_package_calls_is_logged_once_for_each_model(
     ]
 
 
+def test_a_model_is_prepared_and_one_whose_package_is_missing_is_left_to_its_call(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = list[str]()
+
+    def wire_of(package: str, prices: Any) -> Any:
+        asked.append(package)
+        if package == "anthropic":
+            raise DefinitionError("LLMConfig", "model", "the package anthropic is not installed")
+        return object()
+
+    monkeypatch.setattr(adapter, "wire_of", wire_of)
+    with_packages(monkeypatch, ALL)
+    models = ModelAdapter()
+    for _ in range(2):
+        models.prepare(LLMConfig(model="anthropic/claude-sonnet-4-5", fallbacks=["openai/gpt-4o", "groq/llama"]))
+    assert asked == ["anthropic", "openai", "litellm", "anthropic"]
+    assert "'anthropic/claude-sonnet-4-5' is not prepared" in caplog.text
+
+
 async def test_a_fallback_that_cannot_be_called_hides_no_failure_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         def __init__(self, *given: Any) -> None:

@@ -1,7 +1,7 @@
 """Which model plays: the one asked for, the agents' own, or the demonstration model.
 
-Law: nothing is imported to decide it. A provider counts as available when one of its own variables is set; what is not
-in the table follows the rule that most providers follow, `<PROVIDER>_API_KEY`.
+Law: nothing is imported to decide it; `prepare_models` imports what was decided on. A provider counts as available when one
+of its own variables is set; what is not in the table follows the rule that most providers follow, `<PROVIDER>_API_KEY`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from helix.core.errors import InvalidInputError
 from helix.core.states import typed_state
 from helix.core.steps import AnyStepResult
 from helix.ports.model import LLMAdapter, LLMGenerateInput
-from helix.runtime.agents import Models
+from helix.runtime.agents import Agents, Models
 from helix.runtime.importing import load
 
 DEMO_NAMES = ("demo", "demonstration")
@@ -88,8 +88,23 @@ class OneModel:
     def configured(self, config: LLMConfig) -> LLMConfig:
         return config.model_copy(update={"model": self._model, "fallbacks": [], "route": None})
 
+    def prepare(self, config: LLMConfig) -> None:
+        if prepare := getattr(self._adapter, "prepare", None):
+            prepare(self.configured(config))
+
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         return await self._adapter.generate_step(replace(request, config=self.configured(request.config)))
+
+
+def prepare_models(agents: Agents) -> None:
+    """Import the packages that call the models of all known agents, where their adapters can do so. No client is made and
+    no variable is read: secrets come later."""
+    registry = agents.registry
+    roots = [agent for name in registry.registered_types() if (agent := registry.get(name)) is not None]
+    for member in (member for root in roots for member in _tree(root)):
+        prepare, config = getattr(agents.model_of(member), "prepare", None), _config(member)
+        if prepare is not None and config is not None:
+            prepare(config)
 
 
 def variables_of(model: str) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """What every function does before it imports anything else, so that its process starts sooner.
 
-Law: the garbage collector waits from this module's import to `started`, and never again looks at what was made meanwhile:
+Law: the garbage collector waits from `starting` to `started`, and never again looks at what was made meanwhile:
 modules and classes stay. pydantic looks for no plugins among the installed packages, unless PYDANTIC_DISABLE_PLUGINS says
 otherwise (empty: look for all).
 """
@@ -10,7 +10,12 @@ from __future__ import annotations
 import gc
 import os
 
-gc.disable()
+
+def starting() -> None:
+    gc.disable()
+
+
+starting()
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 

@@ -106,6 +106,14 @@ class SweepEvent(Event):
     """What the schedule sends says nothing."""
 
 
+def prepare_call_model(app: Application) -> None:
+    """Import the agents and what calls their models. A model from `import:` may want secrets, which are not read yet."""
+    from helix.runtime.models import IMPORTED, prepare_models
+
+    if not app.settings.model.startswith(IMPORTED):
+        prepare_models(app.agents)
+
+
 async def call_model(app: Application, event: CallModelEvent, delivery: Delivery) -> dict[str, Any]:
     """Answers the event for the next `call_model`, and what comes before it: `next`, with `call` or `calls`."""
     events = event.events + RETRY_EVENTS * event.retries

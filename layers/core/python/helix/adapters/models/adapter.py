@@ -3,7 +3,7 @@ litellm.
 
 Law: one answer or one classified error, never an exception of a provider. Retries and fallbacks are Helix's own, so
 that a partial text is discarded (`on_error`) before the next attempt starts; the packages' are switched off. A package is
-imported in a thread, at the first call of a model that needs it, and nowhere else.
+imported in a thread, at the first call of a model that needs it; or by `prepare`, before any call.
 """
 
 from __future__ import annotations
@@ -67,6 +67,15 @@ class ModelAdapter:
         """The package that calls `model`."""
         return package_of(model, config)
 
+    def prepare(self, config: LLMConfig) -> None:
+        """Import the packages of the config's models, which blocks. What is not installed is left to the call, which may
+        have a fallback."""
+        for model in config.models:
+            try:
+                self._imported(self.package(model, config))
+            except DefinitionError as error:
+                logger.warning("model %r is not prepared: %s", model, error)
+
     async def _first_answer(self, call: Call) -> AnyStepResult:
         """Each model in turn until one answers."""
         config = call.request.config
@@ -94,11 +103,16 @@ class ModelAdapter:
         package = self.package(model, config)
         wire = self._wires.get(package)
         if wire is None:
-            wire = self._wires[package] = await asyncio.to_thread(wire_of, package, self._prices)
+            wire = await asyncio.to_thread(self._imported, package)
         if self._logged.get(model) != package:
             self._logged[model] = package
             logger.info("model %r is called through the package %s", model, package)
         return wire
+
+    def _imported(self, package: str) -> Wire:
+        if package not in self._wires:
+            self._wires[package] = wire_of(package, self._prices)
+        return self._wires[package]
 
     async def _with_retries(self, wire: Wire, call: Call) -> AnyStepResult | Failure:
         """One model until it answers, fails for good, has no repeat left, or would answer too late."""

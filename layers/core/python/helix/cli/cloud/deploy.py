@@ -113,6 +113,7 @@ def deploy(
     with aws_errors():
         release_failed(target.client("cloudformation"), target.stack)
         keep_log_role(target)
+        read_concurrency(target)
         check_shards(target.client("kinesis"), f"{target.stack}-chunks", int(target.setting("shards", "1")))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "outputs.json"
@@ -130,6 +131,8 @@ def deploy(
             key = first_key(target, outputs, user)
         rows.append(("key", key or "the first one was shown when it was made"))
         rows += [("", f"of user {user!r}; it is shown only now")] if key else []
+    if int(target.setting("concurrency", "0")):
+        rows.append(("limit", outputs["Concurrency"]))
     rows.append(("talk", f"HELIX_KEY=... {command('chat', 'AGENT', '--url', outputs['Url'])}"))
     write(f"\nHelix, stage {target.stage}, in {outputs['Region']}\n")
     for name, value in rows:
@@ -146,6 +149,21 @@ def keep_log_role(target: Target) -> None:
     if target.setting("api_log_role", "") == "" and target.setting("offline", "") != "true":
         known = target.client("apigateway").get_account().get("cloudwatchRoleArn")
         target.context["api_log_role"] = "false" if known else "true"
+
+
+def read_concurrency(target: Target) -> None:
+    """What Lambda allows the stage: what no function of the account and region reserves, and what its own functions do."""
+    if target.setting("concurrency", "") != "" or target.setting("offline", "") == "true":
+        return
+    client = target.client("lambda")
+    limit: int = client.get_account_settings()["AccountLimit"]["UnreservedConcurrentExecutions"]
+    for verb in sorted(path.parent.name for path in target.root.glob("functions/*/handler.py")):
+        try:
+            known = client.get_function_concurrency(FunctionName=f"{target.stack}-{verb}")
+        except client.exceptions.ResourceNotFoundException:
+            continue
+        limit += known.get("ReservedConcurrentExecutions", 0)
+    target.context["concurrency"] = str(limit)
 
 
 def first_key(target: Target, outputs: Mapping[str, str], user: str) -> str | None:

@@ -1,0 +1,75 @@
+"""What `helix deploy` reads of the account: whether it has a role for API Gateway's logs, and Lambda's concurrency."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import botocore.session
+import pytest
+from botocore.stub import Stubber
+
+from helix.cli.cloud.deploy import Deployment, Target, keep_log_role, read_concurrency
+
+ROOT = Path(__file__).parents[2]
+
+
+def decided(monkeypatch: pytest.MonkeyPatch, account: dict[str, Any], context: list[str]) -> str | None:
+    target = Target(Deployment(context=context, project=str(ROOT)))
+    monkeypatch.setattr(target, "client", lambda service: SimpleNamespace(get_account=lambda: account))
+    keep_log_role(target)
+    return target.context.get("api_log_role")
+
+
+@pytest.mark.parametrize(
+    ("account", "context", "wanted"),
+    [
+        ({}, [], "true"),
+        ({"cloudwatchRoleArn": "arn:aws:iam::123456789012:role/theirs"}, [], "false"),
+        ({"cloudwatchRoleArn": "arn:aws:iam::123456789012:role/theirs"}, ["api_log_role=true"], "true"),
+        ({}, ["api_log_role=false"], "false"),
+        ({}, ["offline=true"], None),
+    ],
+)
+def test_the_role_is_set_where_there_is_none(
+    monkeypatch: pytest.MonkeyPatch, account: dict[str, Any], context: list[str], wanted: str | None
+) -> None:
+    assert decided(monkeypatch, account, context) == wanted
+
+
+def lambda_client(unreserved: int, reserved: dict[str, int]) -> Any:
+    """Of an account whose functions are those of a stage `dev`, unless `reserved` is empty."""
+    keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x"}
+    client = botocore.session.Session().create_client("lambda", region_name="us-east-1", **keys)
+    stub = Stubber(client)
+    stub.add_response("get_account_settings", {"AccountLimit": {"UnreservedConcurrentExecutions": unreserved}})
+    for verb in sorted(path.parent.name for path in ROOT.glob("functions/*/handler.py")):
+        asked = {"FunctionName": f"helix-dev-{verb}"}
+        if not reserved:
+            stub.add_client_error("get_function_concurrency", "ResourceNotFoundException", expected_params=asked)
+        else:
+            own = {"ReservedConcurrentExecutions": reserved[verb]} if verb in reserved else {}
+            stub.add_response("get_function_concurrency", own, asked)
+    stub.activate()
+    return client
+
+
+@pytest.mark.parametrize(
+    ("unreserved", "reserved", "context", "wanted"),
+    [
+        (10, {}, [], "10"),
+        (872, {"ws_message": 50, "project_stream": 78}, [], "1000"),
+        (10, {}, ["concurrency=400"], "400"),
+        (10, {}, ["concurrency=0"], "0"),
+        (10, {}, ["offline=true"], None),
+    ],
+)
+def test_the_stage_counts_on_what_nobody_else_reserves(
+    monkeypatch: pytest.MonkeyPatch, unreserved: int, reserved: dict[str, int], context: list[str], wanted: str | None
+) -> None:
+    target = Target(Deployment(context=context, project=str(ROOT)))
+    client = lambda_client(unreserved, reserved)
+    monkeypatch.setattr(target, "client", lambda service: client)
+    read_concurrency(target)
+    assert target.context.get("concurrency") == wanted
