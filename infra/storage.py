@@ -15,6 +15,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from helix.adapters.aws.overflow import EXPIRY_DAYS, expiring
 from infra.keys import READ_KEY, WRITE_KEY, Keys
 from infra.nag import explain, explain_objects
 from infra.names import Names
@@ -113,8 +114,11 @@ class Storage(Construct):
             lifecycle_rules=[
                 s3.LifecycleRule(id="unfinished", abort_incomplete_multipart_upload_after=Duration.days(1)),
                 *(
-                    s3.LifecycleRule(id=prefix.strip("/"), prefix=prefix, expiration=Duration.days(RETAINED_DAYS))
-                    for prefix in (FAILED, GIVEN_UP)
+                    s3.LifecycleRule(id=prefix.strip("/"), prefix=prefix, expiration=Duration.days(days))
+                    for prefix, days in (
+                        *((prefix, RETAINED_DAYS) for prefix in (FAILED, GIVEN_UP)),
+                        *((f"{OVERFLOW}{expiring(days)}", days) for days in EXPIRY_DAYS),
+                    )
                 ),
             ],
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from botocore.exceptions import ClientError
@@ -178,6 +179,36 @@ async def test_objects_go_with_their_partition(store: DynamoDBStateStore, aws: d
     await store.transact("finish", [Delete(key("session"))])
     assert len(objects(aws)) == 2
     assert await store.get([key("state", "session/10"), key("state", "session")]) == [large[3], large[3]]
+
+
+DAY_S = 86_400
+
+
+@pytest.mark.parametrize(
+    ("days", "place"),
+    [
+        (0.1, "!2d/"),
+        (1, "!2d/"),
+        (1.1, "!31d/"),
+        (30, "!31d/"),
+        (30.1, "!366d/"),
+        (365, "!366d/"),
+        (366, ""),
+        (None, ""),
+    ],
+)
+async def test_an_object_lasts_as_long_as_its_row(
+    store: DynamoDBStateStore, aws: dict[str, Any], days: float | None, place: str
+) -> None:
+    """By a rule of the bucket for each place; it goes with its partition before, wherever it is."""
+    ttl = {} if days is None else {"ttl": int(CLOCK.now() + days * DAY_S)}
+    row = {"text": noise(800_000), **ttl}
+    await store.transact("put", [Put(key("session"), {}), Put(key("a"), row)])
+    (name,) = objects(aws)
+    assert name.startswith(f"overflow/{place}{quote(S, safe='')}/sessions/")
+    assert await store.get([key("a")]) == [row]
+    await store.transact("finish", [Delete(key("session"))])
+    assert objects(aws) == []
 
 
 async def test_a_crash_while_objects_are_removed_leaves_the_last_row(aws: dict[str, Any], prefix: str) -> None:

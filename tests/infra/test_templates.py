@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.infra.templates import Assembly, Template, listed, text
 
+from helix.adapters.aws.overflow import EXPIRY_DAYS, expiring
 from helix.core.resources import ResourceConfig
 from helix.runtime.cloud_settings import read_cloud_settings
 from infra.definition import VERBS
@@ -257,7 +258,8 @@ def test_the_bucket_is_closed(deployed: Assembly) -> None:
     denied = [json.dumps(s["Condition"]) for s in policy if s["Effect"] == "Deny"]
     assert any('"aws:SecureTransport": "false"' in condition for condition in denied)
     prefixes = {rule.get("Prefix"): rule.get("ExpirationInDays") for rule in bucket["LifecycleConfiguration"]["Rules"]}
-    assert prefixes == {None: None, "failed/": 14, "aws/lambda/": 14}, "what sessions point to never expires"
+    kept = {f"overflow/{expiring(days)}": days for days in EXPIRY_DAYS}
+    assert prefixes == {None: None, "failed/": 14, "aws/lambda/": 14, **kept}, "what sessions point to never expires"
 
 
 def test_every_log_is_named_and_ends(deployed: Assembly) -> None:

@@ -215,11 +215,11 @@ class _Items:
         kind = "Delete" if isinstance(operation, Delete) else "ConditionCheck"
         if isinstance(operation, Put):
             del request["Key"]
-            fields = await asyncio.to_thread(encode, operation.value, self._offload(operation.key))
+            fields = await asyncio.to_thread(encode, operation.value, self._offload(operation))
             kind, request["Item"] = "Put", key | fields
         elif isinstance(operation, Update):
             fields = {name: attribute(value) for name, value in operation.set.items()}
-            await asyncio.to_thread(offload_fields, fields, self._offload(operation.key))
+            await asyncio.to_thread(offload_fields, fields, self._offload(operation))
             if expression := update(fields, operation.add, terms):
                 kind, request["UpdateExpression"] = "Update", expression
         wanted = condition(operation.when, terms, must_exist=isinstance(operation, Update))
@@ -236,7 +236,7 @@ class _Items:
         while total > MAX_TRANSACTION_BYTES:
             found = [(largest_field(item), place) for place, item in enumerate(items) if item is not None]
             (weight, field), place = max(found, key=lambda one: one[0][0])
-            item, offload = items[place], self._offload(operations[place].key)
+            item, offload = items[place], self._offload(operations[place])
             if weight < LEAST_OFFLOADED or item is None or offload is None:
                 raise InvalidInputError(
                     f"transaction {name!r} has {total} bytes; DynamoDB takes {MAX_TRANSACTION_BYTES}"
@@ -244,8 +244,10 @@ class _Items:
                 )
             total -= await asyncio.to_thread(offload_field, item, field, offload)
 
-    def _offload(self, key: Key) -> Any:
-        return None if self._overflow is None else self._overflow.writer(key)
+    def _offload(self, operation: Operation) -> Any:
+        ttl = operation.value.get("ttl") if isinstance(operation, Put) else None
+        lasts_s = None if ttl is None else ttl - self._clock.now()
+        return None if self._overflow is None else self._overflow.writer(operation.key, lasts_s)
 
     async def _decode(self, table: Table, items: Sequence[dict[str, Any]]) -> list[Value | None]:
         """The values, those in S3 fetched at once. None for a row that was deleted meanwhile."""

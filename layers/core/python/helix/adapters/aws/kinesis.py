@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from helix.adapters.aws.calls import call
-from helix.adapters.aws.overflow import Overflow
+from helix.adapters.aws.overflow import DAY_S, Overflow
 from helix.core.errors import StoreError
 from helix.core.log_records import pack
 from helix.core.sequencer import StreamRecord
@@ -42,7 +42,7 @@ class KinesisStreams:
         self._positions: OrderedDict[str, str] = OrderedDict()
 
     async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
-        offload = None if self._overflow is None else self._overflow.writer(Key("streams", stream_id, "records"))
+        offload = None if self._overflow is None else self._overflow.writer(Key("streams", stream_id, "records"), DAY_S)
         # One at a time: a batch may take a later record and refuse an earlier one.
         for data in await asyncio.to_thread(lambda: list(pack(stream_id, records, offload))):
             await self._put(stream_id, data)

@@ -12,21 +12,35 @@ from helix.adapters.aws.calls import ask
 from helix.core.errors import ObjectGoneError, StoreError
 from helix.ports.state_store import Key
 
+DAY_S = 86_400
+EXPIRY_DAYS = (2, 31, 366)
+"""Objects of rows that expire lie below `expiring(days)`, by the fewest of these days that outlast the row by one. The
+bucket's lifecycle rules delete them (`infra.storage`): DynamoDB deletes an expired row, and nothing that it points to."""
 _GONE = frozenset({"NoSuchKey", "404", "NotFound"})
+
+
+def expiring(days: int) -> str:
+    """No partition begins like this: in its name the mark would be quoted."""
+    return f"!{days}d/"
 
 
 class Overflow:
     """Objects are named by row and content, below their partition: writing one twice is harmless.
 
-    An object is removed with its whole partition only: while that lives, a reader may hold a row that points to it."""
+    An object is removed with its whole partition, or when its row has expired: before, a reader may hold a row that points
+    to it."""
 
     def __init__(self, client: Any, bucket: str, prefix: str = "overflow/") -> None:
         self._client, self._bucket, self._prefix = client, bucket, prefix
 
-    def writer(self, key: Key) -> Callable[[bytes], str]:
+    def writer(self, key: Key, lasts_s: float | None = None) -> Callable[[bytes], str]:
+        """What stores a part of this row and returns its name. `lasts_s`: seconds until the row expires; None: never."""
+        days = next((days for days in EXPIRY_DAYS if lasts_s is not None and lasts_s <= (days - 1) * DAY_S), None)
+        place = self._place(key.partition, "" if days is None else expiring(days))
+
         def write(body: bytes) -> str:
             digest = hashlib.sha256(body).hexdigest()[:32]
-            name = f"{self._place(key.partition)}{key.table}/{quote(key.sort, safe='')}/{digest}"
+            name = f"{place}{key.table}/{quote(key.sort, safe='')}/{digest}"
             self._call("put_object", Key=name, Body=body)
             return name
 
@@ -40,14 +54,15 @@ class Overflow:
     def clear(self, partition: str) -> None:
         """Remove all objects of a partition, whichever table's: also those of rows that were replaced, or that a refused
         transaction would have written. Idempotent."""
-        while found := self._call("list_objects_v2", Prefix=self._place(partition)).get("Contents"):
-            objects = [{"Key": one["Key"]} for one in found]
-            answer = self._call("delete_objects", Delete={"Objects": objects, "Quiet": True})
-            if answer.get("Errors"):
-                raise StoreError(f"S3 delete_objects: {answer['Errors'][0].get('Message')}")
+        for kind in ("", *map(expiring, EXPIRY_DAYS)):
+            while found := self._call("list_objects_v2", Prefix=self._place(partition, kind)).get("Contents"):
+                objects = [{"Key": one["Key"]} for one in found]
+                answer = self._call("delete_objects", Delete={"Objects": objects, "Quiet": True})
+                if answer.get("Errors"):
+                    raise StoreError(f"S3 delete_objects: {answer['Errors'][0].get('Message')}")
 
-    def _place(self, partition: str) -> str:
-        return f"{self._prefix}{quote(partition, safe='')}/"
+    def _place(self, partition: str, kind: str) -> str:
+        return f"{self._prefix}{kind}{quote(partition, safe='')}/"
 
     def _call(self, verb: str, **request: Any) -> Any:
         answer = ask(self._client, verb, f"S3 {verb}", _GONE, Bucket=self._bucket, **request)
