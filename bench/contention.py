@@ -50,7 +50,7 @@ class Contended(MemoryStateStore):
         self._units: Counter[tuple[Key, int]] = Counter()
         self._dice = random.Random(seed)
         self.writes: defaultdict[Key, Counter[int]] = defaultdict(Counter)
-        self.conflicts = self.throttled = self.given_up = 0
+        self.conflicts = self.throttled = 0
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
         await asyncio.sleep(READ_S)
@@ -67,7 +67,6 @@ class Contended(MemoryStateStore):
                 await asyncio.sleep(HELD_S if len(operations) > 1 else READ_S)
                 return
             await asyncio.sleep(READ_S + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt) * self._dice.random())
-        self.given_up += 1
         raise StoreError(f"transaction {name!r} met others {TRIES} times")
 
     def _admitted(self, operations: Sequence[Operation]) -> bool:

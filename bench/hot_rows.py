@@ -8,36 +8,40 @@ store.
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from contention import Contended, LoopClock, at_rate, simulated
+from contention import BEGUN, Contended, LoopClock, at_rate, simulated
 
 from helix.core.errors import StoreError
 from helix.core.usage import Usage
 from helix.core.usage_parts import Share
 from helix.ports.state_store import Delete, Key, Operation, Put
-from helix.services import usage_counters
+from helix.services import slot_shards, usage_counters
 from helix.services.open_runs import open_run_key
+from helix.services.row_slots import RowSlots
+from helix.services.slot_rows import Candidate
 
 RESULTS = Path(__file__).parent / "results" / "hot_rows.md"
 PROCESSES = 300
 SECONDS = 3
+RUN_S = 1.0
 LIMIT = 500
 """Writes a second that no item may pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """`given_up`: transactions that were refused until the store gave up. `took`: seconds, sorted."""
+    """`failed`: how often it raised, because a transaction was refused until the store gave up. `took`: seconds, sorted."""
 
     what: str
     shards: str
     rate: int
     store: Contended
     took: Sequence[float]
+    failed: int
 
     @property
     def hottest(self) -> int:
@@ -45,13 +49,13 @@ class Measured:
 
     @property
     def sound(self) -> bool:
-        return self.hottest <= LIMIT and not self.store.given_up
+        return self.hottest <= LIMIT and not self.failed
 
     def line(self) -> str:
         key, writes = self.store.hottest()
         median, slow = (1000 * self.took[len(self.took) * part // 100] for part in (50, 99))
         place = f"{key.partition} / {key.sort}"
-        numbers = f"{writes} | {self.store.conflicts} | {self.store.throttled} | {self.store.given_up}"
+        numbers = f"{writes} | {self.store.conflicts} | {self.store.throttled} | {self.failed}"
         return f"| {self.what} | {self.rate:,} | {self.shards} | `{place}` | {numbers} | {median:.0f} | {slow:.0f} |"
 
 
@@ -62,19 +66,22 @@ def measure(
     times: int,
     prepare: Callable[[Contended], Awaitable[Callable[[int], Awaitable[None]]]],
 ) -> Measured:
-    store = Contended()
+    store, failures = Contended(), list[StoreError]()
 
     async def work() -> list[float]:
         one = await prepare(store)
         store.writes.clear()
 
         async def held(n: int) -> None:
-            with contextlib.suppress(StoreError):  # the store counts it
+            try:
                 await one(n)
+            except StoreError as error:
+                failures.append(error)
 
         return await at_rate(rate, times, held)
 
-    return Measured(what, shards, rate, store, simulated(work()))
+    took = simulated(work())
+    return Measured(what, shards, rate, store, took, len(failures))
 
 
 def usage(rate: int, times: int, *, shards: int = usage_counters.SHARDS) -> Measured:
@@ -99,8 +106,33 @@ def usage(rate: int, times: int, *, shards: int = usage_counters.SHARDS) -> Meas
     return measure("usage of a run's end", str(shards), rate, times, prepare)
 
 
+def admissions(rate: int, times: int, *, most: int, account: bool, each: int = slot_shards.SLOTS_EACH) -> Measured:
+    """Runs of one agent that take a slot, work for a second and give it back. most: the limit. account: of all agents."""
+
+    async def prepare(store: Contended) -> Callable[[int], Awaitable[None]]:
+        slots = RowSlots(store, account_limit=most if account else None)
+        default = None if account else most
+
+        async def run(n: int) -> None:
+            who = Candidate("agent", f"run{n}", f"session{n}", BEGUN + n / rate)
+            await asyncio.sleep(0)
+            await slots.admit(who, default=default)
+            await asyncio.sleep(RUN_S)
+            await slots.release(who)
+
+        return run
+
+    whose = "the account" if account else "an agent"
+    slots_each, slot_shards.SLOTS_EACH = slot_shards.SLOTS_EACH, each
+    try:
+        shards = str(slot_shards.shards_for(most))
+        return measure(f"admission, limit of {whose} {most:,}", shards, rate, times, prepare)
+    finally:
+        slot_shards.SLOTS_EACH = slots_each
+
+
 COLUMNS = (
-    "what | a second | shards | hottest item | its writes a second | conflicts | throttled | gave up | p50 ms | p99 ms"
+    "what | a second | shards | hottest item | its writes a second | conflicts | throttled | failed | p50 ms | p99 ms"
 )
 
 
@@ -109,7 +141,13 @@ def table(lines: Sequence[Measured]) -> str:
 
 
 def main() -> None:
-    found = [usage(1_000, 1_000 * SECONDS, shards=1), usage(1_000, 1_000 * SECONDS)]
+    found = [
+        usage(1_000, 1_000 * SECONDS, shards=1),
+        usage(1_000, 1_000 * SECONDS),
+        admissions(3_000, 1_500, most=6_000, account=False, each=10_000),
+        admissions(3_000, 3_000 * SECONDS, most=6_000, account=False),
+        admissions(3_000, 3_000 * SECONDS, most=6_000, account=True),
+    ]
     text = f"# Items that many runs write\n\n{table(found)}\n"
     print(text)
     RESULTS.write_text(text)

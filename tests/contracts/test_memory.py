@@ -7,6 +7,7 @@ from tests.contracts.slots import SlotsContract
 from tests.support.memory_sockets import MemoryPeers, MemorySockets
 
 from helix import MemoryStateStore
+from helix.services import slot_shards
 from helix.services.row_budgets import RowBudgets
 from helix.services.row_slots import RowSlots
 from helix.services.segments import SegmentStreams
@@ -66,3 +67,9 @@ class TestSlots(SlotsContract):
     @pytest.fixture
     def slots(self, store: MemoryStateStore) -> RowSlots:
         return RowSlots(store)
+
+
+class TestSlotsInShards(TestSlots):
+    @pytest.fixture(autouse=True)
+    def shards(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(slot_shards, "SLOTS_EACH", 1)

@@ -19,6 +19,7 @@ from tests.properties.protocol_world import ACTOR, Actor, Change, Fate, Violatio
 from helix.adapters.memory import MemoryStateStore
 from helix.core.errors import StoreError
 from helix.ports.state_store import ABSENT, Check, Key, Put, Row, StateStore, Update, When
+from helix.services import slot_rows
 from helix.services.row_slots import RowSlots
 from helix.services.slot_rows import Candidate, SlotCounter
 
@@ -39,9 +40,15 @@ class Reader:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._world.store, name)
 
+    async def get(self, keys: Sequence[Key]) -> list[Any]:
+        values: list[Any] = await self._world.store.get(keys)
+        if any(key.partition == slot_rows.COUNTERS for key in keys):
+            self.looked[slot_rows.COUNTERS] = self._world.writes
+        return values
+
     async def query(self, table: Any, partition: str, **options: Any) -> list[Row]:
         rows = await self._world.store.query(table, partition, **options)
-        if "#tickets#" in partition:
+        if "#tickets#" in partition or partition == slot_rows.COUNTERS:
             self.looked[partition] = self._world.writes
         return rows
 
@@ -202,8 +209,10 @@ class SlotsMachine(RuleBasedStateMachine):
     # --- what must hold -------------------------------------------------------------------------------------------
 
     def counter(self, name: str | None) -> SlotCounter:
-        key = Key("control", "admission", "account" if name is None else f"agent#{name}")
-        return SlotCounter(name, **self.world.mirror.get(key, {}))
+        value = self.world.mirror.get(slot_rows.counter_key(name), {})
+        partition = slot_rows.shards(name)
+        shards = [Row(key, found) for key, found in self.world.mirror.items() if key.partition == partition]
+        return slot_rows.with_shards(slot_rows.counted(name, value), shards)
 
     def rows(self, what: str, agent: str) -> dict[Key, dict[str, Any]]:
         place = ("control", f"admission#{what}#{agent}")
@@ -241,19 +250,22 @@ class SlotsMachine(RuleBasedStateMachine):
 
     def _judge_slot(self, name: str, key: Key, slot: dict[str, Any]) -> None:
         counter, account = self.counter(slot["agent_type"]), self.counter(None)
-        require(counter.bound is None or counter.running <= counter.bound, "more than the agent's limit")
-        require(account.bound is None or account.running <= account.bound, "more than the account's limit")
+        for limited, whose in ((counter, "agent"), (account, "account")):
+            if all(shard.epoch == limited.epoch for shard in limited.shards):  # else it is being lowered
+                require(limited.bound is None or limited.running <= limited.bound, f"more than the {whose}'s limit")
         line = self.rows("tickets", slot["agent_type"])
-        if name == "take_slot":
-            require(self.world.mirror[_session_of(slot)]["status"] == "running", "a slot for the dead")
-            require(not line, "it passed those who wait")
-            return
         actor = ACTOR.get()
         assert actor is not None
+        if name == "take_slot":
+            require(self.world.mirror[_session_of(slot)]["status"] == "running", "a slot for the dead")
+            seen = self.readers[actor].looked[slot_rows.COUNTERS]
+            waited = [key for key in line if not counter.divided or self.put_at[key] <= seen]
+            require(not waited, "it passed those who wait")
+            return
         seen = self.readers[actor].looked[key.partition.replace("#slots#", "#tickets#")]
         mine = f"{999 - slot['priority']:04d}#{round(slot['order'] * 1e6):018d}"
         before = [k.sort for k in line if k.sort < mine and self.put_at[k] <= seen]
-        require(not before, f"{slot['run_id']} passed {before}")
+        require(counter.divided or not before, f"{slot['run_id']} passed {before}")
 
     def quiet(self) -> None:
         """Nobody is on the way: then nobody waits who could go."""

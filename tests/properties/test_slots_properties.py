@@ -15,17 +15,33 @@ from tests.properties.protocol_world import GatedStore
 from tests.properties.slots_machine import SlotsMachine
 
 from helix.ports.state_store import Check, Delete, Operation, Update
-from helix.services import row_slots
+from helix.services import row_slots, slot_shards
 from helix.services.row_slots import RowSlots
 from helix.services.slot_rows import Admission, Candidate
 
 EXAMPLES = int(os.environ.get("HELIX_EXAMPLES") or 0)
 
 
+@pytest.fixture
+def shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two or three shards, where there would be one."""
+    monkeypatch.setattr(slot_shards, "SLOTS_EACH", 1)
+    monkeypatch.setattr(slot_shards, "LENT_AT_ONCE", 2)
+
+
 @pytest.mark.timeout(0)
 def test_slots_hold_whatever_happens() -> None:
+    hold(EXAMPLES or 60)
+
+
+@pytest.mark.timeout(0)
+def test_slots_in_shards_hold_whatever_happens(shards: None) -> None:
+    hold(EXAMPLES or 30)
+
+
+def hold(examples: int) -> None:
     profile = settings(
-        max_examples=EXAMPLES or 60,
+        max_examples=examples,
         stateful_step_count=30,
         deadline=None,
         derandomize=not EXAMPLES,
@@ -38,6 +54,11 @@ def test_slots_hold_whatever_happens() -> None:
 
 def test_slots_hold_in_a_crowd() -> None:
     for seed in range(EXAMPLES or 100):
+        walk(seed)
+
+
+def test_slots_in_shards_hold_in_a_crowd(shards: None) -> None:
+    for seed in range(EXAMPLES or 50):
         walk(seed)
 
 
@@ -75,8 +96,8 @@ class Silent(RowSlots):
         self._looking = False
         return await super().release(run)
 
-    async def _grant(self, agent_type: str | None) -> list[Candidate]:
-        return await super()._grant(agent_type) if getattr(self, "_looking", True) else []
+    async def _grant(self, agent_type: str | None, giver: str = "") -> list[Candidate]:
+        return await super()._grant(agent_type, giver) if getattr(self, "_looking", True) else []
 
 
 def without(name: str, hit: Callable[[Operation], bool]) -> Callable[..., Any]:

@@ -26,3 +26,20 @@ def test_the_counters_of_usage_are_not_hot(bench: ModuleType) -> None:
 def test_one_row_of_usage_would_be_hot(bench: ModuleType) -> None:
     measured = bench.usage(1_000, 200, shards=1)
     assert measured.hottest > bench.LIMIT and measured.store.conflicts > 200
+
+
+@pytest.mark.parametrize("account", [False, True])
+def test_the_counters_of_slots_are_not_hot(bench: ModuleType, account: bool) -> None:
+    """Nobody was admitted before: the counters have no shards yet."""
+    measured = bench.admissions(3_000, 600, most=6_000, account=account)
+    assert measured.sound and measured.shards == "192"
+
+
+def test_one_row_of_slots_would_be_hot(bench: ModuleType) -> None:
+    measured = bench.admissions(3_000, 150, most=6_000, account=False, each=10_000)
+    assert measured.shards == "1" and measured.hottest > bench.LIMIT
+
+
+def test_a_low_limit_has_one_row(bench: ModuleType) -> None:
+    measured = bench.admissions(10, 30, most=10, account=True)
+    assert measured.shards == "1" and not any("#shards#" in key.partition for key in measured.store.writes)

@@ -224,13 +224,13 @@ class ForgetsTheAccount(_Broken):
 class LetsOneHoldUpAll(_Broken):
     """Only the first ticket of all is looked at, whether its agent may go or not."""
 
-    async def _grant(self, agent_type: str | None) -> list[Candidate]:
+    async def _grant(self, agent_type: str | None, giver: str = "") -> list[Candidate]:
         known = await self.counters()
         firsts = [ticket.candidate for name in known if name is not None for ticket in (await self.queue(name))[:1]]
         first = min(firsts, key=lambda run: run.order, default=None)
         if None in known and first is not None and not known[first.agent_type].has_room:
             return []
-        return await super()._grant(agent_type)
+        return await super()._grant(agent_type, giver)
 
 
 class CountsWhatWasNotCounted(_Broken):

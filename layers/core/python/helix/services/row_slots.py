@@ -9,18 +9,22 @@ row, not the start of the run.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, replace
+import contextlib
+from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
+from zlib import crc32
 
 from helix.core.errors import InvalidInputError, StoreError
-from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, StateStore, Update, Value, When
-from helix.services import slot_rows
+from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, Row, StateStore, Update, Value
+from helix.services import slot_changes, slot_rows, slot_shards
 from helix.services.committing import refused
 from helix.services.slot_rows import MAX_PRIORITY, Admission, Candidate, SlotCounter, Waiting
 
 Counters = dict[str | None, SlotCounter]
 Stored = Literal["stored"]
 STORED: Stored = "stored"
+AT_ONCE = 32
 
 
 class RowSlots:
@@ -71,7 +75,7 @@ class RowSlots:
             if ticket is not None:
                 return await self._in_line(run)
             if _open(known, run.agent_type):
-                index = await refused(self._store, "take_slot", [*guard, *_taking(run, mine, account)])
+                index = await refused(self._store, "take_slot", [*guard, *slot_changes.taking(run, mine, account)])
                 if index is None:
                     return Admission("held")
             elif bounded and mine.queued >= self._longest(mine):
@@ -79,10 +83,10 @@ class RowSlots:
                     return Admission("full", queued=mine.queued)
                 continue
             else:
-                index = await refused(
-                    self._store, "take_ticket", [*guard, *self._queueing(run, mine, account, bounded)]
-                )
-                if index is None:
+                ticket_ops = self._queueing(run, mine, account, bounded)
+                if not ticket_ops:
+                    continue
+                if (index := await refused(self._store, "take_ticket", [*guard, *ticket_ops])) is None:
                     return await self._in_line(run)
             if guard and index == 0:
                 return Admission("over")
@@ -95,12 +99,11 @@ class RowSlots:
         while True:
             slot, ticket = await self._place(run)
             if slot is not None:
-                ops = [_gone(slot_rows.slot_key(run), run), *_less("running", run, slot)]
-                if await refused(self._store, "release_slot", ops) is None:
+                if await self._less("release_slot", "running", slot_rows.slot_key(run), slot):
                     break
-            elif ticket is None or await self._drop(run, ticket):
+            elif ticket is None or await self._less("drop_ticket", "queued", slot_rows.ticket_key(run), ticket):
                 break
-        return await self._grant(run.agent_type)
+        return await self._grant(run.agent_type, run.run_id)
 
     async def leave(self, run: Candidate) -> bool:
         """Give up the ticket. False where there is none: then the run may hold a slot."""
@@ -108,7 +111,7 @@ class RowSlots:
             (ticket,) = await self._store.get([slot_rows.ticket_key(run)])
             if ticket is None:
                 return False
-            if await self._drop(run, ticket):
+            if await self._less("drop_ticket", "queued", slot_rows.ticket_key(run), ticket):
                 return True
 
     async def grant(self) -> list[Candidate]:
@@ -133,9 +136,9 @@ class RowSlots:
             known = (await self.counters()).get(agent_type, SlotCounter(agent_type))
             if known.bound not in (before, after) or known.bound is None:
                 return False
-            seen = When(equal={"limit": known.limit, "default": known.default})
-            update = Update(slot_rows.counter_key(agent_type), set={"limit": after}, when=seen)
+            update = slot_changes.change(known, limit=after)
             if (index := await refused(self._store, "change_limit", [*guard, update])) is None:
+                await self._merge(agent_type)
                 return True
             if guard and index == 0:
                 return False
@@ -152,7 +155,7 @@ class RowSlots:
     async def counters(self) -> Counters:
         """By agent type; under None the account's. Agents that were never limited have none."""
         rows = await self._store.query("control", slot_rows.COUNTERS)
-        return {counter.agent_type: counter for counter in map(slot_rows.counter, rows)}
+        return await self._with_shards({counter.agent_type: counter for counter in map(slot_rows.counter, rows)})
 
     async def full(self, agent_type: str, *, default: int | None) -> SlotCounter | None:
         """None, or where a bounded `admit` would now be refused, the agent's counter with `max_queue` as it holds."""
@@ -198,7 +201,36 @@ class RowSlots:
         }
         default = self._account_default(known)
         account = replace(known.get(None, SlotCounter(None)), default=default)
-        return known if account.bound is None else await self.counters()
+        return await self._with_shards(known) if account.bound is None else await self.counters()
+
+    async def _with_shards(self, known: Counters) -> Counters:
+        names = [name for name, counter in known.items() if counter.divided]
+        pages = await asyncio.gather(*(self._store.query("control", slot_rows.shards(name)) for name in names))
+        return known | {name: slot_rows.with_shards(known[name], rows) for name, rows in zip(names, pages, strict=True)}
+
+    async def _merge(self, agent_type: str | None) -> None:
+        """Nothing is taken any more that was lent before the limit was lowered."""
+        key = slot_rows.counter_key(agent_type)
+        while True:
+            (value,) = await self._store.get([key])
+            known = await self._with_shards({agent_type: slot_rows.counted(agent_type, value or {})})
+            if not slot_shards.stale(known.values()):
+                return
+            await self._arranged(known)
+
+    async def _arranged(self, known: Counters) -> bool:
+        """Whether shards were merged, or were lent slots, and are to be read again."""
+        if transactions := slot_shards.stale(known.values()):
+            for operations in transactions:
+                await refused(self._store, "merge_shard", operations)
+            return True
+        account = known.get(None, SlotCounter(None))
+        for counter in known.values():
+            if operations := slot_shards.lend(counter, slot_changes.among(counter, account)):
+                with contextlib.suppress(StoreError):  # others lend too, and there is a slot without that
+                    await refused(self._store, "lend_slots", operations)
+                    return True
+        return False
 
     def _account_default(self, known: Counters) -> int | None:
         if self._account_limit != STORED:
@@ -209,14 +241,13 @@ class RowSlots:
         """The counters, with the defaults as this process knows them: stored, so that who grants knows them too, and with a
         row each where a limit applies. None: something was written, here or elsewhere."""
         known = await self._known(agent_type)
+        if await self._arranged(known):
+            return None
         wanted = {agent_type: default, None: self._account_default(known)}
         for name, value in wanted.items():
             found = known.get(name)
             if found is not None and found.default != value:
-                seen = When(equal={"default": found.default})
-                await refused(
-                    self._store, "set_default", [Update(slot_rows.counter_key(name), set={"default": value}, when=seen)]
-                )
+                await refused(self._store, "set_default", [slot_changes.change(found, default=value)])
                 return None
         missing = [name for name in wanted if name not in known]
         for name in missing:
@@ -231,11 +262,16 @@ class RowSlots:
                     [Put(slot_rows.counter_key(name), slot_rows.fresh(wanted[name]), ABSENT)],
                 )
                 return None
+        for name, counter in ((agent_type, known[agent_type]), (None, known[None])):
+            if name in known and not counter.divided and slot_shards.width(counter, known[None]) > 1:
+                divide = Update(slot_rows.counter_key(name), set={"divided": True})
+                await refused(self._store, "divide_counter", [divide])
+                return None
         return known
 
     async def _in_line(self, run: Candidate) -> Admission:
         """Where the run stands, once those who can go have gone."""
-        granted = await self._grant(run.agent_type)
+        granted = await self._grant(run.agent_type, run.run_id)
         others = tuple(other for other in granted if other != run)
         slot, ticket = await self._place(run)
         if slot is not None:
@@ -253,12 +289,14 @@ class RowSlots:
             (slot,) = await self._store.get([slot_rows.slot_key(run)])
         return slot, ticket
 
-    async def _grant(self, agent_type: str | None) -> list[Candidate]:
+    async def _grant(self, agent_type: str | None, giver: str = "") -> list[Candidate]:
         """Free slots of the agent, or of all, to the first in line. Where the account has a limit, its line is one."""
         granted: list[Candidate] = []
+        tries = 0
         try:
-            while (found := await self._first(agent_type)) is not None:
+            while (found := await self._first(agent_type, f"{giver}{tries}" if tries else "")) is not None:
                 heir, ops = found
+                tries += 1
                 try:
                     given = await refused(self._store, "grant_slot", ops) is None
                 except StoreError:
@@ -266,47 +304,74 @@ class RowSlots:
                         raise
                 if given:
                     granted.append(heir)
+                    tries = 0
         except StoreError:
             if not granted:
                 raise  # else those that have a slot are begun, and the others are the next caller's
         return granted
 
-    async def _first(self, agent_type: str | None) -> tuple[Candidate, list[Operation]] | None:
-        """Who goes next, and how; None where nobody waits who could."""
-        known = await self.counters() if agent_type is None else await self._known(agent_type)
-        account = known.get(None, SlotCounter(None))
+    async def _first(self, agent_type: str | None, spread: str) -> tuple[Candidate, list[Operation]] | None:
+        """Who goes next, and how; None where nobody waits who could. spread: after somebody else was quicker, any of those
+        who may go, so that many givers do not all take the first ticket again."""
+        read = self.counters if agent_type is None else partial(self._known, agent_type)
+        while True:
+            known = await read()
+            if await self._arranged(known):
+                continue
+            account = known.get(None, SlotCounter(None))
+            firsts = await self._lines(known, account, agent_type, AT_ONCE if spread else 1)
+            if firsts:
+                break
+            if not await self._moved(known):
+                return None
+        _, counter, rows = min(firsts, key=lambda first: first[0])
+        row = rows[crc32(spread.encode()) % len(rows)]
+        heir = slot_rows.candidate(row.value)
+        return heir, [slot_changes.gone(row.key, heir), *slot_changes.taking(heir, counter, account, ticket=row.value)]
+
+    async def _lines(
+        self, known: Counters, account: SlotCounter, agent_type: str | None, most: int
+    ) -> list[tuple[str, SlotCounter, list[Row]]]:
+        """By agent whose first ticket may go: its sort key, the counter, and up to `most` that may go."""
         alone = agent_type is not None and account.bound is None
         lines = [
             (name, counter)
             for name, counter in (known.items() if account.has_room else ())
             if name is not None and counter.queued and counter.has_room and (not alone or name == agent_type)
         ]
+        limits = [int(min(counter.room, account.room, most)) if counter.divided else 1 for _, counter in lines]
         pages = await asyncio.gather(
-            *(self._store.query("control", slot_rows.tickets(name), limit=1) for name, _ in lines)
+            *(
+                self._store.query("control", slot_rows.tickets(name), limit=limit)
+                for (name, _), limit in zip(lines, limits, strict=True)
+            )
         )
-        firsts = [(row.key.sort, counter, row) for (_, counter), rows in zip(lines, pages, strict=True) for row in rows]
-        if not firsts:
-            return None
-        _, counter, row = min(firsts, key=lambda first: first[0])
-        heir = slot_rows.candidate(row.value)
-        return heir, [_gone(row.key, heir), *_taking(heir, counter, account, ticket=row.value)]
+        return [(rows[0].key.sort, counter, rows) for (_, counter), rows in zip(lines, pages, strict=True) if rows]
 
-    async def _drop(self, run: Candidate, ticket: dict[str, Any]) -> bool:
-        ops = [_gone(slot_rows.ticket_key(run), run), *_less("queued", run, ticket)]
-        return await refused(self._store, "drop_ticket", ops) is None
+    async def _moved(self, known: Counters) -> bool:
+        """Whether something went between a counter and its shards since the counters were read."""
+        divided = [counter for counter in known.values() if counter.divided]
+        if not divided:
+            return False
+        values = await self._store.get([slot_rows.counter_key(counter.agent_type) for counter in divided])
+        return any((value or {}).get("moves", 0) != c.moves for value, c in zip(values, divided, strict=True))
+
+    async def _less(self, name: str, what: str, key: Key, row: dict[str, Any]) -> bool:
+        """Delete a slot (`running`) or a ticket (`queued`) and count one less. False: it is gone already."""
+        run, lost = slot_rows.candidate(row), set[Key]()
+        while True:
+            ops = [slot_changes.gone(key, run)]
+            for owner, number in zip((run.agent_type, None), slot_changes.shards_of(row), strict=False):
+                shard = number is None or slot_rows.shard_key(owner, number) in lost
+                ops.append(slot_shards.give(owner, what, None if shard else number))
+            index = await refused(self._store, name, ops)
+            if index is None or index == 0:
+                return index is None
+            lost.add(ops[index].key)  # it was merged into the counter
 
     def _queueing(self, run: Candidate, mine: SlotCounter, account: SlotCounter, bounded: bool) -> list[Operation]:
-        """A ticket. Never beside a slot: a second caller may have been given one for the same run."""
         timeout_s = self._timeout_s if mine.queue_timeout_s is None else mine.queue_timeout_s
-        shared = account.bound is not None
-        ticket = {**asdict(run), "shared": shared, "expires_at": run.order + timeout_s}
-        room = When(below={"queued": self._longest(mine)}) if bounded else None
-        ops: list[Operation] = [
-            Put(slot_rows.ticket_key(run), ticket, ABSENT),
-            Check(slot_rows.slot_key(run), ABSENT),
-            Update(slot_rows.counter_key(run.agent_type), add={"queued": 1}, when=room),
-        ]
-        return [*ops, Update(slot_rows.counter_key(None), add={"queued": 1})] if shared else ops
+        return slot_changes.queueing(run, mine, account, self._longest(mine) if bounded else None, timeout_s)
 
     def _longest(self, counter: SlotCounter) -> int:
         return self._max_queue if counter.max_queue is None else counter.max_queue
@@ -315,12 +380,10 @@ class RowSlots:
         key = slot_rows.counter_key(agent_type)
         made = {**slot_rows.fresh(self._account_default({}) if agent_type is None else None), **changes}
         while True:
-            there = await self._store.get([key]) != [None]
-            if (
-                await refused(self._store, "set_limit", [Update(key, set=changes) if there else Put(key, made, ABSENT)])
-                is None
-            ):
-                return
+            (value,) = await self._store.get([key])
+            there = None if value is None else slot_changes.change(slot_rows.counted(agent_type, value), **changes)
+            if await refused(self._store, "set_limit", [there or Put(key, made, ABSENT)]) is None:
+                return await self._merge(agent_type)
 
 
 def _open(known: Counters, agent_type: str) -> bool:
@@ -330,41 +393,6 @@ def _open(known: Counters, agent_type: str) -> bool:
     if mine.queued or not mine.has_room or not account.has_room:
         return False
     return account.bound is None or not any(c.queued and c.has_room for c in known.values() if c.agent_type is not None)
-
-
-def _taking(
-    run: Candidate, mine: SlotCounter, account: SlotCounter, *, ticket: dict[str, Any] | None = None
-) -> list[Operation]:
-    """A slot: in the place of the run's ticket, or where nobody waits."""
-    shared = account.bound is not None
-    took = {"running": 1} if ticket is None else {"running": 1, "queued": -1}
-    ops: list[Operation] = [
-        Put(slot_rows.slot_key(run), {**asdict(run), "shared": shared}, ABSENT),
-        Update(
-            slot_rows.counter_key(run.agent_type), add=took, when=_room(mine, {"queued": 0} if ticket is None else {})
-        ),
-    ]
-    common = {"running": 1} if shared else {}
-    if ticket is not None and ticket["shared"]:
-        common["queued"] = -1
-    if common:
-        ops.append(Update(slot_rows.counter_key(None), add=common, when=_room(account, {})))
-    return ops
-
-
-def _room(counter: SlotCounter, equal: dict[str, Any]) -> When:
-    """The limits are as read, and there is room below them."""
-    below = {} if counter.bound is None else {"running": counter.bound}
-    return When(equal={"limit": counter.limit, "default": counter.default, **equal}, below=below)
-
-
-def _less(what: str, run: Candidate, row: dict[str, Any]) -> list[Operation]:
-    names = [run.agent_type, None] if row["shared"] else [run.agent_type]
-    return [Update(slot_rows.counter_key(name), add={what: -1}) for name in names]
-
-
-def _gone(key: Key, run: Candidate) -> Operation:
-    return Delete(key, When(equal={"run_id": run.run_id}))
 
 
 def _check_number(what: str, number: int | None) -> None:

@@ -1,20 +1,23 @@
 """Slots: how many runs of an agent, and of all agents, are at work at once, and who waits (docs/protocol.md#slots). Their
 rows in the control table:
 
-    admission / account, agent#<type>            counters: {limit, default, running, queued, max_queue, queue_timeout_s}
+    admission / account, agent#<type>            counters: {limit, default, running, queued, max_queue, queue_timeout_s,
+                                                 epoch, divided, moves}
+    admission#shards#<account, agent#<type>> / <number>    a shard of one: {epoch, free, queued} (`slot_shards`)
     admission#slots#<type> / <run id>            one row per slot that is held
     admission#tickets#<type> / <rank>#<run id>   one row per run that waits; the rows sort as the line stands
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from helix.ports.state_store import Key, Row, Value
 
 COUNTERS = "admission"
-_FIELDS = ("limit", "default", "running", "queued", "max_queue", "queue_timeout_s")
+_FIELDS = ("limit", "default", "running", "queued", "max_queue", "queue_timeout_s", "epoch", "divided", "moves")
 MAX_PRIORITY = 999
 
 
@@ -39,11 +42,23 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Shard:
+    """free: slots that it may give. queued: tickets that are counted here. epoch: of the counter, when it got them."""
+
+    number: int
+    epoch: int
+    free: int
+    queued: int
+
+
+@dataclass(frozen=True, slots=True)
 class SlotCounter:
     """The numbers of one agent, or of the account (`agent_type` None: all runs together).
 
     limit: what was set; None: nothing was. default: what the definition asks for, or None. running: slots that are held.
-    queued: tickets. max_queue, queue_timeout_s: what was set for this agent; None: the defaults hold.
+    queued: tickets. max_queue, queue_timeout_s: what was set for this agent; None: the defaults hold. epoch: how often the
+    limit was lowered. divided: whether it has shards, whose numbers are in `running` and `queued`. moves: how often
+    something went between its row and a shard.
     """
 
     agent_type: str | None
@@ -53,6 +68,10 @@ class SlotCounter:
     queued: int = 0
     max_queue: int | None = None
     queue_timeout_s: float | None = None
+    epoch: int = 0
+    divided: bool = False
+    moves: int = 0
+    shards: tuple[Shard, ...] = ()
 
     @property
     def bound(self) -> int | None:
@@ -60,8 +79,12 @@ class SlotCounter:
         return self.default if self.limit is None else self.limit
 
     @property
+    def room(self) -> float:
+        return float("inf") if self.bound is None else self.bound - self.running
+
+    @property
     def has_room(self) -> bool:
-        return self.bound is None or self.running < self.bound
+        return self.room > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +103,14 @@ class Admission:
 
 def counter_key(agent_type: str | None) -> Key:
     return Key("control", COUNTERS, "account" if agent_type is None else f"agent#{agent_type}")
+
+
+def shards(agent_type: str | None) -> str:
+    return f"{COUNTERS}#shards#{counter_key(agent_type).sort}"
+
+
+def shard_key(agent_type: str | None, number: int) -> Key:
+    return Key("control", shards(agent_type), f"{number:03d}")
 
 
 def slots(agent_type: str) -> str:
@@ -111,6 +142,12 @@ def counter(row: Row) -> SlotCounter:
 
 def counted(agent_type: str | None, value: Value) -> SlotCounter:
     return SlotCounter(agent_type, **{name: value[name] for name in _FIELDS if name in value})
+
+
+def with_shards(counter: SlotCounter, rows: Sequence[Row]) -> SlotCounter:
+    found = tuple(Shard(int(r.key.sort), r.value["epoch"], r.value["free"], r.value["queued"]) for r in rows)
+    running = counter.running - sum(shard.free for shard in found)
+    return replace(counter, running=running, queued=counter.queued + sum(s.queued for s in found), shards=found)
 
 
 def candidate(value: dict[str, Any]) -> Candidate:
