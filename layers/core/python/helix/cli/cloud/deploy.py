@@ -114,7 +114,8 @@ def deploy(
         release_failed(target.client("cloudformation"), target.stack)
         keep_log_role(target)
         read_concurrency(target)
-        check_shards(target.client("kinesis"), f"{target.stack}-chunks", int(target.setting("shards", "1")))
+        if (shards := target.setting("shards", "1")).isdecimal():  # else the synthesis says what is wrong
+            check_shards(target.client("kinesis"), f"{target.stack}-chunks", int(shards))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "outputs.json"
         approval = "never" if yes else "broadening"
