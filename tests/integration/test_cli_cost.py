@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import boto3
 import pytest
+from moto import mock_aws
 from tests.support.command_line import CommandLine
 from tests.support_run import Text, World, a_tool, agent, call, calls, play
 
 from helix import create_sub_agent_tool
+from helix.cli.sessions import cost
 
 
 @pytest.fixture
@@ -72,3 +76,49 @@ def test_what_is_not_there_is_refused(helix: CommandLine, session: str) -> None:
         in helix("cost", session, "--url", "wss://abc.execute-api.eu-central-1.amazonaws.com/dev").refusal
     )
     assert "there is no stage 'dev' at 127.0.0.1:9" in helix("cost", session, "--url", "ws://127.0.0.1:9/x").refusal
+
+
+STAGE = {
+    "Resources": {
+        "Key": {"Type": "AWS::KMS::Key", "Properties": {"KeyPolicy": {}}},
+        "Chunks": {"Type": "AWS::Kinesis::Stream", "Properties": {"Name": "helix-dev-chunks", "ShardCount": 2}},
+    }
+}
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with mock_aws():
+        client = boto3.client("cloudformation")
+        client.create_stack(StackName="helix-dev", TemplateBody=json.dumps(STAGE))
+        monkeypatch.setattr(cost, "aws_client", lambda *_: client)
+        yield
+
+
+def test_a_stage_at_rest_is_priced_from_its_template(helix: CommandLine, account: None) -> None:
+    done = helix("cost", "--stage", "dev", "--idle")
+    assert done.code == 0, done.err
+    assert re.search(r"Kinesis +shards +1,460 shard hours +\$21\.90", done.out)
+    assert "$22.90 a month at rest" in done.out
+    book = json.loads(helix("cost", "--stage", "dev", "--idle", "--json").out)
+    assert book["usd"] == pytest.approx(22.90) and book["unpriced"] == []
+    assert sum(line["usd"] for line in book["lines"]) == pytest.approx(22.90)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ([], "name a session"),
+        (["--idle"], "--stage NAME --idle"),
+        (["s", "--stage", "dev", "--idle"], "--stage NAME --idle"),
+        (["--stage", "gone", "--idle"], "there is no stage 'gone' here"),
+    ],
+)
+def test_what_is_not_about_a_stage_at_rest_is_refused(
+    helix: CommandLine, account: None, words: list[str], reason: str
+) -> None:
+    done = helix("cost", *words)
+    assert done.code == 2 and reason in done.err

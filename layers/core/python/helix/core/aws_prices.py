@@ -29,3 +29,16 @@ PLATFORM_LOG_BYTES = 350
 """What Lambda itself writes about an invocation: START, END, REPORT."""
 PUT_UNIT_BYTES = 25 * 1024
 MESSAGE_BYTES = 32 * 1024
+
+HOURS_A_MONTH = 730
+KINESIS_ON_DEMAND_HOUR = 0.04
+KINESIS_CONSUMER_SHARD_HOUR = 0.015
+PROVISIONED_GB_S = 0.0000033334
+"""Lambda, provisioned concurrency, arm64."""
+KMS_KEY_MONTH = 1.00
+SECRET_MONTH = 0.40
+ALARM_METRIC_MONTH = 0.10
+"""CloudWatch, standard resolution; for each metric that an alarm looks at."""
+DASHBOARD_MONTH = 3.00
+FREE_DASHBOARDS = 3
+"""Of an account, with at most 50 metrics each."""

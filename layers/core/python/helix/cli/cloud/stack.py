@@ -109,9 +109,23 @@ def protect_tables(dynamodb: Any, deployed: Deployed) -> None:
                 dynamodb.get_waiter("table_exists").wait(TableName=table, WaiterConfig={"Delay": 2})
 
 
+def templates(cloudformation: Any, stack: str) -> Iterator[Mapping[str, Any]]:
+    """The stack's own, then those of its nested stacks."""
+    yield _template(cloudformation, stack)
+    for page in cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack):
+        for found in page["StackResourceSummaries"]:
+            if found["ResourceType"] == NESTED and found.get("PhysicalResourceId"):
+                yield from templates(cloudformation, found["PhysicalResourceId"])
+
+
+def _template(cloudformation: Any, stack: str) -> Mapping[str, Any]:
+    body = cloudformation.get_template(StackName=stack, TemplateStage="Processed")["TemplateBody"]
+    template: Mapping[str, Any] = json.loads(body) if isinstance(body, str) else body
+    return template
+
+
 def _resources(cloudformation: Any, stack: str) -> Iterator[Resource]:
-    template = cloudformation.get_template(StackName=stack, TemplateStage="Processed")["TemplateBody"]
-    known: Mapping[str, Any] = (json.loads(template) if isinstance(template, str) else template)["Resources"]
+    known: Mapping[str, Any] = _template(cloudformation, stack)["Resources"]
     for page in cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack):
         for found in page["StackResourceSummaries"]:
             if found["ResourceStatus"] == "DELETE_COMPLETE" or not found.get("PhysicalResourceId"):

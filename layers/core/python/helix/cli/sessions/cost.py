@@ -1,4 +1,4 @@
-"""`helix cost`: every dollar of a session, line by line.
+"""`helix cost`: every dollar of a session, or of a stage at rest, line by line.
 
 Law: the total is the sum of the lines that are shown, and a line that nobody measured says so. What ran on this machine
 pays no platform.
@@ -13,12 +13,15 @@ from urllib.parse import urlsplit
 
 import typer
 
-from helix.cli.options import Json, SessionName, Store
+from helix.cli.cloud.deploy import aws_errors
+from helix.cli.cloud.stack import described, templates
+from helix.cli.options import Json, Store
 from helix.cli.output import RefusedError, console, naming, write_json
-from helix.cli.stores import with_store
+from helix.cli.stores import aws_client, with_store
 from helix.cli.view.formats import print_table
 from helix.core.errors import SessionNotFoundError
-from helix.core.ledger import NANOS, PRICED, Line
+from helix.core.ledger import NANOS, PRICED, Line, total
+from helix.fleet.idle import idle_lines, unpriced
 from helix.fleet.ledger import ledger
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -28,11 +31,19 @@ _UNITS = {"requests": "", "transitions": "", "messages": ""}
 
 
 def cost(
-    session: SessionName,
     store: Store,
+    session: Annotated[str | None, typer.Argument(metavar="[SESSION]", help="Id of the session")] = None,
     url: Annotated[str | None, typer.Option("--url", metavar="WS", help="URL of `helix dev` on this machine")] = None,
+    idle: Annotated[bool, typer.Option("--idle", help="What the stage costs a month while nobody uses it")] = False,
     json: Json = False,
 ) -> None:
+    if idle:
+        if session is not None or url is not None or store.stage is None:
+            raise RefusedError("--idle is about a deployed stage: helix cost --stage NAME --idle")
+        _idle(store, json=json)
+        return
+    if session is None:
+        raise RefusedError("name a session, or add --stage NAME --idle for what a stage costs at rest")
     where, endpoint = store, None
     if url is not None:
         where, endpoint = replace(store, stage=store.stage or "dev"), _endpoint(url)
@@ -53,6 +64,33 @@ def cost(
         out.print("The rows of its runs and its calls do not agree: see the line with the difference.", style="yellow")
     if book.left_out:
         out.print(f"{PRICED}. Not in it: {'; '.join(book.left_out)}.", style="dim")
+
+
+def _idle(store: Store, *, json: bool) -> None:
+    stack = f"helix-{store.stage}"
+    cloudformation = aws_client("cloudformation", store.profile, store.region)
+    with aws_errors():
+        if described(cloudformation, stack) is None:
+            raise RefusedError(f"there is no stage {store.stage!r} here: no stack {stack!r} in this account and region")
+        found = list(templates(cloudformation, stack))
+    lines, unknown = idle_lines(found), unpriced(found)
+    nanos = total(lines)
+    if json:
+        reported = {
+            "lines": [line.dump() for line in lines],
+            "usd": nanos / NANOS,
+            "unpriced": unknown,
+            "prices": PRICED,
+        }
+        write_json({"stage": store.stage, **reported})
+        return
+    rows = [[line.service, line.what, _amount(line), f"${line.dollars:,.2f}", line.how] for line in lines]
+    print_table(("service", "what", "quantity", "a month", "how"), rows, right=("quantity", "a month"))
+    out = console()
+    out.print(f"\n${nanos / NANOS:,.2f} a month at rest", style="bold")
+    out.print(f"{PRICED}. Not in it: what is stored, and metrics ($0.30 each while they arrive).", style="dim")
+    if unknown:
+        out.print(f"No price is known here for: {', '.join(unknown)}.", style="yellow")
 
 
 def _endpoint(url: str) -> str:
@@ -78,11 +116,15 @@ def _rows(lines: Sequence[Line], session: str) -> list[list[str]]:
             rows.append(["", session, "", "", "", "", ""])
         what = [line.service if line.service != service else "", line.what]
         numbers = ["" if number is None else str(number) for number in (line.step, line.attempt)]
-        quantity = f"{_number(line.quantity)} {_UNITS.get(line.unit, line.unit)}".rstrip()
+        quantity = _amount(line)
         how = " · ".join(word for word in (BASIS[line.basis], line.how) if word)
         rows.append([*what, *numbers, quantity, _usd(line.nanos), how])
         service = line.service
     return rows
+
+
+def _amount(line: Line) -> str:
+    return f"{_number(line.quantity)} {_UNITS.get(line.unit, line.unit)}".rstrip()
 
 
 def _number(quantity: float) -> str:
