@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from helix.client import HelixClient
+from helix.client import ClientSettings, HelixClient
 from helix.client.client import RemoteHandle
 from helix.core.errors import HelixError, SessionNotFoundError
 from helix.fleet.lambdas import heard_key
@@ -24,6 +24,8 @@ from helix.runtime.tables import open_stage
 
 PATIENCE_S = 120.0
 LOOK_S = 0.5
+QUIET_S = 2.0
+"""How often the service is asked for a result whose stream is no longer read."""
 KEY_S = 3600.0
 USER = "helix-check"
 MESSAGE_CHARS = 40_000
@@ -146,7 +148,7 @@ class Probe:
             self._key_id = key.split("_")[1]
         if key is None and self.at.auth != "none":
             raise NotRunError("the stage accepts tokens only: give one with --key")
-        self._client = await HelixClient.connect(self._url, key)
+        self._client = await HelixClient.connect(self._url, key, settings=ClientSettings(quiet_s=QUIET_S))
 
     @property
     def client(self) -> HelixClient:
