@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from zlib import crc32
 
 import pytest
 
 from helix.core.budget import AlertLevel, BudgetDefinition, TokenAlert
 from helix.core.periods import TokenPeriod
-from helix.services.budget_rows import BudgetState, Demand
+from helix.ports.state_store import Put
+from helix.services.budget_changes import BudgetChanges
+from helix.services.budget_rows import COPIES, VERSION, BudgetState, Demand, version_copy
 from helix.services.row_budgets import RowBudgets
 
 NOW = 1_800_000_000.0
@@ -319,3 +322,16 @@ class BudgetsContract:
         await budgets.alert(B, alert("warning", 1), 10**10)
         await budgets.define(definition(1000), NOW)
         assert not await budgets.alert(B, alert("warning", 2), 10**10)
+
+    async def test_every_copy_of_the_count_has_each_change(self, budgets: RowBudgets, other: RowBudgets) -> None:
+        """Steps of different sessions read different copies; what an older version counted is read where there is none."""
+        store = budgets._store
+        await store.transact("older", [Put(VERSION, {"n": 7})])
+        changes = BudgetChanges(store)
+        assert await changes.read("s", []) == ([], 7)
+        assert await other.define(definition(100), NOW) == 8
+        assert {(await changes.read(f"s{n}", []))[1] for n in range(50)} == {8}
+        assert await other.undefine(definition(100).name)
+        assert {(await changes.read(f"s{n}", []))[1] for n in range(50)} == {9}
+        keys = {version_copy(crc32(f"s{n}".encode())) for n in range(200)}
+        assert len(keys) == COPIES

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from pydantic import BaseModel
@@ -13,6 +14,7 @@ from tests.support_run import Gate, Text, World, a_tool, agent, call, calls, gat
 from helix import Agent, LocalExecutor, MemoryStateStore, ModelError, ScriptedModel
 from helix.core.errors import AgentAlreadyRunningError, StoreError
 from helix.ports.state_store import Key, Operation, Row, Value
+from helix.services.budget_rows import version_copy
 from helix.services.segments import SegmentStreams
 from helix.testing.contracts.streams import S, ended, everything, started, text
 
@@ -52,7 +54,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 async def test_a_turn_in_a_new_process_reads_each_row_once(world: World) -> None:
     """Four reads before the model is asked: the session with its runs, the stream's end, what others may have written
-    since the claim, the messages. Then the counters."""
+    since the claim, the messages. Then the counters. A process reads the count itself, and not only a copy, once."""
     rows = Counted()
     who = agent(tools=[ECHO])
     first = LocalExecutor(rows, model=ScriptedModel([*(calls(call("echo", text="a")) for _ in range(5)), "done"]))
@@ -63,12 +65,13 @@ async def test_a_turn_in_a_new_process_reads_each_row_once(world: World) -> None
     handle = await executor.execute(who, "more", session_id=session_id)
     await gate.reached()
     stop = f"sessions x#{handle.run_id}"
-    before = [["sessions r#.."], ["streams .."], [stop, "control version"], ["sessions m#000000#00000000.."]]
+    count = ["control version", f"control {version_copy(crc32(session_id.encode())).sort}"]
+    before = [["sessions r#.."], ["streams .."], [stop, *count], ["sessions m#000000#00000000.."]]
     assert store.reads == before
     gate.open()
     assert (await result_of(handle)).text == "again"
     later = [read for read in store.reads[4:] if read != [stop]]
-    assert later == [["control total#scripted#completion"]]
+    assert later == [["control total#scripted#completion", "control agent:helper"]]
 
 
 async def test_a_prompt_of_the_state_takes_no_read_of_its_own(world: World) -> None:
@@ -84,7 +87,7 @@ async def test_a_prompt_of_the_state_takes_no_read_of_its_own(world: World) -> N
     store, model = Counted(rows), ScriptedModel(["again"])
     handle = await LocalExecutor(store, model=model).execute(who, "more", session_id=handle.session_id)
     await result_of(handle)
-    assert [len(read) for read in store.reads[:4]] == [1, 1, 3, 1]
+    assert [len(read) for read in store.reads[:4]] == [1, 1, 4, 1]
     assert model.requests[0].messages[0].content == "Be loud."
 
 

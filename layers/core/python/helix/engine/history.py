@@ -28,7 +28,7 @@ from helix.core.rows import CheckpointRow, LineageRow, Pending, RunRow, SessionR
 from helix.core.status import OVER
 from helix.engine.seen import Newest, Seen
 from helix.ports.state_store import Key, StateStore, Value
-from helix.services.budget_rows import VERSION
+from helix.services.budget_changes import BudgetChanges
 
 CACHED_SESSIONS = 64
 SWEPT_RUNS = 5
@@ -45,10 +45,6 @@ def row_key(session_id: str, sort: str) -> Key:
 
 class StateMissingError(StoreError):
     """No row has the custom state: the session moved on since it was read, and retention deleted it, or it is lost."""
-
-
-def _count(version: Value | None) -> int:
-    return int(version["n"]) if version is not None else 0
 
 
 def _run(session_id: str, run_id: str, value: Value | None) -> RunRow:
@@ -70,6 +66,7 @@ class History:
         self.store = store
         self._known: OrderedDict[tuple[str, float, int], _Known] = OrderedDict()
         self._states: OrderedDict[tuple[str, float, str], JsonObject] = OrderedDict()
+        self._changes = BudgetChanges(store)
 
     # --- single rows ----------------------------------------------------------------------------------------------
 
@@ -94,20 +91,20 @@ class History:
 
     async def seen(self, session_id: str, run_id: str) -> Seen:
         """What a step begins with, in one read."""
-        keys = [session_key(session_id), row_key(session_id, stop_sort(run_id)), VERSION]
-        value, stop, version = await self.store.get(keys)
+        keys = [session_key(session_id), row_key(session_id, stop_sort(run_id))]
+        (value, stop), count = await self._changes.read(session_id, keys)
         if value is None:
             raise SessionNotFoundError(session_id)
-        return Seen(SessionRow.at(session_id, value), stop, _count(version))
+        return Seen(SessionRow.at(session_id, value), stop, count)
 
     async def seen_beside(self, session: SessionRow, run_id: str, *, state: bool = False) -> Seen:
         """The same for a worker that has just written the session: only what others write is read. `state`: and the custom
         state, where it is not cached."""
         points = self._unread_states([session] if state else [])
-        keys = [row_key(session.session_id, stop_sort(run_id)), VERSION, *points]
-        stop, version, *values = await self.store.get(keys)
+        keys = [row_key(session.session_id, stop_sort(run_id)), *points]
+        (stop, *values), count = await self._changes.read(session.session_id, keys)
         self._keep_states(points, values)
-        return Seen(session, stop, _count(version))
+        return Seen(session, stop, count)
 
     async def session_and_stop(self, session_id: str, run_id: str) -> tuple[SessionRow, Value | None]:
         """The session, and the stop row of this run, in one read."""
@@ -119,10 +116,10 @@ class History:
     async def seen_with_run(self, session_id: str, run_id: str) -> tuple[Seen, RunRow]:
         """All that a delivery of `call_model` begins with, in one read."""
         keys = [session_key(session_id), row_key(session_id, run_sort(run_id)), row_key(session_id, stop_sort(run_id))]
-        value, run, stop, version = await self.store.get([*keys, VERSION])
+        (value, run, stop), count = await self._changes.read(session_id, keys)
         if value is None:
             raise SessionNotFoundError(session_id)
-        return Seen(SessionRow.at(session_id, value), stop, _count(version)), _run(session_id, run_id, run)
+        return Seen(SessionRow.at(session_id, value), stop, count), _run(session_id, run_id, run)
 
     async def belongs(self, session: SessionRow, user_id: str | None) -> bool:
         """Whether the session is this user's. A sub-agent's belongs to the user of its root, whose id the stream has."""

@@ -99,7 +99,7 @@ class RowBudgets:
             windows = [definition.window(0) for definition in budget_rows.definitions_in(there)]
             # Other windows have a ttl.
             endless = [Delete(budget_rows.budget_key(name)) for name, window in windows if window.end is None]
-            ops: list[Operation] = [Delete(budget_rows.scope_key(scope)), _counted(count), *endless]
+            ops: list[Operation] = [Delete(budget_rows.scope_key(scope)), *_counted(count), *endless]
             if await refused(self._store, "forget_budgets", ops) is None:
                 return
 
@@ -109,9 +109,11 @@ class RowBudgets:
         """Make the window of `now` with the definition's limit, unless it is there. False, and nothing is made: definitions
         have changed since `version`, read them again."""
         budget, window = definition.window(now)
-        current = Check(VERSION, When(equal={"n": version}))
         row = Put(budget_rows.budget_key(budget), budget_rows.window_value(definition, window), ABSENT)
-        return await refused(self._store, "open_budget", [current, row]) != 0
+        for count in (VERSION, budget_rows.version_copy(0)):  # an older version of Helix changes only the first
+            if await refused(self._store, "open_budget", [Check(count, When(equal={"n": version})), row]) != 0:
+                return True
+        return False
 
     async def get(self, budgets: Sequence[str]) -> list[BudgetState | None]:
         """As they are now; None for what was never opened."""
@@ -255,13 +257,14 @@ def _changed(
 ) -> list[Operation]:
     """The scope's row and the count, if nobody changed either since they were read."""
     value = {"budgets": [definition.model_dump(mode="json", exclude_defaults=True) for definition in definitions]}
-    return [Put(budget_rows.scope_key(scope), value), _counted(count)]
+    return [Put(budget_rows.scope_key(scope), value), *_counted(count)]
 
 
-def _counted(count: Value | None) -> Operation:
+def _counted(count: Value | None) -> list[Operation]:
     """One change more, if nobody made one since the count was read."""
     seen = When(equal={"n": count["n"]}) if count is not None else ABSENT
-    return Put(VERSION, {"n": _count(count) + 1}, seen)
+    more = {"n": _count(count) + 1}
+    return [Put(VERSION, more, seen), *(Put(budget_rows.version_copy(n), more) for n in range(budget_rows.COPIES))]
 
 
 def _count(value: Value | None) -> int:

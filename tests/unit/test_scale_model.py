@@ -1,0 +1,47 @@
+"""The guide's table of limits is what `bench/scale_model.py` computes from the counts that were measured last."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    monkeypatch.syspath_prepend(str(BENCH))
+    yield importlib.import_module("scale_model")
+
+
+def test_the_guide_has_the_table(model: ModuleType) -> None:
+    guide = model.GUIDE.read_text()
+    assert model.in_guide(guide, model.table()) == guide, "run python bench/scale_model.py"
+    assert model.table() in model.RESULTS.read_text()
+
+
+def test_a_limit_of_ours_is_above_those_of_the_account(model: ModuleType) -> None:
+    """But for the one budget that bounds all runs, which the guide names."""
+    calls, short = (BENCH / "results" / name for name in ("aws_calls.md", "aws_short.md"))
+    limits = model.limits(model.measured(calls.read_text(), short.read_text()))
+    assert {limit.what for limit in limits if limit.ours and limit.runs < 10_000} == {
+        "DynamoDB, one budget for all runs"
+    }
+    assert min(limit.runs for limit in limits if not limit.ours) >= 100
+
+
+def test_what_is_measured_is_read_from_the_results(model: ModuleType) -> None:
+    """A step that takes a transition more holds fewer runs."""
+    calls, short = ((BENCH / "results" / name).read_text() for name in ("aws_calls.md", "aws_short.md"))
+    counts = model.measured(calls, short)
+    assert counts.transitions == 3 and counts.writes > 0 and counts.messages > 1
+    row = next(line for line in calls.splitlines() if line.startswith("| 1000 |"))
+    more = model.measured(calls.replace(row, row.replace("| 3 | 2 |", "| 4 | 2 |", 1)), short)
+    assert more.transitions == 4
+    quotas = [{limit.what: limit.runs for limit in model.limits(one)} for one in (counts, more)]
+    name = "Step Functions, transitions"
+    assert quotas[1][name] == pytest.approx(quotas[0][name] * 3 / 4, rel=0.01)
