@@ -1,6 +1,6 @@
 """How long a token takes to the client, and how long a run waits between two model calls: in the deployed app, offline.
 
-    python bench/latency.py        prints the table and saves it to bench/results/latency.md (a minute and a half)
+    python bench/latency.py        prints the table and saves it to bench/results/latency.md (two minutes and a half)
 
 The app is deployed into the emulator on this machine, with IAM enforced, and one client is connected by WebSocket. The
 model answers on a timer (`bench/offline/latency_agents.py`) and says in its text when it gave the first token: from
@@ -90,14 +90,26 @@ async def waits(client: HelixClient, agent: str) -> list[float]:
     return [asked - answered for (_, answered), (asked, _) in pairwise(steps)]
 
 
+Seen = list[tuple[str, float, float]]
+
+
+async def first_tokens(client: HelixClient) -> Seen:
+    for _ in range(WARM):
+        await first_token(client)
+    tried = [await first_token(client) for _ in range(RUNS)]
+    return [found for found in tried if found is not None]
+
+
+async def measure_direct(cloud: OfflineCloud) -> dict[str, list[float]]:
+    async with HelixClient(cloud.url, cloud.create_key("bench")) as client:
+        return {DIRECT: [arrived - given for _, given, arrived in await first_tokens(client)]}
+
+
 async def measure(cloud: OfflineCloud) -> dict[str, list[float]]:
     """Seconds, by what they are."""
     invocations = Invocations(cloud)
     async with HelixClient(cloud.url, cloud.create_key("bench")) as client:
-        for _ in range(WARM):
-            await first_token(client)
-        tried = [await first_token(client) for _ in range(RUNS)]
-        seen = [found for found in tried if found is not None]
+        seen = await first_tokens(client)
         steps: dict[str, list[float]] = {}
         for agent in ("plain", "inline"):
             await waits(client, agent)
@@ -114,14 +126,18 @@ async def measure(cloud: OfflineCloud) -> dict[str, list[float]]:
 
 
 TOTAL = "**model's first token to client's first chunk**"
+DIRECT = "**the same with `streaming=direct`**"
 PLAIN, INLINE = "a tool: model's answer to its next call", "**an inline tool: the same**"
 LIMITS_MS = {TOTAL: 150, INLINE: 15}
+MOST_TIMES = 2
+"""How much longer a first chunk may take without Kinesis."""
 NOTES = """\
 The model's first token comes 0.4 s after its call begins, the client is subscribed by then; functions are warm.
 On the way: `call_model` puts the chunk on Kinesis at once, MiniStack's poller is woken by the put and invokes
-`project_stream` (one batch at a time), which appends the segment to DynamoDB and then posts to the socket. A tool step has
-two invocations and three transitions. Steps with an inline tool share an invocation: between two model calls are one read's
-and three writes' time to DynamoDB, played by MiniStack, and the runner's own. The tools themselves take no time."""
+`project_stream` (one batch at a time), which appends the segment to DynamoDB and then posts to the socket. With
+`streaming=direct`, `call_model` appends the segment, the poller is woken by that, and `project_stream` posts. A tool step
+has two invocations and three transitions. Steps with an inline tool share an invocation: between two model calls are one
+read's and three writes' time to DynamoDB, played by MiniStack, and the runner's own. The tools themselves take no time."""
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -143,6 +159,12 @@ def table(found: dict[str, list[float]], load: float) -> Iterator[str]:
         limit = LIMITS_MS.get(name)
         bound = "|" if limit is None else f"p50 {limit} | {'met' if middle <= limit else 'MISSED'}"
         yield f"| {name} | {middle:.0f} | {high:.0f} | {round(1000 * min(seconds))} | {len(seconds)} | {bound} |"
+    ratio = percentile(found[DIRECT], 0.5) / percentile(found[TOTAL], 0.5)
+    yield ""
+    yield (
+        f"Without Kinesis the first chunk takes {ratio:.1f} times as long (p50; at most {MOST_TIMES}: "
+        f"{'met' if ratio <= MOST_TIMES else 'MISSED'})."
+    )
     yield ""
     yield NOTES
 
@@ -150,12 +172,14 @@ def table(found: dict[str, list[float]], load: float) -> Iterator[str]:
 def main() -> None:
     load = os.getloadavg()[0]
     context = {"stage": "bench", "agents": "latency_agents", "model": "import:latency_agents:model"}
-    with tempfile.TemporaryDirectory() as folder:
-        kept = ROOT / "build" / "assemblies"
-        cloud = OfflineCloud(ROOT, folder=Path(folder), assemblies=kept, context=context, paths=[AGENTS])
-        with cloud:
-            cloud.warm()
-            found = asyncio.run(measure(cloud))
+    found: dict[str, list[float]] = {}
+    for streaming, measured in (("kinesis", measure), ("direct", measure_direct)):
+        with tempfile.TemporaryDirectory() as folder:
+            kept, given = ROOT / "build" / "assemblies", {**context, "streaming": streaming}
+            cloud = OfflineCloud(ROOT, folder=Path(folder), assemblies=kept, context=given, paths=[AGENTS])
+            with cloud:
+                cloud.warm()
+                found |= asyncio.run(measured(cloud))
     text = "\n".join(table(found, load)) + "\n"
     print(text)
     (Path(__file__).parent / "results" / "latency.md").write_text(text)

@@ -49,6 +49,9 @@ class Settings(Thresholds):
         separated by commas. The deps layer has these and no other.
     model_secrets: ARNs of Secrets Manager secrets that call_model may read.
     auth: which proofs of identity are accepted on $connect; `none` admits everybody.
+    streaming: how chunks get from functions to the log and to clients: by Kinesis, or `direct`: functions append to the log
+        themselves, and its table's stream reaches the sockets. `both` is between them: a stage that changes from one to the
+        other has it for a while (docs/guide/deploy.md).
     enhanced_fan_out: a consumer of its own for project_stream (about $11 a shard and month): records are pushed within
         ~70 ms. Without it a shard is polled once a second, and text comes in bursts. Default: for what is deployed; an
         emulator has none.
@@ -93,6 +96,7 @@ class Settings(Thresholds):
     jwt_issuer: str = ""
     jwt_audience: str = ""
     jwks_url: str = ""
+    streaming: Literal["kinesis", "both", "direct"] = "kinesis"
     enhanced_fan_out: bool = True
     shards: int = Field(default=1, ge=0, le=500)
     snap_start: bool = False

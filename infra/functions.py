@@ -59,7 +59,7 @@ class Rights:
         # Budgets are drawn from, answers kept.
         self._storage.grant_rows(role, "control", *COUNT, CHECK)
         self._storage.grant_overflow(role)
-        self._streaming.grant_put(role)
+        self._streaming.grant_append(role)
         self._executions.grant_start(role)
         if self._model_secrets:
             iam.Grant.add_to_principal(
@@ -71,7 +71,7 @@ class Rights:
     def _call_tool(self, role: iam.Role) -> None:
         self._storage.grant_rows(role, "sessions", GET, GET_SEVERAL, QUERY, PUT, CHECK)
         self._storage.grant_overflow(role)
-        self._streaming.grant_put(role)
+        self._streaming.grant_append(role)
 
     def _start_run(self, role: iam.Role) -> None:
         self._storage.grant_rows(role, "streams", *LOOK)
@@ -96,8 +96,12 @@ class Rights:
         self._executions.grant_describe(role)
 
     def _project_stream(self, role: iam.Role) -> None:
-        self._storage.grant_rows(role, "streams", *LOOK, PUT, UPDATE, DELETE)
-        self._storage.grant_overflow(role)
+        if self._streaming.stream is None:  # it posts, and marks who is slow
+            self._storage.grant_rows(role, "streams", QUERY, UPDATE, DELETE)
+            self._storage.grant_overflow_read(role)
+        else:
+            self._storage.grant_rows(role, "streams", *LOOK, PUT, UPDATE, DELETE)
+            self._storage.grant_overflow(role)
         self._sockets.grant_post(role)
         # Reading the chunks, and setting some aside: see Streaming.feed.
 
@@ -123,7 +127,7 @@ class Rights:
         self._storage.grant_rows(role, "control", *COUNT, CHECK)
         self._storage.grant_rows(role, "sessions", GET, GET_SEVERAL, QUERY)
         self._storage.grant_overflow(role)
-        self._streaming.grant_put(role)
+        self._streaming.grant_append(role)
         self._executions.grant_start(role)
         self._provisioning.grant_set(role)
         self._topics.grant_notify(role)
@@ -139,7 +143,7 @@ class Rights:
         self._storage.grant_rows(role, "sessions", GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE, CHECK)
         self._storage.grant_rows(role, "control", *COUNT)
         self._storage.grant_overflow(role)
-        self._streaming.grant_put(role)
+        self._streaming.grant_append(role)
         self._executions.grant_start(role)
         self._executions.grant_wake(role)
 

@@ -60,33 +60,22 @@ def _machines(names: Names) -> list[cloudwatch.IWidget]:
 def _chunks(names: Names, streaming: Streaming) -> list[cloudwatch.IWidget]:
     stream, projector = names.of("chunks"), names.function("project_stream")
     assert streaming.source is not None, "the stream feeds nothing yet"
-    given_up = "OnFailureDestinationDeliveredEventCount"
-    return [
-        graph(
-            "How old chunks are when they are projected",
-            [
-                aws_metric("Lambda", "IteratorAge", "Maximum", label="project_stream", FunctionName=projector),
-                aws_metric(
-                    "Kinesis", "GetRecords.IteratorAgeMilliseconds", "Maximum", label="stream", StreamName=stream
-                ),
-            ],
-            "Milliseconds",
-        ),
-        graph(
-            "Chunks",
-            [
-                aws_metric("Kinesis", "IncomingRecords", "Sum", label="written", StreamName=stream),
-                aws_metric("Kinesis", "WriteProvisionedThroughputExceeded", "Sum", label="refused", StreamName=stream),
-            ],
-        ),
-        graph(
-            "Refused; given up, and put aside",
-            [
-                aws_metric("Lambda", metric, "Sum", label=label, EventSourceMappingUUID=streaming.source.ref)
-                for label, metric in (("refused", "FailedInvokeEventCount"), ("given up", given_up))
-            ],
-        ),
+    age = [aws_metric("Lambda", "IteratorAge", "Maximum", label="project_stream", FunctionName=projector)]
+    events = {"refused": "FailedInvokeEventCount", "given up": "OnFailureDestinationDeliveredEventCount"}
+    counted = [
+        aws_metric("Lambda", metric, "Sum", label=label, EventSourceMappingUUID=streaming.source.ref)
+        for label, metric in events.items()
     ]
+    shown = [graph("Refused; given up, and put aside", counted)]
+    if streaming.stream is not None:
+        behind = "GetRecords.IteratorAgeMilliseconds"
+        age.append(aws_metric("Kinesis", behind, "Maximum", label="stream", StreamName=stream))
+        written = aws_metric("Kinesis", "IncomingRecords", "Sum", label="written", StreamName=stream)
+        refused = "WriteProvisionedThroughputExceeded"
+        shown.insert(
+            0, graph("Chunks", [written, aws_metric("Kinesis", refused, "Sum", label="refused", StreamName=stream)])
+        )
+    return [graph("How old chunks are when they are projected", age, "Milliseconds"), *shown]
 
 
 def _tables(names: Names) -> list[cloudwatch.IWidget]:

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from helix.adapters.aws.direct import DirectStreams
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.aws.kinesis import KinesisStreams
 from helix.adapters.system import SystemClock, SystemIds
@@ -23,7 +24,6 @@ from helix.runtime.agents import Agents
 from helix.runtime.launching import StepFunctionsExecutor
 from helix.services.hook_manager import HookManager
 from helix.services.row_budgets import RowBudgets
-from helix.services.segments import SegmentStreams
 
 USER = "ada"
 """As in the events of the WebSocket API."""
@@ -107,11 +107,12 @@ def _read(events: Path, name: str) -> dict[str, Any]:
 def _executor(cloud: OfflineCloud, clock: SystemClock) -> StepFunctionsExecutor:
     tables = {name: cloud.table(name) for name in ("sessions", "streams", "control")}
     store = DynamoDBStateStore(cloud.client("dynamodb"), tables, clock=clock)  # type: ignore[arg-type]
-    log = SegmentStreams(store, clock=clock)
+    log = DirectStreams(store, clock=clock)
+    chunks = cloud.outputs.get("ChunkStream")
     agents = Agents(None, None)
     engine = Engine(
         store=store,
-        streams=KinesisStreams(cloud.client("kinesis"), cloud.outputs["ChunkStream"], log, clock),
+        streams=KinesisStreams(cloud.client("kinesis"), chunks, log, clock) if chunks else log,
         clock=clock,
         ids=SystemIds(),
         models=agents.model_of,

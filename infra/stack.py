@@ -45,8 +45,11 @@ class HelixStack(Stack):
         shared_profile, *own_profiles = profiles
 
         keys = Keys(self, "Keys", names=names, removal=removal)
-        storage = Storage(self, "Storage", names=names, keys=keys, removal=removal)
-        streaming = Streaming(self, "Streaming", settings=settings, names=names, keys=keys, removal=removal)
+        followed = settings.streaming != "kinesis"
+        storage = Storage(self, "Storage", names=names, keys=keys, removal=removal, followed=followed)
+        streaming = Streaming(
+            self, "Streaming", settings=settings, names=names, keys=keys, storage=storage, removal=removal
+        )
         sockets = Sockets(self, "Sockets", settings=settings, names=names, keys=keys)
         topics = Topics(self, "Topics", settings=settings, names=names, keys=keys)
         endpoints = Endpoints(self, "Endpoints", settings=settings, names=names, keys=keys, endpoint=sockets.endpoint)
@@ -79,7 +82,7 @@ class HelixStack(Stack):
             its_rules = [*fleet_rules(names, settings, agent), *execution_rules(own, names, agent)]
             Alarms(own, "Alarms", names=names, topics=topics, rules=its_rules)
             rules += its_rules
-        streaming.feed(shared["project_stream"], storage=storage)
+        streaming.feed(shared["project_stream"])
         sockets.serve(shared)
         endpoints.serve(shared["health"])
         topics.wake(shared["govern"])
@@ -106,6 +109,8 @@ class HelixStack(Stack):
                 sockets=sockets,
                 endpoints=endpoints,
             )
+        if streaming.stream is not None:
+            self._output({"ChunkStream": (streaming.stream.stream_name, "Chunks on their way to the replay log")})
         for name, value in {"helix:stage": settings.stage, **settings.tags}.items():
             Tags.of(self).add(name, value)
         self._output(
@@ -116,7 +121,7 @@ class HelixStack(Stack):
                 "StreamsTable": (storage.tables["streams"].table_name, "Replay log, connections"),
                 "ControlTable": (storage.tables["control"].table_name, "Budgets, slots, API keys"),
                 "BucketName": (storage.bucket.bucket_name, "What exceeds an item; what was set aside"),
-                "ChunkStream": (streaming.stream.stream_name, "Chunks on their way to the replay log"),
+                "StreamingMode": (settings.streaming, "How chunks get to the replay log"),
                 "MachinePattern": (executions.pattern, "State machines, by profile"),
                 "MachineArns": (",".join(executions.machines), "All of them"),
                 "AlarmTopicArn": (topics.alarms.topic_arn, "Subscribe to be notified of alarms"),

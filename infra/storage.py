@@ -17,7 +17,7 @@ from constructs import Construct
 
 from helix.adapters.aws.overflow import EXPIRY_DAYS, expiring
 from infra.keys import READ_KEY, WRITE_KEY, Keys
-from infra.nag import explain, explain_objects
+from infra.nag import explain, explain_objects, explain_resource
 from infra.names import Names
 
 TableName = Literal["sessions", "streams", "control"]
@@ -25,6 +25,7 @@ TABLES: tuple[TableName, ...] = ("sessions", "streams", "control")
 TTL_ATTRIBUTE = "ttl"
 GET, GET_SEVERAL, QUERY = "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"
 PUT, UPDATE, DELETE, CHECK = (f"dynamodb:{verb}Item" for verb in ("Put", "Update", "Delete", "ConditionCheck"))
+FOLLOW = ("dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator")
 READING = frozenset({GET, GET_SEVERAL, QUERY})
 OVERFLOW = "overflow/"
 FAILED = "failed/"
@@ -36,11 +37,13 @@ RETAINED_DAYS = 14
 
 
 class Storage(Construct):
+    """`followed`: changes of the log are on a stream of its table."""
+
     def __init__(
-        self, scope: Construct, construct_id: str, *, names: Names, keys: Keys, removal: RemovalPolicy
+        self, scope: Construct, construct_id: str, *, names: Names, keys: Keys, removal: RemovalPolicy, followed: bool
     ) -> None:
         super().__init__(scope, construct_id)
-        self._keys = keys
+        self._keys, self._followed = keys, followed
         self.tables = {table: self._table(table, names, removal) for table in TABLES}
         self.bucket = self._bucket(removal)
 
@@ -64,6 +67,20 @@ class Storage(Construct):
         self._grant_objects(grantee, actions, OVERFLOW, why)
         # Without it S3 answers "denied" instead of "not there".
         self._grant_list(grantee)
+
+    def grant_follow(self, grantee: iam.IGrantable) -> str:
+        """Read the stream of the log's table. Returns its ARN."""
+        arn: str | None = self.tables["streams"].table_stream_arn
+        assert arn is not None, "the log is not followed"
+        iam.Grant.add_to_principal(grantee=grantee, actions=list(FOLLOW), resource_arns=[arn])
+        iam.Grant.add_to_principal(grantee=grantee, actions=["dynamodb:ListStreams"], resource_arns=["*"])
+        explain_resource(grantee, "*", "dynamodb:ListStreams has no resource type: it names streams, and reads none.")
+        self._keys.grant_use(grantee, services=["dynamodb"], actions=READ_KEY)
+        return arn
+
+    def grant_overflow_read(self, grantee: iam.IGrantable) -> None:
+        """Objects that rows and chunks point to: read."""
+        self._grant_overflow(grantee, "s3:GetObject")
 
     def grant_set_aside(self, grantee: iam.IGrantable) -> None:
         """Put records aside that cannot be read, or, in Lambda's name, that could not be processed."""
@@ -96,6 +113,7 @@ class Storage(Construct):
                 point_in_time_recovery_enabled=True
             ),
             time_to_live_attribute=TTL_ATTRIBUTE,
+            stream=dynamodb.StreamViewType.NEW_IMAGE if self._followed and table == "streams" else None,
             removal_policy=removal,
         )
 

@@ -4,9 +4,14 @@ Law: encrypted with the stage's key; read from the oldest record that was not pr
 partition key. What the event source gives up on is put aside in the bucket, never dropped: Lambda repeats a batch until
 an hour before Kinesis forgets it. Choosing the consumer or leaving it out replaces the event source mapping, and the new
 one begins with the oldest record, so that none is lost: project_stream skips what is on the log.
+
+Where functions append to the log themselves (docs/adr/0026-streams-without-kinesis.md), the stream of its table takes the
+place of Kinesis before project_stream.
 """
 
 from __future__ import annotations
+
+import json
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
@@ -19,7 +24,7 @@ from infra.function import Function
 from infra.keys import Keys
 from infra.nag import explain
 from infra.names import Names
-from infra.storage import Storage
+from infra.storage import DELETE, GET, PUT, QUERY, Storage
 
 WRITE_CHUNKS = ("kinesis:PutRecord",)
 READ_STREAM = (
@@ -29,6 +34,10 @@ READ_STREAM = (
     "kinesis:GetShardIterator",
     "kinesis:ListShards",
 )
+APPEND = (GET, QUERY, PUT, DELETE)
+"""A segment, behind the end of the log as it was read; what a deletion left goes with it."""
+SEGMENT = "s#"
+"""How the sort keys of the log's rows begin."""
 BATCH = 100
 LANES = 10
 """Batches of one shard in work at once: a slow socket holds up its own lane, not the others."""
@@ -39,6 +48,8 @@ UNLIMITED = -1
 
 
 class Streaming(Construct):
+    """`stream`: of Kinesis; None where functions append to the log themselves. `source`: whose failures count."""
+
     def __init__(
         self,
         scope: Construct,
@@ -47,36 +58,76 @@ class Streaming(Construct):
         settings: Settings,
         names: Names,
         keys: Keys,
+        storage: Storage,
         removal: RemovalPolicy,
     ) -> None:
         super().__init__(scope, construct_id)
-        self._keys = keys
-        on_demand = settings.shards == 0
-        self.stream = kinesis.Stream(
-            self,
-            "Chunks",
-            stream_name=names.of("chunks"),
-            stream_mode=kinesis.StreamMode.ON_DEMAND if on_demand else kinesis.StreamMode.PROVISIONED,
-            shard_count=None if on_demand else settings.shards,
-            encryption=kinesis.StreamEncryption.KMS,
-            encryption_key=keys.key,
-            retention_period=Duration.hours(RETENTION_H),
-            removal_policy=removal,
-        )
-        explain(self.stream, "KDS3", "The stage's own key: who may decrypt chunks is decided with everything else.")
+        self._keys, self._storage = keys, storage
+        self._appends, self._shards = settings.streaming != "kinesis", settings.shards
+        self.stream: kinesis.Stream | None = None
         self.consumer: kinesis.CfnStreamConsumer | None = None
+        self.source: lambda_.CfnEventSourceMapping | None = None
+        if settings.streaming == "direct":
+            return
+        # The next deployment may leave the stream out, and all that it holds is on the log by then.
+        self.stream = self._stream(names, RemovalPolicy.DESTROY if self._appends else removal)
         if settings.enhanced_fan_out:
             self.consumer = kinesis.CfnStreamConsumer(
                 self, "Consumer", consumer_name=names.of("projector"), stream_arn=self.stream.stream_arn
             )
-        self.source: lambda_.CfnEventSourceMapping | None = None
 
-    def grant_put(self, grantee: iam.IGrantable) -> None:
-        iam.Grant.add_to_principal(grantee=grantee, actions=list(WRITE_CHUNKS), resource_arns=[self.stream.stream_arn])
-        self._keys.grant_use(grantee, services=["kinesis"], actions=["kms:GenerateDataKey"])
+    def grant_append(self, grantee: iam.IGrantable) -> None:
+        """Put chunks on Kinesis, append them to the log, or, while the stage changes, either."""
+        if self.stream is not None:
+            arn = self.stream.stream_arn
+            iam.Grant.add_to_principal(grantee=grantee, actions=list(WRITE_CHUNKS), resource_arns=[arn])
+            self._keys.grant_use(grantee, services=["kinesis"], actions=["kms:GenerateDataKey"])
+        if self._appends:
+            self._storage.grant_rows(grantee, "streams", *APPEND)
 
-    def grant_read(self, grantee: iam.IGrantable) -> None:
-        arn = self.stream.stream_arn
+    def feed(self, function: Function) -> None:
+        """Let the streams invoke `function`, which needs the rights to read them."""
+        self._storage.grant_set_aside(function.role)
+        if self.stream is not None:
+            self._grant_read(function.role, self.stream)
+            arn = self.consumer.attr_consumer_arn if self.consumer else self.stream.stream_arn
+            self.source = self._mapping("Source", function, arn, parallelization_factor=LANES)
+        if self._appends:
+            arn = self._storage.grant_follow(function.role)
+            segments = json.dumps({"dynamodb": {"NewImage": {"sk": {"S": [{"prefix": SEGMENT}]}}}})
+            pattern = lambda_.CfnEventSourceMapping.FilterProperty(pattern=segments)
+            only = lambda_.CfnEventSourceMapping.FilterCriteriaProperty(filters=[pattern])
+            # One lane: Lambda keeps no order between the rows of a partition in several.
+            followed = self._mapping("Followed", function, arn, filter_criteria=only)
+            self.source = self.source or followed
+
+    def _mapping(
+        self, construct_id: str, function: Function, arn: str, **more: object
+    ) -> lambda_.CfnEventSourceMapping:
+        bucket = self._storage.bucket.bucket_arn
+        source = lambda_.CfnEventSourceMapping(
+            self,
+            construct_id,
+            event_source_arn=arn,
+            function_name=function.live.function_arn,
+            starting_position="TRIM_HORIZON",
+            batch_size=BATCH,
+            bisect_batch_on_function_error=True,
+            function_response_types=["ReportBatchItemFailures"],
+            maximum_record_age_in_seconds=GIVE_UP_S,
+            maximum_retry_attempts=UNLIMITED,
+            destination_config=lambda_.CfnEventSourceMapping.DestinationConfigProperty(
+                on_failure=lambda_.CfnEventSourceMapping.OnFailureProperty(destination=bucket)
+            ),
+            metrics_config=lambda_.CfnEventSourceMapping.MetricsConfigProperty(metrics=["EventCount"]),
+            **more,
+        )
+        # Lambda tries the role when the mapping is made: its policy must be there first.
+        source.node.add_dependency(function.role)
+        return source
+
+    def _grant_read(self, grantee: iam.IGrantable, stream: kinesis.Stream) -> None:
+        arn = stream.stream_arn
         iam.Grant.add_to_principal(grantee=grantee, actions=list(READ_STREAM), resource_arns=[arn])
         self._keys.grant_use(grantee, services=["kinesis"], actions=["kms:Decrypt"])
         if self.consumer is not None:
@@ -86,26 +137,18 @@ class Streaming(Construct):
                 resource_arns=[self.consumer.attr_consumer_arn],
             )
 
-    def feed(self, function: Function, *, storage: Storage) -> None:
-        """Let the stream invoke `function`, which needs the rights to read it."""
-        self.grant_read(function.role)
-        storage.grant_set_aside(function.role)
-        self.source = lambda_.CfnEventSourceMapping(
+    def _stream(self, names: Names, removal: RemovalPolicy) -> kinesis.Stream:
+        on_demand = self._shards == 0
+        stream = kinesis.Stream(
             self,
-            "Source",
-            event_source_arn=self.consumer.attr_consumer_arn if self.consumer else self.stream.stream_arn,
-            function_name=function.live.function_arn,
-            starting_position="TRIM_HORIZON",
-            batch_size=BATCH,
-            parallelization_factor=LANES,
-            bisect_batch_on_function_error=True,
-            function_response_types=["ReportBatchItemFailures"],
-            maximum_record_age_in_seconds=GIVE_UP_S,
-            maximum_retry_attempts=UNLIMITED,
-            destination_config=lambda_.CfnEventSourceMapping.DestinationConfigProperty(
-                on_failure=lambda_.CfnEventSourceMapping.OnFailureProperty(destination=storage.bucket.bucket_arn)
-            ),
-            metrics_config=lambda_.CfnEventSourceMapping.MetricsConfigProperty(metrics=["EventCount"]),
+            "Chunks",
+            stream_name=names.of("chunks"),
+            stream_mode=kinesis.StreamMode.ON_DEMAND if on_demand else kinesis.StreamMode.PROVISIONED,
+            shard_count=None if on_demand else self._shards,
+            encryption=kinesis.StreamEncryption.KMS,
+            encryption_key=self._keys.key,
+            retention_period=Duration.hours(RETENTION_H),
+            removal_policy=removal,
         )
-        # Lambda tries the role when the mapping is made: its policy must be there first.
-        self.source.node.add_dependency(function.role)
+        explain(stream, "KDS3", "The stage's own key: who may decrypt chunks is decided with everything else.")
+        return stream

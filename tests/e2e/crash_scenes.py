@@ -100,7 +100,7 @@ async def asked(play: Play) -> None:
             lambda: client.run("talker", message, session_id=play.session, key=f"key of {play.session}")
         )
         await play.patiently("paused")
-        (pending,) = (await client.get_session(play.session)).pending
+        (pending,) = (await play.insist(lambda: client.get_session(play.session))).pending
 
         async def answer() -> None:
             try:

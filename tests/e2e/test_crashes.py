@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -38,8 +38,8 @@ CASES = [(name, verb) for name, scene in SCENES.items() for verb in scene.verbs]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-@pytest.fixture(scope="module")
-def hasty(cloud: CloudForTests) -> Iterator[CloudForTests]:
+@contextmanager
+def configured(cloud: CloudForTests) -> Iterator[CloudForTests]:
     """Deliveries and claims that die soon, executions that roll over soon, and a projector that can be killed."""
     configure(cloud, "call_model", Timeout=TIMEOUT_S, variables={HASTE: str(CLAIM_S), ROLL_OVER_EVENTS: "250"})
     configure(cloud, "call_tool", Timeout=TIMEOUT_S, variables={HASTE: str(CLAIM_S)})
@@ -48,6 +48,12 @@ def hasty(cloud: CloudForTests) -> Iterator[CloudForTests]:
     configure(cloud, "call_model", Timeout=900, variables={HASTE: "", ROLL_OVER_EVENTS: "12000", **FEW_INLINE})
     configure(cloud, "call_tool", Timeout=900, variables={HASTE: ""})
     configure(cloud, "project_stream", Handler="handler.handler")
+
+
+@pytest.fixture(scope="module")
+def hasty(cloud: CloudForTests) -> Iterator[CloudForTests]:
+    with configured(cloud) as made:
+        yield made
 
 
 class Learned:

@@ -23,7 +23,9 @@ from tests.e2e import iam_probes, iam_probes_fleet, iam_probes_sockets
 from tests.e2e.cloud_executor import configure
 from tests.e2e.iam_bench import PROBES, Bench, Probe
 from tests.e2e.iam_roles import Right, Roles
-from tests.support.offline_cloud import CloudForTests, until
+from tests.support.offline_cloud import STREAMING, CloudForTests, until
+
+pytestmark = pytest.mark.skipif(STREAMING != "kinesis", reason="the probes are those of a stage with Kinesis")
 
 Json = dict[str, Any]
 WHERE = (iam_probes, iam_probes_sockets, iam_probes_fleet)

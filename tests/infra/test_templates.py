@@ -326,7 +326,7 @@ def test_the_outputs_say_where_everything_is(deployed: Assembly, offline: Assemb
         assert set(assembly.main.text["Outputs"]) == {
             *("Url", "ManagementUrl", "SessionsTable", "StreamsTable", "ControlTable", "BucketName"),
             *("ChunkStream", "MachinePattern", "MachineArns", "AlarmTopicArn", "NoticeTopicArn", "Region"),
-            *("Concurrency", "HealthUrl", "MetricsSecretArn", "AgentsDashboard", "PlumbingDashboard"),
+            *("Concurrency", "StreamingMode", "HealthUrl", "MetricsSecretArn", "AgentsDashboard", "PlumbingDashboard"),
         }
     outputs = {name: text(output["Value"]) for name, output in deployed.main.text["Outputs"].items()}
     assert outputs["Url"].startswith("wss://<") and outputs["Url"].endswith("/dev")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
@@ -83,26 +84,41 @@ def histories_have_what_maps_do(desk: Desk) -> None:
     assert entered == ["Several", "Inner", "Inner"]
 
 
-def failed_kinesis_items_come_again(desk: Desk) -> None:
-    """The marker comes after whatever came before it has come for the last time."""
-    function, stream = desk.function(), desk.name()
-    kinesis = desk.client("kinesis")
+def failed_stream_items_come_again(desk: Desk) -> None:
+    """The marker comes after whatever came before it has come for the last time. Of Kinesis, and of a table."""
+    stream, table = desk.name(), desk.name()
+    kinesis, dynamodb = desk.client("kinesis"), desk.client("dynamodb")
     kinesis.create_stream(StreamName=stream, ShardCount=1)
-    desk.client("lambda").create_event_source_mapping(
-        FunctionName=function,
-        EventSourceArn=f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/{stream}",
-        StartingPosition="TRIM_HORIZON",
-        FunctionResponseTypes=["ReportBatchItemFailures"],
-    )
+    described = dynamodb.create_table(
+        TableName=table,
+        BillingMode="PAY_PER_REQUEST",
+        KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "pk", "AttributeType": "S"}],
+        StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"},
+    )["TableDescription"]
+    writers: dict[str, Callable[[str], Any]] = {
+        f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/{stream}": lambda key: kinesis.put_record(
+            StreamName=stream, Data=b"1", PartitionKey=key
+        ),
+        described["LatestStreamArn"]: lambda key: dynamodb.put_item(TableName=table, Item={"pk": {"S": key}}),
+    }
+    for source, write in writers.items():
+        function = desk.function()
+        desk.client("lambda").create_event_source_mapping(
+            FunctionName=function,
+            EventSourceArn=source,
+            StartingPosition="TRIM_HORIZON",
+            FunctionResponseTypes=["ReportBatchItemFailures"],
+        )
 
-    def batches() -> list[str]:
-        return [line["line"] for line in list(desk.lines) if line["function"] == function]
+        def batches(function: str = function) -> list[str]:
+            return [line["line"] for line in list(desk.lines) if line["function"] == function]
 
-    kinesis.put_record(StreamName=stream, Data=b"1", PartitionKey="once")
-    until(lambda: any("once" in batch for batch in batches()))
-    kinesis.put_record(StreamName=stream, Data=b"2", PartitionKey="marker")
-    until(lambda: any("marker" in batch for batch in batches()))
-    assert sum("once" in batch for batch in batches()) == 2
+        write("once")
+        until(lambda batches=batches: any("once" in batch for batch in batches()))
+        write("marker")
+        until(lambda batches=batches: any("marker" in batch for batch in batches()))
+        assert sum("once" in batch for batch in batches()) == 2, source
 
 
 def conditions_are_parsed_once(desk: Desk) -> None:
@@ -256,7 +272,7 @@ CHECKS: dict[str, Callable[[Desk], None]] = {
         payloads_have_a_limit,
         histories_have_a_limit,
         histories_have_what_maps_do,
-        failed_kinesis_items_come_again,
+        failed_stream_items_come_again,
         conditions_are_parsed_once,
         sockets_echo_the_subprotocol,
         sockets_close_on_long_frames,

@@ -35,9 +35,11 @@ def handler(event, context):
         allow = {"Action": "*", "Effect": "Allow" if offered else "Deny", "Resource": event["methodArn"]}
         return {"principalId": "ada", "policyDocument": {"Version": "2012-10-17", "Statement": [allow]}}
     do = event.get("do")
-    if "Records" in event:  # of Kinesis: those that say so fail once
-        print("batch", json.dumps([r["kinesis"]["partitionKey"] for r in event["Records"]]), flush=True)
-        failed = [r["kinesis"]["sequenceNumber"] for r in event["Records"] if r["kinesis"]["partitionKey"] == "once"]
+    if "Records" in event:  # of a stream: those that say so fail once
+        own = lambda r: r["kinesis"]["partitionKey"] if "kinesis" in r else r["dynamodb"]["Keys"]["pk"]["S"]
+        keys = [own(record) for record in event["Records"]]
+        print("batch", json.dumps(keys), flush=True)
+        failed = [r["eventID"] for r, key in zip(event["Records"], keys) if key == "once"]
         first = not seen.setdefault("failed", False) and failed
         seen["failed"] = seen["failed"] or bool(failed)
         return {"batchItemFailures": [{"itemIdentifier": first[0]}] if first else []}

@@ -28,6 +28,8 @@ from helix.local.cloud import OfflineCloud
 ROOT = Path(__file__).parents[2]
 SUPPORT = Path(__file__).parent
 CRASHES = "CLOUD_AGENTS_CRASHES"
+STREAMING = os.environ.get("CLOUD_STREAMING", "kinesis")
+"""The setting `streaming` of every stage: `CLOUD_STREAMING=direct pytest tests/e2e` plays all without Kinesis."""
 PATIENCE_S = 60.0
 PRIVATE = re.compile(r"^(OPENAI|ANTHROPIC|GEMINI|GOOGLE|AZURE|AWS|HELIX|CLOUD_AGENTS)_")
 T = TypeVar("T")
@@ -158,7 +160,7 @@ def deployed(
 ) -> Iterator[CloudForTests]:
     """A cloud with the agents of the tests. Retry intervals and waits of state machines take a tenth of their time."""
     given = {"stage": "test", "agents": "cloud_agents", "model": "import:cloud_agents:model"}
-    given |= {"provision_agents": "true", **(context or {})}
+    given |= {"provision_agents": "true", "streaming": STREAMING, **(context or {})}
     environment = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)}
     (folder / "crashes").mkdir(parents=True, exist_ok=True)
     kept = {"assemblies": ROOT / "build" / "assemblies", "environment": environment}

@@ -203,18 +203,18 @@ def histories_have_what_maps_do(
 _HANDLERS = {kind: f"_execute_{kind.lower()}" for kind in ("Pass", "Task", "Choice", "Wait", "Parallel", "Map")}
 
 
-# --- Kinesis ---------------------------------------------------------------------------------------------------------
+# --- Streams ---------------------------------------------------------------------------------------------------------
 
 
 @CORRECTIONS.replaces(lambda_svc, "_execute_function")
-def failed_kinesis_items_come_again(execute: Any, func: Mapping[str, Any], event: Any) -> Any:
+def failed_stream_items_come_again(execute: Any, func: Mapping[str, Any], event: Any) -> Any:
     """`batchItemFailures` brings records again. Here it is the whole batch that comes again, not what follows the first
     failed record: what a consumer with at-least-once delivery must bear anyway. MiniStack counts the batch as done.
     """
 
     done = execute(func, event)
     records = event.get("Records") if isinstance(event, dict) else None
-    if records and records[0].get("eventSource") == "aws:kinesis" and not done.get("error"):
+    if records and records[0].get("eventSource") in ("aws:kinesis", "aws:dynamodb") and not done.get("error"):
         body = done.get("body")
         if isinstance(body, dict) and body.get("batchItemFailures"):
             failure = {"errorType": "batchItemFailures", "errorMessage": json.dumps(body["batchItemFailures"])}

@@ -108,18 +108,24 @@ class Application:
     @cached_property
     def log(self) -> SegmentStreams:
         """The replay log itself: where the projector appends, and everybody reads."""
+        from helix.adapters.aws.direct import DirectStreams
         from helix.services.segments import SegmentStreams
 
-        days = self.settings.stream_days
-        return SegmentStreams(self.store, clock=self.clock, ttl_s=days * 86_400 if days else None)
+        days, direct = self.settings.stream_days, self.settings.streaming == "direct"
+        kind = DirectStreams if direct else SegmentStreams
+        return kind(self.store, clock=self.clock, ttl_s=days * 86_400 if days else None)
 
     @cached_property
     def streams(self) -> StreamManager:
-        """What writers append to: Kinesis before the log."""
+        """What writers append to: the log, or Kinesis before it."""
+        if self.settings.streaming == "direct":
+            return self.log
+        from helix.adapters.aws.direct import AwaitedStreams
         from helix.adapters.aws.kinesis import KinesisStreams
 
         client = self.client("kinesis")
-        return KinesisStreams(client, self.settings.chunks, self.log, self.clock, overflow=self.overflow)
+        kind = AwaitedStreams if self.settings.streaming == "both" else KinesisStreams
+        return kind(client, self.settings.chunks, self.log, self.clock, overflow=self.overflow)
 
     @cached_property
     def sockets(self) -> Sockets:

@@ -28,6 +28,7 @@ class CloudSettings:
     over to the next. steps_per_invocation: how many steps one invocation takes at most; 0: as many as fit.
     stream_days: how long streams can be replayed; 0 is for ever. session_days: how long after its last use a session is
     deleted; 0 is never. keep_checkpoints: how many of its newest checkpoints stay; 0 is all.
+    streaming: how chunks get to the log: `kinesis`, `direct`, or `both` while a stage changes from one to the other.
     model_secrets: ARNs of Secrets Manager secrets, each a JSON object of variables such as OPENAI_API_KEY: the process's
     environment has them before its first model call.
     max_runs: so many runs of the stage are at work at once; 0 leaves it to the agents' own limits. notices: ARN of the
@@ -41,6 +42,7 @@ class CloudSettings:
     control_table: str = ""
     bucket: str = ""
     chunks: str = ""
+    streaming: str = "kinesis"
     machine: str = ""
     sockets: str = ""
     agents: tuple[str, ...] = ("agents",)

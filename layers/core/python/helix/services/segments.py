@@ -80,6 +80,7 @@ class SegmentStreams:
         if begun:
             known = place or StreamEnd(Head())
             place = known if all(seen == (known.head.sequence, known.head.updated_at) for seen in begun) else None
+        conflicts = 0
         while True:
             place = place or await self._read_place(stream_id)
             said = await self._said(stream_id, place, entries)
@@ -89,7 +90,11 @@ class SegmentStreams:
                     said.extend(messages)
                 return said
             except ConditionFailedError:
-                place = None
+                place, conflicts = None, conflicts + 1
+                await self._conflicted(conflicts)
+
+    async def _conflicted(self, times: int) -> None:
+        """Called where other writers were first, so many times in a row."""
 
     async def fail(self, stream_id: str, reason: str, position: str = "", *, now: float) -> list[StreamMessage]:
         """End the root's turn on the stream as failed, in nobody's name; of a stream without records, the first turn.
@@ -119,9 +124,7 @@ class SegmentStreams:
         self, stream_id: str, place: StreamEnd, position: str, records: Sequence[StreamRecord]
     ) -> tuple[StreamEnd, list[StreamMessage]]:
         """One segment. Raises `ConditionFailedError` where another writer was first."""
-        if place.deleted_at:
-            records = [record for record in records if record.time > place.deleted_at]
-        after, messages = admit(stream_id, place.head, records)
+        after, messages = _admitted(stream_id, place, records)
         if not messages and after == place.head:
             return place, []
         rev = 0 if messages else place.rev + 1
@@ -168,6 +171,12 @@ class SegmentStreams:
             if len(found) >= limit:
                 break
         return found
+
+    async def has(self, stream_id: str, records: Sequence[StreamRecord]) -> bool:
+        """Whether the log has all that these records say: appending them would change nothing."""
+        place = await self._read_place(stream_id)
+        after, messages = _admitted(stream_id, place, records)
+        return not messages and after == place.head
 
     async def position(self, stream_id: str) -> str:
         """A log position up to which everything is appended, "" where there is none. There may be a later one."""
@@ -247,6 +256,13 @@ class SegmentStreams:
         self._heads.move_to_end(stream_id)
         while len(self._heads) > CACHED_HEADS:
             self._heads.popitem(last=False)
+
+
+def _admitted(stream_id: str, place: StreamEnd, records: Sequence[StreamRecord]) -> tuple[Head, list[StreamMessage]]:
+    """The head and messages that the records make of `place`; records from before a deletion make nothing."""
+    if place.deleted_at:
+        records = [record for record in records if record.time > place.deleted_at]
+    return admit(stream_id, place.head, records)
 
 
 def segment_sort(sequence: int) -> str:

@@ -27,6 +27,7 @@ from helix.cli.cloud.dev import StageName, pairs
 from helix.cli.cloud.shards import check_shards
 from helix.cli.cloud.stack import look, protect_tables, release_failed
 from helix.cli.cloud.stopping import schedules_on
+from helix.cli.cloud.streaming import check_streaming
 from helix.cli.options import Context, Profile, Project, Region
 from helix.cli.output import COMPLETED, RefusedError, write
 from helix.cli.stores import aws_client
@@ -114,6 +115,9 @@ def deploy(
         release_failed(target.client("cloudformation"), target.stack)
         keep_log_role(target)
         read_concurrency(target)
+        wanted = target.setting("streaming", "kinesis")
+        clients = (target.client("cloudformation"), target.client("cloudwatch"))
+        check_streaming(*clients, SystemClock(), target.stack, wanted)
         if (shards := target.setting("shards", "1")).isdecimal():  # else the synthesis says what is wrong
             check_shards(target.client("kinesis"), f"{target.stack}-chunks", int(shards))
     with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,56 @@
+"""The stream managers of a stage that streams without Kinesis, and of one that changes to or from Kinesis.
+
+Law: an append is acknowledged once the log has it. So a process of any of the two works beside processes of the other, and
+beside those of the mode before: what a writer's predecessor was acknowledged is on the log, or before it in Kinesis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from botocore.exceptions import ClientError
+
+from helix.adapters.aws.kinesis import KinesisStreams
+from helix.adapters.system import random_share
+from helix.core.errors import StoreError
+from helix.core.sequencer import StreamRecord
+from helix.services.segments import SegmentStreams
+
+TAKEN_S, LOOK_S = 10.0, 0.05
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 0.64
+GONE = frozenset({"ResourceNotFoundException", "AccessDeniedException", "KMSAccessDeniedException"})
+
+
+class DirectStreams(SegmentStreams):
+    """The log itself, with a `clock`. Each append is a write to DynamoDB, and so is each that comes too late: writers that
+    collide pause at random ("full jitter")."""
+
+    coalesces = True
+
+    async def _conflicted(self, times: int) -> None:
+        assert self._clock is not None
+        await self._clock.sleep(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**times) * random_share())
+
+
+class AwaitedStreams(KinesisStreams):
+    """Through Kinesis, until the log has it. Where the stage has no chunk stream any more, all that was acknowledged is on
+    the log, and so the records are appended to it."""
+
+    async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:
+        try:
+            await super().append(stream_id, records)
+        except StoreError as error:
+            if not _is_gone(error):
+                raise
+            await self._log.append(stream_id, records)
+            return
+        until = self._clock.now() + TAKEN_S
+        while not await self._log.has(stream_id, records):
+            if self._clock.now() > until:
+                raise StoreError(f"project_stream has not taken the records of stream {stream_id!r} in {TAKEN_S:g} s")
+            await self._clock.sleep(LOOK_S)
+
+
+def _is_gone(error: StoreError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, ClientError) and cause.response["Error"]["Code"] in GONE

@@ -1,0 +1,27 @@
+"""Rows as the stream of a table has them: the items of the store, with binary attributes as base64."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from helix.adapters.aws.items import decode
+from helix.core.errors import InvalidInputError, ObjectGoneError
+from helix.ports.state_store import Value
+
+
+def row_of(image: Mapping[str, Mapping[str, Any]], fetch: Callable[[str], bytes] | None) -> Value | None:
+    """The row's value; `fetch` reads what was offloaded, and may block. None for a row that was deleted meanwhile. Raises
+    `InvalidInputError` for what cannot be read."""
+    item = {
+        name: {"B": base64.b64decode(attribute["B"])} if "B" in attribute else dict(attribute)
+        for name, attribute in image.items()
+    }
+    try:
+        return decode(item, fetch)
+    except ObjectGoneError:
+        return None
+    except (ValueError, TypeError, RecursionError, zlib.error) as error:
+        raise InvalidInputError(f"an item that is no row: {type(error).__name__}") from error
