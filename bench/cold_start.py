@@ -2,7 +2,7 @@
 
     python bench/cold_start.py                    prints the table and saves it to bench/results/cold_start.md
     python bench/cold_start.py --imports VERB     what takes the time there, longest first
-    python bench/cold_start.py --memory           what each function needs at work, saved to bench/results/memory.md
+    python bench/cold_start.py --memory           what call_model needs at work, saved to bench/results/memory.md
 
 As deployed: HELIX_STAGE is set, so the handler makes its application; the layers are on PYTHONPATH. `ready` is what the
 first invocation does before its own work: agents imported, clients and engine made, everything but a call.
@@ -11,9 +11,8 @@ What else a machine does only adds to a time, so the best of many fresh processe
 function's own; the median says what it was here. Beside it stands the same for boto3 and one client, measured in the same
 run: no function that talks to AWS can be below that by much.
 
-`--memory` deploys the app into the emulator, with an agent for each package that calls models (`bench/offline`), whose
-server is on loopback. After some runs it reads each function's process: its peak of resident memory, and its processor time
-until it was ready and for each invocation. Lambda gives a core for 1,769 MB, and a share of one for less.
+`--memory` has `call_model` stream answers from a model server on loopback, and reads its peak of resident memory and its
+processor time. Lambda gives a core for 1,769 MB, and a share of one for less.
 """
 
 from __future__ import annotations
@@ -25,12 +24,9 @@ import platform
 import statistics
 import subprocess
 import sys
-import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parents[1]
 LAYERS = [ROOT / "layers" / name / "python" for name in ("core", "agents")]
@@ -78,6 +74,7 @@ ENVIRONMENT = {
     "HELIX_MACHINE": "arn:aws:states:us-east-1:123456789012:stateMachine:helix-bench-{profile}",
     "HELIX_SOCKETS": "https://sockets.invalid/bench",
     "HELIX_AGENTS": "agents",
+    "HELIX_MODEL": "demo",
     "HELIX_AUTH": "keys",
     "POWERTOOLS_METRICS_NAMESPACE": "Helix",
     "PYTHONPATH": os.pathsep.join(str(layer) for layer in LAYERS),
@@ -122,99 +119,76 @@ def imports(verb: str) -> None:
         print(f"{own / 1000:8.1f} ms own {total / 1000:8.1f} ms with what it imports  {name.strip()}")
 
 
-# --- at work ----------------------------------------------------------------------------------------------------------
+# --- memory -----------------------------------------------------------------------------------------------------------
 
 CORE_MB = 1769
 """https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html"""
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-WARM_UP, WORK = 3, 20
+CALLS = 20
+AT_WORK = """
+import asyncio, json, sys, time
+{code}
+from helix.runtime.cloud import application
+application().engine
+def mark():
+    lines = open("/proc/self/status").read().splitlines()
+    return time.process_time() * 1000, next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+found = [mark()]
+from helix.adapters.models.adapter import ModelAdapter
+from helix.adapters.models.demo import DemonstrationModel
+from helix.core.config import LLMConfig
+from helix.core.messages import UserMessage
+from helix.ports.model import LLMGenerateInput, LLMStreamCallbacks
+kind, options = {kind!r}, dict(api_base={url!r} + "/v1", api_key="bench")
+forced = "litellm" if kind == "litellm" else "auto"
+config = LLMConfig(model="openai/gpt-4o-mini", provider_options=options, adapter=forced)
+model = DemonstrationModel(delta_delay_s=0) if kind == "demo" else ModelAdapter()
+if kind != "demo":
+    model.prepare(config)
+found.append(mark())
+async def heard(delta): pass
+asked = LLMGenerateInput(agent_id="a", agent_type="a", config=config, messages=[UserMessage(content="Go.")], tools=[],
+                         callbacks=LLMStreamCallbacks(on_text_delta=heard), timeout_s=60)
+async def main():
+    for n in range(1 + {calls}):
+        answer = await model.generate_step(asked)
+        assert not getattr(answer, "error", None), answer
+        if n in (0, {calls}):
+            found.append(mark())
+asyncio.run(main())
+print(json.dumps(found))
+"""
 
 
-def processes() -> dict[str, list[tuple[float, float]]]:
-    """By function: (peak of resident MB, processor seconds) of each of its processes."""
-    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for folder in Path("/proc").iterdir():
-        try:
-            words = dict(w.split("=", 1) for w in (folder / "environ").read_text().split("\0") if "=" in w)
-            name = words["AWS_LAMBDA_FUNCTION_NAME"].removeprefix("helix-bench-")
-            lines = (folder / "status").read_text().splitlines()
-            ticks = (folder / "stat").read_text().rpartition(")")[2].split()
-        except (OSError, KeyError, UnicodeDecodeError):
-            continue
-        peak = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-        found[name].append((peak / 1024, (int(ticks[11]) + int(ticks[12])) * TICK_S))
-    return found
-
-
-async def work(cloud: Any, runs: int) -> None:
-    from offline.memory_agents import PACKAGES
-
-    from helix.client import HelixClient
-
-    async with HelixClient(cloud.url, cloud.create_key("bench")) as client:
-        for _ in range(runs):
-            for agent in PACKAGES:
-                handle = await client.run(agent, "Look around.")
-                async for _ in await handle.stream():
-                    pass
-
-
-def at_work() -> list[tuple[str, float, float, float]]:
-    """(Function, peak MB, CPU ms of the first process's start and first runs, CPU ms an invocation after them)."""
-    sys.path.insert(0, str(Path(__file__).parent))
-    from offline.memory_agents import SERVER
-
-    from helix.local.cloud import OfflineCloud
-    from helix.testing.openai_server import ModelAnswer, ModelToolCall, OpenAIServer
-
-    def answer(request: dict[str, Any]) -> ModelAnswer:
-        if request["messages"][-1]["role"] == "tool":
-            return ModelAnswer(text="It is there. " * 50, delta_length=13)
-        return ModelAnswer(tool_calls=[ModelToolCall("look", {"where": "here"})])
-
-    begun: dict[str, int] = defaultdict(int)
-
-    def hear(line: dict[str, Any]) -> None:
-        if '"Duration"' in line["line"]:
-            begun[line["function"].removeprefix("helix-bench-")] += 1
-
-    import asyncio
-
-    context = {"stage": "bench", "agents": "memory_agents", "model": "import:memory_agents:model"}
-    with OpenAIServer(answer) as server, tempfile.TemporaryDirectory() as folder:
-        os.environ[SERVER] = server.origin
-        cloud = OfflineCloud(ROOT, folder=Path(folder), context=context, paths=[ROOT / "bench" / "offline"])
-        with cloud:
-            cloud.listen(hear)
-            asyncio.run(work(cloud, WARM_UP))
-            time.sleep(2)
-            before, counted = processes(), dict(begun)
-            asyncio.run(work(cloud, WORK))
-            time.sleep(2)
-            after = processes()
-    rows = []
-    for name, known in sorted(after.items()):
-        many = begun[name] - counted.get(name, 0)
-        used = sum(cpu for _, cpu in known) - sum(cpu for _, cpu in before.get(name, []))
-        start = min((cpu for _, cpu in before.get(name, known)), default=0.0)
-        rows.append((name, max(peak for peak, _ in known), start * 1000, used * 1000 / many if many else 0.0))
-    return rows
+def at_work(kind: str, url: str) -> tuple[float, float, float, float]:
+    """CPU ms of the start and of the first call, CPU ms of each later call, peak MB: of `call_model` with that package."""
+    code = HANDLER.format(folder=str(ROOT / "functions" / "call_model"))
+    done = run("-c", AT_WORK.format(code=code, kind=kind, url=url, calls=CALLS))
+    _, ready, first, last = json.loads(done.stdout.splitlines()[-1])
+    return ready[0], first[0] - ready[0], (last[0] - first[0]) / CALLS, last[1]
 
 
 def memory() -> None:
+    from helix.testing.openai_server import ModelAnswer, OpenAIServer
+
+    text = ModelAnswer(text="It is there. " * 50, delta_length=13)
     lines = [
-        "# What each function needs at work",
+        "# What call_model needs, by the package that calls the model",
         "",
-        f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} CPUs; deployed offline; after "
-        f"{WARM_UP + WORK} runs of each of three agents, whose model is called by a package; `python bench/cold_start.py "
-        "--memory`. CPU in milliseconds of a whole core, which is 1,769 MB.",
+        f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} CPUs; a fresh process, {CALLS + 1} "
+        "streamed answers of 50 deltas over loopback; medians of 3; `python bench/cold_start.py --memory`. CPU in ms of a "
+        "whole core (1,769 MB on Lambda).",
         "",
-        "| function | peak MB | CPU until warm | CPU an invocation | that at 512 MB | at 1,024 MB |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| package | peak MB | CPU, start | CPU, first answer | CPU, each later | start at 512 MB, s | at 1,024 MB, s |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
-    for name, peak, start, each in at_work():
-        at = " | ".join(f"{each * CORE_MB / size:.0f}" for size in (512, 1024))
-        lines.append(f"| {name} | {peak:.0f} | {start:.0f} | {each:.1f} | {at} |")
+    with OpenAIServer(lambda request: text) as server:
+        for kind in ("demo", "openai", "litellm"):
+            taken = [at_work(kind, server.origin) for _ in range(3)]
+            start, first, each, peak = (statistics.median(column) for column in zip(*taken, strict=True))
+            small, large = (start * CORE_MB / size / 1000 for size in (512, 1024))
+            lines.append(
+                f"| {kind} | {peak:.0f} | {start:.0f} | {first:.0f} | {each:.1f} | {small:.1f} | {large:.1f} |"
+            )
     table = "\n".join(lines) + "\n"
     print(table)
     (Path(__file__).parent / "results" / "memory.md").write_text(table)

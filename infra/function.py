@@ -51,6 +51,18 @@ SIZES: Mapping[str, Size] = {
 }
 
 
+WITHOUT_LITELLM_MB = {"call_model": 512}
+"""The import of litellm must fit into the 10 seconds that Lambda allows a function to start: more memory is more processor.
+Without it, call_model needs no more than the others (docs/adr/0027-memory-by-measurement.md)."""
+
+
+def memory_of(verb: str, settings: Settings) -> int:
+    """In MB."""
+    if "litellm" not in settings.model_packages and verb in WITHOUT_LITELLM_MB:
+        return WITHOUT_LITELLM_MB[verb]
+    return SIZES[verb].memory_mb
+
+
 @dataclass(frozen=True, slots=True)
 class Kit:
     """What every function of a stage is made with. `own`: variables of that verb only."""
@@ -101,7 +113,7 @@ class Function(Construct):
             role=self.role,
             log_group=group,
             timeout=Duration.seconds(size.timeout_s),
-            memory_size=max(memory_mb, size.memory_mb),
+            memory_size=max(memory_mb, memory_of(verb, settings)),
             environment={**kit.environment, **kit.own.get(verb, {}), SERVICE_NAME: verb},
             reserved_concurrent_executions=reserved_concurrency or None,
             snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if snap_start else None,

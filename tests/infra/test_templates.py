@@ -30,7 +30,8 @@ def environment_of(function: dict[str, Any]) -> dict[str, str]:
 @pytest.mark.parametrize("verb", SIZES)
 def test_a_function_is_sized_named_and_reads_its_environment(deployed: Assembly, verb: str) -> None:
     function = deployed.main.function(verb)
-    assert (function["Timeout"], function["MemorySize"]) == (SIZES[verb].timeout_s, SIZES[verb].memory_mb)
+    memory = 512 if verb == "call_model" else SIZES[verb].memory_mb
+    assert (function["Timeout"], function["MemorySize"]) == (SIZES[verb].timeout_s, memory)
     assert (function["Runtime"], function["Architectures"]) == ("python3.13", ["arm64"])
     assert function["Handler"] == "handler.handler" and len(function["Layers"]) == 3
     told = environment_of(function)
@@ -73,6 +74,11 @@ def test_some_are_told_what_others_are_not(deployed: Assembly) -> None:
 def test_a_variable_is_left_out_where_nothing_was_chosen(production: Assembly) -> None:
     told = environment_of(production.main.function("call_model", "prod"))
     assert not {"HELIX_TRACE_CONTENT", "OTEL_EXPORTER_OTLP_ENDPOINT"} & set(told)
+
+
+def test_litellm_wants_more_memory_to_start_in_time(production: Assembly, deployed: Assembly) -> None:
+    assert production.main.function("call_model", "prod")["MemorySize"] == 1024
+    assert deployed.main.function("call_model")["MemorySize"] == 512, "its model_packages are openai and bedrock"
 
 
 def test_there_is_a_folder_for_every_function_and_a_function_for_every_folder() -> None:

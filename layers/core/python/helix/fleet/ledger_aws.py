@@ -17,7 +17,8 @@ from helix.fleet.ledger_rows import SessionRows
 
 MEMORY_GB = {"call_model": 1.0}
 OTHER_MEMORY_GB = 0.5
-"""As deployed (`SIZES` of infra/function.py); an agent with resources of its own may have more."""
+"""As deployed with litellm (`SIZES` of infra/function.py): without it `call_model` has 0.5. An agent with resources of its
+own may have more."""
 OWN_S = 0.1
 """Assumed: what an invocation takes beside the model or the tool."""
 READ_UNITS = {"call_model": 4, "call_tool": 3, "start_run": 5, "finish_run": 6, "fail_run": 6}
