@@ -1,6 +1,6 @@
 """Which items many runs write at once, and how often: the real services on a store with DynamoDB's limits on one item.
 
-    python bench/hot_rows.py            prints the table and saves it to bench/results/hot_rows.md (a minute)
+    python bench/hot_rows.py            prints the table and saves it to bench/results/hot_rows.md (3 minutes)
 
 The clock is simulated: nothing sleeps. Each run goes to one of `PROCESSES` processes, which have nothing in common but the
 store.
