@@ -5,7 +5,7 @@ partition key. What the event source gives up on is put aside in the bucket, nev
 an hour before Kinesis forgets it. Choosing the consumer or leaving it out replaces the event source mapping, and the new
 one begins with the oldest record, so that none is lost: project_stream skips what is on the log.
 
-Where functions append to the log themselves (docs/adr/0026-streams-without-kinesis.md), the stream of its table takes the
+Where functions append to the log themselves (docs/adr/0028-streams-without-kinesis.md), the stream of its table takes the
 place of Kinesis before project_stream.
 """
 

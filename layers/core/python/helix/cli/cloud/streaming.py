@@ -1,7 +1,7 @@
 """A change of the setting `streaming` on a living stage: in which order, and when.
 
 Law: `kinesis` and `direct` do not follow each other. Between them the stage has `both`, until no function runs that was
-deployed before it, and Kinesis holds nothing that is not on the log (docs/adr/0026-streams-without-kinesis.md).
+deployed before it, and Kinesis holds nothing that is not on the log (docs/adr/0028-streams-without-kinesis.md).
 """
 
 from __future__ import annotations
