@@ -22,10 +22,10 @@ FIXED = {"sweep": 2, "govern": 2, "health": 4}
 
 
 def reserved(settings: Settings) -> Mapping[str, int]:
-    """Reserved concurrency by verb; empty where the limit is unknown, or too low to reserve anything. The number of shards
-    that Kinesis chooses is unknown, so `project_stream` then has none."""
+    """Reserved concurrency by verb; empty where the limit is unknown, or too low to reserve anything. `project_stream` has
+    none where the number of shards is unknown: Kinesis chooses it, or DynamoDB."""
     wished = {verb: max(LEAST_SHARE, round(share * settings.concurrency)) for verb, share in SHARES.items()} | FIXED
-    if settings.shards:
+    if settings.shards and settings.streaming == "kinesis":
         wished["project_stream"] = settings.shards * LANES
     left = settings.concurrency - settings.provisioned_concurrency - sum(wished.values())
     return wished if left >= UNRESERVED else {}

@@ -46,6 +46,10 @@ def test_what_is_set_is_kept_and_what_is_unknown_bounds_nothing() -> None:
 def test_lanes_and_provisioned_concurrency_count() -> None:
     assert reserved(settings(concurrency=1000, shards=4))["project_stream"] == 40
     assert "project_stream" not in reserved(settings(concurrency=1000, shards=0)), "Kinesis chooses how many shards"
+    for streaming in ("both", "direct"):
+        assert "project_stream" not in reserved(settings(concurrency=1000, shards=4, streaming=streaming)), (
+            "and DynamoDB"
+        )
     assert reserved(settings(concurrency=1000, provisioned_concurrency=900)) == {}
 
 

@@ -235,5 +235,10 @@ def updated(value: Value, update: Update) -> Value:
 
 def expired(value: Value, now: float) -> bool:
     """Whether `purge` deletes the row, for adapters that read before they write."""
+    return (ttl := expiry(value)) is not None and ttl < now
+
+
+def expiry(value: Value) -> float | None:
+    """When the row expires, in Unix seconds; None: never, or its `ttl` is no number."""
     ttl = value.get("ttl")
-    return isinstance(ttl, (int, float)) and not isinstance(ttl, bool) and ttl < now
+    return ttl if isinstance(ttl, (int, float)) and not isinstance(ttl, bool) else None

@@ -48,6 +48,7 @@ from helix.ports.state_store import (
     Value,
     Watch,
     check_operations,
+    expiry,
 )
 
 TRIES = 12
@@ -245,7 +246,7 @@ class _Items:
             total -= await asyncio.to_thread(offload_field, item, field, offload)
 
     def _offload(self, operation: Operation) -> Any:
-        ttl = operation.value.get("ttl") if isinstance(operation, Put) else None
+        ttl = expiry(operation.value) if isinstance(operation, Put) else None
         lasts_s = None if ttl is None else ttl - self._clock.now()
         return None if self._overflow is None else self._overflow.writer(operation.key, lasts_s)
 
