@@ -26,6 +26,8 @@ from helix.testing.invariants import check_session
 
 ROLL_OVER_EVENTS = variable("roll_over_events")
 STEPS_PER_INVOCATION = variable("steps_per_invocation")
+SOON, SOON_INLINE = "250", "50"
+"""Events: a call counts with all its retries, an inline one not at all."""
 TIMEOUT_S, CLAIM_S = 8, 4
 """Of functions, and how long a dead delivery is waited for."""
 FEW_INLINE = {INLINE: "", STEPS_PER_INVOCATION: "0"}
@@ -41,7 +43,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 @contextmanager
 def configured(cloud: CloudForTests) -> Iterator[CloudForTests]:
     """Deliveries and claims that die soon, executions that roll over soon, and a projector that can be killed."""
-    configure(cloud, "call_model", Timeout=TIMEOUT_S, variables={HASTE: str(CLAIM_S), ROLL_OVER_EVENTS: "250"})
+    configure(cloud, "call_model", Timeout=TIMEOUT_S, variables={HASTE: str(CLAIM_S), ROLL_OVER_EVENTS: SOON})
     configure(cloud, "call_tool", Timeout=TIMEOUT_S, variables={HASTE: str(CLAIM_S)})
     configure(cloud, "project_stream", Handler="cloud_agents.projector.handler")
     yield cloud
@@ -70,7 +72,8 @@ def learned() -> dict[str, Learned]:
 
 def deploy(cloud: CloudForTests, scene: Scene) -> None:
     """What the scene wants of `call_model`, if it is not so already."""
-    wanted = {INLINE: "1" if scene.inline else "", STEPS_PER_INVOCATION: str(scene.steps)}
+    soon = SOON_INLINE if scene.steps else SOON
+    wanted = {INLINE: "1" if scene.inline else "", STEPS_PER_INVOCATION: str(scene.steps), ROLL_OVER_EVENTS: soon}
     if FEW_INLINE | variables_of(cloud, "call_model") | wanted != FEW_INLINE | variables_of(cloud, "call_model"):
         configure(cloud, "call_model", variables=wanted)
 
