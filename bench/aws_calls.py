@@ -22,6 +22,7 @@ from typing import Any
 
 from aws import prices
 from aws.cloud import cloud, text
+from aws.waiting import idle_table, waiting_table
 from aws.wire import Call
 from pydantic import BaseModel
 
@@ -356,6 +357,8 @@ def main() -> None:
 
     lines += ["", "## A short run", "", SHORT_NOTES, "", *short_table()]
     lines += ["", "## List price", "", *price_table(columns), "", PRICED]
+    lines += ["", "## Waiting for models, and at rest", "", *waiting_table(OWN_S), "", *idle_table()]
+    lines += ["", "At rest: `helix cost --stage STAGE --idle` lists it for a deployed stage."]
     table = "\n".join(lines) + "\n"
     print(table)
     if not QUICK:

@@ -1,0 +1,23 @@
+"""A fault of AWS anywhere in a run leaves the same transcript, and rows and a stream in order.
+
+`bench/faults.py` strikes each call, these tests some of them.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.faulty_aws import KINDS, Kind, matrix
+
+pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.timeout(600)]
+
+
+def test_an_answer_that_is_lost_changes_nothing() -> None:
+    struck, wrong = matrix(["lost answer"], every=60)
+    assert struck and not wrong, wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fault_changes_nothing(kind: Kind) -> None:
+    struck, wrong = matrix([kind], every=10)
+    assert struck and not wrong, wrong
