@@ -41,7 +41,7 @@ NAMES = {
     r":helix-test-undelivered$": "undelivered",
     r":helix-test-notices$": "notices",
     r":secret:helix-test-metrics-\w+$": "token",
-    r":function:helix-test-\w+-call_model:live$": "aliases",
+    r":function:helix-test-\*-call_model:live$": "aliases",
 }
 TWIN = "crew-"
 """Functions of a second agent with resources: their rights are those of the first one's (tests/infra/test_roles.py)."""
