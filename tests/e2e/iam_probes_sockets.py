@@ -9,6 +9,7 @@ from tests.e2e.iam_bench import LARGE, USER, Bench, Json, event_of, probe, start
 from tests.support.cloud_agents.plans import call, plan, say, use
 from tests.support.cloud_agents.tools import noise
 
+from helix.adapters.system import SystemClock
 from helix.core.log_records import pack
 from helix.gateway.connections import Connections
 from helix.ports.state_store import Key
@@ -22,6 +23,7 @@ def kinesis(stream_id: str, *records: bytes) -> Json:
                 "partitionKey": stream_id,
                 "sequenceNumber": str(number),
                 "data": base64.b64encode(data).decode(),
+                "approximateArrivalTimestamp": SystemClock().now(),
             },
         }
         for number, data in enumerate(records, 1)
