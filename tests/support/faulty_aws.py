@@ -70,7 +70,9 @@ class Model:
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         results = sum(1 for message in request.messages if message.role == "tool")
         if request.callbacks is not None and request.callbacks.on_text_delta is not None:
-            await request.callbacks.on_text_delta("The end." if results == 3 else "Then:")
+            taken = request.callbacks.on_text_delta("The end." if results == 3 else "Then:")
+            if taken is not None:
+                await taken
         if any(tool.name == "__finish__" for tool in request.tools):
             return self._asks(("__finish__", {"text": "found"}))
         match results:
