@@ -52,6 +52,7 @@ ENVIRONMENT = {
     "HELIX_CHUNKS": CHUNKS,
     "HELIX_MACHINE": f"arn:aws:states:us-east-1:{ACCOUNT}:stateMachine:helix-bench-{{profile}}",
     "HELIX_SOCKETS": "https://sockets.invalid/bench",
+    "HELIX_ROLL_OVER_EVENTS": "1000000",  # one execution, however many steps
 }
 BEGUN = SystemClock().now()
 CONTEXT = SimpleNamespace(aws_request_id="bench", get_remaining_time_in_millis=lambda: 900_000)
