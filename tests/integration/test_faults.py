@@ -19,5 +19,5 @@ def test_an_answer_that_is_lost_changes_nothing() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fault_changes_nothing(kind: Kind) -> None:
-    struck, wrong = matrix([kind], every=10)
+    struck, wrong = matrix([kind], every=16)
     assert struck and not wrong, wrong
