@@ -11,6 +11,8 @@ Q ?=
 MODEL ?=
 # A worker that crashes ends the run: pytest-xdist hangs where it replaces one under loadgroup (its issue 1323).
 PYTEST ?= -q -n auto --dist loadgroup --max-worker-restart=0
+# Folders whose slow tests start servers and workers on all processors: they run one after the other.
+ALONE := docs e2e fleet
 AGENT := examples/docs_agent/agent.py:librarian
 
 # The first of these that is 3.11 or later; `make PYTHON=... setup` chooses another.
@@ -53,7 +55,8 @@ check: setup
 	$(BIN)/lint-imports
 
 slow: setup
-	$(BIN)/python -m pytest -q -n0 -m slow  # one after the other: most start servers and workers, on all processors
+	$(BIN)/python -m pytest $(PYTEST) -m slow $(patsubst %,--ignore=tests/%,$(ALONE))
+	$(BIN)/python -m pytest -q -n0 -m slow $(patsubst %,tests/%,$(ALONE))
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -112,11 +112,13 @@ async def at_rate(rate: float, times: int, work: Callable[[int], Awaitable[None]
 
 def simulated(work: Coroutine[Any, Any, Any]) -> Any:
     """Run `work`. What it does takes no time, and what it waits for comes at once."""
-    with asyncio.Runner(loop_factory=_Loop) as runner:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(work)
 
 
-class _Loop(asyncio.SelectorEventLoop):
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """A loop whose time passes only while everybody waits, and then at once."""
+
     def __init__(self) -> None:
         self._passed = 0.0
         super().__init__(_Selector(self._pass))

@@ -127,22 +127,15 @@ def plumbing_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
         minutes=3,
     )
     # A throttled or dropped invocation does not count as one, and emits no error.
-    yield Rule(
-        "sweep-silent",
-        "sweep did not run: its schedule is off, or Lambda throttles or drops it. Nothing finds what crashes leave.",
-        of_function("sweep", "Invocations", "Sum", SILENT),
-        threshold=1,
-        minutes=2,
-        silent=True,
-    )
-    yield Rule(
-        "govern-silent",
-        "govern did not run: its schedule is off, or Lambda throttles or drops it. Limits stay as they are.",
-        of_function("govern", "Invocations", "Sum", SILENT),
-        threshold=1,
-        minutes=2,
-        silent=True,
-    )
+    for verb, loss in (("sweep", "Nothing finds what crashes leave"), ("govern", "Limits stay as they are")):
+        yield Rule(
+            f"{verb}-silent",
+            f"{verb} did not run: its schedule is off, or Lambda throttles or drops it. {loss}.",
+            of_function(verb, "Invocations", "Sum", SILENT),
+            threshold=1,
+            minutes=2,
+            silent=True,
+        )
     # What Lambda gives up on without running it emits no error either. A minute later the schedule invokes it again.
     for verb in ("sweep", "govern"):
         yield Rule(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from tests.contracts.segments import SegmentLogContract
 from tests.integration.test_streaming_switch import Stage
-from tests.support.aws_resources import CLOCK, fresh, make_store, make_tables, moto
+from tests.support.aws_resources import CLOCK
 
 from helix.adapters.aws.direct import DirectStreams
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
@@ -19,24 +17,6 @@ from helix.testing.contracts import StreamManagerContract
 from helix.testing.contracts.streams import S, committed, everything, started, text
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[dict[str, Any]]:
-    with moto() as made:
-        yield made
-
-
-@pytest.fixture
-def prefix(aws: dict[str, Any]) -> str:
-    found = fresh()
-    make_tables(aws["dynamodb"], found)
-    return found
-
-
-@pytest.fixture
-def store(aws: dict[str, Any], prefix: str) -> DynamoDBStateStore:
-    return make_store(aws["dynamodb"], aws["s3"], prefix)
 
 
 class TestDirect(StreamManagerContract):

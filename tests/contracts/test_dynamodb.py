@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from tests.contracts.budgets import BudgetsContract
 from tests.contracts.slots import SlotsContract
-from tests.support.aws_resources import fresh, make_store, make_tables, moto
+from tests.support.aws_resources import make_store
 
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.services.row_budgets import RowBudgets
@@ -17,24 +16,6 @@ from helix.services.segments import SegmentStreams
 from helix.testing.contracts import StateStoreContract, StreamManagerContract
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[dict[str, Any]]:
-    with moto() as made:
-        yield made
-
-
-@pytest.fixture
-def prefix(aws: dict[str, Any]) -> str:
-    found = fresh()
-    make_tables(aws["dynamodb"], found)
-    return found
-
-
-@pytest.fixture
-def store(aws: dict[str, Any], prefix: str) -> DynamoDBStateStore:
-    return make_store(aws["dynamodb"], aws["s3"], prefix)
 
 
 @pytest.fixture

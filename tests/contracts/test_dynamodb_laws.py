@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from botocore.exceptions import ClientError
-from tests.support.aws_resources import BUCKET, CLOCK, fresh, make_store, make_tables, moto, tables
+from tests.support.aws_resources import BUCKET, CLOCK, fresh, make_store, make_tables, tables
 
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.aws.items import item_bytes
@@ -20,12 +20,6 @@ from helix.ports.state_store import ABSENT, Delete, Key, Operation, Put, Update,
 S = "session/1"
 
 
-@pytest.fixture(scope="module")
-def aws() -> Iterator[dict[str, Any]]:
-    with moto() as made:
-        yield made
-
-
 @pytest.fixture
 def prefix(aws: dict[str, Any]) -> str:
     found = fresh()
@@ -33,11 +27,6 @@ def prefix(aws: dict[str, Any]) -> str:
     for one in objects(aws):
         aws["s3"].delete_object(Bucket=BUCKET, Key=one)
     return found
-
-
-@pytest.fixture
-def store(aws: dict[str, Any], prefix: str) -> DynamoDBStateStore:
-    return make_store(aws["dynamodb"], aws["s3"], prefix)
 
 
 class Faulty:

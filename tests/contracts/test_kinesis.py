@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,9 +15,7 @@ from tests.support.aws_resources import (
     PumpedStreams,
     fresh,
     make_projector,
-    make_store,
     make_tables,
-    moto,
     tables,
 )
 
@@ -33,23 +30,12 @@ from helix.testing.contracts.streams import S, everything, started, text
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-@pytest.fixture(scope="module")
-def aws() -> Iterator[dict[str, Any]]:
-    with moto() as made:
-        yield made
-
-
 @pytest.fixture
 def prefix(aws: dict[str, Any]) -> str:
     found = fresh()
     make_tables(aws["dynamodb"], found)
     aws["kinesis"].create_stream(StreamName=f"{found}-{CHUNKS}", ShardCount=2)
     return found
-
-
-@pytest.fixture
-def store(aws: dict[str, Any], prefix: str) -> DynamoDBStateStore:
-    return make_store(aws["dynamodb"], aws["s3"], prefix)
 
 
 @pytest.fixture

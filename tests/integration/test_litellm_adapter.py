@@ -249,6 +249,7 @@ def test_without_litellm_the_error_says_what_to_install() -> None:
     assert "pip install 'helix-agents[models]'" in done.stdout
 
 
+@pytest.mark.slow
 def test_litellms_warnings_break_no_call_where_warnings_are_errors() -> None:
     code = (
         "import asyncio, os, warnings\n"
@@ -282,6 +283,7 @@ async def test_calls_run_side_by_side(serve: Serve) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_call_prints_nothing_and_warns_of_nothing() -> None:
     """In its own process and event loop, as in a Lambda: failures, an odd stop reason, then a clean shutdown."""
     code = (

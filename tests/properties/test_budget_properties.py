@@ -62,6 +62,7 @@ def test_ten_of_sixty_four_are_let_through(seed: int) -> None:
     assert set(play.paid.values()) == {FOR * WORST}
 
 
+@pytest.mark.slow
 @given(seed=SEEDS, deaths=st.sampled_from([0, 12, 60]), calls=st.integers(1, 3))
 @example(seed=2, deaths=0, calls=2)
 @settings(QUIET, max_examples=25)

@@ -190,6 +190,7 @@ def played(limit: int, seed: int, deaths: int) -> Hours:
     return asyncio.run(play())
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 2**32), deaths=st.sampled_from([0, 3, 20]), limit=st.sampled_from([5 * WORST, 5000 * WORST]))
 @settings(QUIET, max_examples=40)
 def test_passed_windows_are_dropped_and_exact(seed: int, deaths: int, limit: int) -> None:

@@ -47,6 +47,7 @@ async def test_a_runaway_agent_is_closed_when_its_money_is_spent_and_opened_in_t
     assert told.ends["support", "completed"] > 0.95 * sum(a.agent == "support" for a in load.arrivals)
 
 
+@pytest.mark.slow
 async def test_the_judges_bite() -> None:
     """What the source's policies do on the same hours is found out."""
     load, told = await replay(AsInTheSource(), 7, AFTERNOON)

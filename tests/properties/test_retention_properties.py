@@ -103,6 +103,7 @@ class Side:
         return result.status, result.text, result.error, result.steps, state.custom_state, state.message_count
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(keep=st.integers(1, 3), acts=ACTS)
 async def test_retention_changes_nothing_but_what_is_there(keep: int, acts: list[Act]) -> None:

@@ -29,6 +29,7 @@ def shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slot_shards, "LENT_AT_ONCE", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_slots_hold_whatever_happens() -> None:
     hold(EXAMPLES or 60)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import selectors
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
+
+from bench.contention import VirtualLoop
 
 HELD_S = 0.01
 """How long a transaction holds its items: what one takes on DynamoDB."""
@@ -70,34 +71,9 @@ class LoopClock:
 
 def played(work: Coroutine[Any, Any, None]) -> None:
     """Run `work`. What it does takes no time, threads included; what it waits for has come at once."""
-    with asyncio.Runner(loop_factory=_Loop) as runner:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.get_loop().set_default_executor(_Here(1))
         runner.run(work)
-
-
-class _Loop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self._passed = 0.0
-        super().__init__(_Selector(self._pass))
-
-    def time(self) -> float:
-        return self._passed
-
-    def _pass(self, seconds: float) -> None:
-        self._passed += seconds
-
-
-class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
-    def __init__(self, wait: Callable[[float], None]) -> None:
-        super().__init__()
-        self._wait = wait
-
-    def select(self, timeout: float | None = None) -> Any:
-        events = super().select(0)
-        if not events:
-            assert timeout is not None, "everybody waits, and nobody for the time"
-            self._wait(timeout)
-        return events
 
 
 class _Here(ThreadPoolExecutor):
