@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from helix.core.agents import AnyAgent
 from helix.core.registry import default_registry
 from helix.core.resources import DEFAULT_PROFILE, ResourceConfig
-from infra.build import ROOT
-from infra.config import Settings, SettingsError
+from helix.infra.build import ROOT
+from helix.infra.config import Settings, SettingsError
 
 if TYPE_CHECKING:
-    from infra.profile import Profile
+    from helix.infra.profile import Profile
 
 LAYER = str(ROOT / "layers" / "agents" / "python")
 LONGEST_NAME = 64
@@ -27,7 +27,7 @@ LONGEST_NAME = 64
 
 def profiles(settings: Settings) -> list[Profile]:
     """`default` first, then one for each agent, or sub-agent of one, that asks for resources."""
-    from infra.profile import Profile  # CDK, which takes seconds to import
+    from helix.infra.profile import Profile  # CDK, which takes seconds to import
 
     own = {agent.name: agent for agent in deployed_agents(settings) if agent.profile != DEFAULT_PROFILE}
     for name in own:

@@ -16,11 +16,11 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
 from helix.core.resources import DEFAULT_PROFILE
-from infra.metrics import HOUR, MINUTE, aws_metric, helix_metric
-from infra.names import Names
-from infra.schedules import UNDELIVERED
-from infra.streaming import Streaming
-from infra.thresholds import Thresholds
+from helix.infra.metrics import HOUR, MINUTE, aws_metric, helix_metric
+from helix.infra.names import Names
+from helix.infra.schedules import UNDELIVERED
+from helix.infra.streaming import Streaming
+from helix.infra.thresholds import Thresholds
 
 BEHIND_MS = 60_000
 SLOW_MINUTES = 3

@@ -11,9 +11,9 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from constructs import Construct
 
-from infra.alarm_rules import Rule
-from infra.names import Names
-from infra.topics import Topics
+from helix.infra.alarm_rules import Rule
+from helix.infra.names import Names
+from helix.infra.topics import Topics
 
 MORE = cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD
 REACHED = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD

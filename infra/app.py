@@ -1,4 +1,4 @@
-"""The CDK app: `python -m infra.app [-c KEY=VALUE ...] [-o FOLDER]`, or through the CLI, which reads cdk.json.
+"""The CDK app: `python -m helix.infra.app [-c KEY=VALUE ...] [-o FOLDER]`, or through the CLI, which reads cdk.json.
 
 Law: the assembly is a function of the files here and of context; no account is asked, and nothing about this machine gets
 into it unless offline=true says so.
@@ -14,11 +14,11 @@ from typing import Any
 
 from aws_cdk import App, CliCredentialsStackSynthesizer, DefaultStackSynthesizer, Environment
 
-from infra.agents import profiles
-from infra.build import ROOT, BuildError
-from infra.config import Settings, SettingsError, context_of, pairs, read_settings
-from infra.nag import check
-from infra.stack import HelixStack
+from helix.infra.agents import profiles
+from helix.infra.build import ROOT, BuildError
+from helix.infra.config import Settings, SettingsError, context_of, pairs, read_settings
+from helix.infra.nag import check
+from helix.infra.stack import HelixStack
 
 FLAGS = {
     "@aws-cdk/aws-lambda:recognizeLayerVersion": True,  # a new layer makes a new version, so that `live` gets it
@@ -55,7 +55,9 @@ def build(context: Mapping[str, Any] | None = None, outdir: str | None = None) -
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m infra.app", description="Synthesise the CloudFormation templates.")
+    parser = argparse.ArgumentParser(
+        prog="python -m helix.infra.app", description="Synthesise the CloudFormation templates."
+    )
     parser.add_argument("-c", "--context", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("-o", "--output", default=None, help="the folder to write; cdk.out by default")
     given = parser.parse_args(arguments)

@@ -17,13 +17,16 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from infra.config import HOST_PYTHON, Architecture
+from helix.infra.config import HOST_PYTHON, Architecture
 
 ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build" / "layers"
-REQUIREMENTS = ROOT / "layers" / "deps" / "requirements.txt"
+FILES = Path(__file__).parent / "files"
+"""What the package ships beside its modules: the functions' folders, the locked requirements of the deps layer, and the
+version of the CDK command line. In the repository they are links."""
+REQUIREMENTS = FILES / "requirements.txt"
 NOT_SOURCES = ("__pycache__", "*.pyc", "*.egg-info", ".DS_Store", "ruff.toml")
-NOT_IN_FUNCTIONS = ("helix/cli", "helix/client", "helix/local", "helix/testing")
+NOT_IN_FUNCTIONS = ("helix/cli", "helix/client", "helix/infra", "helix/local", "helix/testing")
 """Folders of the core layer's sources that no function imports. They are not deployed."""
 MOST_BUILDS = 3
 """How many builds of a layer stay: the last ones may still be in use."""

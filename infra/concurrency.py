@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from infra.config import Settings
-from infra.streaming import LANES
+from helix.infra.config import Settings
+from helix.infra.streaming import LANES
 
 UNRESERVED = 100
 """So many stay unreserved in every account and region:

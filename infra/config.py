@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from infra.thresholds import Thresholds
+from helix.infra.thresholds import Thresholds
 
 Architecture = Literal["arm64", "x86_64"]
 
@@ -36,7 +36,7 @@ class SettingsError(ValueError):
 
 
 class Settings(Thresholds):
-    """Every key that context may hold, beside the alarms' (`infra.thresholds`).
+    """Every key that context may hold, beside the alarms' (`helix.infra.thresholds`).
 
     stage: part of every resource's name, so stages live side by side in an account; no dash, which ends it there.
     offline: for the emulator on this machine: its interpreter and packages, no deps layer, no bootstrap roles.
@@ -73,7 +73,7 @@ class Settings(Thresholds):
         where it has none.
     retain: keep tables, bucket, key and stream when the stack is deleted; by default in production only.
     concurrency: how many of Lambda's concurrent executions the stage may count on; `helix deploy` asks the account.
-        It gives the small functions reserved concurrency, and `max_runs` its default (`infra.concurrency`). 0: unknown.
+        It gives the small functions reserved concurrency, and `max_runs` its default (`infra/concurrency.py`). 0: unknown.
     max_runs: so many runs of the stage are at work at once, the others wait; 0 leaves it to the agents' own limits.
     otlp_endpoint: where traces are sent (OTLP over HTTP); "" sends none. otlp_headers: with them, `name=value` separated by
         commas; what is a secret does not belong into a template. trace_content: traces hold messages and answers too.

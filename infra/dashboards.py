@@ -13,13 +13,13 @@ from aws_cdk import CfnOutput, Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from infra.alarm_rules import Rule
-from infra.endpoints import Endpoints
-from infra.names import Names
-from infra.plumbing import plumbing_rows
-from infra.sockets import Sockets
-from infra.streaming import Streaming
-from infra.widgets import HEIGHT, Lines, heading
+from helix.infra.alarm_rules import Rule
+from helix.infra.endpoints import Endpoints
+from helix.infra.names import Names
+from helix.infra.plumbing import plumbing_rows
+from helix.infra.sockets import Sockets
+from helix.infra.streaming import Streaming
+from helix.infra.widgets import HEIGHT, Lines, heading
 
 SHOWN = Duration.hours(3)
 MAX_ALARMS = 100

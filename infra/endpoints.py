@@ -16,13 +16,13 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
-from infra.config import Settings
-from infra.function import Function
-from infra.keys import Keys
-from infra.logs import VENDED, log_group
-from infra.nag import explain
-from infra.names import Names
-from infra.sockets import EMULATED
+from helix.infra.config import Settings
+from helix.infra.function import Function
+from helix.infra.keys import Keys
+from helix.infra.logs import VENDED, log_group
+from helix.infra.nag import explain
+from helix.infra.names import Names
+from helix.infra.sockets import EMULATED
 
 PATHS = ("health", "ready", "live", "metrics")
 STAGE = "$default"

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from helix.core.measures import NAMESPACE
+from helix.infra.concurrency import runs_at_once
+from helix.infra.config import ENDPOINT, Settings
+from helix.infra.endpoints import Endpoints
+from helix.infra.executions import Executions
+from helix.infra.sockets import Sockets
+from helix.infra.storage import Storage
+from helix.infra.streaming import Streaming
+from helix.infra.topics import Topics
 from helix.runtime.cloud_settings import variable
-from infra.concurrency import runs_at_once
-from infra.config import ENDPOINT, Settings
-from infra.endpoints import Endpoints
-from infra.executions import Executions
-from infra.sockets import Sockets
-from infra.storage import Storage
-from infra.streaming import Streaming
-from infra.topics import Topics
 
 LOG, TRACE_CONTENT = "HELIX_LOG", "HELIX_TRACE_CONTENT"
 METRICS_NAMESPACE = "POWERTOOLS_METRICS_NAMESPACE"

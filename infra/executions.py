@@ -12,8 +12,8 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import IConstruct
 
-from infra.nag import explain, explain_resource
-from infra.names import PROFILE, Names
+from helix.infra.nag import explain, explain_resource
+from helix.infra.names import PROFILE, Names
 
 
 class Executions:

@@ -15,12 +15,13 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from helix.core.resources import DEFAULT_PROFILE
-from infra.config import Settings
-from infra.keys import Keys
-from infra.layers import ROOT, RUNTIMES, Layers
-from infra.logs import log_group
-from infra.nag import explain
-from infra.names import ALIAS, Names
+from helix.infra.build import FILES
+from helix.infra.config import Settings
+from helix.infra.keys import Keys
+from helix.infra.layers import RUNTIMES, Layers
+from helix.infra.logs import log_group
+from helix.infra.nag import explain
+from helix.infra.names import ALIAS, Names
 
 SERVICE_NAME = "POWERTOOLS_SERVICE_NAME"
 
@@ -108,7 +109,7 @@ class Function(Construct):
             runtime=RUNTIMES[settings.python],
             architecture=lambda_.Architecture.ARM_64 if arm else lambda_.Architecture.X86_64,
             handler="handler.handler",
-            code=lambda_.Code.from_asset(str(ROOT / "functions" / verb), exclude=["__pycache__", "*.pyc"]),
+            code=lambda_.Code.from_asset(str(FILES / "functions" / verb), exclude=["__pycache__", "*.pyc"]),
             layers=kit.layers.all,
             role=self.role,
             log_group=group,

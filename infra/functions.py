@@ -12,17 +12,17 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from infra.concurrency import reserved
-from infra.endpoints import Endpoints
-from infra.executions import Executions
-from infra.function import SIZES, Function, Kit
-from infra.governing import Provisioning, grant_read_metrics
-from infra.nag import explain_resource
-from infra.profile import PROFILE_VERBS, construct_name
-from infra.sockets import Sockets
-from infra.storage import CHECK, DELETE, GET, GET_SEVERAL, PUT, QUERY, UPDATE, Storage
-from infra.streaming import Streaming
-from infra.topics import Topics
+from helix.infra.concurrency import reserved
+from helix.infra.endpoints import Endpoints
+from helix.infra.executions import Executions
+from helix.infra.function import SIZES, Function, Kit
+from helix.infra.governing import Provisioning, grant_read_metrics
+from helix.infra.nag import explain_resource
+from helix.infra.profile import PROFILE_VERBS, construct_name
+from helix.infra.sockets import Sockets
+from helix.infra.storage import CHECK, DELETE, GET, GET_SEVERAL, PUT, QUERY, UPDATE, Storage
+from helix.infra.streaming import Streaming
+from helix.infra.topics import Topics
 
 COUNT = (GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE)
 """In the control table: slots and usage, what draws of budgets left, the index of open runs."""

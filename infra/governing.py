@@ -9,8 +9,8 @@ from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
 from constructs import IConstruct
 
-from infra.nag import explain, explain_resource
-from infra.names import ALIAS, Names
+from helix.infra.nag import explain, explain_resource
+from helix.infra.names import ALIAS, Names
 
 PROVISIONED = "call_model"
 """What an agent waits for."""

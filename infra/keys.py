@@ -12,7 +12,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from infra.names import Names
+from helix.infra.names import Names
 
 READ_KEY = ("kms:Decrypt", "kms:DescribeKey")
 ALL_VERBS = ("Encrypt", "Decrypt", "ReEncrypt*", "GenerateDataKey*", "DescribeKey")

@@ -10,10 +10,8 @@ from pathlib import Path
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from infra.build import ROOT, deps_layer, source_layer
-from infra.config import Settings
-
-__all__ = ["ROOT", "RUNTIMES", "Layers"]
+from helix.infra.build import deps_layer, source_layer
+from helix.infra.config import Settings
 
 RUNTIMES = {
     "3.11": lambda_.Runtime.PYTHON_3_11,

@@ -1,6 +1,6 @@
 """Write layers/deps/requirements.txt: what requirements.in needs on Lambda, in the versions that are tested here.
 
-    python -m infra.lock
+    python -m helix.infra.lock
 
 Law: a package that requirements.lock names gets that version, so functions run what the tests ran. A package that only some
 of `MODEL_PACKAGES` need says which, so that a stage can leave it out.
@@ -15,21 +15,21 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from infra.build import MODEL_PACKAGES, REQUIREMENTS, ROOT, BuildError, pip_target
-from infra.config import Settings
+from helix.infra.build import MODEL_PACKAGES, REQUIREMENTS, ROOT, BuildError, pip_target
+from helix.infra.config import Settings
 
 OF_THE_RUNTIME = frozenset({"boto3", "botocore", "s3transfer"})
 """Lambda's Python runtime brings them, 31 MB; litellm asks for them for Bedrock and S3 logging only."""
 NEVER_USED = frozenset({"hf-xet"})
 """Downloads from Hugging Face, 11 MB: nothing downloads models in a function."""
 HEADER = (
-    "# Written by `python -m infra.lock` from requirements.in and requirements.lock; boto3 comes with the runtime.\n"
+    "# Written by `python -m helix.infra.lock` from requirements.in and requirements.lock; boto3 comes with the runtime.\n"
     "# What follows a pin: the packages that call models, and alone need it.\n"
 )
 
 
 def main() -> None:
-    asked = REQUIREMENTS.with_suffix(".in").read_text("utf-8").splitlines()
+    asked = REQUIREMENTS.resolve().with_suffix(".in").read_text("utf-8").splitlines()
     base = [line for line in asked if line not in MODEL_PACKAGES]
     found = dict.fromkeys(resolved(base), "")
     for package in MODEL_PACKAGES:

@@ -6,8 +6,8 @@ from aws_cdk import RemovalPolicy
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.config import Settings
-from infra.keys import Keys
+from helix.infra.config import Settings
+from helix.infra.keys import Keys
 
 VENDED = "/aws/vendedlogs"
 """Begins the name of each group that a service of AWS writes to. Groups with other names are listed one by one in a

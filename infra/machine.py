@@ -13,10 +13,10 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from infra.definition import VERBS, definition, substitutions
-from infra.function import Function, Kit
-from infra.logs import VENDED, log_group
-from infra.nag import explain
+from helix.infra.definition import VERBS, definition, substitutions
+from helix.infra.function import Function, Kit
+from helix.infra.logs import VENDED, log_group
+from helix.infra.nag import explain
 
 HOUR_S = 3600
 

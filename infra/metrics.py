@@ -9,7 +9,7 @@ from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from helix.core.measures import AGENT, NAMESPACE, STAGE, UNITS
-from infra.names import Names
+from helix.infra.names import Names
 
 MINUTE = Duration.minutes(1)
 HOUR = Duration.hours(1)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from aws_cdk import aws_cloudwatch as cloudwatch
 
-from infra.endpoints import Endpoints
-from infra.metrics import aws_metric, aws_metrics
-from infra.names import Names
-from infra.schedules import UNDELIVERED
-from infra.sockets import Sockets
-from infra.storage import TABLES
-from infra.streaming import Streaming
-from infra.widgets import graph, heading
+from helix.infra.endpoints import Endpoints
+from helix.infra.metrics import aws_metric, aws_metrics
+from helix.infra.names import Names
+from helix.infra.schedules import UNDELIVERED
+from helix.infra.sockets import Sockets
+from helix.infra.storage import TABLES
+from helix.infra.streaming import Streaming
+from helix.infra.widgets import graph, heading
 
 Rows = list[list[cloudwatch.IWidget]]
 EXECUTIONS = ("Started", "Succeeded", "Failed", "TimedOut", "Aborted")

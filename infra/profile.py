@@ -13,9 +13,9 @@ from aws_cdk import NestedStack
 from constructs import Construct
 
 from helix.core.resources import ResourceConfig
-from infra.function import Function, Kit
-from infra.layers import Layers
-from infra.machine import Machine
+from helix.infra.function import Function, Kit
+from helix.infra.layers import Layers
+from helix.infra.machine import Machine
 
 PROFILE_VERBS = ("call_model", "call_tool")
 MEMORY_PER_CORE_MB = 1769

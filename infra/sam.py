@@ -1,6 +1,6 @@
 """A stage for `sam local`: the app in an emulator that containers reach, and rows for the events in `events/`.
 
-    python -m infra.sam [-c KEY=VALUE ...] [--port 4577]
+    python -m helix.infra.sam [-c KEY=VALUE ...] [--port 4577]
 
 Law: it listens on loopback and on the container bridge, and nowhere else. Nothing of it outlives it but the file that
 gives sam the functions' variables. Its schedule is off: what the sample events speak of waits until it is invoked.
@@ -20,13 +20,13 @@ from pathlib import Path
 from helix.adapters.system import SystemClock
 from helix.core.agents import AnyAgent
 from helix.core.registry import default_registry
+from helix.infra.agents import deployed_agents
+from helix.infra.bridge import BridgeError, bridge_address, bridged
+from helix.infra.build import ROOT
+from helix.infra.config import ENDPOINT, Settings, SettingsError, context_of, pairs, read_settings
+from helix.infra.samples import write_samples
 from helix.local.cloud import OfflineCloud
 from helix.local.process import OfflineError
-from infra.agents import deployed_agents
-from infra.bridge import BridgeError, bridge_address, bridged
-from infra.build import ROOT
-from infra.config import ENDPOINT, Settings, SettingsError, context_of, pairs, read_settings
-from infra.samples import write_samples
 
 PORT = 4577
 HOST = "host.docker.internal"
@@ -40,7 +40,7 @@ OWN = "POWERTOOLS_"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m infra.sam", description="A stage for `sam local`.")
+    parser = argparse.ArgumentParser(prog="python -m helix.infra.sam", description="A stage for `sam local`.")
     parser.add_argument("-c", "--context", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--port", type=int, default=PORT, help=f"{PORT} by default")
     given = parser.parse_args(arguments)
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with cloud:
                 asyncio.run(_serve(cloud, address, agent, begun))
     except (BridgeError, OfflineError, SettingsError) as error:
-        sys.exit(f"infra.sam: {error}")
+        sys.exit(f"helix.infra.sam: {error}")
 
 
 async def _serve(cloud: OfflineCloud, address: str, agent: AnyAgent, begun: float) -> None:

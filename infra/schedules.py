@@ -1,4 +1,4 @@
-"""What starts functions by itself: the minute, and executions that ended badly. (Alarms start `govern`: `infra.topics`.)
+"""What starts functions by itself: the minute, and executions that ended badly. (Alarms start `govern`: topics.py.)
 
 Law: events are best effort and may come twice; `sweep` finds what they miss. An event that could not be delivered is kept
 and raises an alarm; nothing waits for it.
@@ -13,10 +13,10 @@ from aws_cdk import aws_lambda_destinations as destinations
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from infra.executions import Executions
-from infra.function import Function
-from infra.nag import explain
-from infra.names import Names
+from helix.infra.executions import Executions
+from helix.infra.function import Function
+from helix.infra.nag import explain
+from helix.infra.names import Names
 
 ENDED_BADLY = ["FAILED", "TIMED_OUT", "ABORTED"]
 EVERY = Duration.minutes(1)

@@ -16,12 +16,12 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from infra.config import Settings
-from infra.function import Function
-from infra.keys import Keys
-from infra.logs import VENDED, log_group
-from infra.nag import explain, explain_resource
-from infra.names import Names
+from helix.infra.config import Settings
+from helix.infra.function import Function
+from helix.infra.keys import Keys
+from helix.infra.logs import VENDED, log_group
+from helix.infra.nag import explain, explain_resource
+from helix.infra.names import Names
 
 ROUTES = {"$connect": "ws_connect", "$disconnect": "ws_disconnect", "$default": "ws_message"}
 AUTHORIZER = "ws_authorize"

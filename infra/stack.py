@@ -7,26 +7,26 @@ from collections.abc import Mapping, Sequence
 from aws_cdk import CfnOutput, RemovalPolicy, Stack, Tags
 from constructs import Construct
 
-from infra.alarm_rules import Rule, execution_rules, fleet_rules, plumbing_rules
-from infra.alarms import Alarms
-from infra.concurrency import division
-from infra.config import Settings
-from infra.dashboards import Dashboards
-from infra.endpoints import Endpoints
-from infra.environment import environment, own_environment
-from infra.executions import Executions
-from infra.function import Kit
-from infra.functions import Functions, Rights
-from infra.governing import Provisioning
-from infra.keys import Keys
-from infra.layers import Layers
-from infra.names import Names
-from infra.profile import Profile, ProfileFunctions, ProfileStack
-from infra.schedules import Schedules
-from infra.sockets import Sockets
-from infra.storage import Storage
-from infra.streaming import Streaming
-from infra.topics import Topics
+from helix.infra.alarm_rules import Rule, execution_rules, fleet_rules, plumbing_rules
+from helix.infra.alarms import Alarms
+from helix.infra.concurrency import division
+from helix.infra.config import Settings
+from helix.infra.dashboards import Dashboards
+from helix.infra.endpoints import Endpoints
+from helix.infra.environment import environment, own_environment
+from helix.infra.executions import Executions
+from helix.infra.function import Kit
+from helix.infra.functions import Functions, Rights
+from helix.infra.governing import Provisioning
+from helix.infra.keys import Keys
+from helix.infra.layers import Layers
+from helix.infra.names import Names
+from helix.infra.profile import Profile, ProfileFunctions, ProfileStack
+from helix.infra.schedules import Schedules
+from helix.infra.sockets import Sockets
+from helix.infra.storage import Storage
+from helix.infra.streaming import Streaming
+from helix.infra.topics import Topics
 
 
 class HelixStack(Stack):

@@ -16,9 +16,9 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from helix.adapters.aws.overflow import EXPIRY_DAYS, expiring
-from infra.keys import READ_KEY, WRITE_KEY, Keys
-from infra.nag import explain, explain_objects, explain_resource
-from infra.names import Names
+from helix.infra.keys import READ_KEY, WRITE_KEY, Keys
+from helix.infra.nag import explain, explain_objects, explain_resource
+from helix.infra.names import Names
 
 TableName = Literal["sessions", "streams", "control"]
 TABLES: tuple[TableName, ...] = ("sessions", "streams", "control")

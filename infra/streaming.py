@@ -19,12 +19,12 @@ from aws_cdk import aws_kinesis as kinesis
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from infra.config import Settings
-from infra.function import Function
-from infra.keys import Keys
-from infra.nag import explain
-from infra.names import Names
-from infra.storage import DELETE, GET, PUT, QUERY, Storage
+from helix.infra.config import Settings
+from helix.infra.function import Function
+from helix.infra.keys import Keys
+from helix.infra.nag import explain
+from helix.infra.names import Names
+from helix.infra.storage import DELETE, GET, PUT, QUERY, Storage
 
 WRITE_CHUNKS = ("kinesis:PutRecord",)
 READ_STREAM = (

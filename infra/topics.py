@@ -13,11 +13,11 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from infra.config import Settings
-from infra.function import Function
-from infra.keys import Keys, alarms_of
-from infra.nag import explain_template
-from infra.names import Names
+from helix.infra.config import Settings
+from helix.infra.function import Function
+from helix.infra.keys import Keys, alarms_of
+from helix.infra.nag import explain_template
+from helix.infra.names import Names
 
 STALE = Duration.minutes(5)
 """An alarm that could not be delivered by then: the schedule has looked since."""

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from helix.core.measures import UNITS
-from infra.metrics import helix_metric, helix_metric_by_agent
-from infra.names import Names
+from helix.infra.metrics import helix_metric, helix_metric_by_agent
+from helix.infra.names import Names
 
 THIRD, HEIGHT = 8, 6
 """In columns of 24, and in rows."""

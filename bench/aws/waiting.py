@@ -53,6 +53,6 @@ def _templates(context: dict[str, str]) -> list[dict[str, Any]]:
         (layer := Path(folder, "deps", "python")).mkdir(parents=True)
         (layer / "packages.py").write_text("")
         pairs = [word for key, value in context.items() for word in ("-c", f"{key}={value}")]
-        command = [sys.executable, "-m", "infra.app", "-c", f"deps={layer.parent}", *pairs, "-o", f"{folder}/out"]
+        command = [sys.executable, "-m", "helix.infra.app", "-c", f"deps={layer.parent}", *pairs, "-o", f"{folder}/out"]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
         return [json.loads(file.read_text()) for file in Path(folder, "out").glob("*.template.json")]

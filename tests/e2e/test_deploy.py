@@ -78,7 +78,7 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
     emulator.start()
     try:
         made = Account(emulator, folder)
-        app = ["--app", f'"{sys.executable}" -m infra.app', "-c", "offline=true"]
+        app = ["--app", f'"{sys.executable}" -m helix.infra.app', "-c", "offline=true"]
         done = made.run(str(CDK), "bootstrap", *app)
         assert done.returncode == 0, done.stdout + done.stderr
         yield made

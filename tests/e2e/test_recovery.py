@@ -17,7 +17,7 @@ from tests.support.offline_cloud import CloudForTests, deployed, until
 
 from helix.client import HelixClient
 from helix.engine.engine import Settings
-from infra.definition import definition
+from helix.infra.definition import definition
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

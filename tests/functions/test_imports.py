@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from infra.build import source_layer
-from infra.config import HOST_PYTHON
+from helix.infra.build import source_layer
+from helix.infra.config import HOST_PYTHON
 
 ROOT = Path(__file__).parents[2]
 FUNCTIONS = sorted(path.parent.name for path in ROOT.glob("functions/*/handler.py"))

@@ -1,4 +1,4 @@
-"""Templates as `python -m infra.app` writes them, each synthesised once for all tests of a session."""
+"""Templates as `python -m helix.infra.app` writes them, each synthesised once for all tests of a session."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Synth = Callable[[dict[str, str]], Assembly]
 def run_app(context: dict[str, str], output: Path) -> subprocess.CompletedProcess[str]:
     pairs = [word for key, value in context.items() for word in ("-c", f"{key}={value}")]
     return subprocess.run(
-        [sys.executable, "-m", "infra.app", *pairs, "-o", str(output)],
+        [sys.executable, "-m", "helix.infra.app", *pairs, "-o", str(output)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(MODULES)},
         capture_output=True,

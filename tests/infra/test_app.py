@@ -1,4 +1,4 @@
-"""`python -m infra.app`: what it refuses, and that the same files and context give the same templates."""
+"""`python -m helix.infra.app`: what it refuses, and that the same files and context give the same templates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 UNEXPLAINED = """
 import sys
 from aws_cdk import App, Stack, aws_s3 as s3
-from infra.nag import check
+from helix.infra.nag import check
 
 app = App(outdir=sys.argv[1])
 s3.Bucket(Stack(app, "S"), "Open")

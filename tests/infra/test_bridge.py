@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from infra.bridge import BridgeError, bridge_address, bridged
+from helix.infra.bridge import BridgeError, bridge_address, bridged
 
 OURS, NOBODY_S = "127.0.0.2", "203.0.113.1"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infra.config import HOST_ARCHITECTURE, HOST_PYTHON, Settings, SettingsError, read_settings
+from helix.infra.config import HOST_ARCHITECTURE, HOST_PYTHON, Settings, SettingsError, read_settings
 
 JWT = {"auth": "jwt", "jwt_issuer": "https://i", "jwt_audience": "a", "jwks_url": "https://i/keys"}
 

@@ -17,9 +17,8 @@ from helix.core.errors import DamagedRowError, StoreError
 from helix.engine.claims.liveness import LostClaimError
 from helix.engine.engine import Settings as EngineSettings
 from helix.engine.verbs import CALL_EVENTS, CALL_RETRIES, MAP_CALLS, MAP_EVENTS, MODEL_EVENTS, RETRY_EVENTS
-from helix.runtime.cloud_settings import CloudSettings
-from infra.config import Settings
-from infra.definition import (
+from helix.infra.config import Settings
+from helix.infra.definition import (
     INFRASTRUCTURE,
     OVERLOAD,
     TASK_S,
@@ -29,7 +28,8 @@ from infra.definition import (
     longest_retries_s,
     substitutions,
 )
-from infra.function import SIZES
+from helix.infra.function import SIZES
+from helix.runtime.cloud_settings import CloudSettings
 
 DAY_S, CHILD_S = 24 * 3600, 3600
 MACHINE = definition(run_s=30 * DAY_S, child_s=CHILD_S)

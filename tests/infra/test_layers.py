@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from aws_cdk import App, Stack
 
-from infra import build, layers
-from infra.build import (
+from helix.infra import build, layers
+from helix.infra.build import (
     MODEL_PACKAGES,
     NOT_IN_FUNCTIONS,
     REQUIREMENTS,
@@ -23,7 +23,7 @@ from infra.build import (
     requirements_for,
     source_layer,
 )
-from infra.config import HOST_ARCHITECTURE, HOST_PYTHON, SettingsError, read_settings
+from helix.infra.config import HOST_ARCHITECTURE, HOST_PYTHON, SettingsError, read_settings
 
 LIMIT = 200_000_000
 """Bytes of the deps layer, unzipped; Lambda takes 250 MiB of all layers and the function."""
@@ -133,7 +133,7 @@ def test_old_builds_are_forgotten_and_other_layers_kept(project: Path) -> None:
 def test_the_deps_layer_has_the_versions_that_are_tested() -> None:
     tested, deployed = pins(ROOT / "requirements.lock"), pins(REQUIREMENTS)
     assert {name: tested.get(name) for name in deployed} == deployed
-    asked_for = REQUIREMENTS.with_suffix(".in").read_text("utf-8").splitlines()
+    asked_for = REQUIREMENTS.resolve().with_suffix(".in").read_text("utf-8").splitlines()
     names = {re.sub(r"\[.*", "", line).lower() for line in asked_for if line and not line.startswith("#")}
     assert {name.replace("_", "-") for name in names} <= set(deployed)
     assert not {"boto3", "botocore", "hf-xet"} & set(deployed)

@@ -12,7 +12,7 @@ from cfnlint.api import ManualArgs, lint
 from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser, ASLParserException
 from tests.infra.templates import Assembly
 
-from infra.definition import definition
+from helix.infra.definition import definition
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 IGNORED = ["W3005"]

@@ -10,7 +10,7 @@ import pytest
 from tests.infra.conftest import PRODUCTION, Synth
 from tests.infra.templates import Assembly, Template, listed, text
 
-from infra.function import SIZES
+from helix.infra.function import SIZES
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 

@@ -10,8 +10,8 @@ from tests.docs.documents import ROOT
 from helix.adapters.memory import MemoryStateStore
 from helix.adapters.system import SystemClock
 from helix.gateway.authoriser import ApiKeys, token_of
-from infra.function import SIZES
-from infra.samples import USER, write_key
+from helix.infra.function import SIZES
+from helix.infra.samples import USER, write_key
 
 EVENTS = ROOT / "events"
 GUIDE = ROOT / "docs" / "guide" / "sam-local.md"

@@ -23,8 +23,8 @@ from helix.engine.runs.ends import abort
 from helix.fleet.budgets import BudgetManager
 from helix.fleet.ledger import ledger
 from helix.fleet.ledger_aws import MEMORY_GB, OTHER_MEMORY_GB
+from helix.infra.function import SIZES
 from helix.ports.state_store import Delete, Update
-from infra.function import SIZES
 
 ECHO = a_tool("echo", lambda given, context: given.text, input_schema=Text)
 

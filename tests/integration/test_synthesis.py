@@ -1,8 +1,9 @@
-"""Synthesis of a project whose `infra/app.py` does not do its work."""
+"""A synthesis that does not do its work."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,7 @@ from helix.local.project import Project, SynthError
 def test_a_synthesis_that_ends_badly_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, app: str, seconds: int, problem: str
 ) -> None:
-    (tmp_path / "infra").mkdir()
-    (tmp_path / "infra" / "app.py").write_text(app)
-    (tmp_path / "cdk.json").write_text("{}")
+    monkeypatch.setattr(project, "APP", (sys.executable, "-c", app))
     monkeypatch.setattr(project, "SYNTH_S", seconds)
     made = Project(tmp_path, tmp_path / "made", [], os.environ)
     with pytest.raises(SynthError, match=problem):

@@ -26,7 +26,7 @@ from helix.adapters.aws.packs import PACKED
 
 GUIDE = ROOT / "docs" / "guide" / "sam-local.md"
 RUN_HERE = "not-run: needs Docker"
-SYNTH, STAGE = "python -m infra.app", "python -m infra.sam"
+SYNTH, STAGE = "python -m helix.infra.app", "python -m helix.infra.sam"
 BUILD_S, START_S, INVOKE_S = 600.0, 120.0, 600.0  # the first invocation builds the image with the layers
 COPIED = ("infra", "functions", "layers", "events", "cdk.json", "samconfig.toml")
 ROOMY = '''
@@ -170,7 +170,7 @@ class Sam:
 
 
 class Stage:
-    """What `python -m infra.sam` runs: rows, sockets and objects, as the account's administrator sees them."""
+    """What `python -m helix.infra.sam` runs: rows, sockets and objects, as the account's administrator sees them."""
 
     def __init__(self, project: Path, printed: str) -> None:
         self.printed = printed

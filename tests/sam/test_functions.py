@@ -16,8 +16,8 @@ from websockets.sync.client import ClientConnection, connect
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.system import SystemClock
 from helix.gateway.connections import Connections
+from helix.infra.samples import ORPHAN
 from helix.services.segments import SegmentStreams
-from infra.samples import ORPHAN
 
 PATIENCE_S = 60.0
 CONNECTION = "UZoFFcOZliACHcg="

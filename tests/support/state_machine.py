@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from helix.infra.definition import VERBS, definition
 from helix.ports.launcher import ExecutionState, Part, execution_name
-from infra.definition import VERBS, definition
 
 Json = Any
 Invoke = Callable[[str, Json], Awaitable[Json]]

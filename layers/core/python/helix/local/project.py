@@ -112,6 +112,7 @@ def files_of(folder: Path) -> Iterator[Path]:
 
 
 INPUTS = ("infra", "functions", "layers/core", "layers/agents", "layers/deps", "cdk.json")
+APP = (sys.executable, "-m", "helix.infra.app")
 RETAINED = 3
 SYNTH_S = 300
 NODE_NOTICES = {
@@ -166,7 +167,7 @@ class Project:
         try:
             with private_files():
                 made.mkdir(parents=True)
-                self._run([sys.executable, "-m", "infra.app", *pairs, "-o", str(made)])
+                self._run([*APP, *pairs, "-o", str(made)])
             make_private(made)  # CDK copies files with their modes
             _put(made, folder)
         finally:

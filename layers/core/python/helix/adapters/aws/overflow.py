@@ -15,7 +15,7 @@ from helix.ports.state_store import Key
 DAY_S = 86_400
 EXPIRY_DAYS = (2, 31, 366)
 """Objects of rows that expire lie below `expiring(days)`, by the fewest of these days that outlast the row by one. The
-bucket's lifecycle rules delete them (`infra.storage`): DynamoDB deletes an expired row, and nothing that it points to."""
+bucket's lifecycle rules (`infra/storage.py`) delete them: DynamoDB deletes an expired row, not what it points to."""
 _GONE = frozenset({"NoSuchKey", "404", "NotFound"})
 
 

@@ -141,7 +141,7 @@ def _price(entry: Mapping[str, Any], name: str) -> float | None:
 @functools.cache
 def _table() -> Mapping[str, Mapping[str, Any]]:
     """litellm's table, parsed: tens of milliseconds, once. Empty where litellm is not installed, or has moved its file.
-    A deps layer without litellm has the file all the same (`infra.build`)."""
+    A deps layer without litellm has the file all the same (`helix.infra.build`)."""
     found = importlib.util.find_spec("litellm")
     folders = found.submodule_search_locations if found is not None else None
     table: dict[str, Any] = {}

@@ -98,7 +98,7 @@ def package_of(model: str, config: LLMConfig) -> str:
 
 @cache
 def installed(package: str) -> bool:
-    """Whether `package` can be imported. A folder that holds only its data does not count (`infra.build`)."""
+    """Whether `package` can be imported. A folder that holds only its data does not count (`helix.infra.build`)."""
     found = importlib.util.find_spec(package)
     return found is not None and found.origin is not None
 

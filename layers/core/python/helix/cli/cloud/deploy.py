@@ -75,7 +75,7 @@ class Target:
     def cdk(self, verb: str, *words: str) -> None:
         context = [word for name, value in self.context.items() for word in ("-c", f"{name}={value}")]
         profile = ["--profile", self.profile] if self.profile else []
-        app = ["--app", f'"{sys.executable}" -m infra.app', "--no-notices"]
+        app = ["--app", f'"{sys.executable}" -m helix.infra.app', "--no-notices"]
         line = [*self._program(), verb, self.construct, *words, *app, *context, *profile]
         region = {"AWS_REGION": self.region, "AWS_DEFAULT_REGION": self.region} if self.region else {}
         done = subprocess.run(line, cwd=self.root, env={**os.environ, **NODE_NOTICES, **region}, check=False)
