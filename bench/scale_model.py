@@ -8,7 +8,6 @@ code. A run is `STEPS` model answers of 60 words, all but the last with a tool c
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +66,7 @@ def measured(calls: str, short: str) -> Counts:
         writes=per_step,
         log_writes=words["Streaming: DynamoDB"] / 1000 / prices.DYNAMODB_WRITE_UNIT,
         run_writes=float(units[-2].strip("*")),
-        dollars=float(re.findall(r"\*\*\$([\d.]+)\*\*", calls)[-1]),
+        dollars=float(_row(calls, "**all of it**")[-1].strip("*$")),
     )
 
 
@@ -236,7 +235,7 @@ def _rows(text: str) -> list[list[str]]:
 
 
 def _row(text: str, start: str) -> list[str]:
-    return next(row for row in _rows(text) if row[0].startswith(start.strip()) and len(row) > 5)
+    return next(row for row in _rows(text) if row[0].startswith(start.strip()) and len(row) > 3)
 
 
 def table() -> str:
