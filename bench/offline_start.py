@@ -28,16 +28,15 @@ from pathlib import Path
 from helix.client import HelixClient
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("infra", "functions", "layers")
 ROUNDS = 2
 FIRST_S, LATER_S = 30.0, 6.0
 PATIENCE_S = 100.0
 
 
 def project(folder: Path) -> Path:
-    for part in PARTS:
-        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "cdk.json", folder)
+    agents = "layers/agents"
+    shutil.copytree(ROOT / agents, folder / agents, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
     return folder
 
 

@@ -1,7 +1,7 @@
 """Which resource profiles a deployment needs: its agents' modules say so, as they do in the functions.
 
-Law: the modules are imported from layers/agents, with nothing but the registry looked at; one that cannot be imported stops
-the synthesis, as it would stop every function.
+Law: the modules are imported from the project's source, with nothing but the registry looked at; one that cannot be
+imported stops the synthesis, as it would stop every function.
 """
 
 from __future__ import annotations
@@ -14,22 +14,21 @@ from typing import TYPE_CHECKING
 from helix.core.agents import AnyAgent
 from helix.core.registry import default_registry
 from helix.core.resources import DEFAULT_PROFILE, ResourceConfig
-from helix.infra.build import ROOT
 from helix.infra.config import Settings, SettingsError
+from helix.runtime.project import HelixProject
 
 if TYPE_CHECKING:
     from helix.infra.profile import Profile
 
-LAYER = str(ROOT / "layers" / "agents" / "python")
 LONGEST_NAME = 64
 """Of a Lambda function."""
 
 
-def profiles(settings: Settings) -> list[Profile]:
+def profiles(settings: Settings, project: HelixProject) -> list[Profile]:
     """`default` first, then one for each agent, or sub-agent of one, that asks for resources."""
     from helix.infra.profile import Profile  # CDK, which takes seconds to import
 
-    own = {agent.name: agent for agent in deployed_agents(settings) if agent.profile != DEFAULT_PROFILE}
+    own = {agent.name: agent for agent in deployed_agents(settings, project) if agent.profile != DEFAULT_PROFILE}
     for name in own:
         if len(f"helix-{settings.stage}-{name}-call_model") > LONGEST_NAME:
             raise SettingsError(
@@ -48,10 +47,10 @@ def profiles(settings: Settings) -> list[Profile]:
     ]
 
 
-def deployed_agents(settings: Settings) -> Iterator[AnyAgent]:
+def deployed_agents(settings: Settings, project: HelixProject) -> Iterator[AnyAgent]:
     """Every agent that the modules register, and every sub-agent of one, once."""
-    if LAYER not in sys.path:
-        sys.path.insert(0, LAYER)
+    if (source := str(project.source)) not in sys.path:
+        sys.path.insert(0, source)
     for module in settings.agents.split(","):
         try:
             importlib.import_module(module)

@@ -1,7 +1,7 @@
-"""The CDK app: `python -m helix.infra.app [-c KEY=VALUE ...] [-o FOLDER]`, or through the CLI, which reads cdk.json.
+"""The CDK app: `python -m helix.infra.app [-c KEY=VALUE ...] [-o FOLDER]`, or through the CDK command line.
 
-Law: the assembly is a function of the files here and of context; no account is asked, and nothing about this machine gets
-into it unless offline=true says so.
+Law: the assembly is a function of the package, the project of the working directory and context; no account is asked, and
+nothing about this machine gets into it unless offline=true says so.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from aws_cdk import App, CliCredentialsStackSynthesizer, DefaultStackSynthesizer, Environment
 
 from helix.infra.agents import profiles
-from helix.infra.build import ROOT, BuildError
-from helix.infra.config import Settings, SettingsError, context_of, pairs, read_settings
+from helix.infra.build import BuildError
+from helix.infra.config import Settings, SettingsError, pairs, read_settings
 from helix.infra.nag import check
 from helix.infra.stack import HelixStack
+from helix.runtime.project import HelixProject, NoProjectError, ProjectError, find_project, read_project
 
 FLAGS = {
     "@aws-cdk/aws-lambda:recognizeLayerVersion": True,  # a new layer makes a new version, so that `live` gets it
@@ -32,18 +34,20 @@ FLAGS = {
 }
 
 
-def build(context: Mapping[str, Any] | None = None, outdir: str | None = None) -> App:
-    """The app, not synthesised yet. `context` goes over cdk.json's; the CLI's goes over both.
+def build(project: HelixProject, context: Mapping[str, Any] | None = None, outdir: str | None = None) -> App:
+    """The app, not synthesised yet. `context` goes over the project's settings; the CLI's goes over both.
 
-    Raises `SettingsError` for context that is wrong, `BuildError` if a layer cannot be built.
+    Raises `SettingsError` for a setting that is wrong, `ProjectError`, and `BuildError` if a layer cannot be built.
     """
-    app = App(outdir=outdir, analytics_reporting=False, context={**FLAGS, **context_of(context or {})})
-    settings = read_settings(app.node.get_all_context())
+    app = App(outdir=outdir, analytics_reporting=False, context={**FLAGS, **project.context, **(context or {})})
+    given = app.node.get_all_context()
+    settings = read_settings({**project.settings(given.get("stage", "dev")), **given})
     HelixStack(
         app,
         f"Helix-{settings.stage}",
         settings=settings,
-        profiles=profiles(settings),
+        project=project,
+        profiles=profiles(settings, project),
         stack_name=f"helix-{settings.stage}",
         description=f"Helix, stage {settings.stage}: durable, streaming agents",
         env=Environment(account=settings.account, region=settings.region),
@@ -61,10 +65,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("-c", "--context", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("-o", "--output", default=None, help="the folder to write; cdk.out by default")
     given = parser.parse_args(arguments)
-    outdir = given.output or os.environ.get("CDK_OUTDIR") or str(ROOT / "cdk.out")
     try:
-        build(pairs(given.context), outdir).synth()
-    except (SettingsError, BuildError) as error:
+        project = read_project(find_project(Path.cwd()))
+        outdir = given.output or os.environ.get("CDK_OUTDIR") or str(project.root / "cdk.out")
+        build(project, pairs(given.context), outdir).synth()
+    except (SettingsError, BuildError, NoProjectError, ProjectError) as error:
         sys.exit(f"infra: {error}")
     except RuntimeError as error:  # jsii's only exception
         if "ValidationFailed" not in str(error):

@@ -13,17 +13,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from helix.infra.config import HOST_PYTHON, Architecture
+from helix.runtime.project import FILES, PACKAGE
 
-ROOT = Path(__file__).resolve().parents[1]
-BUILD = ROOT / "build" / "layers"
-FILES = Path(__file__).parent / "files"
-"""What the package ships beside its modules: the functions' folders, the locked requirements of the deps layer, and the
-version of the CDK command line. In the repository they are links."""
+BUILDS = ".helix/layers"
+"""In the project's folder."""
 REQUIREMENTS = FILES / "requirements.txt"
 NOT_SOURCES = ("__pycache__", "*.pyc", "*.egg-info", ".DS_Store", "ruff.toml")
 NOT_IN_FUNCTIONS = ("helix/cli", "helix/client", "helix/infra", "helix/local", "helix/testing")
@@ -53,12 +51,15 @@ class BuildError(RuntimeError):
     """A layer could not be built; the message holds what the tool said."""
 
 
-def source_layer(name: str, python: str) -> Path:
-    """layers/<name>/python without `NOT_IN_FUNCTIONS`, compiled if an interpreter of that version is on this machine."""
-    source = ROOT / "layers" / name / "python"
+def core_files(package: Path = PACKAGE) -> dict[str, Path]:
+    """Of this package without `NOT_IN_FUNCTIONS`, by their paths in the core layer."""
+    return {file.relative_to(package.parent).as_posix(): file for file in _sources(package)}
+
+
+def source_layer(name: str, files: Mapping[str, Path], python: str, builds: Path) -> Path:
+    """A layer of the files, compiled if an interpreter of that version is on this machine. It is kept in `builds`."""
     interpreter = interpreter_of(python)
     digest = hashlib.sha256(f"{python} {interpreter is not None}".encode())
-    files = {file.relative_to(source).as_posix(): file for file in _sources(source)}
     for path, file in files.items():
         digest.update(f"\0{path}\0".encode())
         digest.update(file.read_bytes())
@@ -70,10 +71,12 @@ def source_layer(name: str, python: str) -> Path:
             shutil.copy(file, target)
         _compile(folder, interpreter)
 
-    return _built(f"{name}-{_tag(python)}", digest.hexdigest(), make)
+    return _built(builds, f"{name}-{_tag(python)}", digest.hexdigest(), make)
 
 
-def deps_layer(architecture: Architecture, python: str, model_packages: Sequence[str] = ("litellm",)) -> Path:
+def deps_layer(
+    architecture: Architecture, python: str, builds: Path, model_packages: Sequence[str] = ("litellm",)
+) -> Path:
     """The packages of layers/deps/requirements.txt, for Lambda, without those that only other model packages need. Raises
     `BuildError` if one has no wheel for it."""
     interpreter = interpreter_of(python)
@@ -105,7 +108,7 @@ def deps_layer(architecture: Architecture, python: str, model_packages: Sequence
                 shutil.rmtree(found) if found.is_dir() else found.unlink()
         _compile(folder, interpreter)
 
-    return _built(f"deps-{architecture}-{_tag(python)}", digest.hexdigest(), make)
+    return _built(builds, f"deps-{architecture}-{_tag(python)}", digest.hexdigest(), make)
 
 
 def requirements_for(model_packages: Sequence[str]) -> list[str]:
@@ -150,13 +153,14 @@ def interpreter_of(python: str) -> str | None:
 # --- steps --------------------------------------------------------------------------------------------------------
 
 
-def _built(name: str, digest: str, make: Callable[[Path], None]) -> Path:
+def _built(builds: Path, name: str, digest: str, make: Callable[[Path], None]) -> Path:
     """The folder of that name and digest; made aside and renamed, so that nobody sees half of it."""
-    folder = BUILD / f"{name}-{digest[:16]}"
+    folder = builds / f"{name}-{digest[:16]}"
     if folder.is_dir():
         return folder
-    BUILD.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=BUILD, prefix=".making-") as place:
+    builds.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # sessions may be kept beside
+    builds.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=builds, prefix=".making-") as place:
         made = Path(place) / "layer"
         made.mkdir()
         make(made)
@@ -165,12 +169,12 @@ def _built(name: str, digest: str, make: Callable[[Path], None]) -> Path:
         except OSError:
             if not folder.is_dir():  # otherwise somebody else made the same
                 raise
-    _forget_old(name)
+    _forget_old(builds, name)
     return folder
 
 
-def _forget_old(name: str) -> None:
-    alike = [folder for folder in BUILD.iterdir() if re.fullmatch(rf"{re.escape(name)}-[0-9a-f]{{16}}", folder.name)]
+def _forget_old(builds: Path, name: str) -> None:
+    alike = [folder for folder in builds.iterdir() if re.fullmatch(rf"{re.escape(name)}-[0-9a-f]{{16}}", folder.name)]
     for folder in sorted(alike, key=lambda folder: folder.stat().st_ctime, reverse=True)[MOST_BUILDS:]:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -180,10 +184,10 @@ def _tag(python: str) -> str:
     return f"py{python.replace('.', '')}"
 
 
-def _sources(folder: Path) -> Iterator[Path]:
+def _sources(package: Path) -> Iterator[Path]:
     ignored = shutil.ignore_patterns(*NOT_SOURCES)
-    for path in sorted(folder.rglob("*")):
-        inside = path.relative_to(folder)
+    for path in sorted(package.rglob("*")):
+        inside = path.relative_to(package.parent)
         left_out = any(inside.is_relative_to(name) for name in NOT_IN_FUNCTIONS)
         if path.is_file() and not left_out and not ignored("", list(inside.parts)):
             yield path

@@ -1,4 +1,5 @@
-"""What a deployment can choose, from CDK context: `cdk deploy -c stage=prod -c auth=jwt ...`, or cdk.json.
+"""What a deployment can choose: `[tool.helix.settings]` of pyproject.toml, and CDK context, which goes over it:
+`helix deploy -c auth=jwt ...`, or cdk.json.
 
 Law: a key that is not listed here, or a value that does not fit, stops the synthesis with an error that names the key.
 Nothing is looked up: no account, no region, no clock, no git.
@@ -6,11 +7,9 @@ Nothing is looked up: no account, no region, no clock, no git.
 
 from __future__ import annotations
 
-import json
 import platform
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -20,7 +19,6 @@ from helix.infra.thresholds import Thresholds
 Architecture = Literal["arm64", "x86_64"]
 
 HOST_ARCHITECTURE: Architecture = "arm64" if platform.machine().lower() in ("arm64", "aarch64") else "x86_64"
-CDK_JSON = Path(__file__).resolve().parents[1] / "cdk.json"
 EMULATOR = "http://127.0.0.1:4566"
 ENDPOINT = "AWS_ENDPOINT_URL"
 """boto3's own. `sam local` passes on no variable that the template does not have."""
@@ -43,7 +41,7 @@ class Settings(Thresholds):
     endpoint: where an emulator answers for AWS. Offline, the default of a template parameter; otherwise the template is for
         `sam local` and not for deploying: passed to the functions (AWS_ENDPOINT_URL).
     architecture, python: of the functions; `host` is this machine's processor.
-    agents: modules in layers/agents that register agents, separated by commas.
+    agents: modules that register agents, separated by commas; by default those of `[tool.helix]`.
     model: "" lets each agent use its own; otherwise `demo` or a litellm name for all.
     model_packages: what calls models: `litellm`, `openai`, `anthropic`, `bedrock` (boto3, with the right to ask Bedrock),
         separated by commas. The deps layer has these and no other.
@@ -220,9 +218,3 @@ def read_settings(context: Mapping[str, Any]) -> Settings:
 def pairs(words: Sequence[str]) -> dict[str, str]:
     """`KEY=VALUE` of the command line."""
     return {key: value for key, _, value in (word.partition("=") for word in words)}
-
-
-def context_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """`given` over what cdk.json has. The CLI passes the latter as context; without the CLI it is read here."""
-    retained: dict[str, Any] = json.loads(CDK_JSON.read_text(encoding="utf-8")).get("context", {})
-    return {**retained, **given}

@@ -15,13 +15,13 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from helix.core.resources import DEFAULT_PROFILE
-from helix.infra.build import FILES
 from helix.infra.config import Settings
 from helix.infra.keys import Keys
 from helix.infra.layers import RUNTIMES, Layers
 from helix.infra.logs import log_group
 from helix.infra.nag import explain
 from helix.infra.names import ALIAS, Names
+from helix.runtime.project import FILES, HelixProject
 
 SERVICE_NAME = "POWERTOOLS_SERVICE_NAME"
 
@@ -69,6 +69,7 @@ class Kit:
     """What every function of a stage is made with. `own`: variables of that verb only."""
 
     settings: Settings
+    project: HelixProject
     names: Names
     keys: Keys
     layers: Layers

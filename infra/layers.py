@@ -10,8 +10,9 @@ from pathlib import Path
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from helix.infra.build import deps_layer, source_layer
+from helix.infra.build import BUILDS, core_files, deps_layer, source_layer
 from helix.infra.config import Settings
+from helix.runtime.project import HelixProject
 
 RUNTIMES = {
     "3.11": lambda_.Runtime.PYTHON_3_11,
@@ -24,18 +25,19 @@ RUNTIMES = {
 class Layers(Construct):
     """`all` is what every function gets, in the order of the search path."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, settings: Settings) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, settings: Settings, project: HelixProject) -> None:
         super().__init__(scope, construct_id)
         self._settings = settings
+        builds, agents = project.root / BUILDS, project.files(settings.agents)
         self.all = [
-            self._layer("Core", source_layer("core", settings.python)),
-            self._layer("Agents", source_layer("agents", settings.python)),
+            self._layer("Core", source_layer("core", core_files(), settings.python, builds)),
+            self._layer("Agents", source_layer("agents", agents, settings.python, builds)),
         ]
         # The emulator's workers run under the interpreter that runs the emulator, with the packages that it has.
         if settings.deps:
             self.all.append(self._layer("Deps", Path(settings.deps)))
         elif not settings.offline:
-            packages = deps_layer(settings.target_architecture, settings.python, settings.model_packages)
+            packages = deps_layer(settings.target_architecture, settings.python, builds, settings.model_packages)
             self.all.append(self._layer("Deps", packages))
 
     def _layer(self, construct_id: str, folder: Path) -> lambda_.LayerVersion:

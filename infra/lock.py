@@ -1,4 +1,5 @@
-"""Write layers/deps/requirements.txt: what requirements.in needs on Lambda, in the versions that are tested here.
+"""Write layers/deps/requirements.txt of Helix's own repository: what requirements.in needs on Lambda, in the versions that
+are tested here.
 
     python -m helix.infra.lock
 
@@ -15,7 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from helix.infra.build import MODEL_PACKAGES, REQUIREMENTS, ROOT, BuildError, pip_target
+from helix.infra.build import MODEL_PACKAGES, REQUIREMENTS, BuildError, pip_target
 from helix.infra.config import Settings
 
 OF_THE_RUNTIME = frozenset({"boto3", "botocore", "s3transfer"})
@@ -49,7 +50,7 @@ def resolved(requirements: Sequence[str]) -> set[str]:
             *(sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-"),
             *pip_target(settings.target_architecture, settings.python),
             *("--target", "unused", "--disable-pip-version-check", "--no-input"),
-            *("--requirement", str(wanted), "--constraint", str(ROOT / "requirements.lock")),
+            *("--requirement", str(wanted), "--constraint", "requirements.lock"),
         ]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -22,16 +22,16 @@ from helix.core.agents import AnyAgent
 from helix.core.registry import default_registry
 from helix.infra.agents import deployed_agents
 from helix.infra.bridge import BridgeError, bridge_address, bridged
-from helix.infra.build import ROOT
-from helix.infra.config import ENDPOINT, Settings, SettingsError, context_of, pairs, read_settings
+from helix.infra.config import ENDPOINT, Settings, SettingsError, pairs, read_settings
 from helix.infra.samples import write_samples
 from helix.local.cloud import OfflineCloud
 from helix.local.process import OfflineError
+from helix.runtime.project import HelixProject, NoProjectError, ProjectError, find_project, read_project
 
 PORT = 4577
 HOST = "host.docker.internal"
 """What containers call this machine."""
-VARIABLES = ROOT / "build" / "sam" / "env.json"
+VARIABLES = "build/sam/env.json"
 SCHEDULED = ("sweep", "govern")
 KNOWN = ("call_model", "govern", "health")
 """Functions with variables that others lack; together they have all of them."""
@@ -44,17 +44,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("-c", "--context", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--port", type=int, default=PORT, help=f"{PORT} by default")
     given = parser.parse_args(arguments)
-    context = {key: str(value) for key, value in context_of(pairs(given.context)).items()}
     begun = SystemClock().now()
     try:
         address = bridge_address()
-        agent = _first_agent(read_settings(context))
+        project = read_project(find_project(Path.cwd()))
+        context = {key: str(value) for key, value in {**project.context, **pairs(given.context)}.items()}
+        agent = _first_agent(read_settings({**project.settings(context.get("stage", "dev")), **context}), project)
         with tempfile.TemporaryDirectory(prefix="helix-sam-") as folder:
-            retained = ROOT / ".helix" / "assemblies"
-            cloud = OfflineCloud(ROOT, folder=Path(folder), assemblies=retained, port=given.port, context=context)
+            retained = project.root / ".helix" / "assemblies"
+            cloud = OfflineCloud(
+                project.root, folder=Path(folder), assemblies=retained, port=given.port, context=context
+            )
             with cloud:
                 asyncio.run(_serve(cloud, address, agent, begun))
-    except (BridgeError, OfflineError, SettingsError) as error:
+    except (BridgeError, NoProjectError, OfflineError, ProjectError, SettingsError) as error:
         sys.exit(f"helix.infra.sam: {error}")
 
 
@@ -67,12 +70,13 @@ async def _serve(cloud: OfflineCloud, address: str, agent: AnyAgent, begun: floa
     async with bridged(address, port) as carried:
         for verb in SCHEDULED:
             cloud.client("events").disable_rule(Name=cloud.function(verb))
-        await write_samples(cloud, ROOT / "events", agent)
-        VARIABLES.parent.mkdir(parents=True, exist_ok=True)
-        VARIABLES.write_text(json.dumps({"Parameters": variables(cloud)}, indent=2) + "\n", encoding="utf-8")
+        await write_samples(cloud, cloud.root / "events", agent)
+        file = cloud.root / VARIABLES
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"Parameters": variables(cloud)}, indent=2) + "\n", encoding="utf-8")
         rows = {
             "endpoint": f"http://{HOST}:{port}, for containers" + (f" at {address}" if carried else ""),
-            "variables": str(VARIABLES.relative_to(ROOT)),
+            "variables": VARIABLES,
             "agent": agent.name,
             "sockets": cloud.url,
         }
@@ -101,9 +105,9 @@ def variables(cloud: OfflineCloud) -> Mapping[str, str]:
     return {**shared, "HELIX_SOCKETS": f"{endpoint}/{path}", ENDPOINT: endpoint}
 
 
-def _first_agent(settings: Settings) -> AnyAgent:
+def _first_agent(settings: Settings, project: HelixProject) -> AnyAgent:
     """The one that the rows are of. Raises `SettingsError`."""
-    list(deployed_agents(settings))
+    list(deployed_agents(settings, project))
     names = default_registry.registered_types()
     if not names:
         raise SettingsError(f"no agent is registered by {settings.agents!r}")

@@ -27,6 +27,7 @@ from helix.infra.sockets import Sockets
 from helix.infra.storage import Storage
 from helix.infra.streaming import Streaming
 from helix.infra.topics import Topics
+from helix.runtime.project import HelixProject
 
 
 class HelixStack(Stack):
@@ -36,6 +37,7 @@ class HelixStack(Stack):
         construct_id: str,
         *,
         settings: Settings,
+        project: HelixProject,
         profiles: Sequence[Profile],
         **options: object,
     ) -> None:
@@ -56,9 +58,10 @@ class HelixStack(Stack):
         executions = Executions(self, names=names, profiles=[profile.name for profile in profiles])
         kit = Kit(
             settings=settings,
+            project=project,
             names=names,
             keys=keys,
-            layers=Layers(self, "Layers", settings=settings),
+            layers=Layers(self, "Layers", settings=settings, project=project),
             environment=environment(settings, storage, streaming, executions, sockets),
             own=own_environment(settings, topics, endpoints),
         )

@@ -131,13 +131,8 @@ def dev(project: Path, *words: str, **variables: str) -> Iterator[Dev]:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with an agent of its own, to be edited."""
     root = tmp_path_factory.mktemp("project")
-    for name in ("infra", "functions"):
-        shutil.copytree(ROOT / name, root / name, ignore=NOT_PYTHON)
-    shutil.copy(ROOT / "cdk.json", root / "cdk.json")
-    (root / "layers").mkdir()
-    for name in ("core", "deps"):
-        (root / "layers" / name).symlink_to(ROOT / "layers" / name)
-    agents = root / "layers" / "agents" / "python"
+    (root / "pyproject.toml").write_text('[tool.helix]\nsource = "layers"\nagents = ["cloud_agents", "edited"]\n')
+    agents = root / "layers"
     shutil.copytree(ROOT / "tests/support/cloud_agents", agents / "cloud_agents", ignore=NOT_PYTHON)
     (agents / "edited.py").write_text(AGENT)
     return root
@@ -169,7 +164,7 @@ def ended(receiver: TraceReceiver, run_id: str) -> bool:
 
 
 async def test_start_talk_edit_end_and_start_again(project: Path, tmp_path: Path) -> None:
-    file, words = project / "layers/agents/python/edited.py", ["--port", "0", "--state", str(tmp_path), *MODEL]
+    file, words = project / "layers/edited.py", ["--port", "0", "--state", str(tmp_path), *MODEL]
     with dev(project, *words) as first:
         first.told("state")
         listening = {
@@ -205,25 +200,18 @@ async def test_start_talk_edit_end_and_start_again(project: Path, tmp_path: Path
             until(lambda: watch.list_metrics(Namespace="Helix", MetricName="Duration")["Metrics"], "metric")
 
             file.write_text(AGENT + "\nif:")
-            first.until(
-                r"NOT reloaded, the previous code stays in use: layers/agents/python/edited\.py:\d+: SyntaxError"
-            )
+            first.until(r"NOT reloaded, the previous code stays in use: layers/edited\.py:\d+: SyntaxError")
             file.write_text(AGENT.replace("edition 1", "edition 2"))
-            first.until(r"^helix: reloaded layers/agents/python/edited\.py$")
+            first.until(r"^helix: reloaded layers/edited\.py$")
             await ask(client, session)
-            with (project / "functions/call_tool/handler.py").open("a") as handler:
-                handler.write('\nprint("from the edited function")\n')
-            first.until(r"^helix: reloaded functions/call_tool/handler\.py$")
-            await ask(client, session)
-            first.until(r"INFO    call_tool      from the edited function$")
-            assert await editions(client, session) == ["edition 1", "edition 2", "edition 2"]
+            assert await editions(client, session) == ["edition 1", "edition 2"]
         assert first.end() == 0
         assert "Traceback" not in first.text and first.lines[-1] == "helix: stopping; sessions are saved\n"
 
     with TraceReceiver() as elsewhere, dev(project, *words, OTEL_EXPORTER_OTLP_ENDPOINT=elsewhere.url) as again:
         assert again.told("key") == first.told("key") and again.told("traces") == elsewhere.url
         async with again.client() as client:
-            assert len(await editions(client, session)) == 3
+            assert len(await editions(client, session)) == 2
             await ask(client, session)
             run_id = (await client.get_session(session)).current_run_id
         until(lambda: ended(elsewhere, run_id), "trace at the endpoint of one's own")
@@ -232,7 +220,7 @@ async def test_start_talk_edit_end_and_start_again(project: Path, tmp_path: Path
 
     with dev(project, *words, "--no-watch", "--logs", "json") as last:
         async with last.client() as client:
-            assert len(await editions(client, session)) == 4
+            assert len(await editions(client, session)) == 3
             last.until(r'^\{"time": [\d.]+, "function": "helix-dev-ws_message"')
             await ask(client, session)
             run_id = (await client.get_session(session)).current_run_id
@@ -276,7 +264,7 @@ def test_it_can_be_ended_at_any_moment(project: Path, tmp_path: Path) -> None:
         started.told("state")  # its functions are still being started
         assert started.end() == 0
         assert started.lines[-1] == "helix: stopping; sessions are saved\n" and "Traceback" not in started.text
-    file, loading = project / "layers/agents/python/edited.py", tmp_path / "loading"
+    file, loading = project / "layers/edited.py", tmp_path / "loading"
     before = file.read_text()
     with dev(project, "--port", "0", "--state", str(tmp_path), *MODEL) as started:
         started.told("state")
@@ -301,10 +289,10 @@ def test_what_stands_in_the_way_is_said_in_one_line(project: Path, tmp_path: Pat
     with dev(project, "--port", str(free_port()), *state, PATH=str(only_python)) as refused:
         assert "Node is missing" in refused.refusal()
 
-    broken = project / "layers/agents/python/broken.py"
+    broken = project / "layers/broken.py"
     broken.write_text("\nraise ValueError('not today')\n")
     with dev(project, *state, "-c", "agents=broken") as refused:
-        assert "layers/agents/python/broken.py:2: ValueError: not today" in refused.refusal()
+        assert "layers/broken.py:2: ValueError: not today" in refused.refusal()
     broken.unlink()
 
     with dev(tmp_path, *state) as refused:

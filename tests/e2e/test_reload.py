@@ -29,14 +29,9 @@ def project(tmp_path: Path) -> Path:
     """The project with an agent of its own, to be edited: what is not edited is linked."""
     root = tmp_path / "project"
     root.mkdir()
-    shutil.copytree(ROOT / "infra", root / "infra", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("functions", "cdk.json"):
-        (root / name).symlink_to(ROOT / name)
-    (root / "layers").mkdir()
-    for name in ("core", "deps"):
-        (root / "layers" / name).symlink_to(ROOT / "layers" / name)
-    agents = root / "layers" / "agents" / "python"
-    agents.mkdir(parents=True)
+    (root / "pyproject.toml").write_text('[tool.helix]\nsource = "layers"\nagents = ["cloud_agents", "edited"]\n')
+    agents = root / "layers"
+    agents.mkdir()
     (agents / "edited.py").write_text(AGENT.replace("{more}", ""))
     shutil.copytree(
         ROOT / "tests/support/cloud_agents", agents / "cloud_agents", ignore=shutil.ignore_patterns("__pycache__")
@@ -45,7 +40,7 @@ def project(tmp_path: Path) -> Path:
 
 
 async def test_a_reload_keeps_sessions_and_a_broken_edit_changes_nothing(project: Path, tmp_path: Path) -> None:
-    file = project / "layers/agents/python/edited.py"
+    file = project / "layers/edited.py"
     ask = plan(use(call("edition")), say("Told."))
     options = {"root": project, "paths": [], "context": {"agents": "cloud_agents,edited"}}
     with deployed(tmp_path / "state", **options, assemblies=tmp_path / "assemblies") as cloud:
@@ -62,7 +57,7 @@ async def test_a_reload_keeps_sessions_and_a_broken_edit_changes_nothing(project
                 and "edited.py:" in done.error
                 and "SyntaxError" in done.error
             )
-            assert reloader.reload([project / "layers/agents/python/__pycache__/edited.cpython-311.pyc"]) is None
+            assert reloader.reload([project / "layers/__pycache__/edited.cpython-311.pyc"]) is None
 
             file.write_text(AGENT.replace("{more}", "").replace("edition 1", "edition 2"))
             done = reloader.reload([file])

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from helix.infra.build import source_layer
+from helix.infra.build import BUILDS, core_files, source_layer
 from helix.infra.config import HOST_PYTHON
 
 ROOT = Path(__file__).parents[2]
 FUNCTIONS = sorted(path.parent.name for path in ROOT.glob("functions/*/handler.py"))
 SOCKETS = ("ws_authorize", "ws_connect", "ws_disconnect")
-CORE = source_layer("core", HOST_PYTHON) / "python"
+CORE = source_layer("core", core_files(), HOST_PYTHON, ROOT / BUILDS) / "python"
 LAYERS = os.pathsep.join(map(str, (CORE, ROOT / "layers" / "agents" / "python")))
 
 ELSEWHERE = (

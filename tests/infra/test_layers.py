@@ -13,18 +13,21 @@ from aws_cdk import App, Stack
 
 from helix.infra import build, layers
 from helix.infra.build import (
+    BUILDS,
     MODEL_PACKAGES,
     NOT_IN_FUNCTIONS,
     REQUIREMENTS,
-    ROOT,
     UNUSED,
+    core_files,
     deps_layer,
     interpreter_of,
     requirements_for,
     source_layer,
 )
 from helix.infra.config import HOST_ARCHITECTURE, HOST_PYTHON, SettingsError, read_settings
+from helix.runtime.project import PACKAGE, HelixProject, HelixTable
 
+ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 200_000_000
 """Bytes of the deps layer, unzipped; Lambda takes 250 MiB of all layers and the function."""
 
@@ -36,11 +39,14 @@ def pins(file: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project of its own, with one layer."""
-    monkeypatch.setattr(build, "ROOT", tmp_path)
-    monkeypatch.setattr(build, "BUILD", tmp_path / "build")
-    package = tmp_path / "layers" / "core" / "python" / "thing"
+def builds(tmp_path: Path) -> Path:
+    return tmp_path / ".helix" / "layers"
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """The sources of a layer."""
+    package = tmp_path / "python" / "thing"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("ANSWER = 42\n")
     (package / "py.typed").write_text("")
@@ -51,47 +57,54 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return package
 
 
+def thing(package: Path, builds: Path, python: str = HOST_PYTHON) -> Path:
+    return source_layer("core", core_files(package), python, builds)
+
+
 def contents(folder: Path) -> set[str]:
     return {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
 
 
-def test_a_source_layer_is_the_sources_and_compiled_files_of_the_target(project: Path) -> None:
-    folder = source_layer("core", HOST_PYTHON)
+def test_a_source_layer_is_the_sources_and_compiled_files_of_the_target(package: Path, builds: Path) -> None:
+    folder = thing(package, builds)
     tag = f"cpython-{HOST_PYTHON.replace('.', '')}"
     names = {"python/thing/__init__.py", "python/thing/py.typed", f"python/thing/__pycache__/__init__.{tag}.pyc"}
     assert contents(folder) == names
     assert "." not in folder.name, "CDK would take the rest for an extension"
 
 
-def test_compiled_files_hold_whatever_the_sources_times_are(project: Path) -> None:
+def test_compiled_files_hold_whatever_the_sources_times_are(package: Path, builds: Path) -> None:
     """A zip archive has times of its own, and Lambda others."""
-    (compiled,) = source_layer("core", HOST_PYTHON).rglob("*.pyc")
+    (compiled,) = thing(package, builds).rglob("*.pyc")
     flags = int.from_bytes(compiled.read_bytes()[4:8], "little")
     assert flags == 0b01, "checked by hash, and not at all while it runs"
     assert b"/opt/python/thing/__init__.py" in compiled.read_bytes(), "tracebacks name the file as Lambda has it"
 
 
-def test_without_an_interpreter_of_the_target_there_are_sources(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_interpreter_of_the_target_there_are_sources(
+    package: Path, builds: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(build, "interpreter_of", lambda python: None)
-    assert contents(source_layer("core", "3.14")) == {"python/thing/__init__.py", "python/thing/py.typed"}
+    assert contents(thing(package, builds, "3.14")) == {"python/thing/__init__.py", "python/thing/py.typed"}
 
 
-def test_content_is_the_name(project: Path) -> None:
-    first = source_layer("core", HOST_PYTHON)
+def test_content_is_the_name(package: Path, builds: Path) -> None:
+    first = thing(package, builds)
     stamp = first.stat().st_mtime_ns
-    os.utime(project / "__init__.py", (1, 1))
-    assert source_layer("core", HOST_PYTHON) == first and first.stat().st_mtime_ns == stamp
-    (project / "__init__.py").write_text("ANSWER = 43\n")
-    assert source_layer("core", HOST_PYTHON) != first
+    os.utime(package / "__init__.py", (1, 1))
+    assert thing(package, builds) == first and first.stat().st_mtime_ns == stamp
+    (package / "__init__.py").write_text("ANSWER = 43\n")
+    assert thing(package, builds) != first
 
 
 @pytest.mark.parametrize("name", NOT_IN_FUNCTIONS)
-def test_what_no_function_imports_is_not_in_the_layer(project: Path, name: str) -> None:
-    assert (ROOT / "layers" / "core" / "python" / name).is_dir(), "the list names folders that exist"
-    unused = project.parent / name
+def test_what_no_function_imports_is_not_in_the_layer(package: Path, name: str) -> None:
+    assert (PACKAGE.parent / name).is_dir(), "the list names folders that exist"
+    unused = package.with_name("helix") / name.partition("/")[2]
     unused.mkdir(parents=True)
     (unused / "__init__.py").write_text("")
-    assert not any(path.startswith(f"python/{name}") for path in contents(source_layer("core", HOST_PYTHON)))
+    (unused.parent / "used.py").write_text("")
+    assert set(core_files(unused.parent)) == {"helix/used.py"}
 
 
 def imported(file: Path) -> set[str]:
@@ -108,7 +121,7 @@ def imported(file: Path) -> set[str]:
 
 
 def test_nothing_in_the_layer_imports_what_is_left_out() -> None:
-    layer = source_layer("core", HOST_PYTHON) / "python"
+    layer = source_layer("core", core_files(), HOST_PYTHON, ROOT / BUILDS) / "python"
     left_out = tuple(name.replace("/", ".") for name in NOT_IN_FUNCTIONS)
     assert "helix.cli.options" in imported(ROOT / "layers/core/python/helix/cli/main.py"), "imports are found"
     wrong = {
@@ -120,13 +133,13 @@ def test_nothing_in_the_layer_imports_what_is_left_out() -> None:
     assert wrong == set()
 
 
-def test_old_builds_are_forgotten_and_other_layers_kept(project: Path) -> None:
-    other = build.BUILD / f"core-py27-{'0' * 16}"
+def test_old_builds_are_forgotten_and_other_layers_kept(package: Path, builds: Path) -> None:
+    other = builds / f"core-py27-{'0' * 16}"
     other.mkdir(parents=True)
     for number in range(build.MOST_BUILDS + 2):
-        (project / "__init__.py").write_text(f"ANSWER = {number}\n")
-        last = source_layer("core", HOST_PYTHON)
-    alike = [folder for folder in build.BUILD.iterdir() if folder.name.startswith(last.name[:10])]
+        (package / "__init__.py").write_text(f"ANSWER = {number}\n")
+        last = thing(package, builds)
+    alike = [folder for folder in builds.iterdir() if folder.name.startswith(last.name[:10])]
     assert len(alike) == build.MOST_BUILDS and last in alike and other.is_dir()
 
 
@@ -155,9 +168,7 @@ def test_a_layer_has_the_packages_that_call_the_stages_models_and_no_other() -> 
     assert {"pydantic", "tiktoken", "aws_lambda_powertools"} <= base and not {"openai", "litellm"} & base
 
 
-def test_without_litellm_a_layer_has_its_data_and_no_module(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_litellm_a_layer_has_its_data_and_no_module(builds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, ...]] = []
 
     def pip(*arguments: str) -> None:
@@ -172,25 +183,27 @@ def test_without_litellm_a_layer_has_its_data_and_no_module(
             (target / "litellm" / "model_prices_and_context_window_backup.json").write_text("{}")
 
     monkeypatch.setattr(build, "_pip", pip)
-    folder = deps_layer("arm64", HOST_PYTHON, ("openai", "bedrock"))
+    folder = deps_layer("arm64", HOST_PYTHON, builds, ("openai", "bedrock"))
     prices = "python/litellm/model_prices_and_context_window_backup.json"
     assert contents(folder) == {prices, "python/litellm/litellm_core_utils/tokenizers/9b5ad71b"}
     assert not any(word.startswith("litellm") for word in asked[0])
-    whole = deps_layer("arm64", HOST_PYTHON, ("litellm",))
+    whole = deps_layer("arm64", HOST_PYTHON, builds, ("litellm",))
     assert whole != folder and "python/litellm/__init__.py" in contents(whole)
 
 
 def test_the_stages_setting_makes_the_layer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     built: list[tuple[str, ...]] = []
 
-    def made(architecture: str, python: str, packages: tuple[str, ...]) -> Path:
+    def made(architecture: str, python: str, builds: Path, packages: tuple[str, ...]) -> Path:
         built.append(packages)
         return tmp_path
 
     monkeypatch.setattr(layers, "deps_layer", made)
-    monkeypatch.setattr(layers, "source_layer", lambda name, python: tmp_path)
+    monkeypatch.setattr(layers, "source_layer", lambda name, files, python, builds: tmp_path)
+    (tmp_path / "agents.py").write_text("")
+    project = HelixProject(tmp_path, HelixTable())
     for context in ({}, {"model_packages": "openai, bedrock"}):
-        layers.Layers(Stack(App(), "S"), "Layers", settings=read_settings(context))
+        layers.Layers(Stack(App(), "S"), "Layers", settings=read_settings(context), project=project)
     assert built == [("litellm",), ("openai", "bedrock")]
     with pytest.raises(SettingsError, match="model_packages"):
         read_settings({"model_packages": "torch"})
@@ -201,7 +214,7 @@ def test_the_stages_setting_makes_the_layer(monkeypatch: pytest.MonkeyPatch, tmp
 @pytest.mark.skipif(interpreter_of("3.13") is None, reason="needs a Python 3.13 to run what was built for it")
 def test_the_deps_layer_is_small_enough_and_runs() -> None:
     """Built for this machine's processor, and run by the target's interpreter with nothing else installed."""
-    folder = deps_layer(HOST_ARCHITECTURE, "3.13")
+    folder = deps_layer(HOST_ARCHITECTURE, "3.13", ROOT / BUILDS)
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     assert size < LIMIT
     left = [path for pattern in UNUSED for path in (folder / "python").glob(pattern)]

@@ -21,6 +21,8 @@ def test_a_synthesis_that_ends_badly_says_why(
 ) -> None:
     monkeypatch.setattr(project, "APP", (sys.executable, "-c", app))
     monkeypatch.setattr(project, "SYNTH_S", seconds)
+    (tmp_path / "pyproject.toml").write_text("[tool.helix]\n")
+    (tmp_path / "agents.py").write_text("")
     made = Project(tmp_path, tmp_path / "made", [], os.environ)
     with pytest.raises(SynthError, match=problem):
         made.synthesise({})

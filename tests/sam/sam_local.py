@@ -28,7 +28,7 @@ GUIDE = ROOT / "docs" / "guide" / "sam-local.md"
 RUN_HERE = "not-run: needs Docker"
 SYNTH, STAGE = "python -m helix.infra.app", "python -m helix.infra.sam"
 BUILD_S, START_S, INVOKE_S = 600.0, 120.0, 600.0  # the first invocation builds the image with the layers
-COPIED = ("infra", "functions", "layers", "events", "cdk.json", "samconfig.toml")
+COPIED = ("layers", "events", "cdk.json", "pyproject.toml", "samconfig.toml")
 ROOMY = '''
 """An agent with functions of its own."""
 
@@ -57,10 +57,10 @@ def copy_project(folder: Path) -> Path:
     settings = json.loads((folder / "cdk.json").read_text(encoding="utf-8"))
     settings["context"]["agents"] = "agents,roomy"
     (folder / "cdk.json").write_text(json.dumps(settings), encoding="utf-8")
-    layers = ROOT / "build" / "layers"
+    layers = ROOT / ".helix" / "layers"
     layers.mkdir(parents=True, exist_ok=True)
-    (folder / "build").mkdir()
-    (folder / "build/layers").symlink_to(layers)
+    (folder / ".helix").mkdir()
+    (folder / ".helix/layers").symlink_to(layers)
     return folder
 
 

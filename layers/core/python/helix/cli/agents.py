@@ -7,7 +7,7 @@ of the module or the name of an agent in it.
 from __future__ import annotations
 
 import logging
-import tomllib
+import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +18,7 @@ from helix.core.agents import Agent, AnyAgent
 from helix.core.errors import AgentNotFoundError
 from helix.core.registry import default_registry
 from helix.runtime.importing import NotThereError, load_place
+from helix.runtime.project import NoProjectError, find_project, read_project
 
 logger = logging.getLogger("helix.cli")
 _PACKAGE = str(Path(__file__).parents[1])
@@ -25,7 +26,7 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 def load_agent(spec: str, listed: tuple[str, ...] = ()) -> AnyAgent:
     """The agent of that spec. `listed` are the modules and files to import before a registered name is looked up; if it
-    is empty, `[tool.helix] agents = [...]` of ./pyproject.toml is. Raises `RefusedError`."""
+    is empty, `[tool.helix] agents = [...]` of the project's pyproject.toml is. Raises `RefusedError`."""
     place, colon, name = spec.rpartition(":")
     if colon and place and name:
         return _member(_load(place), place, name)
@@ -60,21 +61,17 @@ def _registered(name: str, listed: tuple[str, ...]) -> AnyAgent:
         known = ", ".join(sorted({*found, *default_registry.registered_types()})) or "none"
         raise RefusedError(
             f"there is no agent {name!r}; registered are: {known}. "
-            "Name one as module:name or path/file.py:name, or list its module in HELIX_AGENTS"
+            "Name one as module:name or path/file.py:name, or list its module under [tool.helix] agents in pyproject.toml"
         ) from None
 
 
 def _listed_by_project() -> tuple[str, ...]:
-    file = Path("pyproject.toml")
-    if not file.is_file():
-        return ()
     try:
-        listed = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {}).get("helix", {}).get("agents", [])
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RefusedError(f"pyproject.toml cannot be read: {error}") from error
-    if not isinstance(listed, list) or not all(isinstance(place, str) for place in listed):
-        raise RefusedError("pyproject.toml: [tool.helix] agents must be a list of modules and files")
-    return tuple(listed)
+        project = read_project(find_project(Path.cwd()))
+    except NoProjectError:
+        return ()
+    sys.path.insert(0, str(project.source))
+    return project.modules
 
 
 def _agents_in(module: ModuleType) -> dict[str, AnyAgent]:

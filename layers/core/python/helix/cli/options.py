@@ -34,7 +34,7 @@ Context = Annotated[
     list[str] | None,
     typer.Option("--context", "-c", metavar="KEY=VALUE", help="A setting of the deployment (docs/guide/deploy.md)"),
 ]
-Project = Annotated[str, typer.Option("--project", help="A folder in the project: at or below its cdk.json")]
+Project = Annotated[str, typer.Option("--project", help="A folder in the project: at or below its pyproject.toml")]
 
 
 def settings() -> ProcessSettings:

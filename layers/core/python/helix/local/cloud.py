@@ -213,7 +213,7 @@ class OfflineCloud:
 
     def look(self) -> dict[str, Any]:
         """What `helix.local.code_check` says of the project's code as it is now."""
-        modules = self.context.get("agents", "agents")
+        modules = self.context.get("agents") or self.project.modules()
         done = subprocess.run(
             [sys.executable, "-m", "helix.local.code_check", modules],
             cwd=self.root,

@@ -18,17 +18,42 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from helix.runtime.project import FILES, PACKAGE, PYPROJECT, HelixProject, ProjectError, read_project
+
 
 def look(root: Path, modules: list[str]) -> dict[str, Any]:
-    sys.path.insert(0, str(root / "layers" / "agents" / "python"))
     try:
+        project = read_project(root)
+        sys.path.insert(0, str(project.source))
         for module in modules:
             importlib.import_module(module)
-        for file in sorted((root / "functions").glob("*/handler.py")):
+        for file in sorted((FILES / "functions").resolve().glob("*/handler.py")):
             _load(file)
+        check_imports(project, ",".join(modules))
+    except ProjectError as error:
+        return {"error": str(error)}
     except BaseException as error:
         return {"error": _where(error, root)}
     return {"agents": [agent.name for agent in _agents()], "missing": _missing(), "profiles": _profiles()}
+
+
+def check_imports(project: HelixProject, modules: str) -> None:
+    """Raise `ProjectError` for a module of the project that the agents have imported, and that is not deployed."""
+    deployed = {path.resolve() for path in project.files(modules).values()}
+    elsewhere = [
+        PACKAGE,
+        Path(sys.prefix),
+        *(Path(place) for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place),
+    ]
+    for name, module in sorted(sys.modules.items()):
+        file = Path(getattr(module, "__file__", None) or os.devnull).resolve()
+        ours = file.is_relative_to(project.root.resolve()) and not any(
+            file.is_relative_to(place.resolve()) for place in elsewhere
+        )
+        if ours and file not in deployed and not name.startswith("handler_"):
+            top = name.partition(".")[0]
+            advice = f"add {top!r} to include of [tool.helix] in {PYPROJECT}"
+            raise ProjectError(f"the agents import {name!r}, which is not deployed: {advice}")
 
 
 def _load(file: Path) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from helix.local.process import OfflineError, make_private, private_files
+from helix.runtime.project import PACKAGE, PYPROJECT, read_project
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -91,17 +92,22 @@ def _assets(manifest: Path) -> Iterator[Asset]:
             )
 
 
-def archive(folder: Path, prefix: str = "") -> bytes:
-    """A zip of the folder's files, their names behind `prefix`."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as package:
-        for path in sorted(files_of(folder)):
-            entry = zipfile.ZipInfo(prefix + path.relative_to(folder).as_posix(), _EPOCH)
+def archive(folder: Path) -> bytes:
+    """A zip of the folder's files."""
+    return packed({path.relative_to(folder).as_posix(): path for path in sorted(files_of(folder))})
+
+
+def packed(files: Mapping[str, Path]) -> bytes:
+    """A zip of the files, by their names in it."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as package:
+        for name, path in files.items():
+            entry = zipfile.ZipInfo(name, _EPOCH)
             executable = path.stat().st_mode & stat.S_IXUSR
             entry.external_attr = (0o755 if executable else 0o644) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             package.writestr(entry, path.read_bytes())
-    return packed.getvalue()
+    return written.getvalue()
 
 
 def files_of(folder: Path) -> Iterator[Path]:
@@ -111,7 +117,7 @@ def files_of(folder: Path) -> Iterator[Path]:
         yield from (Path(place) / name for name in names if not name.endswith(".pyc"))
 
 
-INPUTS = ("infra", "functions", "layers/core", "layers/agents", "layers/deps", "cdk.json")
+SETTINGS = (PYPROJECT, "cdk.json")
 APP = (sys.executable, "-m", "helix.infra.app")
 RETAINED = 3
 SYNTH_S = 300
@@ -125,26 +131,10 @@ QUICK_SYNTH = {"CDK_VALIDATION": "false", **NODE_NOTICES}
 emulator's CloudFormation says what is wrong."""
 
 
-class NoProjectError(OfflineError):
-    """There is no Helix project here."""
-
-    code = "no_project"
-
-
 class SynthError(OfflineError):
     """The app could not be synthesised; the message has what it said."""
 
     code = "synth_failed"
-
-
-def find_project(start: Path) -> Path:
-    """The folder at or above `start` that has cdk.json and infra/app.py. Raises `NoProjectError`."""
-    for folder in (start.resolve(), *start.resolve().parents):
-        if (folder / "cdk.json").is_file() and (folder / "infra" / "app.py").is_file():
-            return folder
-    raise NoProjectError(
-        f"there is no Helix project at {str(start)!r} or above: a folder with cdk.json and infra/app.py"
-    )
 
 
 class Project:
@@ -186,15 +176,21 @@ class Project:
             known.update(path.read_bytes())
         return known.hexdigest()[:20]
 
+    def modules(self) -> str:
+        """The agents' modules, with commas between."""
+        return ",".join(read_project(self.root).modules)
+
     def environment(self) -> dict[str, str]:
         """Of a process that imports the project's modules."""
         more = os.pathsep.join([*map(str, self._paths), *filter(None, [self._environment.get("PYTHONPATH")])])
         return {**self._environment, **({"PYTHONPATH": more} if more else {})}
 
     def _inputs(self, context: Mapping[str, str]) -> Iterator[Path]:
-        named = [module.split(".")[0] for module in context.get("agents", "").split(",")]
+        given = context.get("agents", "")
+        named = [module.split(".")[0] for module in given.split(",")]
         agents = [path / form for path in self._paths for name in named if name for form in (name, f"{name}.py")]
-        for path in (*(self.root / name for name in INPUTS), *agents):
+        settings = [self.root / name for name in SETTINGS]
+        for path in (PACKAGE, *settings, *read_project(self.root).parts(given), *agents):
             yield from sorted(files_of(path)) if path.is_dir() else [path] if path.is_file() else []
 
     def _run(self, command: list[str]) -> None:

@@ -2,8 +2,8 @@
 
 Law: code is looked at in a process of its own before it goes anywhere, so a broken edit changes nothing and is reported
 by file and line. New code is deployed as on AWS: a new layer or package, a published version, then the alias; runs in
-progress finish their call on the old code. A change of the infrastructure, of the core layer, or of what agents ask
-of the infrastructure, is a deployment.
+progress finish their call on the old code. A change of the settings, of Helix itself, or of what agents ask of the
+infrastructure, is a deployment.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from helix.core.errors import HelixError
 from helix.local.cloud import ALIAS, OfflineCloud
-from helix.local.process import OfflineError
-from helix.local.project import archive
+from helix.local.project import SETTINGS, packed
+from helix.runtime.project import FILES, PACKAGE, HelixProject, read_project
 
-LAYERS = ("agents",)
-INFRASTRUCTURE = ("cdk.json", "infra", "layers/core")
+AGENTS = "agents"
+"""The layer that has the agents, as its description names it."""
 LOOK_MS = 200
-SOURCES = ("functions", "layers/core/python", "layers/agents/python", "infra", "cdk.json")
+OWN = tuple({path.resolve() for path in (PACKAGE, PACKAGE / "infra", FILES / "functions")})
+"""Helix's own sources: who works on Helix has them in the project's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,11 @@ class Reloader:
         self._cloud, self._profiles = cloud, profiles
 
     def watched(self) -> list[Path]:
-        return [path for name in SOURCES if (path := self._cloud.root / name).exists()] + list(self._cloud.paths)
+        root = self._cloud.root
+        own = [path for path in OWN if path.is_relative_to(root)]
+        settings = [root / name for name in SETTINGS if (root / name).is_file()]
+        parts = [part.resolve() for part in self._project().parts(self._modules)]
+        return [*own, *settings, *parts, *self._cloud.paths]
 
     def reload(self, changed: Iterable[Path]) -> Reloaded | None:
         """None if nothing of it matters."""
@@ -56,36 +62,37 @@ class Reloader:
                 self._profiles = looked["profiles"]
                 return Reloaded(f"deployed {said}")
             self._replace(files)
-        except OfflineError as error:
+        except HelixError as error:
             return Reloaded(error=str(error))
         return Reloaded(f"reloaded {said}")
 
     def _is_infrastructure(self, path: Path) -> bool:
-        return any(path.is_relative_to(self._cloud.root / name) for name in INFRASTRUCTURE)
+        settings = [self._cloud.root / name for name in SETTINGS]
+        return path in settings or any(path.is_relative_to(own) for own in OWN)
+
+    @property
+    def _modules(self) -> str:
+        return self._cloud.context.get("agents", "")
+
+    def _project(self) -> HelixProject:
+        return read_project(self._cloud.root)
 
     # --- code ------------------------------------------------------------------------------------------------------------
 
     def _replace(self, files: list[Path]) -> None:
-        root, functions = self._cloud.root, self._cloud.functions()
-        layers = [name for name in LAYERS if any(root / "layers" / name in path.parents for path in files)]
-        folders = {
-            path.relative_to(root / "functions").parts[0] for path in files if root / "functions" in path.parents
-        }
-        fresh = {name: archive(root / "layers" / name / "python", "python/") for name in layers}
-        published: dict[str, str] = {}
-        for function in functions:
-            verb = function.removeprefix(self._cloud.function("")).rpartition("-")[2]
-            changed = bool(fresh) and self._attach(function, fresh, published)
-            if verb in folders:
-                package = archive(root / "functions" / verb)
-                self._cloud.client("lambda").update_function_code(FunctionName=function, ZipFile=package)
-                changed = True
-            if changed:
-                self._publish(function)
+        deployed = self._project().files(self._modules)
+        if {path.resolve() for path in deployed.values()} & {path.resolve() for path in files} or any(
+            not path.exists() for path in files
+        ):
+            fresh = packed({f"python/{name}": path for name, path in deployed.items()})
+            published: dict[str, str] = {}
+            for function in self._cloud.functions():
+                if self._attach(function, fresh, published):
+                    self._publish(function)
         self._cloud.retire_workers()
 
-    def _attach(self, function: str, fresh: dict[str, bytes], published: dict[str, str]) -> bool:
-        """Put new versions of layers in the place of old ones."""
+    def _attach(self, function: str, fresh: bytes, published: dict[str, str]) -> bool:
+        """Put the new version of the agents' layer in the place of the old one."""
         client = self._cloud.client("lambda")
         arns = [layer["Arn"] for layer in client.get_function_configuration(FunctionName=function).get("Layers", [])]
         replaced = [self._newest(arn, fresh, published) for arn in arns]
@@ -93,16 +100,16 @@ class Reloader:
             client.update_function_configuration(FunctionName=function, Layers=replaced)
         return replaced != arns
 
-    def _newest(self, arn: str, fresh: dict[str, bytes], published: dict[str, str]) -> str:
-        """The ARN of the layer's new content, if it has some; a layer is known by its description, `Helix STAGE: NAME`."""
+    def _newest(self, arn: str, fresh: bytes, published: dict[str, str]) -> str:
+        """The ARN of the new content, if the layer is the agents': its description is `Helix STAGE: agents`."""
         if arn not in published:
             client = self._cloud.client("lambda")
             known = client.get_layer_version_by_arn(Arn=arn)
             name = known.get("Description", "").rpartition(": ")[2]
             published[arn] = arn
-            if name in fresh:
+            if name == AGENTS:
                 made = client.publish_layer_version(
-                    LayerName=arn.split(":")[6], Description=known["Description"], Content={"ZipFile": fresh[name]}
+                    LayerName=arn.split(":")[6], Description=known["Description"], Content={"ZipFile": fresh}
                 )
                 published[arn] = made["LayerVersionArn"]
                 published[made["LayerVersionArn"]] = made["LayerVersionArn"]

@@ -30,7 +30,7 @@ def demo(
     root, clock = find_root(project), SystemClock()
     cloud, choice, _ = make_cloud(CloudOptions(project, state, model), root, {}, aside="demo", port=0)
     if not cloud.agents:
-        raise RefusedError("the project registers no agents: see layers/agents/python/agents")
+        raise RefusedError("the project registers no agents: see agents of [tool.helix] in pyproject.toml")
     begun = clock.now()
     with cloud:
         key = cloud.create_key(USER, name="helix demo")

@@ -33,7 +33,8 @@ from helix.cli.output import COMPLETED, RefusedError, write
 from helix.cli.stores import aws_client
 from helix.cli.view.base import command
 from helix.gateway.authoriser import ApiKeys, Principal
-from helix.local.project import NODE_NOTICES, find_project
+from helix.local.project import NODE_NOTICES
+from helix.runtime.project import FILES, find_project, read_project
 from helix.runtime.system import SystemClock, SystemIds
 from helix.runtime.tables import open_tables
 
@@ -60,14 +61,15 @@ class Target:
         if self.context.get("offline") == "true" and (endpoint := os.environ.get(ENDPOINT)):
             self.context.setdefault("endpoint", endpoint.rstrip("/"))
         self.root, self.stage, self.profile = find_project(Path(given.project)), self.context["stage"], given.profile
+        self.settings = {**read_project(self.root).settings(self.stage), **self.context}
         offline = OFFLINE_REGION if os.environ.get(ENDPOINT) and not os.environ.get("AWS_REGION") else None
         self.region = given.region or self.context.get("region") or offline  # the emulator has no configuration
         self.construct, self.stack = f"Helix-{self.stage}", f"helix-{self.stage}"  # to CDK, and to CloudFormation
 
     def setting(self, name: str, default: str) -> str:
-        """Of context: the command line's, else that of cdk.json."""
-        stored = json.loads((self.root / "cdk.json").read_text(encoding="utf-8")).get("context", {})
-        return str(self.context.get(name, stored.get(name, default)))
+        """Of context: the command line's, else the project's."""
+        found = self.context.get(name, self.settings.get(name, default))
+        return found if isinstance(found, str) else json.dumps(found)
 
     def client(self, service: str, region: str | None = None) -> Any:
         return aws_client(service, self.profile, region or self.region)
@@ -84,16 +86,17 @@ class Target:
             raise RefusedError(f"cdk {verb} failed ({done.returncode}); its output is above{more}")
 
     def _program(self) -> list[str]:
-        """The version in package.json: the one that `npm ci` has installed, or else npx fetches it."""
-        installed = self.root / "node_modules" / ".bin" / "cdk"
-        if installed.is_file():
-            return [str(installed)]
+        """The version that Helix is made for: the project's own where it is that one, or else npx fetches it."""
+        wanted = json.loads((FILES / "package.json").read_text(encoding="utf-8"))["devDependencies"]["aws-cdk"]
+        modules = self.root / "node_modules"
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            if json.loads((modules / "aws-cdk" / "package.json").read_text(encoding="utf-8"))["version"] == wanted:
+                return [str(modules / ".bin" / "cdk")]
         if shutil.which("npx") is None:
             raise RefusedError(
                 "Node is missing: the CDK command line needs it (https://nodejs.org, version 20 or later)"
             )
-        package: dict[str, Any] = json.loads((self.root / "package.json").read_text(encoding="utf-8"))
-        return ["npx", "--yes", f"aws-cdk@{package['devDependencies']['aws-cdk']}"]
+        return ["npx", "--yes", f"aws-cdk@{wanted}"]
 
 
 @contextlib.contextmanager
@@ -162,7 +165,7 @@ def read_concurrency(target: Target) -> None:
         return
     client = target.client("lambda")
     limit: int = client.get_account_settings()["AccountLimit"]["UnreservedConcurrentExecutions"]
-    for verb in sorted(path.parent.name for path in target.root.glob("functions/*/handler.py")):
+    for verb in sorted(path.parent.name for path in FILES.glob("functions/*/handler.py")):
         try:
             known = client.get_function_concurrency(FunctionName=f"{target.stack}-{verb}")
         except client.exceptions.ResourceNotFoundException:

@@ -27,10 +27,10 @@ from helix.local.cloud import REGION, OfflineCloud
 from helix.local.console import Console
 from helix.local.emulator import ADMIN
 from helix.local.process import OfflineError
-from helix.local.project import find_project
 from helix.local.reload import Reloaded, Reloader, watch
 from helix.local.traces import Received, TraceReceiver, render
 from helix.runtime.models import ModelChoice
+from helix.runtime.project import find_project
 from helix.runtime.system import SystemClock
 from helix.runtime.tracing import ENDPOINT, TRACES_ENDPOINT
 

@@ -1,0 +1,177 @@
+"""A project: the folder whose `pyproject.toml` has the table `[tool.helix]`, and what that table says.
+
+Law: this is the one place that reads the table. A key that is not here, or a value that does not fit, is refused by name.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from helix.core.errors import HelixError
+
+PYPROJECT = "pyproject.toml"
+PACKAGE = Path(__file__).resolve().parents[1]
+FILES = PACKAGE / "infra" / "files"
+"""What the package ships beside its modules: the functions' folders, the locked requirements of the deps layer, and the
+version of the CDK command line. In Helix's own repository they are links."""
+NOT_SOURCES = ("__pycache__", ".DS_Store")
+
+Value = bool | int | float | str | list[str] | dict[str, str]
+
+
+class NoProjectError(HelixError):
+    """There is no Helix project here."""
+
+    code = "no_project"
+
+
+class ProjectError(HelixError, ValueError):
+    """`[tool.helix]` is wrong; the message names the key."""
+
+    code = "invalid_project"
+
+
+class HelixTable(BaseModel):
+    """`[tool.helix]`.
+
+    agents: modules that define and register agents: `desk`, `desk.agents`, or a file: `desk.py`.
+    source: the folder that they are imported from.
+    include: more modules and packages of `source` that the agents import. They are deployed too.
+    settings: of the deployment (docs/guide/deploy.md), for every stage.
+    stages: the same, for one stage.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    agents: list[str] = Field(default=["agents"], min_length=1)
+    source: str = "."
+    include: list[str] = []
+    settings: dict[str, Value] = {}
+    stages: dict[str, dict[str, Value]] = {}
+
+
+@dataclass(frozen=True)
+class HelixProject:
+    """root: the folder of pyproject.toml."""
+
+    root: Path
+    table: HelixTable
+
+    @property
+    def source(self) -> Path:
+        return self.root / self.table.source
+
+    @functools.cached_property
+    def context(self) -> dict[str, Any]:
+        """Of cdk.json, where the project has one."""
+        file = self.root / "cdk.json"
+        found: dict[str, Any] = (
+            json.loads(file.read_text(encoding="utf-8")).get("context", {}) if file.is_file() else {}
+        )
+        return found
+
+    @functools.cached_property
+    def modules(self) -> tuple[str, ...]:
+        """The names with which the agents' modules are imported from `source`."""
+        return tuple(self._module(place) for place in self.table.agents)
+
+    def settings(self, stage: str) -> dict[str, Any]:
+        """Of the deployment of that stage. The context of cdk.json goes over the table."""
+        table = {**self.table.settings, **self.table.stages.get(stage, {})}
+        return {"agents": ",".join(self.modules), **table, **self.context}
+
+    def parts(self, modules: str = "") -> list[Path]:
+        """The top-level packages and modules that are deployed. `modules`: others than the table's, separated by commas;
+        those that are not in `source` are somewhere else on the path."""
+        own = [*self.modules, *self.table.include]
+        more = [module for module in modules.split(",") if module and module not in own]
+        found = {name: self._part(name) for name in dict.fromkeys(module.split(".")[0] for module in [*own, *more])}
+        for name in sorted({module.split(".")[0] for module in own}):
+            if found[name] is None:
+                raise ProjectError(f"{PYPROJECT}: [tool.helix] names {name!r}, which is not in {str(self.source)!r}")
+        return [part for part in found.values() if part is not None]
+
+    def files(self, modules: str = "") -> dict[str, Path]:
+        """Every file of `parts`, by its path below `source`."""
+        return {
+            path.relative_to(self.source).as_posix(): path
+            for part in self.parts(modules)
+            for path in (sorted(_files_of(part)) if part.is_dir() else [part])
+        }
+
+    def _part(self, name: str) -> Path | None:
+        folder, file = self.source / name, self.source / f"{name}.py"
+        return folder if folder.is_dir() else file if file.is_file() else None
+
+    def _module(self, place: str) -> str:
+        if not place.endswith(".py"):
+            return place
+        file = (self.root / place).resolve()
+        source = self.source.resolve()
+        if not file.is_relative_to(source):
+            raise ProjectError(
+                f"{PYPROJECT}: [tool.helix] agents has {place!r}, which is not below source = {self.table.source!r}"
+            )
+        names = file.relative_to(source).with_suffix("").parts
+        return ".".join(names[:-1] if names[-1] == "__init__" and len(names) > 1 else names)
+
+
+def find_project(start: Path) -> Path:
+    """The folder at or above `start` whose pyproject.toml has `[tool.helix]`. Raises `NoProjectError`."""
+    for folder in (start.resolve(), *start.resolve().parents):
+        if _table(folder) is not None:
+            return folder
+    raise NoProjectError(
+        f"there is no Helix project at {str(start.resolve())!r} or above: no {PYPROJECT} with [tool.helix]. "
+        "`helix init` makes one"
+    )
+
+
+def read_project(root: Path) -> HelixProject:
+    """Raises `NoProjectError` and `ProjectError`."""
+    table = _table(root)
+    if table is None:
+        raise NoProjectError(f"{str(root / PYPROJECT)!r} has no table [tool.helix]: `helix init` adds it")
+    try:
+        return HelixProject(root, HelixTable.model_validate(table))
+    except ValidationError as error:
+        raise ProjectError(f"{PYPROJECT}: {_first(error)}") from error
+
+
+def _table(folder: Path) -> Mapping[str, Any] | None:
+    try:
+        text = (folder / PYPROJECT).read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except UnicodeDecodeError as error:
+        raise ProjectError(f"{str(folder / PYPROJECT)!r} is not UTF-8: {error}") from error
+    try:
+        tools = tomllib.loads(text).get("tool", {})
+    except tomllib.TOMLDecodeError as error:
+        raise ProjectError(f"{str(folder / PYPROJECT)!r} cannot be read: {error}") from error
+    table: Any = tools.get("helix") if isinstance(tools, dict) else None
+    return table if isinstance(table, dict) else None
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    where = [str(part) for part in first["loc"]]
+    if first["type"] == "extra_forbidden":
+        known = ", ".join(sorted(HelixTable.model_fields))
+        return f"[tool.helix] does not know {'.'.join(where)!r}; there are {known}"
+    return f"[tool.helix] {where[0]} is {first['input']!r}: {first['msg']}"
+
+
+def _files_of(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob("*"):
+        inside = path.relative_to(folder).parts
+        if path.is_file() and path.suffix != ".pyc" and not set(inside) & set(NOT_SOURCES):
+            yield path
