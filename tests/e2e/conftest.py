@@ -12,7 +12,6 @@ from tests.support.command_line import CommandLine, Done
 from tests.support.offline_cloud import CloudForTests, deployed
 
 from helix.local.cloud import REGION
-from helix.local.emulator import ADMIN
 
 QUICK = {"test_offline_smoke", "test_parity", "test_lost_events"}
 """Modules that are part of `make test`; the others take minutes."""
@@ -43,6 +42,6 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudForTests]:
 @pytest.fixture
 def helix(fleet: CloudForTests, tmp_path: Path) -> Callable[..., Done]:
     """A command about the stage of `fleet`, as its administrator."""
-    credentials = {"AWS_ACCESS_KEY_ID": ADMIN, "AWS_SECRET_ACCESS_KEY": ADMIN, "AWS_DEFAULT_REGION": REGION}
+    credentials = {**fleet.cloud.emulator.credentials.variables, "AWS_DEFAULT_REGION": REGION}
     line = CommandLine(tmp_path, AWS_ENDPOINT_URL=fleet.cloud.emulator.url, **credentials)
     return lambda *arguments: line.process(*arguments, "--stage", fleet.cloud.stage)

@@ -21,7 +21,7 @@ from helix.local.process import Emulator
 
 PATIENCE_S = 240
 CDK = ROOT / "node_modules" / ".bin" / "cdk"
-ADMIN = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+REGION = "us-east-1"
 TABLES = ["helix-ship-control", "helix-ship-sessions", "helix-ship-streams"]
 
 pytestmark = pytest.mark.timeout(600)
@@ -36,11 +36,11 @@ class Account:
     def client(self, service: str) -> Any:
         import boto3
 
-        return boto3.client(service, endpoint_url=self.emulator.url, **ADMIN)
+        return boto3.client(service, endpoint_url=self.emulator.url, region_name=REGION, **self.emulator.credentials.options)
 
     def run(self, *command: str, told: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)}
-        credentials = {name.upper(): value for name, value in ADMIN.items() if name != "region_name"}
+        credentials = self.emulator.credentials.variables
         # Without CDK's own check of the template, which takes most of its time and of which nothing here depends.
         own = {"AWS_ENDPOINT_URL": self.emulator.url, "HOME": str(self._folder), "CI": "1", "CDK_VALIDATION": "false"}
         return subprocess.run(

@@ -24,6 +24,7 @@ from tests.support.offline_cloud import PRIVATE, ROOT, until
 
 from helix.client import HelixClient
 from helix.core.spans import run_ref
+from helix.local.credentials import Credentials
 from helix.local.process import free_port
 from helix.local.traces import TraceReceiver
 
@@ -190,12 +191,13 @@ async def test_start_talk_edit_end_and_start_again(project: Path, tmp_path: Path
             first.until(r"^       ├─ chat \w+ +[\d.]+ s ")
             first.until(r"^       ├─ execute_tool edition +[\d.]+ s$")
             assert first.told("traces").startswith("http://127.0.0.1:")
+            endpoint = re.sub(r"^ws:(//[^/]+).*", r"http:\1", first.told("url"))
+            found = Credentials(*re.findall(r"^export AWS_\w*KEY\w*=(\S+)$", (tmp_path / "env").read_text(), re.M))
             watch = boto3.client(
                 "cloudwatch",
-                endpoint_url=re.sub(r"^ws:(//[^/]+).*", r"http:\1", first.told("url")),
+                endpoint_url=endpoint,
                 region_name="us-east-1",
-                aws_access_key_id="test",
-                aws_secret_access_key="test",
+                **found.options,
             )
             until(lambda: watch.list_metrics(Namespace="Helix", MetricName="Duration")["Metrics"], "metric")
 

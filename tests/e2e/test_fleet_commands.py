@@ -18,7 +18,6 @@ from tests.support.offline_cloud import CloudForTests, until
 from helix.adapters.system import SystemClock
 from helix.core.errors import ProtocolError, QueueFullError
 from helix.local.cloud import REGION
-from helix.local.emulator import ADMIN
 from helix.services.row_slots import RowSlots
 
 Json = dict[str, Any]
@@ -129,7 +128,7 @@ def test_who_is_not_known_and_what_cannot_be_read_is_said_in_one_line(
     at = {"AWS_ENDPOINT_URL": fleet.cloud.emulator.url, "AWS_DEFAULT_REGION": REGION}
     nobody = CommandLine(tmp_path, HOME=str(tmp_path), AWS_EC2_METADATA_DISABLED="true", **at)
     stranger = CommandLine(tmp_path, AWS_ACCESS_KEY_ID="stranger", AWS_SECRET_ACCESS_KEY="stranger", **at)
-    admin = CommandLine(tmp_path, AWS_ACCESS_KEY_ID=ADMIN, AWS_SECRET_ACCESS_KEY=ADMIN, **at)
+    admin = CommandLine(tmp_path, **fleet.cloud.emulator.credentials.variables, **at)
     look = ("fleet", "budgets", "--stage")
     assert "Unable to locate credentials" in nobody.process(*look, "test").refusal
     assert "security token" in stranger.process(*look, "test").refusal

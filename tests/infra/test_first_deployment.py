@@ -19,7 +19,7 @@ from tests.support.offline_cloud import until
 from helix.cli.cloud.stack import look, protect_tables, release_failed
 from helix.local.process import Emulator
 
-ADMIN = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": "us-east-1"}
+REGION = "us-east-1"
 STACK = "helix-prod"
 HOLD_DATA = ("KMS::Key", "KMS::Alias", "DynamoDB::Table", "S3::Bucket", "Kinesis::Stream", "Logs::LogGroup")
 
@@ -27,12 +27,14 @@ pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 
 
 class Account:
-    def __init__(self, url: str, resources: dict[str, Any]) -> None:
-        self._url, self.resources = url, resources
+    def __init__(self, emulator: Emulator, resources: dict[str, Any]) -> None:
+        self._emulator, self.resources = emulator, resources
         self.cloudformation, self.dynamodb = self.client("cloudformation"), self.client("dynamodb")
 
     def client(self, service: str) -> Any:
-        return boto3.client(service, endpoint_url=self._url, **ADMIN)
+        return boto3.client(
+            service, endpoint_url=self._emulator.url, region_name=REGION, **self._emulator.credentials.options
+        )
 
     def create(self, **more: Any) -> str:
         """With `more` resources. Protected before the creation begins, as CDK does it. Returns the stack's status."""
@@ -69,7 +71,7 @@ def account(production: Assembly, tmp_path: Path) -> Iterator[Account]:
     emulator = Emulator(tmp_path / "emulator", environment=os.environ)
     emulator.start()
     try:
-        yield Account(emulator.url, held)
+        yield Account(emulator, held)
     finally:
         emulator.close()
 

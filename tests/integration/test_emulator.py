@@ -7,6 +7,7 @@ does it by itself by now, and the correction can go.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +31,8 @@ from helix.local.pool import Pool, limit_of
 
 pytestmark = pytest.mark.xdist_group("cloud")
 
+SECRET = "AWS_SECRET_ACCESS_KEY"
+
 
 # --- one check for each correction -----------------------------------------------------------------------------------
 
@@ -45,6 +48,14 @@ def functions_run_in_the_pool(desk: Desk) -> None:
     assert ended["status"] == "SUCCEEDED"
     with desk.socket():
         assert desk.connection_id()
+
+
+def workers_have_random_credentials(desk: Desk) -> None:
+    function = desk.function()
+    given = {name: desk.invoke(function, do="environment", name=name)[0] for name in ("AWS_ACCESS_KEY_ID", SECRET)}
+    role = desk.client("lambda").get_function_configuration(FunctionName=function)
+    digest = hashlib.sha256(f"{role['FunctionArn']}:{role['Role']}".encode()).hexdigest()
+    assert given[SECRET] != hashlib.sha256(f"secret:{digest}".encode()).hexdigest()
 
 
 def errors_of_token_tasks_fail_them(desk: Desk) -> None:
@@ -268,6 +279,7 @@ CHECKS: dict[str, Callable[[Desk], None]] = {
     check.__name__: check
     for check in (
         functions_run_in_the_pool,
+        workers_have_random_credentials,
         errors_of_token_tasks_fail_them,
         payloads_have_a_limit,
         histories_have_a_limit,

@@ -88,8 +88,7 @@ class Desk:
         if service in self._clients and not more:
             return self._clients[service]
         given = {
-            "aws_access_key_id": "test",
-            "aws_secret_access_key": "test",
+            **self.emulator.credentials.options,
             "endpoint_url": self.emulator.url,
             **more,
         }

@@ -6,6 +6,7 @@ Law: a store that does not exist is refused, and never created by a command that
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -76,9 +77,12 @@ def aws_client(service: str, profile: str | None = None, region: str | None = No
     given: dict[str, Any] = {"profile_name": profile, "region_name": region}
     if endpoint is not None:
         from helix.local.cloud import REGION
-        from helix.local.emulator import ADMIN
+        from helix.local.credentials import credentials_for
 
-        given = {"aws_access_key_id": ADMIN, "aws_secret_access_key": ADMIN, "region_name": REGION}
+        found = credentials_for(endpoint, Path.cwd(), os.environ)
+        if found is None:
+            raise RefusedError(f"the credentials of {endpoint} are missing: source the file env in its state folder (.helix)")
+        given = {**found.options, "region_name": REGION}
     config = Config(connect_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
     try:
         return boto3.Session(**given).client(service, endpoint_url=endpoint, config=config)

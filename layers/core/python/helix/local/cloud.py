@@ -23,7 +23,7 @@ import boto3
 from botocore.config import Config
 
 from helix.gateway.authoriser import ApiKeys, Principal
-from helix.local.emulator import ACCOUNT, ADMIN
+from helix.local.emulator import ACCOUNT
 from helix.local.metrics import MetricForwarder
 from helix.local.process import Emulator, Listener, OfflineError
 from helix.local.project import Project, read_assembly
@@ -43,7 +43,8 @@ class OfflineCloud:
     """root: the project's. folder: where state is kept, default `.helix` in it. assemblies: where syntheses are kept,
     default in `folder`. port: 0 for a free one. auth: IAM is enforced. context: CDK's, as `-c` takes it. paths: more
     folders with modules for agents and functions. variables: more of them for the functions, beside what this process's
-    `environment` has. wait_scale: what waits and retry intervals of state machines are multiplied by.
+    `environment` has. wait_scale: what waits and retry intervals of state machines are multiplied by. hosts: names of this
+    machine by which containers reach it.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class OfflineCloud:
         paths: Sequence[Path] = (),
         variables: Mapping[str, str] | None = None,
         wait_scale: float = 1.0,
+        hosts: Sequence[str] = (),
         environment: Mapping[str, str] = os.environ,
     ) -> None:
         self.root, self.folder = root.resolve(), (folder or root / ".helix").resolve()
@@ -65,12 +67,13 @@ class OfflineCloud:
         self.paths = tuple(path.resolve() for path in paths)
         self.project = Project(self.root, assemblies or self.folder / "assemblies", self.paths, environment)
         inside = {**environment, **(variables or {}), "PYTHONPATH": self.project.environment().get("PYTHONPATH", "")}
-        self.emulator = Emulator(self.folder, port=port, auth=auth, wait_scale=wait_scale, environment=inside)
+        options = {"port": port, "auth": auth, "wait_scale": wait_scale, "hosts": hosts}
+        self.emulator = Emulator(self.folder, environment=inside, **options)  # type: ignore[arg-type]
         self.auth = auth
         self.agents: tuple[str, ...] = ()
         self.outputs: dict[str, str] = {}
         self._clock = SystemClock()
-        session = boto3.Session(aws_access_key_id=ADMIN, aws_secret_access_key=ADMIN)
+        session = boto3.Session(**self.emulator.credentials.options)
         self.account = Account(session, self.emulator.url, ACCOUNT, REGION)
         self._clients: dict[str, Any] = {}
         self._metrics = MetricForwarder(lambda: self.client("cloudwatch"))

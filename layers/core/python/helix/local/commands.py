@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from ministack.core import lambda_runtime
 from ministack.core.responses import set_request_account_id, set_request_region
 from ministack.services import eventbridge, lambda_svc
 
@@ -44,4 +45,4 @@ def _warm(pool: Pool, account: str, region: str, functions: list[str], qualifier
     for name in functions:
         record, config = lambda_svc._get_func_record_for_qualifier(name, qualifier)
         if record is not None and config is not None:
-            pool.warm(code_of(record), lambda_svc.execution_credentials(config))
+            pool.warm(code_of(record), lambda_runtime.execution_credentials(config))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import json
+import os
 import threading
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
@@ -16,12 +17,14 @@ from typing import Any
 
 from hypercorn.protocol import ws_stream
 from hypercorn.protocol.ws_stream import FrameTooLargeError, WebsocketBuffer
+from ministack import app
 from ministack.core import iam_evaluator, lambda_runtime
-from ministack.services import apigateway, cloudformation, dynamodb, lambda_svc, stepfunctions
+from ministack.services import apigateway, cloudformation, dynamodb, lambda_svc, stepfunctions, sts
 from ministack.services.cloudformation import provisioners
 
 from helix.local import corrections_fleet
 from helix.local.corrections_fleet import Corrections
+from helix.local.credentials import RANDOM, new_secret
 from helix.local.pool import Pool
 from helix.local.workers import Code
 
@@ -113,6 +116,27 @@ def code_of(func: Mapping[str, Any]) -> Code:
         },
         memory_mb=int(config.get("MemorySize", 128)),
     )
+
+
+@CORRECTIONS.replaces(lambda_runtime, "execution_credentials")
+def workers_have_random_credentials(make: Any, config: Mapping[str, Any]) -> dict[str, str]:
+    """A function has a session of its role, with a random secret. MiniStack computes the secret from the names of function
+    and role, which everybody knows; and where IAM is not enforced, it takes the account's number as the key."""
+
+    if not app.AUTH:
+        root = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+        return {**{name: os.environ[name] for name in root}, "AWS_SESSION_TOKEN": ""}
+    known: dict[str, str] = make(config)
+    with _giving_out:
+        session = sts._sessions.pop(known["AWS_ACCESS_KEY_ID"])
+        key = f"{config['FunctionArn']}:{config.get('Role', '')}"
+        given = _given_out.setdefault(key, (f"ASIA{new_secret()[:RANDOM]}", new_secret(), new_secret()))
+        sts.register_session(given[0], {**session, "SecretAccessKey": given[1], "SessionToken": given[2]})
+    return dict(zip(known, given, strict=True))
+
+
+_giving_out = threading.Lock()
+_given_out: dict[str, tuple[str, str, str]] = {}
 
 
 # --- Step Functions --------------------------------------------------------------------------------------------------

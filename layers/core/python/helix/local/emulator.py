@@ -19,15 +19,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from helix.local.credentials import Credentials
 from helix.runtime.system import SystemClock
 
 if TYPE_CHECKING:
     from helix.local.commands import Commands
     from helix.local.pool import Pool
 
-ADMIN = "test"
-"""Access key id and secret of the account's root, as MiniStack knows it."""
 ACCOUNT = "000000000000"
+HOSTS = "HELIX_HOSTS"
+"""More names of this machine, after those of loopback, at which the emulator may be asked: those that containers use."""
 HANG_UP_S = 2.0
 LOOK_S = 0.05
 _LEFT_OUT = ("AWS_", "HELIX_", "MINISTACK_", "LAMBDA_", "SFN_", "_HELIX")
@@ -36,10 +37,16 @@ _SHARED = {"NO_PROXY", "no_proxy", "TMPDIR", "PYTHONUNBUFFERED"}
 
 
 def settings(
-    port: int, folder: Path, *, auth: bool, wait_scale: float, environment: Mapping[str, str]
+    port: int,
+    folder: Path,
+    credentials: Credentials,
+    environment: Mapping[str, str],
+    *,
+    auth: bool = True,
+    wait_scale: float = 1,
 ) -> dict[str, str]:
     """The environment of the emulator's process. The user's own AWS settings stay out: nothing here may reach an
-    account.
+    account. The credentials are those of the account's root.
     """
     retained = {name: value for name, value in environment.items() if not name.startswith(_LEFT_OUT)}
     local = ",".join(filter(None, [retained.get("NO_PROXY") or retained.get("no_proxy"), "127.0.0.1", "localhost"]))
@@ -48,8 +55,7 @@ def settings(
         "NO_PROXY": local,
         "no_proxy": local,
         "AUTH": "true" if auth else "false",
-        "AWS_ACCESS_KEY_ID": ADMIN,
-        "AWS_SECRET_ACCESS_KEY": ADMIN,
+        **credentials.variables,
         "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
@@ -102,6 +108,7 @@ async def serve(port: int, folder: Path, workers: int, without: Collection[str] 
 
     from helix.local import corrections
     from helix.local.commands import commands_of
+    from helix.local.entrance import guard_of
     from helix.local.pool import Pool
     from helix.local.state_file import StateFile
 
@@ -121,7 +128,8 @@ async def serve(port: int, folder: Path, workers: int, without: Collection[str] 
     config.errorlog = "-"
     tasks = [asyncio.create_task(state.keep()), asyncio.create_task(_announce(port, voice))]
     try:
-        await run(state.watching(app), config, shutdown_trigger=lambda: _hang_up(ended, pool))
+        guarded = guard_of(state.watching(app), port, os.environ.get(HOSTS, ""))
+        await run(guarded, config, shutdown_trigger=lambda: _hang_up(ended, pool))
     finally:
         for task in tasks:
             task.cancel()
@@ -160,7 +168,7 @@ def _for_functions(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment that functions find beside their own: this machine's, with the providers' keys, without the
     emulator's.
     """
-    own = settings(0, Path(), auth=True, wait_scale=1, environment={}).keys() - _SHARED
+    own = settings(0, Path(), Credentials("", ""), {}).keys() - _SHARED
     return {name: value for name, value in environment.items() if not (name in own or name.startswith(_LEFT_OUT))}
 
 

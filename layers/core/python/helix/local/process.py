@@ -24,7 +24,8 @@ from queue import Empty, Queue
 from typing import IO, Any
 
 from helix.core.errors import OperatorError
-from helix.local.emulator import settings
+from helix.local.credentials import new_credentials
+from helix.local.emulator import HOSTS, settings
 
 START_S = 30.0
 END_S = 20.0
@@ -56,7 +57,8 @@ class FolderInUseError(OfflineError):
 class Emulator:
     """port: 0 for a free one. folder: where state, objects, unpacked code and its own log are. auth: IAM is enforced.
     wait_scale: what waits and retry intervals of state machines are multiplied by. workers: how many run at once, 0 for
-    as many as this machine bears. without: corrections to leave out.
+    as many as this machine bears. hosts: names of this machine by which containers reach it. without: corrections to
+    leave out. `credentials` are those of the account's root, made for this object alone.
     """
 
     def __init__(
@@ -68,9 +70,11 @@ class Emulator:
         wait_scale: float = 1.0,
         workers: int = 0,
         environment: Mapping[str, str],
+        hosts: Collection[str] = (),
         without: Collection[str] = (),
     ) -> None:
         self.folder, self.port = folder.resolve(), port or free_port()
+        self.credentials, self._hosts = new_credentials(), {HOSTS: ",".join(hosts)} if hosts else {}
         self._auth, self._scale, self._environment = auth, wait_scale, environment
         self._words = [str(workers), *without]
         self._listeners: list[Listener] = []
@@ -114,9 +118,10 @@ class Emulator:
     def _start(self, owned: IO[str]) -> None:
         self._log = self.log_path.open("w", encoding="utf-8")
         options = {"auth": self._auth, "wait_scale": self._scale}
+        environment = settings(self.port, self.folder, self.credentials, self._environment, **options)  # type: ignore[arg-type]
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "helix.local.emulator", str(self.port), str(self.folder), *self._words],
-            env=settings(self.port, self.folder, environment=self._environment, **options),  # type: ignore[arg-type]
+            env={**environment, **self._hosts},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -4,6 +4,9 @@
     GET  /               the last traces, one line each
     GET  /<trace id>     one of them, as a tree: what happened below what, how long it took, and what it cost
 
+All of it is below a random path, which is part of the URL and without which there is nothing: other users of the machine
+do not know it, and neither does a web page.
+
     run librarian            1.24 s   $0.0015   completed
     └─ invoke_agent          1.21 s
        ├─ chat gpt-4o        0.80 s   $0.0010   512 + 45 tokens
@@ -18,6 +21,7 @@ whose parent has not come stands at the top: no span is left out.
 from __future__ import annotations
 
 import gzip
+import hmac
 import threading
 import zlib
 from collections import OrderedDict
@@ -27,6 +31,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from helix.core import genai
+from helix.local.credentials import new_secret
+from helix.local.guard import hosts_of, why_foreign
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +128,23 @@ class TraceReceiver:
         self._listener = listener
         self._lock = threading.Lock()
         self._traces: OrderedDict[str, dict[str, Received]] = OrderedDict()
+        self._secret = f"/{new_secret()}"
         self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
         self._server.daemon_threads = True
 
     @property
     def url(self) -> str:
         """For OTEL_EXPORTER_OTLP_ENDPOINT, and for people."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://127.0.0.1:{self.port}{self._secret}"
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def inside(self, path: str) -> str | None:
+        """What of the path is behind the secret; None for a path that does not begin with it."""
+        head, rest = path[: len(self._secret)], path[len(self._secret) :]
+        return rest if hmac.compare_digest(head.encode(), self._secret.encode()) else None
 
     def __enter__(self) -> TraceReceiver:
         threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
@@ -202,7 +218,7 @@ def _page(receiver: TraceReceiver, path: str) -> str | None:
     for spans in receiver.traces():
         root = root_of(spans)
         about = f"{root.name}  {root.seconds:.3f} s" if root is not None else "not over yet"
-        lines.append(f"/{spans[0].trace_id}  {about}  ${dollars(spans):.6f}  {len(spans)} spans")
+        lines.append(f"{receiver.url}/{spans[0].trace_id}  {about}  ${dollars(spans):.6f}  {len(spans)} spans")
     return "\n".join(lines or ["no traces yet"]) + "\n"
 
 
@@ -211,12 +227,14 @@ def _handler(receiver: TraceReceiver) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
+            if (path := self._admitted()) is None:
+                return None
             length = int(self.headers.get("content-length") or 0)
             if length > MAX_BODY:
                 self.close_connection = True  # what is not read cannot be followed by another request
                 return self._answer(413, b"")
             body = self.rfile.read(length)
-            if self.path != PATH:
+            if path != PATH:
                 return self._answer(404, b"")
             try:
                 receiver.take(_unpacked(body, self.headers.get("content-encoding", "")))
@@ -225,8 +243,19 @@ def _handler(receiver: TraceReceiver) -> type[BaseHTTPRequestHandler]:
             return self._answer(200, b"", "application/x-protobuf")
 
         def do_GET(self) -> None:
-            page = _page(receiver, self.path.partition("?")[0])
-            self._answer(404 if page is None else 200, (page or "no such trace\n").encode())
+            if (path := self._admitted()) is not None:
+                page = _page(receiver, path.partition("?")[0])
+                self._answer(404 if page is None else 200, (page or "no such trace\n").encode())
+
+        def _admitted(self) -> str | None:
+            """The path, if the request may come in; else it is answered."""
+            headers = [(name.lower(), value) for name, value in self.headers.items()]
+            why, path = why_foreign(headers, hosts_of(receiver.port)), receiver.inside(self.path)
+            if why is None and path is not None:
+                return path
+            self.close_connection = True  # its body is not read
+            self._answer(*((404, b"") if why is None else (403, f"This request is refused: {why}.\n".encode())))
+            return None
 
         def _answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
             self.send_response(status)

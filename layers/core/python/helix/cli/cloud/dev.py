@@ -25,7 +25,8 @@ from helix.cli.output import RefusedError, say, write, write_json
 from helix.cli.view.base import command
 from helix.local.cloud import REGION, OfflineCloud
 from helix.local.console import Console
-from helix.local.emulator import ADMIN
+from helix.local.credentials import ENDPOINT as AWS_ENDPOINT
+from helix.local.credentials import ENV_FILE, write_private, write_variables
 from helix.local.process import OfflineError
 from helix.local.reload import Reloaded, Reloader, watch
 from helix.local.traces import Received, TraceReceiver, render
@@ -73,8 +74,6 @@ def _installed() -> bool:
 USER = "dev"
 WATCHING_S = 5.0
 KEY_FILE = "api-key"
-ENV_FILE = "env"
-"""Shell variables with which AWS's own tools, and examples, find this cloud: `source .helix/env`."""
 NEEDED = ("ministack", "boto3", "watchfiles", "websockets")
 State = Annotated[
     str | None, typer.Option("--state", help="Where sessions are stored [default: .helix in the project]")
@@ -135,7 +134,7 @@ class Serving:
         if profiles is not None:
             threading.Thread(target=self._watch, args=(profiles, watching), daemon=True).start()
         key = _key(cloud)
-        write_private(cloud.folder / ENV_FILE, _variables(cloud, key))
+        write_variables(cloud.folder / ENV_FILE, _variables(cloud, key))
         if profiles is not None:
             watching.wait(WATCHING_S)
         self._welcome(key, choice, traces, SystemClock().now() - began, profiles is not None)
@@ -220,15 +219,6 @@ def model_in_words(choice: ModelChoice) -> str:
     return f"{choice.name}, for all agents" if choice.name else "each agent's own"
 
 
-def write_private(path: Path, text: str) -> None:
-    """Readable by its owner alone, from the first byte; what was there is replaced."""
-    made = path.with_name(f".{path.name}.{os.getpid()}")
-    made.unlink(missing_ok=True)
-    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-    made.replace(path)
-
-
 def _key(cloud: OfflineCloud) -> str:
     """The first key is made once and stored beside the state."""
     stored = cloud.folder / KEY_FILE
@@ -240,14 +230,12 @@ def _key(cloud: OfflineCloud) -> str:
     return key
 
 
-def _variables(cloud: OfflineCloud, key: str) -> str:
-    variables = {
+def _variables(cloud: OfflineCloud, key: str) -> dict[str, str]:
+    return {
         "HELIX_URL": cloud.url,
         "HELIX_KEY": key,
-        "AWS_ENDPOINT_URL": cloud.emulator.url,
+        AWS_ENDPOINT: cloud.emulator.url,
         "AWS_REGION": REGION,
         "AWS_DEFAULT_REGION": REGION,
-        "AWS_ACCESS_KEY_ID": ADMIN,
-        "AWS_SECRET_ACCESS_KEY": ADMIN,
+        **cloud.emulator.credentials.variables,
     }
-    return "".join(f"export {name}={value}\n" for name, value in variables.items())

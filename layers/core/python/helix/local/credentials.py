@@ -1,0 +1,85 @@
+"""The credentials of one start of the offline cloud, and the file that gives them to its user.
+
+Law: they are random, valid until the emulator ends, and passed on by environment or by a file of its owner alone, never as
+an argument of a process, which every user of the machine can read.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from helix.runtime.system import SystemIds
+
+RANDOM = 16
+"""Characters of an id of `SystemIds` that are random, of 5 bits each."""
+ENV_FILE = "env"
+"""Shell variables with which AWS's own tools, and examples, find the cloud: `source .helix/env`."""
+ENDPOINT = "AWS_ENDPOINT_URL"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Of the account's root user."""
+
+    access_key: str
+    secret_key: str
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """As AWS's tools and SDKs read them."""
+        return {"AWS_ACCESS_KEY_ID": self.access_key, "AWS_SECRET_ACCESS_KEY": self.secret_key}
+
+    @property
+    def options(self) -> dict[str, str]:
+        """As boto3's sessions and clients take them."""
+        return {name.lower(): value for name, value in self.variables.items()}
+
+
+def new_credentials() -> Credentials:
+    return Credentials(f"AKIA{new_secret()[:RANDOM]}", new_secret())
+
+
+def new_secret() -> str:
+    """160 random bits."""
+    ids = SystemIds()
+    return "".join(ids.new("secret")[-RANDOM:] for _ in range(2))
+
+
+def write_variables(path: Path, variables: Mapping[str, str]) -> None:
+    write_private(path, "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()))
+
+
+def write_private(path: Path, text: str) -> None:
+    """Readable by its owner alone, from the first byte; what was there is replaced."""
+    made = path.with_name(f".{path.name}.{os.getpid()}")
+    made.unlink(missing_ok=True)
+    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    made.replace(path)
+
+
+def credentials_for(endpoint: str, start: Path, environment: Mapping[str, str]) -> Credentials | None:
+    """Those of the offline cloud at `endpoint`: from the environment if it is about that endpoint, else from the file of the
+    project at or above `start`."""
+    found = [environment] + [
+        _read(file) for folder in (start, *start.parents) if (file := folder / ".helix" / ENV_FILE).is_file()
+    ]
+    for variables in found:
+        if _same(variables.get(ENDPOINT, "")) == _same(endpoint):
+            key, secret = variables.get("AWS_ACCESS_KEY_ID"), variables.get("AWS_SECRET_ACCESS_KEY")
+            if key and secret:
+                return Credentials(key, secret)
+    return None
+
+
+def _same(endpoint: str) -> str:
+    return endpoint.rstrip("/").replace("//localhost:", "//127.0.0.1:")
+
+
+def _read(file: Path) -> dict[str, str]:
+    words = (word for line in file.read_text(encoding="utf-8").splitlines() for word in shlex.split(line)[1:])
+    return {name: value for name, _, value in (word.partition("=") for word in words)}

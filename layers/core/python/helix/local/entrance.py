@@ -1,0 +1,45 @@
+"""The guard before MiniStack: which secrets it gave out, and how its services refuse.
+
+Law: an access key is known if it is this start's root, an IAM user's, or a session's that has not expired. MiniStack's own
+well-known keys ("test", and every number of an account) are none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ministack import app
+from ministack.core.iam_evaluator import AuthError, CredentialResolutionError, resolve_credential
+from ministack.core.responses import _account_from_sts_session
+
+from helix.local.emulator import ACCOUNT
+from helix.local.guard import Guard, hosts_of
+from helix.local.signatures import SignatureError
+from helix.runtime.system import SystemClock
+
+_WELL_KNOWN = "test"
+
+
+def guard_of(served: Any, port: int, hosts: str) -> Guard:
+    """`hosts`: more of them, with commas."""
+    return Guard(served, hosts_of(port, filter(None, hosts.split(","))), secret_of, failure, SystemClock().now)
+
+
+def secret_of(access_key: str, token: str) -> str:
+    """Raises `SignatureError`."""
+    if access_key in ("", _WELL_KNOWN) or access_key.isdigit():
+        raise SignatureError("UnrecognizedClientException", _UNKNOWN)
+    found = resolve_credential(access_key, _account_from_sts_session(access_key) or ACCOUNT, token)
+    if isinstance(found, CredentialResolutionError):
+        raise SignatureError(found.code, found.message)
+    return str(found.secret_access_key)
+
+
+_UNKNOWN = "The security token included in the request is invalid."
+
+
+def failure(error: SignatureError, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
+    """In the protocol of the service that the signature names."""
+    service = error.service or "dynamodb"  # whose answers are plain JSON
+    status, sent, body = app._credential_failure(service, "", "", AuthError(error.code, str(error)), headers)
+    return status, sent, body

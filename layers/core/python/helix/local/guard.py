@@ -1,0 +1,165 @@
+"""The door of what the offline cloud serves on loopback: who may enter, before anything of it is asked.
+
+Law: a request for another host, or from a web page of another origin, is refused, whatever it asks. Clients of the deployed
+API need what they need on AWS: a token. Everything else needs a signature made with this start's credentials, and what
+MiniStack has for its own administration is closed. A refused request changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from helix.local.signatures import Request, SecretOf, SignatureError, claim_of, is_signed, verify
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+FOREIGN = "ForeignRequest"
+_API = re.compile(r"/_aws/execute-api/\w+(/.*)?")
+_ANSWERS = re.compile(r"/_ministack/cfn-(response|signal)/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+"""Where custom resources put their answer: each a random address that is used once, as the presigned URL on AWS."""
+_CLOSED = re.compile(r"/(_ministack|_localstack)(/|$)|/health$")
+
+Scope, Receive, Send = dict[str, Any], Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Failure = Callable[[SignatureError, dict[str, str]], tuple[int, dict[str, str], bytes]]
+"""The answer to a request that is not signed well, in the service's own protocol."""
+
+
+def hosts_of(port: int, more: Iterable[str] = ()) -> frozenset[str]:
+    """What `Host` may be."""
+    names = [*LOOPBACK, *more]
+    return frozenset([f"{name}:{port}" for name in names] + (names if port == 80 else []))
+
+
+def why_foreign(headers: Sequence[tuple[str, str]], hosts: Collection[str], *, any_port: bool = False) -> str | None:
+    """Why a web page may not send this; None if it is not from one, or from one of this very server. `any_port`: pages of
+    other servers on loopback may too.
+
+    A browser names the page's origin where it matters, and the relation of the two sites where it does not.
+    """
+    given = {name: [v for n, v in headers if n == name] for name in ("host", "origin", "sec-fetch-site")}
+    if len(given["host"]) != 1 or given["host"][0].lower() not in hosts:
+        return f"the host is {', '.join(given['host']) or 'missing'!r}; use {min(hosts)}"
+    if not given["origin"]:
+        site = given["sec-fetch-site"]
+        return None if site in ([], ["none"], ["same-origin"]) else f"it comes from a web page ({', '.join(site)})"
+    origin = given["origin"][0]
+    known = origin.lower() in {f"http://{host}" for host in hosts} or (any_port and _is_loopback(origin))
+    return None if known and len(given["origin"]) == 1 else f"it comes from a web page of {origin!r}"
+
+
+def _is_loopback(origin: str) -> bool:
+    """A page that is served on this machine."""
+    try:
+        parts = urlsplit(origin)
+        name = (parts.hostname or "").lower()
+    except ValueError:
+        return False
+    known = name in ("127.0.0.1", "localhost", "::1") or name.endswith(".localhost")
+    return known and parts.scheme in ("http", "https") and not parts.path
+
+
+class Guard:
+    """An ASGI app before `app`. `secret_of`: the secrets that were given out. `failure`: see there. `hosts`: what `Host`
+    may be."""
+
+    def __init__(
+        self, app: App, hosts: Collection[str], secret_of: SecretOf, failure: Failure, now: Callable[[], float]
+    ) -> None:
+        self._app, self._hosts, self._secret_of, self._failure, self._now = app, hosts, secret_of, failure, now
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self._app(scope, receive, send)
+        path = scope["path"]
+        headers = [(name.decode("latin-1").lower(), _text(value)) for name, value in scope["headers"]]
+        api = _API.fullmatch(path) is not None
+        why = why_foreign(headers, self._hosts, any_port=api)
+        if why is not None:
+            return await _refuse(scope, send, _plain(FOREIGN, f"This request is refused: {why}."))
+        answer = scope.get("method") == "PUT" and _ANSWERS.fullmatch(path) is not None
+        if (_CLOSED.match(path) and not answer) or (scope["type"] == "websocket" and not api):
+            return await _refuse(scope, send, _plain("AccessDeniedException", "This is closed to clients."))
+        raw_path, query = _ascii(scope["raw_path"]), _ascii(scope["query_string"])
+        request = Request(scope.get("method", "GET"), raw_path, query, headers)
+        if is_signed(request) or not (api or answer) or "@connections" in path:
+            try:
+                receive = await self._signed(scope, request, receive)
+            except SignatureError as error:
+                return await _refuse(scope, send, self._failure(error, dict(headers)))
+            except ConnectionError:
+                return None
+        return await self._app(scope, receive, send if api else _without_cors(send))
+
+    async def _signed(self, scope: Scope, request: Request, receive: Receive) -> Receive:
+        """Who reads on gets the body that was verified. Raises `SignatureError`, and `ConnectionError` if the client has
+        gone."""
+        claim = claim_of(request, self._now())
+        try:
+            secret = self._secret_of(claim.access_key, claim.token)
+        except SignatureError as error:
+            error.service = claim.service
+            raise
+        body = await _read(receive) if scope["type"] == "http" else b""
+        verify(request, claim, secret, body)
+        if scope["type"] != "http":
+            return receive
+        messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def received() -> Any:
+            return messages.pop() if messages else await receive()
+
+        return received
+
+
+async def _read(receive: Receive) -> bytes:
+    parts = []
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ConnectionError("the client has gone")
+        parts.append(message.get("body", b""))
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+def _without_cors(send: Send) -> Send:
+    """No page of another origin may read what the services answer."""
+
+    async def sent(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            kept = [pair for pair in message["headers"] if not bytes(pair[0]).lower().startswith(b"access-control-")]
+            message = {**message, "headers": kept}
+        await send(message)
+
+    return sent
+
+
+def _plain(code: str, message: str) -> tuple[int, dict[str, str], bytes]:
+    body = json.dumps({"__type": code, "message": message}).encode()
+    return 403, {"content-type": "application/json", "x-amzn-errortype": code}, body
+
+
+async def _refuse(scope: Scope, send: Send, answer: tuple[int, dict[str, str], bytes]) -> None:
+    status, headers, body = answer
+    kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
+    sent = {name: value for name, value in headers.items() if not name.lower().startswith("access-control-")}
+    lines = [(name.lower().encode(), str(value).encode()) for name, value in sent.items()]
+    lines = [line for line in lines if line[0] != b"content-length"] + [(b"content-length", str(len(body)).encode())]
+    await send({"type": f"{kind}.start", "status": status, "headers": lines})
+    await send({"type": f"{kind}.body", "body": b"" if scope.get("method") == "HEAD" else body, "more_body": False})
+
+
+def _text(value: bytes) -> str:
+    """As SDKs encode what they sign."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def _ascii(value: bytes) -> str:
+    return value.decode("ascii", "replace")

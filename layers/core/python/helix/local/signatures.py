@@ -1,0 +1,238 @@
+"""Signature Version 4, verified: botocore signs the request that came, and the two signatures must be equal.
+
+Law: a request counts as signed if its signature was made with a secret that this emulator gave out, within the last five
+minutes (or within its own `X-Amz-Expires`), over the method, the path, the query, the host, each `x-amz-` header and the
+body. Only S3 takes a body that is not signed, as on AWS.
+https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
+"""
+
+from __future__ import annotations
+
+import calendar
+import hmac
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from typing import Any
+from urllib.parse import parse_qsl
+
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.compat import HTTPHeaders
+from botocore.credentials import Credentials
+
+ALGORITHM = "AWS4-HMAC-SHA256"
+WINDOW_S, WEEK_S = 300, 7 * 24 * 3600
+UNSIGNED = ("UNSIGNED-PAYLOAD", "STREAMING-UNSIGNED-PAYLOAD-TRAILER")
+IN_CHUNKS = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
+_HEADER = re.compile(r"AWS4-HMAC-SHA256 +Credential=([^, ]+), *SignedHeaders=([^, ]+), *Signature=([0-9a-f]{64})")
+_IN_QUERY = ("x-amz-algorithm", "x-amz-credential", "x-amz-date", "x-amz-signedheaders", "x-amz-signature")
+_OLD = ("awsaccesskeyid",)  # of Signature Version 2, which nothing signs with any more
+
+SecretOf = Callable[[str, str], str]
+"""The secret of an access key id and session token. Raises `SignatureError`."""
+
+
+class SignatureError(Exception):
+    """The request is not signed, or its signature is wrong. `code` is AWS's name for it."""
+
+    def __init__(self, code: str, message: str, service: str = "") -> None:
+        super().__init__(message)
+        self.code, self.service = code, service
+
+
+@dataclass(frozen=True)
+class Request:
+    """As it came: `path` and `query` as on the wire, header names in lower case, in their order."""
+
+    method: str
+    path: str
+    query: str
+    headers: Sequence[tuple[str, str]]
+
+    @cached_property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Of the query."""
+        return parse_qsl(self.query, keep_blank_values=True)
+
+    def all(self, name: str) -> list[str]:
+        return [value for known, value in self.headers if known == name]
+
+    def one(self, name: str) -> str:
+        """The header's value, empty if there is none. Raises `SignatureError` if there are several."""
+        found = self.all(name)
+        if len(found) > 1:
+            raise SignatureError("InvalidSignatureException", f"There are {len(found)} headers {name!r}.")
+        return found[0] if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a request says of its signature."""
+
+    access_key: str
+    region: str
+    service: str
+    timestamp: str
+    signed: tuple[str, ...]
+    signature: str
+    token: str
+    presigned: bool
+    valid_s: int = WINDOW_S
+
+
+def is_signed(request: Request) -> bool:
+    """Whether it claims to be, in whatever way."""
+    names = {name.lower() for name, _ in request.pairs}
+    schemes = request.all("authorization")
+    return any(text.startswith(("AWS4-", "AWS ")) for text in schemes) or bool(names & {*_IN_QUERY, *_OLD})
+
+
+def claim_of(request: Request, now: float) -> Claim:
+    """All that can be judged before the secret is known. Raises `SignatureError`."""
+    if not request.path.startswith("/") or "#" in request.path:
+        raise SignatureError("InvalidSignatureException", "The path must begin with a slash and have no fragment.")
+    names = Counter(name.lower() for name, _ in request.pairs)
+    in_query = any(names[name] for name in (*_IN_QUERY, *_OLD))
+    header = request.one("authorization")
+    if in_query and header:
+        raise SignatureError("InvalidSignatureException", "Only one way to sign is allowed: a header or the query.")
+    claim = _of_query(dict(request.pairs), names, request) if in_query else _of_header(header, request)
+    signed_at = _seconds(claim.timestamp)
+    if now > signed_at + claim.valid_s or now < signed_at - WINDOW_S:
+        raise SignatureError("RequestTimeTooSkewed", f"Signature expired: {claim.timestamp}.", claim.service)
+    needed = {"host"} | {name for name, _ in request.headers if name.startswith("x-amz-")}
+    if missing := needed - set(claim.signed):
+        raise SignatureError("InvalidSignatureException", f"Headers not signed: {sorted(missing)}.", claim.service)
+    return claim
+
+
+def verify(request: Request, claim: Claim, secret: str, body: bytes) -> None:
+    """Raises `SignatureError`."""
+    declared = request.one("x-amz-content-sha256")
+    if declared in UNSIGNED or declared.startswith(IN_CHUNKS):
+        whole = claim.service == "s3"
+    else:
+        whole = not declared or hmac.compare_digest(declared.encode(), sha256(body).hexdigest().encode())
+    signer = _Signer(claim, secret)
+    wire = AWSRequest(request.method, f"http://host{request.path}", data=body)
+    wire.params = [pair for pair in request.pairs if pair[0] != "X-Amz-Signature"]
+    wire.context["timestamp"] = claim.timestamp
+    for name, value in request.headers:
+        wire.headers.add_header(name, value)
+    expected = signer.signature(signer.string_to_sign(wire, signer.canonical_request(wire)), wire)
+    if not hmac.compare_digest(expected, claim.signature):
+        raise SignatureError("SignatureDoesNotMatch", _MISMATCH, claim.service)
+    if not whole or (declared.startswith(IN_CHUNKS) and not _chunks_match(body, claim, secret)):
+        raise SignatureError("SignatureDoesNotMatch", "The body is not the one that was signed.", claim.service)
+
+
+_MISMATCH = (
+    "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and "
+    "signing method."
+)
+
+
+class _Signer(SigV4Auth):  # type: ignore[misc]
+    """botocore's, limited to the headers that the sender has signed."""
+
+    def __init__(self, claim: Claim, secret: str) -> None:
+        super().__init__(Credentials(claim.access_key, secret), claim.service, claim.region)
+        self._claim = claim
+
+    def headers_to_sign(self, request: Any) -> Any:
+        chosen = HTTPHeaders()
+        for name, value in request.headers.items():
+            if name in self._claim.signed:
+                chosen[name] = value
+        return chosen
+
+    def signed_headers(self, headers_to_sign: Any) -> str:
+        return ";".join(self._claim.signed)
+
+    def payload(self, request: Any) -> str:
+        if self._claim.service == "s3" and self._claim.presigned:
+            return UNSIGNED[0]
+        return sha256(request.data).hexdigest()
+
+    def _normalize_url_path(self, path: str) -> str:
+        return path if self._claim.service == "s3" else str(super()._normalize_url_path(path))
+
+    def signature(self, string_to_sign: str, request: Any) -> str:
+        return str(self._sign(_key_of(self._claim, self.credentials.secret_key), string_to_sign, hex=True))
+
+
+def _key_of(claim: Claim, secret: str) -> bytes:
+    return _signing_key(secret, claim.timestamp[:8], claim.region, claim.service)
+
+
+@lru_cache(maxsize=256)
+def _signing_key(secret: str, *scope: str) -> bytes:
+    """It is the same for a day."""
+    key = f"AWS4{secret}".encode()
+    for part in (*scope, "aws4_request"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key
+
+
+def _chunks_match(body: bytes, claim: Claim, secret: str) -> bool:
+    """Each chunk of an upload of S3 is signed, with the signature before it."""
+    from ministack.core import sigv4
+
+    scope = (claim.access_key, claim.timestamp[:8], claim.region, claim.service)
+    signature = sigv4.HeaderSignature(*scope, ";".join(claim.signed), claim.signature, claim.timestamp)
+    return bool(sigv4._chunk_signatures_match(body, claim.signature, signature, _key_of(claim, secret)))
+
+
+def _of_header(header: str, request: Request) -> Claim:
+    found = _HEADER.fullmatch(header)
+    if found is None:
+        raise SignatureError(
+            "MissingAuthenticationToken", "The request has no Signature Version 4; see docs/guide/offline.md."
+        )
+    return _claim(
+        credential=found[1],
+        timestamp=request.one("x-amz-date"),
+        signed=found[2],
+        signature=found[3],
+        token=request.one("x-amz-security-token"),
+        presigned=False,
+    )
+
+
+def _of_query(query: dict[str, str], names: Counter[str], request: Request) -> Claim:
+    if any(names[name] != 1 for name in _IN_QUERY) or names["x-amz-security-token"] > 1:
+        raise SignatureError("IncompleteSignature", "Each parameter of the signature must be in the query once.")
+    if query.get("X-Amz-Algorithm") != ALGORITHM:
+        raise SignatureError("IncompleteSignature", f"X-Amz-Algorithm must be {ALGORITHM}.")
+    expires = query.get("X-Amz-Expires", str(WINDOW_S))
+    if not expires.isdecimal() or not 0 < int(expires) <= WEEK_S:
+        raise SignatureError("IncompleteSignature", f"X-Amz-Expires must be at most {WEEK_S}.")
+    return _claim(
+        credential=query.get("X-Amz-Credential", ""),
+        timestamp=query.get("X-Amz-Date", ""),
+        signed=query.get("X-Amz-SignedHeaders", ""),
+        signature=query.get("X-Amz-Signature", ""),
+        token=query.get("X-Amz-Security-Token", ""),
+        presigned=True,
+        valid_s=int(expires),
+    )
+
+
+def _claim(credential: str, timestamp: str, signed: str, **more: Any) -> Claim:
+    parts = credential.split("/")
+    if len(parts) != 5 or parts[4] != "aws4_request" or parts[1] != timestamp[:8]:
+        raise SignatureError("IncompleteSignature", "The credential is not KEY/DATE/REGION/SERVICE/aws4_request.")
+    access_key, _, region, service, _ = parts
+    return Claim(access_key, region, service, timestamp, tuple(signed.lower().split(";")), **more)
+
+
+def _seconds(timestamp: str) -> int:
+    try:
+        return calendar.timegm(time.strptime(timestamp, "%Y%m%dT%H%M%SZ"))
+    except ValueError:
+        raise SignatureError("IncompleteSignature", f"The date {timestamp!r} is not in ISO 8601.") from None
