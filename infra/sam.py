@@ -24,7 +24,8 @@ from helix.infra.agents import deployed_agents
 from helix.infra.bridge import BridgeError, bridge_address, bridged
 from helix.infra.config import ENDPOINT, Settings, SettingsError, pairs, read_settings
 from helix.infra.samples import write_samples
-from helix.local.cloud import OfflineCloud
+from helix.local.cloud import REGION, OfflineCloud
+from helix.local.credentials import write_variables
 from helix.local.process import OfflineError
 from helix.runtime.project import HelixProject, NoProjectError, ProjectError, find_project, read_project
 
@@ -32,6 +33,8 @@ PORT = 4577
 HOST = "host.docker.internal"
 """What containers call this machine."""
 VARIABLES = "build/sam/env.json"
+CREDENTIALS = "build/sam/credentials"
+"""Shell variables; sam hands the shell's credentials to functions."""
 SCHEDULED = ("sweep", "govern")
 KNOWN = ("call_model", "govern", "health")
 """Functions with variables that others lack; together they have all of them."""
@@ -52,9 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         agent = _first_agent(read_settings({**project.settings(context.get("stage", "dev")), **context}), project)
         with tempfile.TemporaryDirectory(prefix="helix-sam-") as folder:
             retained = project.root / ".helix" / "assemblies"
-            cloud = OfflineCloud(
-                project.root, folder=Path(folder), assemblies=retained, port=given.port, context=context
-            )
+            options = {"port": given.port, "context": context, "hosts": (HOST, address)}
+            cloud = OfflineCloud(project.root, folder=Path(folder), assemblies=retained, **options)
             with cloud:
                 asyncio.run(_serve(cloud, address, agent, begun))
     except (BridgeError, NoProjectError, OfflineError, ProjectError, SettingsError) as error:
@@ -74,9 +76,12 @@ async def _serve(cloud: OfflineCloud, address: str, agent: AnyAgent, begun: floa
         file = cloud.root / VARIABLES
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps({"Parameters": variables(cloud)}, indent=2) + "\n", encoding="utf-8")
+        own = {**cloud.emulator.credentials.variables, "AWS_DEFAULT_REGION": REGION}
+        write_variables(cloud.root / CREDENTIALS, own)
         rows = {
             "endpoint": f"http://{HOST}:{port}, for containers" + (f" at {address}" if carried else ""),
             "variables": VARIABLES,
+            "account": f"source {CREDENTIALS}",
             "agent": agent.name,
             "sockets": cloud.url,
         }

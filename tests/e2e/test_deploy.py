@@ -36,7 +36,9 @@ class Account:
     def client(self, service: str) -> Any:
         import boto3
 
-        return boto3.client(service, endpoint_url=self.emulator.url, region_name=REGION, **self.emulator.credentials.options)
+        return boto3.client(
+            service, endpoint_url=self.emulator.url, region_name=REGION, **self.emulator.credentials.options
+        )
 
     def run(self, *command: str, told: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)}

@@ -24,10 +24,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    """In a copy of the project whose template is made, with the guide's credentials."""
+    """In a copy of the project whose template is made."""
     made = Shell(copy_project(tmp_path_factory.mktemp("sam") / "project"))
     made.run(command(SYNTH).text, BUILD_S)
-    made.run(command("export ").text, 1)
     return made
 
 

@@ -27,6 +27,7 @@ from helix.adapters.aws.packs import PACKED
 GUIDE = ROOT / "docs" / "guide" / "sam-local.md"
 RUN_HERE = "not-run: needs Docker"
 SYNTH, STAGE = "python -m helix.infra.app", "python -m helix.infra.sam"
+REGION = "us-east-1"
 BUILD_S, START_S, INVOKE_S = 600.0, 120.0, 600.0  # the first invocation builds the image with the layers
 COPIED = ("layers", "events", "cdk.json", "pyproject.toml", "samconfig.toml")
 ROOMY = '''
@@ -98,7 +99,7 @@ def command(beginning: str) -> Command:
 
 @dataclass
 class Shell:
-    """A terminal in the project's folder. What is exported stays."""
+    """A terminal in the project's folder. What a file exports stays."""
 
     project: Path
     variables: dict[str, str] = field(default_factory=dict)
@@ -111,8 +112,9 @@ class Shell:
 
     def run(self, text: str, seconds: float) -> str:
         """What it prints. A failure shows what it said on both streams."""
-        if text.startswith("export "):
-            self.variables |= dict(re.findall(r"(\w+)=(\S+)", text))
+        if text.startswith("source "):
+            exported = (self.project / text.split()[1]).read_text(encoding="utf-8")
+            self.variables |= dict(re.findall(r"(\w+)=(\S+)", exported))
             return ""
         return self.start([*_BASH, text], seconds).stdout
 
@@ -177,7 +179,8 @@ class Stage:
         self.sockets = re.findall(r"^  sockets +(ws://\S+)$", printed, re.MULTILINE)[0]
         self.endpoint = "http://" + self.sockets.removeprefix("ws://").partition("/")[0]
         self.variables = json.loads((project / "build/sam/env.json").read_text(encoding="utf-8"))["Parameters"]
-        self._session = boto3.Session("test", "test", region_name="us-east-1")
+        given = dict(re.findall(r"(\w+)=(\S+)", (project / "build/sam/credentials").read_text(encoding="utf-8")))
+        self._session = boto3.Session(given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"], region_name=REGION)
         self._clients: dict[str, Any] = {}
 
     def client(self, service: str) -> Any:
@@ -229,6 +232,7 @@ def staged(shell: Shell) -> Iterator[Stage]:
         )
     try:
         with closing(Stage(shell.project, _until_ready(process, log))) as stage:
+            shell.run(command("source ").text, 1)  # each stage has credentials of its own
             yield stage
     finally:
         process.terminate()

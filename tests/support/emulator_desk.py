@@ -90,10 +90,10 @@ class Desk:
         given = {
             **self.emulator.credentials.options,
             "endpoint_url": self.emulator.url,
+            "config": Config(retries={"total_max_attempts": 1}, read_timeout=60),
             **more,
         }
-        config = Config(retries={"total_max_attempts": 1}, read_timeout=60)
-        made = boto3.client(service, region_name=REGION, config=config, **given)
+        made = boto3.client(service, region_name=REGION, **given)
         return made if more else self._clients.setdefault(service, made)
 
     def name(self) -> str:

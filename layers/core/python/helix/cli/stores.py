@@ -81,7 +81,9 @@ def aws_client(service: str, profile: str | None = None, region: str | None = No
 
         found = credentials_for(endpoint, Path.cwd(), os.environ)
         if found is None:
-            raise RefusedError(f"the credentials of {endpoint} are missing: source the file env in its state folder (.helix)")
+            raise RefusedError(
+                f"the credentials of {endpoint} are missing: source the file env in its state folder (.helix)"
+            )
         given = {**found.options, "region_name": REGION}
     config = Config(connect_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
     try:

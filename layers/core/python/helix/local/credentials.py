@@ -63,8 +63,8 @@ def write_private(path: Path, text: str) -> None:
 
 
 def credentials_for(endpoint: str, start: Path, environment: Mapping[str, str]) -> Credentials | None:
-    """Those of the offline cloud at `endpoint`: from the environment if it is about that endpoint, else from the file of the
-    project at or above `start`."""
+    """Those of the offline cloud at `endpoint`: of the environment if that names the endpoint, else of the project at or
+    above `start`."""
     found = [environment] + [
         _read(file) for folder in (start, *start.parents) if (file := folder / ".helix" / ENV_FILE).is_file()
     ]

@@ -129,7 +129,7 @@ async def serve(port: int, folder: Path, workers: int, without: Collection[str] 
     tasks = [asyncio.create_task(state.keep()), asyncio.create_task(_announce(port, voice))]
     try:
         guarded = guard_of(state.watching(app), port, os.environ.get(HOSTS, ""))
-        await run(guarded, config, shutdown_trigger=lambda: _hang_up(ended, pool))
+        await run(guarded, config, shutdown_trigger=lambda: _hang_up(ended, pool))  # type: ignore[arg-type]
     finally:
         for task in tasks:
             task.cancel()

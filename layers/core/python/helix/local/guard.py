@@ -22,7 +22,9 @@ _ANSWERS = re.compile(r"/_ministack/cfn-(response|signal)/[0-9a-f]{8}-[0-9a-f]{4
 """Where custom resources put their answer: each a random address that is used once, as the presigned URL on AWS."""
 _CLOSED = re.compile(r"/(_ministack|_localstack)(/|$)|/health$")
 
-Scope, Receive, Send = dict[str, Any], Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Failure = Callable[[SignatureError, dict[str, str]], tuple[int, dict[str, str], bytes]]
 """The answer to a request that is not signed well, in the service's own protocol."""
@@ -76,7 +78,7 @@ class Guard:
             return await self._app(scope, receive, send)
         path = scope["path"]
         headers = [(name.decode("latin-1").lower(), _text(value)) for name, value in scope["headers"]]
-        api = _API.fullmatch(path) is not None
+        api = _API.fullmatch(path) is not None and not {".", ".."} & set(path.split("/"))
         why = why_foreign(headers, self._hosts, any_port=api)
         if why is not None:
             return await _refuse(scope, send, _plain(FOREIGN, f"This request is refused: {why}."))
