@@ -12,11 +12,13 @@ import io
 import logging
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
 
 from helix._version import __version__
+from helix.cli.environment import load_environment, not_installed
 from helix.cli.options import Commands, settings
 from helix.cli.output import ERROR, REFUSED, STOPPED, RefusedError, say, set_up_log, write
 from helix.core.errors import HelixError, SessionNotFoundError
@@ -53,6 +55,7 @@ class Fleet(Commands):
 
 class Helix(Commands):
     table: ClassVar = {
+        "init": ("init.commands", "Make a project, or add to this one what it lacks."),
         "run": ("run.commands", "Run an agent on a message and show what it does."),
         "chat": ("run.commands", "Talk to an agent in one session, message after message."),
         "resume": ("run.commands", "Continue an interrupted, paused or crashed session."),
@@ -94,6 +97,7 @@ def _root(
     if context.invoked_subcommand is None:
         write(context.get_help())
     else:
+        load_environment(Path.cwd())
         set_up_log(settings().log)
 
 
@@ -111,6 +115,10 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
     except HelixError as error:
         cause = error.__cause__
         message = f"{error}: {cause}" if error.code == "run_stopped" and cause is not None else str(error)
+    except ModuleNotFoundError as error:
+        if not error.name or error.name.partition(".")[0] == "helix":
+            return _defect(error)
+        message = not_installed(error.name)
     except UnicodeEncodeError as error:
         message = f"a text of the command line is not UTF-8: {error.object!r}"
     except (RefusedError, OSError) as error:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, get_type_hints
 import typer
 from typer.core import TyperGroup
 
+from helix.cli.environment import not_installed
 from helix.cli.output import RefusedError
 from helix.runtime.settings import DB, DEFAULT_DB, ProcessSettings, read_settings
 
@@ -87,7 +88,7 @@ class Commands(TyperGroup):
         try:
             module = importlib.import_module(f"helix.cli.{where}")
         except ModuleNotFoundError as error:
-            raise RefusedError(f"{error.name} is not installed: pip install 'helix-agents[all]'") from error
+            raise RefusedError(not_installed(str(error.name), where)) from error
         single = typer.Typer(rich_markup_mode=None, add_completion=False)
         single.command(cmd_name, help=text)(_flat(getattr(module, cmd_name.replace("-", "_"))))
         return typer.main.get_command(single)

@@ -149,7 +149,7 @@ def read_project(root: Path) -> HelixProject:
 def _table(folder: Path) -> Mapping[str, Any] | None:
     try:
         text = (folder / PYPROJECT).read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError):
         return None
     except UnicodeDecodeError as error:
         raise ProjectError(f"{str(folder / PYPROJECT)!r} is not UTF-8: {error}") from error
@@ -157,8 +157,10 @@ def _table(folder: Path) -> Mapping[str, Any] | None:
         tools = tomllib.loads(text).get("tool", {})
     except tomllib.TOMLDecodeError as error:
         raise ProjectError(f"{str(folder / PYPROJECT)!r} cannot be read: {error}") from error
-    table: Any = tools.get("helix") if isinstance(tools, dict) else None
-    return table if isinstance(table, dict) else None
+    table: Any = tools.get("helix", {}) if isinstance(tools, dict) else None
+    if not isinstance(table, dict):
+        raise ProjectError(f"{str(folder / PYPROJECT)!r}: tool.helix is no table")
+    return table if "helix" in tools else None
 
 
 def _first(error: ValidationError) -> str:

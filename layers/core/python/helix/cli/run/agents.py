@@ -25,7 +25,6 @@ from helix.cli.run.actions import Action
 from helix.cli.run.follow import Follower, code_of, on_signals, open_questions
 from helix.cli.view.base import Heading, Hints, JsonView, Question, command
 from helix.cli.view.terminal import BUDGET, TerminalView
-from helix.client import ClientSettings, HelixClient
 from helix.core.agents import Agent
 from helix.core.config import LLMConfig
 from helix.core.errors import InvalidInputError, SessionNotFoundError
@@ -161,6 +160,8 @@ class RemoteAgent:
         return code_of(result)
 
     async def __aenter__(self) -> Self:
+        from helix.client import ClientSettings, HelixClient  # the extra `client`, which other runs do not need
+
         self._client = HelixClient(self._url, self._key, settings=ClientSettings())
         await self._client.__aenter__()
         return self

@@ -1,0 +1,48 @@
+"""What the command line finds around it: the project's `.env`, and the packages that are installed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableMapping
+from pathlib import Path
+
+from helix.cli.output import RefusedError
+from helix.core.errors import HelixError
+from helix.runtime.project import find_project
+
+EXTRAS = {
+    **dict.fromkeys(("boto3", "botocore", "aws_lambda_powertools", "jwt"), "aws"),
+    **dict.fromkeys(("aws_cdk", "cdk_nag", "constructs"), "infra"),
+    **dict.fromkeys(("psutil", "watchfiles", "prometheus_client", "httpx"), "fleet"),
+    **dict.fromkeys(("litellm", "tiktoken"), "models"),
+    "websockets": "client",
+    "redis": "redis",
+    "mcp": "mcp",
+    "opentelemetry": "otel",
+    "anthropic": "anthropic",
+    "openai": "openai",
+}
+"""By package, the extra of Helix that has it; `local` has the others."""
+
+
+def not_installed(module: str, command: str = "") -> str:
+    """What to say where `command`'s code cannot import `module`."""
+    package = module.partition(".")[0]
+    extra = "local" if command.startswith("cloud.") else EXTRAS.get(package, "local")
+    return f"{package} is not installed: pip install 'helix-agents[{extra}]'"
+
+
+def load_environment(place: Path, environment: MutableMapping[str, str] = os.environ) -> None:
+    """Set the variables of the project's `.env` that are not set: lines of NAME=VALUE, with or without quotes."""
+    try:
+        text = (find_project(place) / ".env").read_text(encoding="utf-8")
+    except (HelixError, FileNotFoundError):
+        return
+    except UnicodeDecodeError as error:
+        raise RefusedError(f".env is not UTF-8: {error}") from error
+    for line in map(str.strip, text.splitlines()):
+        name, equals, value = line.removeprefix("export ").partition("=")
+        value = value.strip()
+        if equals and value and not line.startswith("#"):
+            quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+            environment.setdefault(name.strip(), value[1:-1] if quoted else value)

@@ -1,0 +1,1 @@
+"""`helix init`: a project that runs at once."""

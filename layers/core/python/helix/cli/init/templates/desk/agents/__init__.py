@@ -1,0 +1,1 @@
+../../../../../../../../agents/python/agents/__init__.py

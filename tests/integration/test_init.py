@@ -1,0 +1,144 @@
+"""`helix init`: projects that run at once, and projects that stay as they were."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from helix.cli.environment import load_environment, not_installed
+from helix.cli.init.commands import TEMPLATES, Template
+from helix.cli.main import invoke
+from helix.runtime.project import read_project
+
+MADE = {
+    *(".env.example", ".github/workflows/ci.yml", ".gitignore", "README.md", "agents/__init__.py", "pyproject.toml"),
+    "tests/test_agents.py",
+}
+RUN = """import sys
+sys.path[:0] = [".", "tests"]
+import test_agents
+[test() for name, test in vars(test_agents).items() if name.startswith("test_")]"""
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("template", Template)
+def test_a_new_project_is_whole_and_its_tests_pass(tmp_path: Path, template: str) -> None:
+    assert invoke(["init", "My Shop!", "--template", template]) == 0
+    root = tmp_path / "My Shop!"
+    made = files(root)
+    assert set(made) >= MADE and not any(b"PROJECT-NAME" in text for text in made.values())
+    assert tomllib.loads(made["pyproject.toml"].decode())["project"]["name"] == "my-shop"
+    assert "agents/__init__.py" in read_project(root).files()
+    done = subprocess.run([sys.executable, "-c", RUN], cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_agents_of_a_new_project_are_found_by_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert invoke(["init"]) == 0
+    assert "helix demo" in capsys.readouterr().out
+    command = [sys.executable, "-m", "helix.cli", "run", "desk", "What about the warranty?", "--model", "demo"]
+    done = subprocess.run(command, cwd=tmp_path / "tests", capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "Every device has a warranty of two years." in done.stdout, done.stderr
+
+
+def test_an_existing_project_gets_what_it_lacks_and_nothing_of_it_changes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = '[project]\r\nname = "shop"\r\n\r\n[tool.ruff]\r\nline-length = 99'
+    (tmp_path / "pyproject.toml").write_bytes(text.encode())
+    (tmp_path / "README.md").write_text("Mine.")
+    (tmp_path / ".gitignore").write_text("*.pyc\n")
+    (tmp_path / "src" / "shop").mkdir(parents=True)
+    (tmp_path / "src" / "shop" / "__init__.py").write_text("")
+    before = files(tmp_path)
+    assert invoke(["init", "--template", "minimal"]) == 0
+    after, told = files(tmp_path), capsys.readouterr().out
+    settings = after.pop("pyproject.toml").decode()
+    assert settings == text + '\r\n\r\n[tool.helix]\r\nsource = "src"\r\nagents = ["agents"]\r\n'
+    assert {name: after[name] for name in before if name != "pyproject.toml"} == {
+        name: text for name, text in before.items() if name != "pyproject.toml"
+    }
+    assert read_project(tmp_path).files()["agents/__init__.py"].is_file()
+    assert "edited  pyproject.toml" in told and "kept    README.md" in told
+    assert "add     .env and .helix/ to .gitignore" in told
+
+
+def test_agents_of_ones_own_get_no_tests_of_the_templates(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text("")
+    assert invoke(["init"]) == 0
+    assert not (tmp_path / "agents").exists() and not (tmp_path / "tests").exists()
+    assert read_project(tmp_path).modules == ("agents",)
+
+
+def test_a_second_time_changes_nothing(tmp_path: Path) -> None:
+    assert invoke(["init", "--template", "research"]) == 0
+    (tmp_path / "agents" / "library" / "bees.md").unlink()
+    before = files(tmp_path)
+    assert invoke(["init", "--template", "research"]) == 0
+    after = files(tmp_path)
+    assert after.pop("agents/library/bees.md") == (TEMPLATES / "research/agents/library/bees.md").read_bytes()
+    assert after == before
+
+
+@pytest.mark.parametrize("text", ["[tool", "[tool.helix]\nagent = []", "tool = 1", "[tool]\nhelix = 1"])
+def test_what_cannot_be_added_to_is_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert invoke(["init"]) == 2
+    assert files(tmp_path) == {"pyproject.toml": text.encode()}
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("helix: nothing was changed: ") and "pyproject.toml" in line
+
+
+def test_a_file_is_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "shop").write_text("")
+    assert invoke(["init", "shop"]) == 2
+    assert "is a file: name a folder" in capsys.readouterr().err
+
+
+def test_outside_of_a_project_dev_names_init(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("dev", "demo", "deploy", "destroy"):
+        assert invoke([command]) == 2
+        assert "`helix init` makes one" in capsys.readouterr().err
+
+
+def test_the_projects_variables_are_set_where_none_is(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.helix]\n")
+    (tmp_path / ".env").write_text("# keys\nA=1\nexport B='two words'\nC=\nD = 4=4\nE=mine\n")
+    found = {"E": "set"}
+    load_environment(tmp_path, found)
+    assert found == {"A": "1", "B": "two words", "D": "4=4", "E": "set"}
+
+
+def test_without_its_packages_a_command_names_the_extra(tmp_path: Path) -> None:
+    """A process in which neither boto3 nor the emulator can be imported, as after `pip install helix-agents`."""
+    blocked = "import sys; sys.modules.update(dict.fromkeys(['boto3', 'botocore', 'ministack', 'websockets']));"
+    program = f"{blocked} from helix.cli.main import main; main()"
+
+    def helix(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
+
+    assert helix("init").returncode == 0
+    for words, extra in (
+        (["dev"], "local"),
+        (["deploy"], "local"),
+        (["run", "desk", "Hi", "--url", "wss://x"], "client"),
+    ):
+        done = helix(*words)
+        assert done.returncode == 2, done.stderr
+        assert f"pip install 'helix-agents[{extra}]'" in done.stderr
+    assert helix("run", "desk", "What about the warranty?", "--model", "demo").returncode == 0
+    assert not_installed("ministack.core") == "ministack is not installed: pip install 'helix-agents[local]'"
