@@ -1,4 +1,4 @@
-"""Which resource profiles a deployment needs: its agents' modules say so, as they do in the functions.
+"""Which resource profiles a deployment needs: its agents' modules and `[tool.helix]` say so.
 
 Law: the modules are imported from the project's source, with nothing but the registry looked at; one that cannot be
 imported stops the synthesis, as it would stop every function.
@@ -7,13 +7,16 @@ imported stops the synthesis, as it would stop every function.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from helix.core.agents import AnyAgent
 from helix.core.registry import default_registry
 from helix.core.resources import DEFAULT_PROFILE, ResourceConfig
+from helix.core.tool_settings import WHERE, ToolSettings
 from helix.infra.config import Settings, SettingsError
 from helix.runtime.project import HelixProject
 
@@ -22,13 +25,22 @@ if TYPE_CHECKING:
 
 LONGEST_NAME = 64
 """Of a Lambda function."""
+SPARE_S = 15
+"""What a function needs beside its tool: to claim the call before, and to record its result after."""
 
 
 def profiles(settings: Settings, project: HelixProject) -> list[Profile]:
-    """`default` first, then one for each agent, or sub-agent of one, that asks for resources."""
+    """`default` first, then one for each agent, or sub-agent of one, that asks for resources or has tables of its own."""
     from helix.infra.profile import Profile  # CDK, which takes seconds to import
 
-    own = {agent.name: agent for agent in deployed_agents(settings, project) if agent.profile != DEFAULT_PROFILE}
+    declared = project.tools
+    os.environ.update(declared.of(settings.stage).environment)  # their modules may read it when they are imported
+    agents = {agent.name: agent for agent in deployed_agents(settings, project)}
+    tables = declared.agents(settings.stage)
+    if unknown := [name for name in tables if name not in agents]:
+        known = ", ".join(sorted(agents)) or "none"
+        raise SettingsError(f"{WHERE}: tool.helix.agent.{unknown[0]}: there is no such agent; there are {known}")
+    own = {name: agent for name, agent in agents.items() if agent.profile != DEFAULT_PROFILE or name in tables}
     for name in own:
         if len(f"helix-{settings.stage}-{name}-call_model") > LONGEST_NAME:
             raise SettingsError(
@@ -36,15 +48,26 @@ def profiles(settings: Settings, project: HelixProject) -> list[Profile]:
             )
         if name == DEFAULT_PROFILE:
             raise SettingsError(f"agent {name!r}: an agent with resources cannot have the shared profile's name")
-    return [
-        Profile(DEFAULT_PROFILE, provisioned_concurrency=settings.provisioned_concurrency),
-        *(
-            Profile.of(
-                name, ResourceConfig.of(own[name].resources, f"agent {name!r}"), provision=settings.provision_agents
-            )
-            for name in sorted(own)
-        ),
-    ]
+    shared = Profile(DEFAULT_PROFILE, provisioned_concurrency=settings.provisioned_concurrency)
+    made = [_with_tools(shared, declared.of(settings.stage), [a for a in agents.values() if a.name not in own])]
+    for name in sorted(own):
+        resources = ResourceConfig.of(own[name].resources, f"agent {name!r}") if own[name].resources else None
+        profile = Profile.of(name, resources, provision=settings.provision_agents) if resources else Profile(name)
+        profile = replace(profile, declared=name in tables)
+        made.append(_with_tools(profile, declared.of(settings.stage, name), [own[name]]))
+    return made
+
+
+def _with_tools(profile: Profile, tools: ToolSettings, agents: list[AnyAgent]) -> Profile:
+    """Raises `SettingsError` for a tool that may take longer than its function."""
+    for agent in agents:
+        for tool in agent.tools:
+            if tools.timeout_s is not None and tool.agent is None and tool.timeout_s + SPARE_S > tools.timeout_s:
+                problem = f"tool {tool.name!r} of agent {agent.name!r} may take {tool.timeout_s:g} s"
+                advice = f"its function needs {SPARE_S} s more: raise timeout_s, or lower the tool's"
+                raise SettingsError(f"{WHERE}: tool.helix: timeout_s is {tools.timeout_s}, and {problem}; {advice}")
+    inline = any(agent.is_inline(tool) for agent in agents for tool in agent.tools)
+    return replace(profile, tools=tools, inline=inline)
 
 
 def deployed_agents(settings: Settings, project: HelixProject) -> Iterator[AnyAgent]:

@@ -45,7 +45,7 @@ class Settings(Thresholds):
     model: "" lets each agent use its own; otherwise `demo` or a litellm name for all.
     model_packages: what calls models: `litellm`, `openai`, `anthropic`, `bedrock` (boto3, with the right to ask Bedrock),
         separated by commas. The deps layer has these and no other.
-    model_secrets: ARNs of Secrets Manager secrets that call_model may read.
+    model_secrets: names or ARNs of Secrets Manager secrets that call_model may read.
     auth: which proofs of identity are accepted on $connect; `none` admits everybody.
     streaming: how chunks get from functions to the log and to clients: by Kinesis, or `direct`: functions append to the log
         themselves, and its table's stream reaches the sockets. `both` is between them: a stage that changes from one to the

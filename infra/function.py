@@ -15,12 +15,14 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from helix.core.resources import DEFAULT_PROFILE
+from helix.core.tool_settings import ToolSettings
 from helix.infra.config import Settings
 from helix.infra.keys import Keys
 from helix.infra.layers import RUNTIMES, Layers
 from helix.infra.logs import log_group
 from helix.infra.nag import explain
 from helix.infra.names import ALIAS, Names
+from helix.runtime.cloud_settings import variable
 from helix.runtime.project import FILES, HelixProject
 
 SERVICE_NAME = "POWERTOOLS_SERVICE_NAME"
@@ -57,8 +59,15 @@ WITHOUT_LITELLM_MB = {"call_model": 512}
 Without it, call_model needs no more than the others (docs/adr/0027-memory-by-measurement.md)."""
 
 
-def memory_of(verb: str, settings: Settings) -> int:
-    """In MB."""
+def memory_of(verb: str, settings: Settings, profile_mb: int = 0, tools_mb: int = 0) -> int:
+    """In MB. `profile_mb`: what the agent's resources ask for; `tools_mb`: what the project declares for executing tools,
+    which `call_tool` gets exactly."""
+    if verb == "call_tool" and tools_mb:
+        return tools_mb
+    return max(profile_mb, tools_mb, _own_memory(verb, settings))
+
+
+def _own_memory(verb: str, settings: Settings) -> int:
     if "litellm" not in settings.model_packages and verb in WITHOUT_LITELLM_MB:
         return WITHOUT_LITELLM_MB[verb]
     return SIZES[verb].memory_mb
@@ -66,7 +75,8 @@ def memory_of(verb: str, settings: Settings) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """What every function of a stage is made with. `own`: variables of that verb only."""
+    """What every function of a stage is made with. `own`: variables of that verb only. `tools`: what the project declares
+    for tools of agents without tables of their own."""
 
     settings: Settings
     project: HelixProject
@@ -75,10 +85,17 @@ class Kit:
     layers: Layers
     environment: Mapping[str, str]
     own: Mapping[str, Mapping[str, str]]
+    tools: ToolSettings
+
+
+WITHOUT_AGENTS = ("ws_authorize", "ws_connect", "ws_disconnect", "project_stream", "health")
+"""They import none of the project's modules, and get none of its variables."""
+NO_TOOLS = ToolSettings()
 
 
 class Function(Construct):
-    """One verb. `memory_mb` replaces the verb's own where it is more; `live` is the alias."""
+    """One verb. `memory_mb` replaces the verb's own where it is more; `live` is the alias. `tools`: what the project
+    declares for the agents at work here; default the stage's. `executes_tools`: whether it executes theirs."""
 
     def __init__(
         self,
@@ -91,8 +108,11 @@ class Function(Construct):
         memory_mb: int = 0,
         provisioned_concurrency: int = 0,
         reserved_concurrency: int = 0,
+        tools: ToolSettings | None = None,
+        executes_tools: bool = False,
     ) -> None:
         super().__init__(scope, construct_id)
+        declared = tools or kit.tools
         settings, size, name = kit.settings, SIZES[verb], kit.names.function(verb, profile)
         arm = settings.target_architecture == "arm64"
         snap_start = settings.snap_start and verb == "call_model"
@@ -114,12 +134,21 @@ class Function(Construct):
             layers=kit.layers.all,
             role=self.role,
             log_group=group,
-            timeout=Duration.seconds(size.timeout_s),
-            memory_size=max(memory_mb, memory_of(verb, settings)),
-            environment={**kit.environment, **kit.own.get(verb, {}), SERVICE_NAME: verb},
+            timeout=Duration.seconds((verb == "call_tool" and declared.timeout_s) or size.timeout_s),
+            memory_size=memory_of(verb, settings, memory_mb, (executes_tools and declared.memory_mb) or 0),
+            environment={
+                **({} if verb in WITHOUT_AGENTS else declared.environment),
+                **({variable("secrets"): _places(declared)} if executes_tools and declared.secrets else {}),
+                **kit.environment,
+                **kit.own.get(verb, {}),
+                SERVICE_NAME: verb,
+            },
             reserved_concurrent_executions=reserved_concurrency or None,
             snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if snap_start else None,
         )
+        if executes_tools and declared.vpc is not None:
+            place = {"subnet_ids": list(declared.vpc.subnets), "security_group_ids": list(declared.vpc.security_groups)}
+            self.function.node.default_child.vpc_config = lambda_.CfnFunction.VpcConfigProperty(**place)
         built_for = f"Layers and tests are made for Python {settings.python}; the context key `python` chooses."
         explain(self.function, "L1", built_for)
         self.live = lambda_.Alias(
@@ -129,3 +158,8 @@ class Function(Construct):
             version=self.function.current_version,
             provisioned_concurrent_executions=provisioned_concurrency or None,
         )
+
+
+def _places(tools: ToolSettings) -> str:
+    """As `CloudSettings.secrets` has them: where each secret is, which is no secret."""
+    return ",".join(f"{name}={place}" for name, place in tools.secrets.items())

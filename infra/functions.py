@@ -12,6 +12,7 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from helix.core.tool_settings import SecretPlace
 from helix.infra.concurrency import reserved
 from helix.infra.endpoints import Endpoints
 from helix.infra.executions import Executions
@@ -63,7 +64,9 @@ class Rights:
         self._executions.grant_start(role)
         if self._model_secrets:
             iam.Grant.add_to_principal(
-                grantee=role, actions=["secretsmanager:GetSecretValue"], resource_arns=self._model_secrets
+                grantee=role,
+                actions=["secretsmanager:GetSecretValue"],
+                resource_arns=_secret_arns(role, self._model_secrets),
             )
         if self._bedrock:
             grant_bedrock(role)
@@ -183,3 +186,10 @@ def grant_bedrock(role: iam.Role) -> None:
         explain_resource(
             role, arn, "Agents name their models and guardrails, which may be in any region; both cost, neither reads."
         )
+
+
+def _secret_arns(role: iam.Role, secrets: Sequence[str]) -> list[str]:
+    """Of names and ARNs."""
+    stack = Stack.of(role)
+    named = [SecretPlace("secretsmanager", secret) for secret in secrets]
+    return [place.resource(stack.partition, stack.region, stack.account) for place in named]

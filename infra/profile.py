@@ -1,7 +1,7 @@
 """A resource profile: the functions that execute its agents, and the state machine that calls them.
 
 Law: agents that ask for nothing share the profile `default`; an agent that asks has a profile of its own, in a nested
-stack, with the memory and the processor it asked for, and the same rights.
+stack, with the memory and the processor it asked for. Tools are executed here, so their settings and rights are here.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from aws_cdk import NestedStack
 from constructs import Construct
 
 from helix.core.resources import ResourceConfig
-from helix.infra.function import Function, Kit
+from helix.core.tool_settings import ToolSettings
+from helix.infra.function import NO_TOOLS, Function, Kit
 from helix.infra.layers import Layers
 from helix.infra.machine import Machine
+from helix.infra.tool_rights import grant_tools
 
 PROFILE_VERBS = ("call_model", "call_tool")
 MEMORY_PER_CORE_MB = 1769
@@ -27,11 +29,18 @@ Grant = Callable[[Function], None]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """memory_mb: 0 leaves each verb its own size."""
+    """memory_mb: 0 leaves each verb its own size. tools: what the project declares for them; declared: whether in a table
+    of the agent's own; inline: whether `call_model` executes some of them."""
 
     name: str
     memory_mb: int = 0
     provisioned_concurrency: int = 0
+    tools: ToolSettings = NO_TOOLS
+    declared: bool = False
+    inline: bool = False
+
+    def executes_tools(self, verb: str) -> bool:
+        return verb == "call_tool" or (verb == "call_model" and self.inline)
 
     @classmethod
     def of(cls, name: str, resources: ResourceConfig, *, provision: bool) -> Profile:
@@ -65,11 +74,15 @@ class ProfileFunctions(Construct):
                 profile=profile.name,
                 memory_mb=profile.memory_mb,
                 provisioned_concurrency=profile.provisioned_concurrency if verb == "call_model" else 0,
+                tools=profile.tools,
+                executes_tools=profile.executes_tools(verb),
             )
             for verb in PROFILE_VERBS
         }
         for function in self.functions.values():
             grant(function)
+            if profile.executes_tools(function.verb):
+                grant_tools(function.role, profile.tools)
         self.machine = Machine(self, "Machine", kit=kit, profile=profile.name, functions={**shared, **self.functions})
 
 

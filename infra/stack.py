@@ -27,6 +27,7 @@ from helix.infra.sockets import Sockets
 from helix.infra.storage import Storage
 from helix.infra.streaming import Streaming
 from helix.infra.topics import Topics
+from helix.runtime.cloud_settings import variable
 from helix.runtime.project import HelixProject
 
 
@@ -56,14 +57,19 @@ class HelixStack(Stack):
         topics = Topics(self, "Topics", settings=settings, names=names, keys=keys)
         endpoints = Endpoints(self, "Endpoints", settings=settings, names=names, keys=keys, endpoint=sockets.endpoint)
         executions = Executions(self, names=names, profiles=[profile.name for profile in profiles])
+        declared = [profile.name for profile in own_profiles if profile.declared]
         kit = Kit(
             settings=settings,
             project=project,
             names=names,
             keys=keys,
             layers=Layers(self, "Layers", settings=settings, project=project),
-            environment=environment(settings, storage, streaming, executions, sockets),
+            environment={
+                **environment(settings, storage, streaming, executions, sockets),
+                **({variable("own_profiles"): ",".join(declared)} if declared else {}),
+            },
             own=own_environment(settings, topics, endpoints),
+            tools=shared_profile.tools,
         )
         rights = Rights(
             storage=storage,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 
 from helix.cli.output import RefusedError
 from helix.core.errors import HelixError
-from helix.runtime.project import find_project
+from helix.runtime.project import find_project, read_project
 
 EXTRAS = {
     **dict.fromkeys(("boto3", "botocore", "aws_lambda_powertools", "jwt"), "aws"),
@@ -33,10 +33,20 @@ def not_installed(module: str, command: str = "") -> str:
 
 
 def load_environment(place: Path, environment: MutableMapping[str, str] = os.environ) -> None:
-    """Set the variables of the project's `.env` that are not set: lines of NAME=VALUE, with or without quotes."""
+    """Set the variables of the project's `.env`, and then those of `[tool.helix.environment]`, that are not set."""
     try:
-        text = (find_project(place) / ".env").read_text(encoding="utf-8")
-    except (HelixError, FileNotFoundError):
+        root = find_project(place)
+    except HelixError:  # the command says so, if it needs a project
+        return
+    for name, value in [*_stored(root / ".env"), *read_project(root).tools.of(None).environment.items()]:
+        environment.setdefault(name, value)
+
+
+def _stored(file: Path) -> Iterator[tuple[str, str]]:
+    """Lines of NAME=VALUE, with or without quotes."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
         return
     except UnicodeDecodeError as error:
         raise RefusedError(f".env is not UTF-8: {error}") from error
@@ -45,4 +55,4 @@ def load_environment(place: Path, environment: MutableMapping[str, str] = os.env
         value = value.strip()
         if equals and value and not line.startswith("#"):
             quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-            environment.setdefault(name.strip(), value[1:-1] if quoted else value)
+            yield name.strip(), value[1:-1] if quoted else value

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol
 
 from typing_extensions import TypeVar
 
-from helix.core.errors import InvalidInputError
+from helix.core.errors import InvalidInputError, SecretNotFoundError
 from helix.core.json import JsonObject, JsonValue, check_json, check_text
 from helix.core.tracker import StateTracker
 from helix.core.usage import Usage
@@ -39,6 +39,24 @@ def _never() -> bool:
     return False
 
 
+Secrets = Callable[[str], str]
+"""The text of the secret of that name. Raises `SecretNotFoundError`."""
+
+
+def secrets_of(texts: Mapping[str, str], advice: str) -> Secrets:
+    """From a mapping; `advice` says how a secret gets into it."""
+
+    def read(name: str) -> str:
+        if not (text := texts.get(name, "")):
+            raise SecretNotFoundError(f"there is no secret {name!r}: {advice}")
+        return text
+
+    return read
+
+
+NO_SECRETS = secrets_of({}, "give it to create_tool_context(secrets={...})")
+
+
 @dataclass(slots=True)
 class ToolContext(Generic[StateT]):
     """Given to a tool's parameter annotated `ToolContext[State]`.
@@ -59,6 +77,7 @@ class ToolContext(Generic[StateT]):
     usage: list[Usage] = field(default_factory=list)
     _emit: Emit = _nobody
     _cancelled: Callable[[], bool] = _never
+    _secrets: Secrets = field(default=NO_SECRETS, repr=False)
 
     @property
     def agent_id(self) -> str:
@@ -85,6 +104,11 @@ class ToolContext(Generic[StateT]):
         """True once the run was asked to stop (at most 1 s late). Long tools should look."""
         return self._cancelled()
 
+    def secret(self, name: str) -> str:
+        """The text of a secret: deployed, from where `[tool.helix.secrets]` says; in process, the environment variable of
+        that name. Read it in each call, because a secret changes when it is rotated. A missing one fails the run."""
+        return self._secrets(name)
+
     def record_usage(self, usage: Usage) -> None:
         """Add what this tool itself used (an embedding, say) to the run's usage and cost."""
         self.usage.append(usage)
@@ -107,6 +131,7 @@ def create_tool_context(
     emit: Emit = _nobody,
     cancelled: Callable[[], bool] = _never,
     confirmation: JsonObject | None = None,
+    secrets: Mapping[str, str] | None = None,
 ) -> ToolContext[StateT]:
     """A context from its parts: what the engine makes for each call, and what a unit test of a tool needs."""
     return ToolContext(
@@ -121,4 +146,5 @@ def create_tool_context(
         confirmation=confirmation,
         _emit=emit,
         _cancelled=cancelled,
+        _secrets=secrets_of(secrets or {}, "give it to create_tool_context(secrets={...})"),
     )

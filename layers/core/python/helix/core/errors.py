@@ -205,6 +205,12 @@ class FatalToolError(ToolError):
     code = "fatal_tool_error"
 
 
+class SecretNotFoundError(FatalToolError):
+    """A secret that a tool needs is not where the settings say, or not declared: the message says where it belongs."""
+
+    code = "secret_not_found"
+
+
 class IllegalTransitionError(HelixError):
     """A status move that the table in `core.status` does not have: a defect in Helix or in a store."""
 

@@ -9,6 +9,7 @@ from typing import Literal
 from helix._log import get_logger
 from helix.core.agents import AnyAgent
 from helix.core.budget import TokenAlert
+from helix.core.context import NO_SECRETS, Secrets
 from helix.core.errors import InvalidInputError
 from helix.core.rows import Pending
 from helix.core.tools import AnyTool
@@ -47,7 +48,8 @@ class Settings:
     is reserved on top for providers that bill more than a request allows, `default_output_tokens` is
     how long its answer may be where its agent does not say, and `least_output_tokens` to how many it is cut near the line
     before it is refused. `keep_checkpoints`: how many of a session's newest checkpoints stay, and `session_ttl_s`: how long
-    after its last write a session that neither runs nor waits is deleted (`sessions.deletion`; None: for ever)."""
+    after its last write a session that neither runs nor waits is deleted (`sessions.deletion`; None: for ever).
+    `own_profiles`: agents with functions of their own, beside those that ask for resources."""
 
     claim_s: float = 30
     skew_s: float = 5
@@ -64,6 +66,7 @@ class Settings:
     least_output_tokens: int = 256
     keep_checkpoints: int | None = None
     session_ttl_s: float | None = None
+    own_profiles: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.keep_checkpoints is not None and self.keep_checkpoints < 1:
@@ -92,7 +95,7 @@ class Engine:
     """One per process (or Lambda). `models` chooses the adapter of an agent; `agents` resolves a name. `calling_hooks` are
     the run-level hooks that are being called. `latencies`: what this process saw of routed models, in milliseconds. With a
     `launcher`, runs are executed by deliveries, and open runs are indexed. `executes`: which calls of a step the worker
-    that bought it executes itself; default everything, with a launcher the inline tools."""
+    that bought it executes itself; default everything, with a launcher the inline tools. `secrets`: what tools read."""
 
     store: StateStore
     streams: StreamManager
@@ -111,6 +114,7 @@ class Engine:
     catalog: ModelCatalog | None = None
     cache: RowCache | None = None
     tracer: Tracer = field(default_factory=NoTracer)
+    secrets: Secrets = NO_SECRETS
     settings: Settings = field(default_factory=Settings)
     history: History = field(init=False)
     counters: Counters = field(init=False)

@@ -105,7 +105,7 @@ async def deliver_model(
     ):
         current = await engine.history.run(position.session_id, position.run_id)
         if current.status == "running":
-            await launcher_of(engine).start(part_of(agent, current))
+            await launcher_of(engine).start(part_of(engine, agent, current))
         return Move("gone", position.step, position.events)
     step = position.step
     if session.run_id == position.run_id:  # a repeated payload names the first step of its invocation

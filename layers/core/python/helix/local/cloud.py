@@ -27,7 +27,9 @@ from helix.local.emulator import ACCOUNT
 from helix.local.metrics import MetricForwarder
 from helix.local.process import Emulator, Listener, OfflineError
 from helix.local.project import Project, read_assembly
+from helix.local.settings import machine_variables, places_of, store_secret, store_secrets
 from helix.local.stacks import Account, deploy
+from helix.runtime.project import read_project
 from helix.runtime.system import SystemClock, SystemIds
 from helix.runtime.tables import open_tables
 
@@ -42,8 +44,9 @@ _API = re.compile(r"/_aws/execute-api/(.+)$")
 class OfflineCloud:
     """root: the project's. folder: where state is kept, default `.helix` in it. assemblies: where syntheses are kept,
     default in `folder`. port: 0 for a free one. auth: IAM is enforced. context: CDK's, as `-c` takes it. paths: more
-    folders with modules for agents and functions. variables: more of them for the functions, beside what this process's
-    `environment` has. wait_scale: what waits and retry intervals of state machines are multiplied by. hosts: names of this
+    folders with modules for agents and functions. variables: of all functions, beside those of the template and of the
+    machine. environment: of this process; secrets have their values from it. model_keys: what calls of models need, for
+    `call_model` alone. wait_scale: what waits and retry intervals of state machines are multiplied by. hosts: names of this
     machine by which containers reach it.
     """
 
@@ -61,12 +64,15 @@ class OfflineCloud:
         wait_scale: float = 1.0,
         hosts: Sequence[str] = (),
         environment: Mapping[str, str] = os.environ,
+        model_keys: Mapping[str, str] | None = None,
     ) -> None:
         self.root, self.folder = root.resolve(), (folder or root / ".helix").resolve()
         self.context = {"offline": "true", **(context or {})}
         self.paths = tuple(path.resolve() for path in paths)
         self.project = Project(self.root, assemblies or self.folder / "assemblies", self.paths, environment)
-        inside = {**environment, **(variables or {}), "PYTHONPATH": self.project.environment().get("PYTHONPATH", "")}
+        path = {"PYTHONPATH": self.project.environment().get("PYTHONPATH", "")}
+        inside = {**machine_variables(environment), **(variables or {}), **path}
+        self._values, self.model_keys = environment, dict(model_keys or {})
         options = {"port": port, "auth": auth, "wait_scale": wait_scale, "hosts": hosts}
         self.emulator = Emulator(self.folder, environment=inside, **options)  # type: ignore[arg-type]
         self.auth = auth
@@ -91,7 +97,13 @@ class OfflineCloud:
             raise
 
     def update(self) -> None:
-        """Deploy the project as it is now; sessions and what runs go on."""
+        """Deploy the project as it is now, its secrets first; sessions and what runs go on."""
+        declared = read_project(self.root).tools
+        store_secrets(self.client, places_of(declared, self.stage), self._values)
+        if self.model_keys:
+            name = f"helix/{self.stage}/model-keys"
+            store_secret(self.client("secretsmanager"), name, json.dumps(self.model_keys, sort_keys=True))
+            self.context["model_secrets"] = name
         outputs = deploy(self.account, read_assembly(self.project.synthesise(self.context)))
         self.outputs = outputs[f"helix-{self.stage}"]
 

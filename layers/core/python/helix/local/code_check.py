@@ -1,8 +1,8 @@
 """A look at the project's code in a fresh interpreter: does all of it load, and what does it ask for?
 
 Law: it changes nothing. Run as a script in the project's root; it prints one JSON object: {"agents": names, "missing":
-the variable to set before the agents' own models can be called, or null; "profiles": the agents with resources of their
-own} or {"error": what is wrong, by file and line}.
+the variable to set before the agents' own models can be called, or null; "models": their names; "profiles": the agents
+with resources of their own} or {"error": what is wrong, by file and line}.
 
     python -m helix.local.code_check MODULE,MODULE
 """
@@ -34,7 +34,8 @@ def look(root: Path, modules: list[str]) -> dict[str, Any]:
         return {"error": str(error)}
     except BaseException as error:
         return {"error": _where(error, root)}
-    return {"agents": [agent.name for agent in _agents()], "missing": _missing(), "profiles": _profiles()}
+    names = [agent.name for agent in _agents()]
+    return {"agents": names, "missing": _missing(), "models": _models(), "profiles": _profiles()}
 
 
 def check_imports(project: HelixProject, modules: str) -> None:
@@ -88,6 +89,12 @@ def _missing() -> str | None:
     return next(
         (choice.missing for agent in _agents() if (choice := choose_model(agent, None, os.environ)).missing), None
     )
+
+
+def _models() -> list[str]:
+    from helix.runtime.models import models_of
+
+    return sorted({model for agent in _agents() for model in models_of(agent)})
 
 
 def _profiles() -> dict[str, Any]:

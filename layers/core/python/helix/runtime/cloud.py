@@ -23,12 +23,14 @@ from helix.adapters.aws.clock import TableClock
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.aws.overflow import Overflow
 from helix.adapters.system import SystemIds
+from helix.core.context import secrets_of
 from helix.core.errors import InvalidInputError, StoreError
 from helix.ports.ids import Ids
 from helix.runtime.cloud_settings import CloudSettings, read_cloud_settings
 
 if TYPE_CHECKING:
     from helix.adapters.aws.notifier import SnsNotifier
+    from helix.adapters.aws.secrets import AwsSecrets
     from helix.adapters.aws.set_aside import S3Aside
     from helix.core.agents import AnyAgent
     from helix.engine.engine import Engine
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from helix.services.segments import SegmentStreams
 
 T = TypeVar("T")
+DECLARE = "declare it in [tool.helix.secrets] of pyproject.toml"
 CHECK_AGENT = "helix-check"
 """Every stage has it, for `helix check --stage`; an agent of the project may take its name, and its place."""
 CONFIG = Config(
@@ -200,6 +203,20 @@ class Application:
         self.environment.update(found)
         return frozenset(found)
 
+    def refresh_secrets(self) -> None:
+        """Read what tools may read, unless it was read a moment ago. Raises `SecretNotFoundError`, `StoreError`."""
+        if self.settings.secrets:
+            self._tool_secrets.refresh()
+
+    @cached_property
+    def _tool_secrets(self) -> AwsSecrets:
+        from helix.adapters.aws.secrets import AwsSecrets
+        from helix.core.tool_settings import SecretPlace
+
+        named = [pair.partition("=") for pair in self.settings.secrets]
+        places = {name: SecretPlace.parse(place) for name, _, place in named}
+        return AwsSecrets(places, self.client, self.clock)
+
     @cached_property
     def engine(self) -> Engine:
         from helix.adapters.aws.emf import EmfMetrics
@@ -227,11 +244,13 @@ class Application:
                 keep_checkpoints=self.settings.keep_checkpoints or None,
                 session_ttl_s=self.settings.session_days * 86_400.0 or None,
                 steps_per_invocation=self.settings.steps_per_invocation or None,
+                own_profiles=frozenset(self.settings.own_profiles),
             ),
             metrics=EmfMetrics(self.settings.stage, self.clock),
             tracer=self.tracer,
             catalog=LitellmCatalog(),
             cache=RowCache(self.store, clock=self.clock),
+            secrets=self._tool_secrets.text if self.settings.secrets else secrets_of({}, DECLARE),
         )
 
     @cached_property
@@ -257,7 +276,7 @@ class _Services(Loader):  # type: ignore[misc]
 
     def list_available_services(self, type_name: str) -> list[str]:
         used = ["apigatewaymanagementapi", "cloudwatch", "dynamodb", "kinesis", "lambda", "s3", "secretsmanager", "sns"]
-        return [*used, "stepfunctions"]
+        return [*used, "ssm", "stepfunctions"]
 
 
 class _Lazy:

@@ -29,11 +29,13 @@ class CloudSettings:
     stream_days: how long streams can be replayed; 0 is for ever. session_days: how long after its last use a session is
     deleted; 0 is never. keep_checkpoints: how many of its newest checkpoints stay; 0 is all.
     streaming: how chunks get to the log: `kinesis`, `direct`, or `both` while a stage changes from one to the other.
-    model_secrets: ARNs of Secrets Manager secrets, each a JSON object of variables such as OPENAI_API_KEY: the process's
-    environment has them before its first model call.
+    model_secrets: names or ARNs of Secrets Manager secrets, each a JSON object of variables such as OPENAI_API_KEY: the
+    process's environment has them before its first model call.
     max_runs: so many runs of the stage are at work at once; 0 leaves it to the agents' own limits. notices: ARN of the
     topic that notifies people of budgets and decisions. provision_agents: functions of agents with resources are kept warm,
     as many as their limit. metrics_secret: ARN of the secret whose text is the bearer token for /metrics.
+    secrets: what tools may read, each `NAME=PLACE` (`core.tool_settings.SecretPlace`). own_profiles: agents with functions
+    of their own that do not ask for resources.
     """
 
     stage: str = "dev"
@@ -61,6 +63,8 @@ class CloudSettings:
     notices: str = ""
     provision_agents: bool = False
     metrics_secret: str = ""
+    secrets: tuple[str, ...] = ()
+    own_profiles: tuple[str, ...] = ()
 
 
 def variable(field: str) -> str:

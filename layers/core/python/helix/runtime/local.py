@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 from helix.adapters.models.catalog import LitellmCatalog
 from helix.adapters.system import SystemClock, SystemIds
 from helix.core.agents import Agent, AnyAgent
+from helix.core.context import secrets_of
 from helix.core.delivery import Delivery
 from helix.core.handles import AgentResult
 from helix.core.hooks import Hooks
@@ -41,6 +42,7 @@ from helix.sessions.deletion import expire_sessions
 
 OutputT = TypeVar("OutputT")
 EXPIRED_AT_OPENING = 5
+SECRETS_ADVICE = "set the environment variable of that name; the command `helix` reads .env too"
 
 
 class LocalExecutor(Executor):
@@ -53,6 +55,7 @@ class LocalExecutor(Executor):
     tracer: where spans go; default where the environment says, see `helix.runtime.tracing`.
     catalog: windows and prices of models, for routes and budgets; default litellm's own table. cache: answers that may be
     given again to agents whose `LLMConfig.response_cache` allows it; default rows of the same store.
+    secrets: what `ToolContext.secret` gives; default the process's environment.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class LocalExecutor(Executor):
         catalog: ModelCatalog | None = None,
         cache: RowCache | None = None,
         settings: Settings | None = None,
+        secrets: Mapping[str, str] | None = None,
     ) -> None:
         opened = open_store(store)
         agents = Agents(registry, model)
@@ -88,6 +92,7 @@ class LocalExecutor(Executor):
             tracer=tracer or open_tracer(os.environ),
             catalog=catalog or LitellmCatalog(),
             cache=cache or RowCache(opened, clock=clock),
+            secrets=secrets_of(os.environ if secrets is None else secrets, SECRETS_ADVICE),
         )
         super().__init__(engine, agents)
         self._owner = make_worker_id(engine.ids.new("worker"))

@@ -6,7 +6,7 @@ of its own variables is set; what is not in the table follows the rule that most
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -107,6 +107,13 @@ def prepare_models(agents: Agents) -> None:
             prepare(config)
 
 
+def models_of(agent: AnyAgent) -> Iterator[str]:
+    """The models of the agent and of all below it, fallbacks included."""
+    for member in _tree(agent):
+        if (config := _config(member)) is not None:
+            yield from config.models
+
+
 def variables_of(model: str) -> tuple[str, ...]:
     """Variables of which one gives access to the model; none for one that runs without credentials."""
     provider = provider_of(model)
@@ -114,6 +121,16 @@ def variables_of(model: str) -> tuple[str, ...]:
         return ()
     name = provider.upper().replace("-", "_")
     return _VARIABLES.get(provider, (f"{name}_API_KEY", f"{name}_API_BASE"))
+
+
+def variables_for(models: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """All that the environment has for the models' providers, by what names begin with: OPENAI_API_KEY, OPENAI_BASE_URL."""
+    starts: set[str] = set()
+    for model in models:
+        starts |= {f"{provider_of(model).upper().replace('-', '_')}_"}
+        starts |= {f"{name.partition('_')[0]}_" for name in variables_of(model)}
+    chosen = tuple(starts - {"AWS_", "HELIX_"})
+    return {name: value for name, value in environment.items() if chosen and name.startswith(chosen)}
 
 
 def _demonstration(missing: str | None) -> ModelChoice:

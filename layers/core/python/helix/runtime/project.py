@@ -9,13 +9,14 @@ import functools
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from helix.core.errors import HelixError
+from helix.core.errors import HelixError, InvalidInputError
+from helix.core.tool_settings import ProjectTools
 
 PYPROJECT = "pyproject.toml"
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -47,6 +48,7 @@ class HelixTable(BaseModel):
     include: more modules and packages of `source` that the agents import. They are deployed too.
     settings: of the deployment (docs/guide/deploy.md), for every stage.
     stages: the same, for one stage.
+    What is about tools is in `helix.core.tool_settings.ProjectTools`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -64,6 +66,7 @@ class HelixProject:
 
     root: Path
     table: HelixTable
+    tools: ProjectTools = field(default_factory=ProjectTools)
 
     @property
     def source(self) -> Path:
@@ -141,7 +144,9 @@ def read_project(root: Path) -> HelixProject:
     if table is None:
         raise NoProjectError(f"{str(root / PYPROJECT)!r} has no table [tool.helix]: `helix init` adds it")
     try:
-        return HelixProject(root, HelixTable.model_validate(table))
+        return HelixProject(root, HelixTable.model_validate(ProjectTools.others(table)), ProjectTools.read(table))
+    except InvalidInputError as error:
+        raise ProjectError(str(error)) from error
     except ValidationError as error:
         raise ProjectError(f"{PYPROJECT}: {_first(error)}") from error
 
@@ -167,7 +172,7 @@ def _first(error: ValidationError) -> str:
     first = error.errors()[0]
     where = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":
-        known = ", ".join(sorted(HelixTable.model_fields))
+        known = ", ".join(sorted(HelixTable.model_fields | ProjectTools.model_fields))
         return f"[tool.helix] does not know {'.'.join(where)!r}; there are {known}"
     return f"[tool.helix] {where[0]} is {first['input']!r}: {first['msg']}"
 

@@ -107,15 +107,23 @@ class SweepEvent(Event):
 
 
 def prepare_call_model(app: Application) -> None:
-    """Import the agents and what calls their models. A model from `import:` may want secrets, which are not read yet."""
+    """Import the agents and what calls their models; read the secrets of inline tools. A model from `import:` may want its
+    own, which are not read yet."""
     from helix.runtime.models import IMPORTED, prepare_models
 
     if not app.settings.model.startswith(IMPORTED):
         prepare_models(app.agents)
+    app.refresh_secrets()
+
+
+def prepare_call_tool(app: Application) -> None:
+    """Read the tools' secrets, so that a missing one is in the log before the first call."""
+    app.refresh_secrets()
 
 
 async def call_model(app: Application, event: CallModelEvent, delivery: Delivery) -> dict[str, Any]:
     """Answers the event for the next `call_model`, and what comes before it: `next`, with `call` or `calls`."""
+    app.refresh_secrets()
     events = event.events + RETRY_EVENTS * event.retries
     position = Position(event.session_id, event.run_id, event.part, event.step, events)
     move = await deliver_model(app.engine, position, delivery)
@@ -132,6 +140,7 @@ async def call_model(app: Application, event: CallModelEvent, delivery: Delivery
 
 
 async def call_tool(app: Application, event: CallToolEvent, delivery: Delivery) -> dict[str, Any]:
+    app.refresh_secrets()
     position = Position(event.session_id, event.run_id, event.part, event.call.step)
     return {"call": await deliver_call(app.engine, position, event.call.id, delivery)}
 

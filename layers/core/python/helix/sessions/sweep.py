@@ -184,7 +184,7 @@ async def _reconcile(engine: Engine, session: SessionRow, run: RunRow, row: Row,
         return "dropped"
     if run.status == "running" and session.lease_owner is not None:
         return "leased"
-    part = part_of(agent, run)
+    part = part_of(engine, agent, run)
     state = await launcher_of(engine).state(part)
     if run.status != "running":
         ended_long_ago = (run.ended_at or 0) < engine.clock.now() - engine.settings.start_grace_s

@@ -30,7 +30,7 @@ from helix.local.credentials import ENV_FILE, write_private, write_variables
 from helix.local.process import OfflineError
 from helix.local.reload import Reloaded, Reloader, watch
 from helix.local.traces import Received, TraceReceiver, render
-from helix.runtime.models import ModelChoice
+from helix.runtime.models import ModelChoice, variables_for
 from helix.runtime.project import find_project
 from helix.runtime.system import SystemClock
 from helix.runtime.tracing import ENDPOINT, TRACES_ENDPOINT
@@ -44,7 +44,8 @@ def tracing(show: Show, environment: Mapping[str, str] = os.environ) -> Iterator
     the user's endpoint, or if OpenTelemetry is not installed."""
     elsewhere = environment.get(ENDPOINT) or environment.get(TRACES_ENDPOINT)
     if elsewhere or not _installed():
-        yield {}, elsewhere or None
+        own = {name: value for name, value in environment.items() if name.startswith("OTEL_")}
+        yield own if elsewhere else {}, elsewhere or None
         return
     with TraceReceiver(show) as receiver:
         yield {ENDPOINT: receiver.url}, receiver.url
@@ -206,6 +207,8 @@ def make_cloud(
     missing = None if asked else looked["missing"]
     choice = ModelChoice(None, "demo" if missing else asked, missing)
     cloud.context["model"] = "demo" if choice.is_demonstration else choice.name or ""
+    if not choice.is_demonstration:
+        cloud.model_keys = variables_for([choice.name] if choice.name else looked["models"], os.environ)
     if not cloud.project.is_retained(cloud.context):
         say("synthesising the app with CDK: up to a minute, only after the app has changed")
     return cloud, choice, looked["profiles"]

@@ -62,6 +62,7 @@ async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOu
             confirmation=row.confirmation,
             _emit=emit,
             _cancelled=run.watch.cancelled,
+            _secrets=run.engine.secrets,
         )
         try:
             result = await _execute(tool, call.request, context)

@@ -168,8 +168,9 @@ def launcher_of(engine: Engine) -> Launcher:
     return engine.launcher
 
 
-def part_of(agent: AnyAgent, run: RunRow) -> Part:
-    return Part(agent.profile, run.session_id, run.run_id, run.part, run.part_step or run.first_step)
+def part_of(engine: Engine, agent: AnyAgent, run: RunRow) -> Part:
+    profile = agent.name if agent.name in engine.settings.own_profiles else agent.profile
+    return Part(profile, run.session_id, run.run_id, run.part, run.part_step or run.first_step)
 
 
 async def begin_again(engine: Engine, agent: AnyAgent, session: SessionRow, run: RunRow) -> None:
@@ -179,7 +180,7 @@ async def begin_again(engine: Engine, agent: AnyAgent, session: SessionRow, run:
     show(context, CommitsMissed(missed, begins=True, last=session.last))
     await record(context, RunBegan(run))
     await context.stream.close()
-    await launcher_of(engine).start(part_of(agent, run))
+    await launcher_of(engine).start(part_of(engine, agent, run))
 
 
 async def begin_granted(engine: Engine, granted: Sequence[Candidate]) -> None:

@@ -158,7 +158,7 @@ async def _abort(
             break
     if engine.launcher is not None and session.parent is None:  # a sub-agent's ends by itself, at its next delivery
         run = await engine.history.run(session_id, session.run_id)
-        await engine.launcher.stop(part_of(agent, run), reason or "aborted")
+        await engine.launcher.stop(part_of(engine, agent, run), reason or "aborted")
     return await finish_run(engine, agent, session_id, session.run_id, delivery)
 
 
@@ -270,7 +270,7 @@ async def fail_run(
     while True:
         run = await engine.history.run(session_id, run_id)
         if run.part > position.part and run.status == "running":
-            await launcher_of(engine).start(part_of(agent, run))
+            await launcher_of(engine).start(part_of(engine, agent, run))
             return []
         session = await engine.history.session(session_id)
         if session is None or session.run_id != run_id or session.status != "running":

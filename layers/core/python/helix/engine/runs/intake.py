@@ -51,7 +51,7 @@ async def begin(
     await record(context, MessagesAdded(claimed.plan.added, claimed.patches))
     await context.stream.close()
     if works:
-        await launcher_of(engine).start(part_of(agent, run))
+        await launcher_of(engine).start(part_of(engine, agent, run))
     await _follow(engine, agent, session, run, admission, delivery)
 
 
@@ -184,7 +184,7 @@ async def _parent_works(engine: Engine, session: SessionRow) -> bool:
             break
         session = above
     run = await engine.history.run(session.session_id, session.run_id)
-    return await launcher_of(engine).state(part_of(engine.agents(session.agent_type), run)) == "running"
+    return await launcher_of(engine).state(part_of(engine, engine.agents(session.agent_type), run)) == "running"
 
 
 def _run_key(run: Candidate) -> Key:

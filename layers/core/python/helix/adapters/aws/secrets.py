@@ -1,0 +1,90 @@
+"""Secrets of tools, from Secrets Manager and the Parameter Store of Systems Manager.
+
+Law: texts stay in this process's memory; no error and no log shows one. They are read together and are fresh for
+`FRESH_S`, so a rotated secret reaches tools by then, between two calls and never within one. A secret that is gone or
+denied stops the call; a service that does not answer does so only where no text is known.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from helix._log import get_logger
+from helix.core.context import secrets_of
+from helix.core.errors import SecretNotFoundError, StoreError
+from helix.core.tool_settings import SecretPlace
+from helix.ports.clock import Clock
+
+FRESH_S = 300.0
+REFUSALS = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "DecryptionFailure",
+        "InvalidRequestException",  # it is marked for deletion
+        "ParameterNotFound",
+        "ResourceNotFoundException",
+        "ValidationException",
+    }
+)
+"""AWS has answered, and will say the same again."""
+
+logger = get_logger(__name__)
+
+
+class AwsSecrets:
+    """`places` by the names that tools read. `client` gives boto's client of a service."""
+
+    def __init__(self, places: Mapping[str, SecretPlace], client: Callable[[str], Any], clock: Clock) -> None:
+        self._places, self._client, self._clock = dict(places), client, clock
+        self._texts: dict[str, str] = {}
+        self._read_at = float("-inf")
+        declared = ", ".join(sorted(places)) or "none"
+        self.text = secrets_of(self._texts, f"[tool.helix.secrets] of pyproject.toml declares {declared}")
+
+    def refresh(self) -> None:
+        """Read all, unless they are fresh. Raises `SecretNotFoundError` that names one and its place, `StoreError`."""
+        now = self._clock.now()
+        if now - self._read_at < FRESH_S:
+            return
+        held: dict[tuple[str, str], str] = {}
+        try:
+            for name, place in self._places.items():
+                if (key := (place.service, place.id)) not in held:
+                    held[key] = self._read(name, place)
+                self._texts[name] = _field(name, place, held[key])
+        except StoreError as error:
+            if self._places.keys() - self._texts.keys():
+                raise
+            logger.warning("the secrets as they were stay in use: %s", error)
+        self._read_at = now
+
+    def _read(self, name: str, place: SecretPlace) -> str:
+        try:
+            client = self._client(place.service)
+            if place.service == "ssm":
+                return str(client.get_parameter(Name=place.id, WithDecryption=True)["Parameter"]["Value"])
+            return str(client.get_secret_value(SecretId=place.id).get("SecretString") or "")
+        except ClientError as error:
+            code = error.response["Error"]["Code"]
+            if code in REFUSALS:
+                raise SecretNotFoundError(f"secret {name!r} cannot be read from {str(place)!r}: {code}") from None
+            raise StoreError(f"secret {name!r} cannot be read from {str(place)!r} now: {code}") from error
+        except BotoCoreError as error:
+            raise StoreError(f"secret {name!r} cannot be read from {str(place)!r} now: {error}") from error
+
+
+def _field(name: str, place: SecretPlace, text: str) -> str:
+    if place.field:
+        try:
+            text = json.loads(text)[place.field]
+        except (ValueError, KeyError, TypeError, IndexError):
+            problem = f"does not hold a JSON object with the field {place.field!r}"
+            raise SecretNotFoundError(f"secret {name!r}: {str(place)!r} {problem}") from None
+    if not isinstance(text, str) or not text:
+        raise SecretNotFoundError(f"secret {name!r}: {str(place)!r} holds no text")
+    return text

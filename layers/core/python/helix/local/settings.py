@@ -1,0 +1,77 @@
+"""What functions get offline of this machine's environment: their machine's variables, and nothing else; secrets are in the
+offline account, at the places that the project names, with values of the environment.
+
+Law: a function reads here what it would read deployed, from the same place and by the same right.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from helix.core.tool_settings import ProjectTools, SecretPlace
+from helix.local.process import OfflineError
+
+MACHINE = (
+    *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+)
+"""How a process finds its programs, its language and the network."""
+Client = Callable[[str], Any]
+
+
+def machine_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.upper() in MACHINE or name.startswith(("LC_", "DYLD_"))
+    }
+
+
+def places_of(project: ProjectTools, stage: str) -> dict[SecretPlace, str]:
+    """Every place that holds a secret of the stage, and the secret's name."""
+    tables = [project.of(stage), *(project.of(stage, agent) for agent in project.agents(stage))]
+    return {place: name for tools in tables for name, place in tools.secrets.items()}
+
+
+def store_secrets(client: Client, places: Mapping[SecretPlace, str], environment: Mapping[str, str]) -> None:
+    """Put the values of the environment where the tools read them. Raises `OfflineError` that names each missing one."""
+    if missing := {name: place for place, name in places.items() if not environment.get(name)}:
+        lines = ", ".join(f"{name} (deployed: {str(place)!r})" for name, place in sorted(missing.items()))
+        example = next(iter(sorted(missing)))
+        raise OfflineError(f"secrets of [tool.helix.secrets] have no value here: {lines}; put {example}=... into .env")
+    stored: dict[tuple[str, str], str | dict[str, str]] = {}
+    for place, name in places.items():
+        key, value = (place.service, place.id), environment[name]
+        if not place.field:
+            stored[key] = value
+            continue
+        fields = stored.setdefault(key, {})
+        if isinstance(fields, dict):
+            fields[place.field] = value
+    for (service, id), text in stored.items():
+        whole = json.dumps(text) if isinstance(text, dict) else text
+        if service == "ssm":
+            client("ssm").put_parameter(Name=_name(id), Value=whole, Type="SecureString", Overwrite=True)
+        else:
+            store_secret(client("secretsmanager"), _name(id), whole)
+
+
+def store_secret(client: Any, name: str, text: str) -> None:
+    try:
+        known = client.get_secret_value(SecretId=name)["SecretString"]
+    except client.exceptions.ResourceNotFoundException:
+        client.create_secret(Name=name, SecretString=text)
+        return
+    if known != text:
+        client.put_secret_value(SecretId=name, SecretString=text)
+
+
+def _name(id: str) -> str:
+    """Raises `OfflineError` for an ARN, which is of an account that is not here."""
+    if id.startswith("arn:"):
+        problem = "names an account that is not here: name the secret in [tool.helix.secrets] without its ARN"
+        raise OfflineError(f"{id!r} {problem}, or give the stage a table of its own")
+    return id

@@ -1,0 +1,131 @@
+"""Where a command's variables come from, and which of them reach a function offline."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from helix.cli.environment import load_environment
+from helix.core.tool_settings import ProjectTools, SecretPlace
+from helix.local.process import OfflineError
+from helix.local.settings import machine_variables, places_of, store_secrets
+from helix.runtime.models import variables_for
+from helix.runtime.project import ProjectError
+
+PROJECT = """
+[tool.helix.environment]
+DESK_URL = "https://desk.example"
+LIMIT = "10"
+REGION = "eu"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("DESK_URL", "LIMIT", "REGION", "CRM_KEY"):
+        monkeypatch.setenv(name, "")  # so that it is put back afterwards
+        monkeypatch.delenv(name)
+    return tmp_path
+
+
+def test_the_shell_goes_over_the_file_and_that_over_the_project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "pyproject.toml").write_text(PROJECT)
+    (folder / "below").mkdir()
+    monkeypatch.chdir(folder / "below")
+    (folder / ".env").write_text("# for this machine\nLIMIT=20\nREGION='us'\nexport CRM_KEY=\"k e y\"\n")
+    monkeypatch.setenv("REGION", "shell")
+    load_environment(Path.cwd())
+    assert [os.environ[name] for name in ("DESK_URL", "LIMIT", "REGION", "CRM_KEY")] == [
+        "https://desk.example",
+        "20",
+        "shell",
+        "k e y",
+    ]
+
+
+def test_a_folder_without_a_project_changes_nothing(folder: Path) -> None:
+    before = dict(os.environ)
+    load_environment(Path.cwd())
+    assert dict(os.environ) == before
+
+
+def test_a_wrong_table_is_named(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text("[tool.helix.environment]\nLIMIT = 5\n")
+    with pytest.raises(ProjectError, match=r"tool\.helix\.environment\.LIMIT: must be a text in quotes"):
+        load_environment(Path.cwd())
+
+
+def test_functions_get_nothing_of_the_shell_but_their_machine() -> None:
+    shell = {
+        "PATH": "/bin",
+        "LC_ALL": "C",
+        "https_proxy": "p",
+        "OPENAI_API_KEY": "k",
+        "GITHUB_TOKEN": "t",
+        "CRM_KEY": "c",
+    }
+    assert machine_variables(shell) == {"PATH": "/bin", "LC_ALL": "C", "https_proxy": "p"}
+
+
+def test_calls_of_models_get_what_their_providers_need() -> None:
+    shell = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "u", "AZURE_API_KEY": "a", "AWS_PROFILE": "p", "CRM_KEY": "c"}
+    assert variables_for(["openai/gpt-4o-mini"], shell) == {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "u"}
+    assert variables_for(["azure/gpt", "bedrock/claude"], shell) == {"AZURE_API_KEY": "a"}
+    assert variables_for([], shell) == {}
+
+
+# --- the offline account's secrets ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with mock_aws():
+        yield boto3.client
+
+
+def test_values_are_stored_where_tools_read_them(aws: Any) -> None:
+    section = {
+        "secrets": {
+            "KEY": "secretsmanager:crm#key",
+            "USER_NAME": "secretsmanager:crm#user",
+            "TOKEN": "ssm:/desk/token",
+        },
+        "agent": {"researcher": {"secrets": {"PAPERS": "secretsmanager:papers"}}},
+        "stages": {"prod": {"secrets": {"TOKEN": "ssm:/prod/token"}}},
+    }
+    places = places_of(ProjectTools.read(section), "dev")
+    values = {"KEY": "k", "USER_NAME": "ada", "TOKEN": "t", "PAPERS": "p"}
+    store_secrets(aws, places, values)
+    store_secrets(aws, places, {**values, "PAPERS": "new"})
+    secrets, parameters = aws("secretsmanager"), aws("ssm")
+    assert json.loads(secrets.get_secret_value(SecretId="crm")["SecretString"]) == {"key": "k", "user": "ada"}
+    assert secrets.get_secret_value(SecretId="papers")["SecretString"] == "new"
+    parameter = parameters.get_parameter(Name="/desk/token", WithDecryption=True)["Parameter"]
+    assert (parameter["Value"], parameter["Type"]) == ("t", "SecureString")
+
+
+def test_every_missing_one_is_named(aws: Any) -> None:
+    places = {SecretPlace.parse("secretsmanager:crm"): "KEY", SecretPlace.parse("ssm:/desk"): "TOKEN"}
+    with pytest.raises(OfflineError) as refused:
+        store_secrets(aws, places, {"KEY": ""})
+    assert str(refused.value) == (
+        "secrets of [tool.helix.secrets] have no value here: KEY (deployed: 'secretsmanager:crm'), "
+        "TOKEN (deployed: 'ssm:/desk'); put KEY=... into .env"
+    )
+
+
+def test_a_secret_of_another_account_is_refused(aws: Any) -> None:
+    place = SecretPlace.parse("arn:aws:secretsmanager:eu-west-1:123456789012:secret:crm-AbCdEf")
+    with pytest.raises(OfflineError, match="an account that is not here"):
+        store_secrets(aws, {place: "KEY"}, {"KEY": "k"})
