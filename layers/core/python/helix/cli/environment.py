@@ -8,7 +8,6 @@ from pathlib import Path
 
 from helix.cli.output import RefusedError
 from helix.core.errors import HelixError
-from helix.runtime.project import find_project, read_project
 
 EXTRAS = {
     **dict.fromkeys(("boto3", "botocore", "aws_lambda_powertools", "jwt"), "aws"),
@@ -34,6 +33,8 @@ def not_installed(module: str, command: str = "") -> str:
 
 def load_environment(place: Path, environment: MutableMapping[str, str] = os.environ) -> None:
     """Set the variables of the project's `.env`, and then those of `[tool.helix.environment]`, that are not set."""
+    from helix.runtime.project import find_project, read_project  # pydantic, which `helix --version` does without
+
     try:
         root = find_project(place)
     except HelixError:  # the command says so, if it needs a project
