@@ -114,10 +114,8 @@ async def test_one_trace_and_one_ledger_of_a_run_with_tools_and_a_sub_agent(
     assert sum(line.quantity for line in book.lines if line.what == "repeated tasks") <= retries
     assert book.agrees and book.nanos == sum(line.nanos for line in book.lines)
 
-    arguments = ("cost", handle.session_id, "--url", traced.url, "--stage", "test", "--json")
-    emulator = traced.cloud.emulator
-    line = CommandLine(tmp_path, AWS_ENDPOINT_URL=emulator.url, **emulator.credentials.variables)
-    shown = await asyncio.to_thread(line.process, *arguments)
+    arguments = ("cost", handle.session_id, "--url", traced.url, "--key", traced.key("tracer"), "--json")
+    shown = await asyncio.to_thread(CommandLine(tmp_path).process, *arguments)
     assert shown.code == 0, shown.err
     assert json.loads(shown.out) == book.dump()
 

@@ -71,11 +71,6 @@ def test_as_json_it_is_one_object(helix: CommandLine, session: str) -> None:
 def test_what_is_not_there_is_refused(helix: CommandLine, session: str) -> None:
     assert "no session 'nobody'" in helix("cost", "nobody").refusal
     assert "no store 'elsewhere.db'" in helix("cost", session, "--db", "elsewhere.db").refusal
-    assert (
-        "--stage reads"
-        in helix("cost", session, "--url", "wss://abc.execute-api.eu-central-1.amazonaws.com/dev").refusal
-    )
-    assert "there is no stage 'dev' at 127.0.0.1:9" in helix("cost", session, "--url", "ws://127.0.0.1:9/x").refusal
 
 
 STAGE = {

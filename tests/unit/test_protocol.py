@@ -55,6 +55,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "get_session": {"session_id": "s", "messages": 10, "before": 5, "snapshot": True, "run_id": "r"},
     "list_sessions": {"limit": 5, "after": "x"},
     "list_checkpoints": {"session_id": "s"},
+    "read_stream": {"session_id": "s", "after": 7},
+    "read_rows": {"session_id": "s", "stream": True, "after": "s#1"},
     "branch": {"session_id": "s", "checkpoint_id": "c", "target": "t"},
     "clone": {"session_id": "s", "message_index": 0, "key": "k"},
     "delete": {"session_id": "s"},
@@ -67,7 +69,7 @@ def body(**fields: Any) -> str:
 
 
 def test_every_action_has_a_model_and_an_example() -> None:
-    assert set(EXAMPLES) == ACTIONS and len(get_args(AnyRequest)) == 16
+    assert set(EXAMPLES) == ACTIONS and len(get_args(AnyRequest)) == 18
 
 
 @pytest.mark.parametrize("action", sorted(EXAMPLES))

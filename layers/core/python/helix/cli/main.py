@@ -53,6 +53,14 @@ class Fleet(Commands):
     }
 
 
+class Keys(Commands):
+    table: ClassVar = {
+        "create": ("keys", "Make an API key for a user. It is shown once."),
+        "list": ("keys", "List keys: their ids, users and times. Secrets are not stored."),
+        "revoke": ("keys", "Revoke a key. It opens no connection from now on."),
+    }
+
+
 class Helix(Commands):
     table: ClassVar = {
         "init": ("init.commands", "Make a project, or add to this one what it lacks."),
@@ -60,13 +68,21 @@ class Helix(Commands):
         "chat": ("run.commands", "Talk to an agent in one session, message after message."),
         "resume": ("run.commands", "Continue an interrupted, paused or crashed session."),
         "retry": ("run.commands", "Retry a failed session from its last checkpoint."),
-        "sessions": ("sessions.commands", "List sessions."),
-        "show": ("sessions.commands", "Show a session: its messages, runs, checkpoints and state."),
+        "answer": ("run.commands", "Answer a call that waits, and follow the run that goes on."),
+        "sessions": ("sessions.listing", "List sessions, or with --waiting the calls that wait for an answer."),
+        "show": ("sessions.page", "Show a session: its messages, runs, checkpoints and state."),
+        "tail": ("sessions.tail", "Follow a session's run live, from its beginning to its end."),
         "cost": ("sessions.cost", "Show what a session cost, line by line."),
+        "logs": ("sessions.logs", "Show the log lines of a session."),
         "interrupt": ("sessions.commands", "Ask a running session to stop. `resume` continues it."),
+        "abort": ("sessions.commands", "End a session's run for good. A new message can continue the session."),
         "branch": ("sessions.commands", "Create a session from another session's checkpoint, and print its id."),
         "clone": ("sessions.commands", "Copy a session, or its first messages, to a new id."),
         "delete": ("sessions.commands", "Delete a session, its sub-agents' sessions and its stream."),
+        "export": ("sessions.files", "Write a session with its sub-agents' sessions and its stream to a file."),
+        "import": ("sessions.files", "Make the session of an exported file again, under the same id."),
+        "forget": ("sessions.forget", "Delete all that is stored of a user, and verify that nothing is left."),
+        "keys": (Keys, "API keys of a stage: create, list, revoke."),
         "dev": ("cloud.dev", "Run the deployed app on this machine, without an AWS account, until Ctrl-C."),
         "demo": ("cloud.demo", "Ask an agent of the project in the offline app, and show what AWS recorded."),
         "deploy": ("cloud.deploy", "Deploy the project with CDK, and print its URL and a first API key."),
@@ -111,7 +127,7 @@ def invoke(arguments: Sequence[str] | None = None) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return STOPPED
     except SessionNotFoundError as error:
-        message = f"there is no session {error.session_id!r} in this store (see --db, and `helix sessions`)"
+        message = f"there is no session {error.session_id!r} here (see --db, --url and --stage, and `helix sessions`)"
     except HelixError as error:
         cause = error.__cause__
         message = f"{error}: {cause}" if error.code == "run_stopped" and cause is not None else str(error)

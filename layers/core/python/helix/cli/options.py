@@ -10,6 +10,7 @@ import inspect
 import os
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from keyword import iskeyword
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 import typer
@@ -44,19 +45,10 @@ def settings() -> ProcessSettings:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Of commands that run an agent in this process."""
+    """Of commands that run an agent. With `--url` or `--stage` the agent is the service's, and has a registered name."""
 
     agent: AgentName
     model: Model = None
-    db: Db = DEFAULT_DB
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteOptions:
-    url: Annotated[
-        str | None, typer.Option("--url", metavar="WSS", help="A deployed service: run its agent of that name there")
-    ] = None
-    key: Annotated[str | None, typer.Option("--key", envvar="HELIX_KEY", help="API key or token for --url")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +82,8 @@ class Commands(TyperGroup):
         except ModuleNotFoundError as error:
             raise RefusedError(not_installed(str(error.name), where)) from error
         single = typer.Typer(rich_markup_mode=None, add_completion=False)
-        single.command(cmd_name, help=text)(_flat(getattr(module, cmd_name.replace("-", "_"))))
+        function = cmd_name.replace("-", "_") + ("_" if iskeyword(cmd_name) else "")
+        single.command(cmd_name, help=text)(_flat(getattr(module, function)))
         return typer.main.get_command(single)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -6,17 +6,12 @@ Law: a store that does not exist is refused, and never created by a command that
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from helix.cli.options import Store
-from helix.cli.output import RefusedError, naming
+from helix.cli.output import RefusedError
 from helix.ports.state_store import StateStore
-
-if TYPE_CHECKING:
-    from helix.runtime.local import LocalExecutor
 
 T = TypeVar("T")
 SERVERS = ("redis://", "rediss://", "unix://")
@@ -32,24 +27,32 @@ def require_session(db: str, session_id: str | None) -> None:
         raise RefusedError(f"session {session_id!r} does not exist: there is no store {db!r} here (see --db)")
 
 
-def with_executor(db: str, session_id: str | None, work: Callable[[LocalExecutor], Awaitable[T]]) -> T:
-    """What `work` returns. `session_id`: the session that it is about."""
-    from helix.runtime.local import LocalExecutor
+class Place(Protocol):
+    """`helix.cli.options.Store`, or `helix.cli.where.Where`."""
+
+    @property
+    def db(self) -> str: ...
+    @property
+    def stage(self) -> str | None: ...
+    @property
+    def profile(self) -> str | None: ...
+    @property
+    def region(self) -> str | None: ...
+
+
+def with_store(place: Place, work: Callable[[StateStore], Awaitable[T]]) -> T:
+    """What `work` returns, given the rows of a store or of a stage's tables."""
+    if place.stage is None and not exists(place.db):
+        raise RefusedError(f"there is no store {place.db!r} here (see --db, and --stage for a deployed one)")
+    return with_new_store(place, work)
+
+
+def with_new_store(place: Place, work: Callable[[StateStore], Awaitable[T]]) -> T:
+    """`with_store`, and a store of this machine is made where there is none."""
+    from helix.runtime.local import open_store
 
     async def main() -> T:
-        async with LocalExecutor(db) as executor:
-            return await work(executor)
-
-    require_session(db, session_id)
-    with naming(session_id):
-        return asyncio.run(main())
-
-
-def with_store(store: Store, work: Callable[[StateStore], Awaitable[T]], endpoint: str | None = None) -> T:
-    """What `work` returns. `endpoint`: where an offline cloud answers for AWS."""
-
-    async def main() -> T:
-        found = _local(store.db) if store.stage is None else _deployed(store, store.stage, endpoint)
+        found = open_store(place.db) if place.stage is None else _deployed(place, place.stage)
         try:
             return await work(found)
         finally:
@@ -58,15 +61,7 @@ def with_store(store: Store, work: Callable[[StateStore], Awaitable[T]], endpoin
     return asyncio.run(main())
 
 
-def _local(db: str) -> StateStore:
-    from helix.runtime.local import open_store
-
-    if not exists(db):
-        raise RefusedError(f"there is no store {db!r} here (see --db, and --stage for a deployed one)")
-    return open_store(db)
-
-
-def aws_client(service: str, profile: str | None = None, region: str | None = None, endpoint: str | None = None) -> Any:
+def aws_client(service: str, profile: str | None = None, region: str | None = None) -> Any:
     """boto3's. Raises `RefusedError` without a region, and for an unknown profile."""
     try:
         import boto3
@@ -75,34 +70,21 @@ def aws_client(service: str, profile: str | None = None, region: str | None = No
     except ImportError:
         raise RefusedError("a deployed stage needs boto3: pip install 'helix-agents[aws]'") from None
     given: dict[str, Any] = {"profile_name": profile, "region_name": region}
-    if endpoint is not None:
-        from helix.local.cloud import REGION
-        from helix.local.credentials import credentials_for
-
-        found = credentials_for(endpoint, Path.cwd(), os.environ)
-        if found is None:
-            raise RefusedError(
-                f"the credentials of {endpoint} are missing: source the file env in its state folder (.helix)"
-            )
-        given = {**found.options, "region_name": REGION}
     config = Config(connect_timeout=5, retries={"mode": "standard", "total_max_attempts": 3})
     try:
-        return boto3.Session(**given).client(service, endpoint_url=endpoint, config=config)
+        return boto3.Session(**given).client(service, config=config)
     except BotoCoreError as error:
         raise RefusedError(f"{error} (choose with --profile and --region)") from error
 
 
-def _deployed(store: Store, stage: str, endpoint: str | None) -> StateStore:
+def _deployed(place: Place, stage: str) -> StateStore:
     from helix.runtime.tables import open_stage
 
     def client(service: str) -> Any:
-        return aws_client(service, store.profile, store.region, endpoint)
+        return aws_client(service, place.profile, place.region)
 
     stack = f"helix-{stage}"
     try:
         return open_stage(client, stack)
     except Exception as error:  # boto3 has a class for each of many reasons; its text names the reason
-        if endpoint is not None:
-            at = endpoint.partition("//")[2]
-            raise RefusedError(f"there is no stage {stage!r} at {at}: {error}") from error
         raise RefusedError(f"stage {stage!r}, stack {stack!r}, cannot be read: {error}") from error

@@ -114,11 +114,22 @@ class HelixClient:
         clock: Clock | None = None,
         ids: Ids | None = None,
     ) -> None:
-        self.settings, self._ids = settings or ClientSettings(), ids or SystemIds()
-        clock = clock or SystemClock()
-        self._link = Link(url, token, self.settings, clock, self._ids)
-        self._link.following = self.following = Following(self._link.ask, self._link.spawn, clock, self.settings)
-        self.ask = self._link.ask  # also for handles, as `following` and `settings`
+        from helix.client.socket import SocketLink  # only this link needs websockets
+
+        settings, ids, clock = settings or ClientSettings(), ids or SystemIds(), clock or SystemClock()
+        self._set_up(SocketLink(url, token, settings, clock, ids), settings, clock, ids)
+
+    def _set_up(self, link: Link, settings: ClientSettings, clock: Clock, ids: Ids) -> None:
+        self.settings, self._ids, self._link = settings, ids, link
+        link.following = self.following = Following(link.ask, link.spawn, clock, settings)
+        self.ask = link.ask  # also for handles, as `following` and `settings`
+
+    @classmethod
+    def over(cls, link: Link) -> Self:
+        """A client over another link than a WebSocket, for example `helix.client.polling.PollingLink`."""
+        client = cls.__new__(cls)
+        client._set_up(link, ClientSettings(), SystemClock(), SystemIds())
+        return client
 
     @classmethod
     async def connect(cls, url: str, token: Token = None, **options: Any) -> Self:
@@ -285,9 +296,11 @@ class HelixClient:
         """The conversation at its newest checkpoint, and the `sequence` after which the stream goes on from there."""
         return fields_of((await self.ask("get_session", {"session_id": session_id, "snapshot": True}))["snapshot"])
 
-    async def list_sessions(self, *, limit: int = 20, after: str | None = None) -> JsonObject:
-        """One's own root sessions, newest first: `{"sessions", "cursor"}`; `cursor` is the next page's `after`."""
-        return await self.ask("list_sessions", {"limit": limit, "after": after})
+    async def list_sessions(self, *, limit: int = 20, after: str | None = None, **filters: JsonValue) -> JsonObject:
+        """One's own root sessions, newest first: `{"sessions", "cursor", "damaged"}`; `cursor` is the next page's `after`.
+        filters: `status`, `agent`, `tag`, `since`, `waiting`, `titles` (docs/guide/websocket.md). A page of a filtered list
+        may be short, and there is more as long as there is a cursor."""
+        return await self.ask("list_sessions", {"limit": limit, "after": after, **filters})
 
     async def list_checkpoints(self, session_id: str, *, limit: int = 20, after: str | None = None) -> JsonObject:
         """Newest first: `{"checkpoints", "cursor"}`."""

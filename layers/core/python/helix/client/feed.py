@@ -229,6 +229,16 @@ class Following:
         for feed in self._feeds.get(stream_id, ())[:1]:
             self.catch_up(feed)
 
+    def on_stream_fail(self, stream_id: str, error: Exception) -> None:
+        """Nothing more of this stream can be read."""
+        for feed in list(self._feeds.get(stream_id, ())):
+            feed.fail(error)
+            self._leave(feed)
+
+    def wants(self, stream_id: str) -> bool:
+        """Whether somebody reads the stream."""
+        return stream_id in self._feeds
+
     def on_fail(self, error: Exception) -> None:
         """Once, when the link has given up."""
         for feeds in self._feeds.values():
@@ -272,9 +282,7 @@ class Following:
                     self._asking[stream_id] = True
                 await self._clock.sleep(pause_s)
         except HelixError as error:
-            for feed in list(self._feeds.get(stream_id, ())):
-                feed.fail(error)
-                self._leave(feed)
+            self.on_stream_fail(stream_id, error)
         finally:
             del self._asking[stream_id]
 

@@ -23,10 +23,10 @@ from helix.core.errors import InvalidInputError, ProtocolError
 from helix.core.frames import MAX_FRAME_BYTES
 from helix.core.json import JsonObject, JsonValue, check_json, dumps, load_object, text_size
 from helix.core.messages import Record
+from helix.core.status import SessionStatus
 
 VERSION: Final = 1
-MAX_REQUEST_BYTES: Final = 128 * 1024
-"""API Gateway's limit of a message."""
+MAX_REQUEST_BYTES: Final = 128 * 1024  # API Gateway's limit of a message
 MAX_REQUEST_PARTS: Final = 16
 PAGE: Final = 100
 
@@ -184,23 +184,33 @@ class Unsubscribe(_OfStream):
 class GetSession(_OfSession):
     """Result: `{"session", "can_resume"}`, and where its run waits for a slot `"queued"`: `{"place", "expires_at"}`, 1
     being the next of its agent to go; with `run_id` also `"run"`: how that run ended (status `running` if it has
-    not), with `messages` the newest that many messages, and with `snapshot` the conversation and where the stream goes
-    on from it."""
+    not), with `messages` and `runs` the newest that many of these, with `sub_sessions` those of its sub-agents, and with
+    `snapshot` the conversation and where the stream goes on from it."""
 
     action: Literal["get_session"]
     run_id: Name | None = None
     messages: int = Field(default=0, ge=0, le=PAGE)
-    before: int | None = Field(default=None, ge=0)
-    """Index behind the last of these messages; default: the newest."""
+    before: int | None = Field(default=None, ge=0)  # index behind the last of these messages; default: the newest
+    runs: int = Field(default=0, ge=0, le=PAGE)
+    sub_sessions: bool = False
     snapshot: bool = False
 
 
 class ListSessions(_Request):
-    """One's own root sessions, newest id first. Result: `{"sessions", "cursor"}`; `cursor` is the next page's `after`."""
+    """One's own root sessions, newest id first; an operator's are those of all users, or of `user`. The other fields are
+    filters; `since` is the Unix time of the last change. Result: `{"sessions", "cursor", "damaged"}`, with `titles` each
+    with its first message's beginning; `cursor` is the next page's `after`: a page may be short although there is more."""
 
     action: Literal["list_sessions"]
     limit: Limit = 20
     after: Name | None = None
+    user: Name | None = None
+    status: SessionStatus | None = None
+    agent: Name | None = None
+    tag: Name | None = None
+    since: float | None = None
+    waiting: bool = False
+    titles: bool = False
 
 
 class ListCheckpoints(_OfSession):
@@ -209,6 +219,24 @@ class ListCheckpoints(_OfSession):
     action: Literal["list_checkpoints"]
     limit: Limit = 20
     after: Name | None = None
+
+
+class ReadStream(_OfSession):
+    """A page of the stored stream behind the sequence `after`. Result: `{"stream_id", "messages"}`."""
+
+    action: Literal["read_stream"]
+    after: int = Field(default=0, ge=0)
+    limit: Annotated[int, Field(ge=1, le=1000)] = 200
+
+
+class ReadRows(_OfSession):
+    """A page of a session's stored rows, or with `stream` of its stream's. Result: `{"rows", "cursor"}`, each
+    `[sort, value]`; `cursor` is the next page's `after`."""
+
+    action: Literal["read_rows"]
+    stream: bool = False
+    after: Name | None = None
+    limit: Limit = PAGE
 
 
 class _Copy(_OfSession):
@@ -255,6 +283,8 @@ AnyRequest: TypeAlias = (
     | GetSession
     | ListSessions
     | ListCheckpoints
+    | ReadStream
+    | ReadRows
     | Branch
     | Clone
     | Delete
@@ -290,7 +320,7 @@ def _requests() -> TypeAdapter[AnyRequest]:
 
 def parse_request(body: str | bytes) -> AnyRequest:
     """Raises `ProtocolError`, which names the first wrong field and repeats nothing of its value."""
-    if (n := len(body) if isinstance(body, bytes) else _wire_size(body)) > MAX_REQUEST_BYTES:
+    if (n := len(body) if isinstance(body, bytes) else len(body.encode("utf-8", "surrogatepass"))) > MAX_REQUEST_BYTES:
         raise ProtocolError(f"the message has {n} bytes; the limit is {MAX_REQUEST_BYTES}", "body")
     data = load_object(body)
     if data is None:
@@ -337,11 +367,6 @@ def request_tags(body: str | bytes) -> tuple[str | None, str | None]:
     ident, action = data.get("part" if data.get("type") == "part" else "id"), data.get("action")
     known = ident if isinstance(ident, str) and re.fullmatch(ID, ident) else None
     return known, action if isinstance(action, str) and action in ACTIONS else None
-
-
-def _wire_size(text: str) -> int:
-    """Bytes of a text that may have lone surrogates."""
-    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def _refusal(error: ValidationError, *, tagged: bool = True) -> ProtocolError:

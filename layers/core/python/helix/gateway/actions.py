@@ -1,4 +1,4 @@
-"""What clients ask for: runs, looking at sessions, stopping, copying, deleting and following them.
+"""What clients ask for: runs, and stopping, copying, deleting and following sessions. `gateway.reads` looks at them.
 
 Law: the subscription comes before the claim, so that the connection misses nothing of the run. A message may come twice,
 because its sender saw no answer or a network repeated it: what a request makes is named after the request, or noted under
@@ -25,11 +25,9 @@ from helix.core.json import JsonObject, dumps
 from helix.core.protocol import AnswerAction, Resume, Retry, Run
 from helix.core.rows import SessionRow
 from helix.core.wire import StreamMessage
-from helix.engine.runs.admission import in_line
-from helix.gateway.backend import Backend, check_root, check_wanted
+from helix.gateway.backend import Backend, check_root
 from helix.gateway.connections import Connection
 from helix.ports.state_store import ABSENT, Key, Put
-from helix.runtime.handle import result_of
 from helix.services.committing import refused
 from helix.services.request_keys import HOLDS_S, key_partition
 from helix.stream.reader import read_with_idle
@@ -109,7 +107,7 @@ async def run(backend: Backend, caller: Connection, request: Run) -> JsonObject:
     session_id = request.session_id or await minted(backend, request_key(caller, request))
     row = await backend.find(caller.principal, session_id)
     if row is None and request.session_id is not None:
-        check_wanted(caller.principal, session_id)
+        backend.check_wanted(caller.principal, session_id)
         await backend.check_free(session_id)
     elif row is not None:
         check_root(row)
@@ -238,60 +236,6 @@ async def _streaming(backend: Backend, caller: Connection, request: p.Subscribe 
     return await backend.owned(caller.principal, request.session_id or request.stream_id or "")
 
 
-# --- looking ----------------------------------------------------------------------------------------------------------
-
-
-async def get_session(backend: Backend, caller: Connection, request: p.GetSession) -> JsonObject:
-    row = await backend.owned(caller.principal, request.session_id)
-    sessions = backend.executor.sessions
-    state = await sessions.get(request.session_id)
-    can = await backend.executor.can_resume(request.session_id)
-    found: JsonObject = {"session": state.model_dump(mode="json"), "can_resume": can.model_dump(mode="json")}
-    if state.status == "running":
-        slots = backend.executor.engine.slots
-        if (queued := await in_line(slots, backend.history, state.session_id, state.current_run_id)) is not None:
-            found["queued"] = queued._asdict()
-    if request.run_id is not None:
-        found["run"] = await _run(backend, caller, row, request.run_id)
-    if request.messages:
-        end = min(state.message_count, state.message_count if request.before is None else request.before)
-        start = max(0, end - request.messages)
-        page = await sessions.get_messages(request.session_id, offset=start, limit=max(1, end - start))
-        found["messages"] = [message.model_dump(mode="json") for message in page.messages[: end - start]]
-        found["offset"] = start
-    if request.snapshot:
-        found["snapshot"] = (await backend.executor.get_snapshot(request.session_id)).model_dump(mode="json")
-    return found
-
-
-async def _run(backend: Backend, caller: Connection, row: SessionRow, run_id: str) -> JsonObject:
-    """How the run ended, as `AgentResult`; one that has not is `running` and has no other fields."""
-    run = await backend.executor.sessions.get_run(row.session_id, run_id)
-    place: JsonObject = {"turn": run.turn, "start_sequence": run.start_sequence}
-    if run.status == "running":
-        return {"session_id": row.session_id, "run_id": run_id, "status": "running", **place}
-    agent = await backend.agent_of(row, caller.principal)
-    result = await result_of(agent, backend.executor.sessions, run)
-    return {**result.model_dump(mode="json", by_alias=True), **place}
-
-
-async def list_sessions(backend: Backend, caller: Connection, request: p.ListSessions) -> JsonObject:
-    page = await backend.executor.sessions.list_sessions(
-        user_id=caller.principal, limit=request.limit, after=request.after
-    )
-    shown: list[Any] = [state.model_dump(mode="json", exclude={"custom_state", "output"}) for state in page.sessions]
-    return {"sessions": shown, "cursor": page.cursor}
-
-
-async def list_checkpoints(backend: Backend, caller: Connection, request: p.ListCheckpoints) -> JsonObject:
-    await backend.owned(caller.principal, request.session_id)
-    page = await backend.executor.sessions.list_checkpoints(
-        request.session_id, limit=request.limit, after=request.after
-    )
-    shown: list[Any] = [row.model_dump(mode="json", exclude={"state", "patches", "kind"}) for row in page.items]
-    return {"checkpoints": shown, "cursor": page.cursor}
-
-
 # --- copies and ends --------------------------------------------------------------------------------------------------
 
 
@@ -299,7 +243,7 @@ async def copy(backend: Backend, caller: Connection, request: p.Branch | p.Clone
     """A repeat of a request without `target` finds the copy that an earlier delivery made."""
     check_root(await backend.owned(caller.principal, request.session_id))
     if request.target is not None:
-        check_wanted(caller.principal, request.target)
+        backend.check_wanted(caller.principal, request.target)
     target = request.target or await minted(backend, request_key(caller, request))
     if request.target is not None or await backend.find(caller.principal, target) is None:
         upto = {"from_message_index": request.message_index} if isinstance(request, p.Clone) else {}

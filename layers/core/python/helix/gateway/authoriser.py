@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +25,7 @@ from helix.core.frames import BEARER_SUBPROTOCOL, SUBPROTOCOL
 from helix.gateway.connections import MAX_CONNECTION_S, ROW_MARGIN_S
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
-from helix.ports.state_store import ABSENT, Key, Put, StateStore, Update, Value
+from helix.ports.state_store import ABSENT, Delete, Key, Put, StateStore, Update, Value
 from helix.services.committing import refused
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def refusal(why: str) -> NotAuthenticatedError:
 KEY = re.compile(r"helix_([0-9A-Z]{26})_([0-9A-Z]{32})")
 RANDOM = 16  # characters at the end of an id, 5 random bits each
 DAY_S = 86_400
+PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,23 @@ class ApiKeys:
             return True
         revoked = Update(_key(key_id), set={"revoked_at": self._clock.now()})
         return await refused(self._store, "revoke_key", [revoked]) is None  # else expired, and removed just now
+
+    async def delete(self, key_id: str) -> None:
+        """The key is gone, and no trace of its user stays. Idempotent."""
+        await self._store.transact("delete_key", [Delete(_key(key_id)), Delete(Key("control", "keys", key_id))])
+
+    async def of_user(self, principal: str) -> Sequence[str]:
+        """The ids of this principal's keys, expired and revoked ones included."""
+        found: list[str] = []
+        after: str | None = None
+        while rows := await self._store.query(
+            "control", "keys", start="" if after is None else f"{after}\0", limit=PAGE
+        ):
+            values = await self._store.get([_key(row.key.sort) for row in rows])
+            known = [_api_key(row.key.sort, v) for row, v in zip(rows, values, strict=True) if v is not None]
+            found += [key.key_id for key in known if str(key.principal) == principal]
+            after = rows[-1].key.sort
+        return found
 
     async def list(self, *, limit: int = 100, after: str | None = None) -> list[ApiKey]:
         """Keys in the order of their making, expired and revoked ones included. `after` is the last page's last id."""

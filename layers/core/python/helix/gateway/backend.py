@@ -10,13 +10,22 @@ from helix.core.agents import AnyAgent
 from helix.core.errors import AgentNotFoundError, DamagedRowError, InvalidInputError, SessionNotFoundError
 from helix.core.registry import AgentFactoryContext, AgentRegistry
 from helix.core.rows import SessionRow
+from helix.engine.claims.claim_rows import index_partition
 from helix.engine.history import DELETING, History
 from helix.gateway.authoriser import Authoriser, prefix_of
-from helix.gateway.connections import Connections
+from helix.gateway.connections import Connection, Connections
 from helix.ports.clock import Clock
 from helix.ports.sockets import Sockets
 from helix.ports.state_store import Key, Value
 from helix.runtime.executor import Executor
+from helix.services.row_slots import RowSlots
+from helix.sessions.users import list_users
+
+GET_PAGE = 50
+
+
+def index_entry(user: str | None, session_id: str) -> Key:
+    return Key("sessions", index_partition(user), session_id)
 
 
 class Backend:
@@ -37,6 +46,7 @@ class Backend:
         self.connections = connections or Connections(executor.store, self.clock)
         self.registry = registry or executor.registry
         self.history = History(executor.store)
+        self.slots = executor.engine.slots or RowSlots(executor.store)
 
     # --- sessions and their owners --------------------------------------------------------------------------------------
 
@@ -62,13 +72,25 @@ class Backend:
 
     async def listed(self, principal: str | None, session_id: str) -> Value | None:
         """The entry of a root session in its owner's list, which says whose it is where its row cannot be read."""
-        (entry,) = await self.executor.store.get([Key("sessions", f"index#{principal or ''}", session_id)])
+        (entry,) = await self.executor.store.get([index_entry(principal, session_id)])
         return entry
 
     async def check_free(self, session_id: str) -> None:
         """A session that is not the principal's, whatever its id, must not be given the principal's message."""
         if await self.history.session(session_id) is not None:
             raise SessionNotFoundError(session_id)
+
+    def check_wanted(self, principal: str | None, session_id: str) -> None:
+        """A session's id may be chosen if it begins with the principal's prefix. Any other may be taken by somebody else,
+        and who is refused it must not learn that: so the answer is that there is no such session."""
+        if not session_id.startswith(prefix_of(principal)):
+            raise SessionNotFoundError(session_id)
+
+    async def users(self, principal: str | None, wanted: str | None) -> list[str | None]:
+        """Whose sessions the principal may list. `wanted`: only this user's."""
+        if wanted not in (None, principal):
+            raise InvalidInputError(f"user is {wanted!r}; this connection lists the sessions of its own user only")
+        return [principal]
 
     # --- agents -----------------------------------------------------------------------------------------------------------
 
@@ -89,14 +111,39 @@ class Backend:
         return agent.find_agent(row.agent_type) or self.agent(row.agent_type, principal, row.session_id)
 
 
-def check_wanted(principal: str | None, session_id: str) -> None:
-    """A session's id may be chosen if it begins with the principal's prefix. Any other may be taken by somebody else, and
-    who is refused it must not learn that: so the answer is that there is no such session."""
-    if not session_id.startswith(prefix_of(principal)):
-        raise SessionNotFoundError(session_id)
-
-
 def check_root(row: SessionRow) -> None:
     """For what cannot be done with a sub-agent's session alone."""
     if row.parent is not None:
         raise InvalidInputError(f"session {row.session_id!r} is a sub-agent's: act on its root, {row.stream_id!r}")
+
+
+OPERATOR = Connection("operator", None, float("inf"), 0.0)
+"""Who runs the service: the command line on its own store, or a caller of AWS whom IAM lets invoke the function."""
+
+
+class OperatorBackend(Backend):
+    """All sessions are the operator's to see and to act on, whoever owns them, and every free id is theirs to choose."""
+
+    async def find(self, principal: str | None, session_id: str, *, deleting: bool = False) -> SessionRow | None:
+        row = await self.history.session(session_id)
+        return None if row is None or (row.status == DELETING and not deleting) else row
+
+    async def listed(self, principal: str | None, session_id: str) -> Value | None:
+        keys = [index_entry(user, session_id) for user in await self.users(None, None)]
+        for start in range(0, len(keys), GET_PAGE):
+            for entry in await self.executor.store.get(keys[start : start + GET_PAGE]):
+                if entry is not None:
+                    return entry
+        return None
+
+    async def check_free(self, session_id: str) -> None:
+        return
+
+    def check_wanted(self, principal: str | None, session_id: str) -> None:
+        return
+
+    async def users(self, principal: str | None, wanted: str | None) -> list[str | None]:
+        return [None, *await list_users(self.executor.store)] if wanted is None else [wanted]
+
+    async def agent_of(self, row: SessionRow, principal: str | None) -> AnyAgent:
+        return await super().agent_of(row, row.user_id)

@@ -13,12 +13,12 @@ from helix._log import get_logger
 from helix.core import protocol as p
 from helix.core.errors import CallerError, HelixError, InvalidInputError, NotAuthenticatedError
 from helix.core.frames import split
-from helix.core.json import JsonObject
+from helix.core.json import JsonObject, clean_text
 from helix.core.refusals import refusal_of
-from helix.gateway import actions
+from helix.gateway import actions, reads
 from helix.gateway.actions import ConnectionGoneError
 from helix.gateway.authoriser import prefix_of
-from helix.gateway.backend import Backend
+from helix.gateway.backend import OPERATOR, Backend
 from helix.gateway.connections import Connection
 from helix.gateway.parts import add_part
 
@@ -58,8 +58,7 @@ class Gateway:
                 body, (ident, action) = whole, p.request_tags(whole)
             request = p.parse_request(body)
             caller = await self._caller(connection_id, request)
-            result = await ACTS[type(request)](self.backend, caller, request)
-            text = p.reply(request.id, request.action, result)
+            text = p.reply(request.id, request.action, await act(self.backend, caller, request))
         except ConnectionGoneError:
             await self.disconnect(connection_id)
             return
@@ -69,6 +68,23 @@ class Gateway:
             code, text = str(refusal["code"]), p.error_reply(ident, action, refusal)
         self._count(action or "none", code)
         await self.post(connection_id, text)
+
+    async def answer(self, body: str) -> str:
+        """The reply to an operator's request, or the error, which says what happened in full."""
+        ident, action = p.request_tags(body)
+        code = "ok"
+        try:
+            request = p.parse_request(body)
+            text = p.reply(request.id, request.action, await act(self.backend, OPERATOR, request))
+        except Exception as error:
+            self._log(error, OPERATOR.connection_id, ident, action)
+            refusal = refusal_of(error)
+            code, text = (
+                str(refusal["code"]),
+                p.error_reply(ident, action, refusal | {"message": clean_text(str(error))}),
+            )
+        self._count(action or "none", code)
+        return text
 
     async def post(self, connection_id: str, text: str) -> bool:
         """False if the client did not get it: it is gone, and its connection closed, or too slow, and will ask again."""
@@ -139,12 +155,19 @@ ACTS: Final[dict[type[p.AnyRequest], Act]] = {
     p.Abort: actions.abort,
     p.Subscribe: actions.subscribe,
     p.Unsubscribe: actions.unsubscribe,
-    p.GetSession: actions.get_session,
-    p.ListSessions: actions.list_sessions,
-    p.ListCheckpoints: actions.list_checkpoints,
+    p.GetSession: reads.get_session,
+    p.ListSessions: reads.list_sessions,
+    p.ListCheckpoints: reads.list_checkpoints,
+    p.ReadStream: reads.read_stream,
+    p.ReadRows: reads.read_rows,
     p.Branch: actions.copy,
     p.Clone: actions.copy,
     p.Delete: actions.delete,
     p.Ping: ping,
 }
 """What each request does: every kind of request is here."""
+
+
+async def act(backend: Backend, caller: Connection, request: p.AnyRequest) -> JsonObject:
+    """The result of a request of this caller. Raises what the request is refused with."""
+    return await ACTS[type(request)](backend, caller, request)

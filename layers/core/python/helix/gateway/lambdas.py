@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools.metrics import MetricUnit, single_metric
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from helix.core.errors import InvalidInputError, NotAuthenticatedError
 from helix.core.measures import NAMESPACE, STAGE
@@ -61,9 +61,20 @@ class ConnectEvent(SocketEvent):
     headers: dict[str, str] | None = None
 
 
-class MessageEvent(SocketEvent):
+class MessageEvent(_Event):
+    """A message of a connection, or an `operator`'s request: the function's caller is then AWS's to authorise, and no event
+    of API Gateway is one."""
+
+    request_context: RequestContext | None = Field(default=None, alias="requestContext")
+    operator: str | None = None
     body: str | None = None
     is_base64_encoded: bool = Field(default=False, alias="isBase64Encoded")
+
+    @model_validator(mode="after")
+    def _one_sender(self) -> MessageEvent:
+        if (self.request_context is None) == (self.operator is None):
+            raise ValueError("requestContext: Field required, or operator, and not both")
+        return self
 
     def message(self) -> str | bytes:
         """What was sent. A binary frame comes in base 64; one that is not even that is no message."""
@@ -116,7 +127,9 @@ async def disconnect(app: Application, event: SocketEvent, delivery: Delivery) -
 
 
 async def message(app: Application, event: MessageEvent, delivery: Delivery) -> Json:
-    """Do what the message asks and post the answer."""
+    """Do what the message asks and post the answer; return an operator's."""
+    if event.request_context is None:
+        return {"statusCode": 200, "body": await operator_gateway(app).answer(event.operator or "")}
     await gateway(app).handle(event.request_context.connection_id, event.message())
     return {"statusCode": 200}
 
@@ -143,6 +156,15 @@ def gateway(app: Application) -> Gateway:
     from helix.gateway.gateway import Gateway
 
     backend = Backend(app.executor, app.sockets, authoriser(app), clock=app.clock)
+    return Gateway(backend, count=partial(_count, app))
+
+
+@lru_cache(maxsize=1)
+def operator_gateway(app: Application) -> Gateway:
+    from helix.gateway.backend import OperatorBackend
+    from helix.gateway.gateway import Gateway
+
+    backend = OperatorBackend(app.executor, app.sockets, authoriser(app), clock=app.clock)
     return Gateway(backend, count=partial(_count, app))
 
 

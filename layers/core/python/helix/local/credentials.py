@@ -60,26 +60,3 @@ def write_private(path: Path, text: str) -> None:
     with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
     made.replace(path)
-
-
-def credentials_for(endpoint: str, start: Path, environment: Mapping[str, str]) -> Credentials | None:
-    """Those of the offline cloud at `endpoint`: of the environment if that names the endpoint, else of the project at or
-    above `start`."""
-    found = [environment] + [
-        _read(file) for folder in (start, *start.parents) if (file := folder / ".helix" / ENV_FILE).is_file()
-    ]
-    for variables in found:
-        if _same(variables.get(ENDPOINT, "")) == _same(endpoint):
-            key, secret = variables.get("AWS_ACCESS_KEY_ID"), variables.get("AWS_SECRET_ACCESS_KEY")
-            if key and secret:
-                return Credentials(key, secret)
-    return None
-
-
-def _same(endpoint: str) -> str:
-    return endpoint.rstrip("/").replace("//localhost:", "//127.0.0.1:")
-
-
-def _read(file: Path) -> dict[str, str]:
-    words = (word for line in file.read_text(encoding="utf-8").splitlines() for word in shlex.split(line)[1:])
-    return {name: value for name, _, value in (word.partition("=") for word in words)}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from helix.ports.objects import Objects
 from helix.ports.state_store import StateStore, Table
 
 
@@ -24,10 +26,34 @@ TABLES: tuple[Table, ...] = ("sessions", "streams", "control")
 
 def open_stage(client: Callable[[str], Any], stack: str) -> StateStore:
     """The store of the stage that `stack` has deployed. `client` makes botocore's clients by service."""
+    tables: dict[Table, str] = {table: f"{stack}-{table}" for table in TABLES}
+    return open_tables(client("dynamodb"), tables, storage=client("s3"), bucket=_bucket(client, stack))
+
+
+def _bucket(client: Callable[[str], Any], stack: str) -> str:
     found = client("cloudformation").describe_stacks(StackName=stack)["Stacks"][0]
     outputs = {output["OutputKey"]: output["OutputValue"] for output in found.get("Outputs", [])}
-    tables: dict[Table, str] = {table: f"{stack}-{table}" for table in TABLES}
-    return open_tables(client("dynamodb"), tables, storage=client("s3"), bucket=outputs["BucketName"])
+    return str(outputs["BucketName"])
+
+
+class _StageObjects:
+    """Implements `Objects` on the bucket of a stage."""
+
+    def __init__(self, overflow: Any) -> None:
+        self._overflow = overflow
+
+    async def count(self, partition: str) -> int:
+        return int(await asyncio.to_thread(self._overflow.count, partition))
+
+    async def clear(self, partition: str) -> None:
+        await asyncio.to_thread(self._overflow.clear, partition)
+
+
+def open_objects(client: Callable[[str], Any], stack: str) -> Objects:
+    """What the rows of the stage keep outside of its tables."""
+    from helix.adapters.aws.overflow import Overflow
+
+    return _StageObjects(Overflow(client("s3"), _bucket(client, stack)))
 
 
 def sorts_of(item: Mapping[str, Any]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from helix.core.prompt import repair_pairs
 from helix.core.row_keys import checkpoint_sort, checkpoint_version, message_sort
 from helix.core.rows import CheckpointRow, Pending, RunRow, SessionRow
 from helix.core.status import SessionStatus
+from helix.engine.claims.claim_rows import index_partition
 from helix.engine.history import DELETING, History, StateMissingError, session_key
 from helix.ports.state_store import StateStore
 from helix.services.claim_input import check_session_id
@@ -76,7 +77,7 @@ class Sessions:
     """Queries on a state store, by session id."""
 
     def __init__(self, store: StateStore) -> None:
-        self._store = store
+        self.store = store
         self._history = History(store)
 
     async def load(self, session_id: str) -> SessionState | None:
@@ -122,13 +123,16 @@ class Sessions:
         text_size(user_id or "")
         if after is not None:
             check_session_id(after)
-        rows = await self._store.query(
-            "sessions", f"index#{user_id or ''}", end=after, limit=_limit(limit) + 1, reverse=True
+        rows = await self.store.query(
+            "sessions", index_partition(user_id), end=after, limit=_limit(limit) + 1, reverse=True
         )
         ids = [row.key.sort for row in rows[:limit]]
-        cursor = ids[-1] if len(rows) > limit else None
+        return await self.read_page(ids, ids[-1] if len(rows) > limit else None)
+
+    async def read_page(self, ids: Sequence[str], cursor: str | None) -> SessionPage:
+        """These root sessions, in this order; those that are not there, or are being deleted, are left out."""
         try:
-            values = await self._store.get([session_key(session_id) for session_id in ids])
+            values = await self.store.get([session_key(session_id) for session_id in ids])
             found = [SessionRow.at(id_, value) for id_, value in zip(ids, values, strict=True) if value is not None]
             found = [row for row in found if row.status != DELETING]
             await self._history.read_states(found)
@@ -189,7 +193,7 @@ class Sessions:
         """The text of the completed run's last answer. Later runs do not change it."""
         start, text = message_sort(run.start_lineage, run.start_count), None
         end = message_sort(run.start_lineage + 1, 0)
-        while rows := await self._store.query("sessions", run.session_id, start=start, end=end, limit=PAGE):
+        while rows := await self.store.query("sessions", run.session_id, start=start, end=end, limit=PAGE):
             for entry in (parse_entry(row.value) for row in rows):
                 if isinstance(entry, UserRow) and entry.run_id != run.run_id:
                     return text
@@ -202,7 +206,7 @@ class Sessions:
     async def list_runs(self, session_id: str, *, limit: int = 20) -> RunPage:
         """Newest first."""
         await self._existing(session_id)
-        rows = await self._store.query(
+        rows = await self.store.query(
             "sessions", session_id, start="r#", end="r$", limit=_limit(limit) + 1, reverse=True
         )
         return RunPage([RunRow.at(session_id, r.key.sort, r.value) for r in rows[:limit]], len(rows) > limit)
@@ -212,7 +216,7 @@ class Sessions:
         the id of its last checkpoint. Raises `CheckpointNotFoundError` for an id of another session."""
         await self._existing(session_id)
         end = "c$" if after is None else after if CURSOR.fullmatch(after) else _place(session_id, after)
-        rows = await self._store.query(
+        rows = await self.store.query(
             "sessions", session_id, start="c#", end=end, limit=_limit(limit) + 1, reverse=True
         )
         items = [

@@ -51,6 +51,18 @@ class Overflow:
         body: bytes = self._call("get_object", Key=name)["Body"].read()
         return body
 
+    def count(self, partition: str) -> int:
+        """How many objects a partition has."""
+        total = 0
+        for kind in ("", *map(expiring, EXPIRY_DAYS)):
+            after = ""
+            while found := self._call("list_objects_v2", Prefix=self._place(partition, kind), StartAfter=after).get(
+                "Contents"
+            ):
+                total += len(found)
+                after = found[-1]["Key"]
+        return total
+
     def clear(self, partition: str) -> None:
         """Remove all objects of a partition, whichever table's: also those of rows that were replaced, or that a refused
         transaction would have written. Idempotent."""

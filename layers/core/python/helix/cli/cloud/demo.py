@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 import typer
@@ -9,7 +10,9 @@ import typer
 from helix.cli.cloud.dev import USER, CloudOptions, State, find_root, make_cloud
 from helix.cli.options import Model, Project
 from helix.cli.output import RefusedError, write
-from helix.cli.run.agents import RemoteAgent
+from helix.cli.run.agents import RemoteAgent, Showing
+from helix.cli.run.follow import code_of
+from helix.cli.where import Where
 from helix.local.run_report import lines_of, read_report
 from helix.runtime.system import SystemClock, SystemIds
 
@@ -37,10 +40,16 @@ def demo(
         cloud.warm()
         write(f"Helix runs offline on this machine, ready after {clock.now() - begun:.1f} s.\n")
         session_id, asked = f"{USER}:{SystemIds().new('demo')}", clock.now()
-        asking = RemoteAgent(agent or cloud.agents[0], cloud.url, key, message=question or QUESTION, choice=choice)
-        code = asking.run(session_id, hint=False)
+        where, showing = Where(url=cloud.url, key=key), Showing(message=question or QUESTION)
+        asking = RemoteAgent(agent or cloud.agents[0], where, showing, choice)
+        code = asyncio.run(_ask(asking, question or QUESTION, session_id))
         cloud.wait_until_quiet(QUIET_S)
         write("What the APIs of AWS say about the run:\n")
         for line in lines_of(read_report(cloud, session_id, asked)):
             write(f"  {line}" if line else "")
     return code
+
+
+async def _ask(asking: RemoteAgent, question: str, session_id: str) -> int:
+    async with asking:
+        return code_of(await asking.send(question, session_id))

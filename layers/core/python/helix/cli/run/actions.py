@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from helix.cli.output import RefusedError
 from helix.cli.run.follow import Follower, Handle, open_questions
+from helix.cli.view.base import Question
 from helix.core.errors import AgentAlreadyRunningError, CannotResumeError
 from helix.core.handles import Confirmation, RetryMode
 
@@ -43,13 +44,16 @@ def resume(session_id: str, message: str | None, checkpoint_id: str | None) -> A
         except CannotResumeError as error:
             if error.reason != "pending_confirmation":
                 raise
-            questions = await open_questions(executor.sessions.load, session_id)
-            calls = ", ".join(f"{q.call_id} ({q.tool_name})" for q in questions)
-            raise RefusedError(
-                f"session {session_id!r} waits for an answer to {calls}: --approve CALL, --deny CALL, or --message"
-            ) from None
+            raise unanswered(session_id, await open_questions(executor.sessions.load, session_id)) from None
 
     return _followed(session_id, start)
+
+
+def unanswered(session_id: str, questions: Sequence[Question]) -> RefusedError:
+    calls = ", ".join(f"{q.call_id} ({q.tool_name})" for q in questions)
+    return RefusedError(
+        f"session {session_id!r} waits for an answer to {calls}: --approve CALL, --deny CALL, or --message"
+    )
 
 
 def answer(session_id: str, confirmations: Sequence[Confirmation]) -> Action:

@@ -1,4 +1,4 @@
-"""The agent that a command runs: in this process, in the workers of a fleet, or in a service (`--url`).
+"""The agent that a command runs: in this process, in the workers of a fleet, or in a service (`--url`, `--stage`).
 
 Law: a run of a service is shown as a run here would be. The first Ctrl-C asks it to stop and waits for it; the second
 leaves at once, and the run continues in the service.
@@ -12,8 +12,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self, TextIO
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Protocol, Self, TextIO
 
 import typer
 
@@ -22,13 +21,16 @@ from helix.cli.options import Json, RunOptions, settings
 from helix.cli.output import RefusedError, say, write
 from helix.cli.run import actions
 from helix.cli.run.actions import Action
-from helix.cli.run.follow import Follower, code_of, on_signals, open_questions
+from helix.cli.run.follow import Follower, on_signals, open_questions
+from helix.cli.stores import require_session
 from helix.cli.view.base import Heading, Hints, JsonView, Question, command
 from helix.cli.view.terminal import BUDGET, TerminalView
+from helix.cli.where import Where, link_to
+from helix.client import HelixClient
 from helix.core.agents import Agent
 from helix.core.config import LLMConfig
-from helix.core.errors import InvalidInputError, SessionNotFoundError
-from helix.core.handles import AgentExecutionHandle, AgentResult, Confirmation
+from helix.core.errors import CannotResumeError, InvalidInputError, SessionNotFoundError
+from helix.core.handles import AgentExecutionHandle, AgentResult, Confirmation, ResumeMode, RetryMode
 from helix.engine.engine import Settings
 from helix.runtime.executor import Executor
 from helix.runtime.local import LocalExecutor
@@ -49,27 +51,67 @@ class Mode:
     fleet: Annotated[bool, typer.Option("--fleet", help="Workers on the same store run it (helix fleet serve)")] = False
 
 
-class LocalAgent:
-    """Raises `RefusedError` for an agent that cannot be loaded."""
+@dataclass(frozen=True, slots=True)
+class Showing:
+    """How a command shows its runs. `brief`: it is one of many, as in a chat."""
 
-    def __init__(
-        self,
-        options: RunOptions,
-        mode: Mode = Mode(),
-        out: TextIO | None = None,
-        message: str | None = None,
-        *,
-        brief: bool = False,
-    ) -> None:
-        self._db, self._fleet, self._checked = options.db, mode.fleet, False
+    mode: Mode = Mode()
+    out: TextIO | None = None
+    message: str | None = None
+    brief: bool = False
+
+
+class Partner(Protocol):
+    """An agent and a place with its sessions. Each verb acts on the session, and shows the run to its end."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def send(self, message: str, session_id: str | None) -> Result: ...
+
+    async def resume(self, session_id: str, message: str | None, checkpoint_id: str | None) -> Result: ...
+
+    async def retry(self, session_id: str, message: str | None, from_start: bool) -> Result: ...
+
+    async def answer(self, session_id: str, answers: Sequence[Confirmation]) -> Result: ...
+
+    async def questions(self, session_id: str) -> list[Question]: ...
+
+    def hint(self, session_id: str) -> str:
+        """The command that goes on with the session."""
+        ...
+
+    def end(self, result: Result) -> None:
+        """After a command's last run: say how to go on, where the run has not."""
+        ...
+
+
+def partner_at(where: Where, options: RunOptions, showing: Showing, stored: str | None) -> Partner:
+    """`stored`: the session that must be there. Raises `RefusedError` for options of another place, and for an agent that
+    cannot be loaded."""
+    if where.here:
+        require_session(where.db, stored)
+        return LocalAgent(where.db, options, showing)
+    for name, given in {"--model": options.model is not None, "--fleet": showing.mode.fleet}.items():
+        if given:
+            raise RefusedError(f"{name} is about agents that run here; with {where.option} the service has its own")
+    return RemoteAgent(options.agent, where, showing)
+
+
+class LocalAgent:
+    """Implements `Partner`. Raises `RefusedError` for an agent that cannot be loaded."""
+
+    def __init__(self, db: str, options: RunOptions, showing: Showing = Showing()) -> None:
+        mode = showing.mode
+        self._db, self._fleet, self._checked = db, mode.fleet, False
         self.agent = load_agent(options.agent, settings().agents)
         if mode.fleet and options.model is not None:
             raise RefusedError("--model is for runs of this process; `helix fleet serve --model` sets that of a fleet")
         self.choice = FLEETS_OWN if mode.fleet else choose_model(self.agent, options.model, os.environ)
-        db = None if options.db == settings().db else options.db
-        self.hints = Hints(options.agent, db, options.model, mode.fleet)
-        heading = Heading(self.agent, self.choice, options.db, message, brief)
-        out = out or sys.stdout
+        self.hints = Hints(options.agent, None if db == settings().db else db, options.model, mode.fleet)
+        heading = Heading(self.agent, self.choice, db, showing.message, showing.brief)
+        out = showing.out or sys.stdout
         self.view = JsonView(out, heading) if mode.json else TerminalView(out, self.hints, heading)
 
     async def __aenter__(self) -> Self:
@@ -99,6 +141,15 @@ class LocalAgent:
     async def answer(self, session_id: str, answers: Sequence[Confirmation]) -> Result:
         return await self.do(actions.answer(session_id, answers), session_id)
 
+    async def resume(self, session_id: str, message: str | None, checkpoint_id: str | None) -> Result:
+        return await self.do(actions.resume(session_id, message, checkpoint_id), session_id)
+
+    async def retry(self, session_id: str, message: str | None, from_start: bool) -> Result:
+        return await self.do(actions.retry(session_id, message, from_start), session_id)
+
+    def end(self, result: Result) -> None:
+        return
+
     async def questions(self, session_id: str) -> list[Question]:
         return await open_questions(self._executor.sessions.load, session_id)
 
@@ -119,70 +170,76 @@ class LocalAgent:
 UNKNOWN = ModelChoice(None)
 
 
-class RemoteAgent:
-    """An agent of a service. key: an API key or another token. choice: the model it calls, if that is
-    known here."""
+def named_agent(name: str) -> Agent[Any, Any]:
+    """An agent of which only the name is known."""
+    model = LLMConfig(model="its own model")
+    return Agent[Any, Any](name=name, system_prompt="It has its own.", llm_config=model)
 
-    def __init__(
-        self,
-        name: str,
-        url: str,
-        key: str | None = None,
-        *,
-        json: bool = False,
-        message: str | None = None,
-        choice: ModelChoice = UNKNOWN,
-    ) -> None:
-        try:
-            _ = urlsplit(url).port
-        except ValueError as error:
-            raise RefusedError(f"--url is {url!r}: {error}") from None
-        self._name, self._url, self._key, self._json, self._message = name, url, key, json, message
-        model = LLMConfig(model="its own model")
-        agent = Agent[Any, Any](name=name, system_prompt="It has its own.", llm_config=model)  # only its name is known
-        heading = Heading(agent, choice, url, message, brief=True)
-        self._view = JsonView(sys.stdout, heading) if json else TerminalView(sys.stdout, None, heading)
+
+def place_of(where: Where) -> str:
+    return where.url or (f"stage {where.stage}" if where.stage else where.db)
+
+
+class RemoteAgent:
+    """Implements `Partner` with an agent of a service. choice: the model it calls, if that is known here."""
+
+    def __init__(self, name: str, where: Where, showing: Showing = Showing(), choice: ModelChoice = UNKNOWN) -> None:
+        self._name, self._where, self._showing = name, where, showing
+        heading = Heading(named_agent(name), choice, place_of(where), showing.message, brief=True)
+        out = showing.out or sys.stdout
+        self._view = JsonView(out, heading) if showing.mode.json else TerminalView(out, None, heading)
         self._signals = 0
         self._shown = ""
         self.session_id: str | None = None
 
-    def run(self, session_id: str | None, *, hint: bool = True) -> int:
-        """Send the message. The exit code of its run. `hint`: show how to continue."""
-
-        async def main() -> Result:
-            async with self:
-                return await self.send(self._message or "", session_id)
-
-        result = asyncio.run(main())
-        if hint and not self._json and self.session_id is not None:
-            asks = result is not None and result.status == "paused" and result.completion_reason != BUDGET
-            write(f"  {'answer' if asks else 'go on':<12}{self.hint(self.session_id)}")
-        return code_of(result)
-
     async def __aenter__(self) -> Self:
-        from helix.client import ClientSettings, HelixClient  # the extra `client`, which other runs do not need
-
-        self._client = HelixClient(self._url, self._key, settings=ClientSettings())
+        self._client = HelixClient.over(link_to(self._where))
         await self._client.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
 
+    def end(self, result: Result) -> None:
+        if not self._showing.mode.json and self.session_id is not None:
+            asks = result is not None and result.status == "paused" and result.completion_reason != BUDGET
+            write(f"  {'answer' if asks else 'go on':<12}{self.hint(self.session_id)}")
+
     def hint(self, session_id: str) -> str:
-        return command("chat", self._name, "--url", self._url, "--session", session_id)
+        return command("chat", self._name, *self._where.words(), "--session", session_id)
 
     async def send(self, message: str, session_id: str | None) -> Result:
         try:
             handle = await self._client.run(self._name, message, session_id=session_id)
         except SessionNotFoundError as error:
+            if self._where.url is None:
+                raise
             prefix = (await self._client.whoami())["prefix"]
             raise InvalidInputError(
                 f"you have no session {error.session_id!r}; the id of a new one begins with {prefix!r}"
             ) from error
         return await self._show(handle)
 
+    async def resume(self, session_id: str, message: str | None, checkpoint_id: str | None) -> Result:
+        await self._check_agent(session_id)
+        mode: ResumeMode = "from_checkpoint" if checkpoint_id is not None else "with_message"
+        given: dict[str, Any] = {"message": message, "checkpoint_id": checkpoint_id}
+        if message is None and checkpoint_id is None:
+            mode = "continue"
+        try:
+            return await self._show(await self._client.resume(session_id, mode=mode, **given))
+        except CannotResumeError as error:
+            if error.reason != "pending_confirmation":
+                raise
+            raise actions.unanswered(session_id, await self.questions(session_id)) from None
+
+    async def retry(self, session_id: str, message: str | None, from_start: bool) -> Result:
+        await self._check_agent(session_id)
+        mode: RetryMode = "from_start" if from_start else "from_checkpoint"
+        return await self._show(await self._client.retry(session_id, mode=mode, message=message))
+
     async def answer(self, session_id: str, confirmations: Sequence[Confirmation]) -> Result:
+        await self._check_agent(session_id)
         result = None
         for answer in confirmations:
             handle = await self._client.answer(
@@ -197,6 +254,11 @@ class RemoteAgent:
             return await open_questions(self._client.get_session, session_id)
         except SessionNotFoundError:  # a new one, or another user's: the first message shows which
             return []
+
+    async def _check_agent(self, session_id: str) -> None:
+        state = await self._client.get_session(session_id)
+        if state.agent_type != self._name:
+            raise RefusedError(f"session {session_id!r} is of agent {state.agent_type!r}, not of {self._name!r}")
 
     async def _show(self, handle: AgentExecutionHandle[Any]) -> Result:
         self.session_id, self._shown = handle.session_id, handle.run_id

@@ -1,4 +1,4 @@
-"""`helix run`, `chat`, `resume` and `retry`.
+"""`helix run`, `chat`, `resume`, `retry` and `answer`.
 
 Law: everything is stored; leaving loses nothing. A chat asks the questions of a paused run one by one, wherever the agent
 runs.
@@ -10,28 +10,23 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import astuple, dataclass
 from typing import Annotated, Any
 
 import typer
 
-from helix.cli.options import InSession, RemoteOptions, RunOptions, SessionName, settings
-from helix.cli.output import COMPLETED, STOPPED, RefusedError, ask, naming, say, write
-from helix.cli.run import actions
-from helix.cli.run.actions import Action
-from helix.cli.run.agents import LocalAgent, Mode, RemoteAgent, Result
+from helix.cli.options import InSession, RunOptions, SessionName
+from helix.cli.output import COMPLETED, STOPPED, ask, naming, say, write
+from helix.cli.run.agents import Mode, Partner, Result, Showing, partner_at
 from helix.cli.run.follow import code_of, confirmations, parse_data
-from helix.cli.stores import require_session
 from helix.cli.view import formats
 from helix.cli.view.base import Question
+from helix.cli.where import Where
 from helix.core.errors import CallerError
 from helix.core.handles import Confirmation
 
 LEAVE = frozenset({"/exit", "/quit", "/q"})
-
-
-Partner = LocalAgent | RemoteAgent
 
 
 def converse(partner: Partner, name: str, session_id: str | None) -> int:
@@ -123,29 +118,28 @@ class Answers:
     reason: Annotated[str | None, typer.Option("--reason", help="Why it is denied; the model reads it")] = None
 
 
+Work = Callable[[Partner], Awaitable[Result]]
+
+
 def run(
     options: RunOptions,
-    remote: RemoteOptions,
+    where: Where,
     message: Annotated[str, typer.Argument(metavar="MESSAGE", help="What the agent should do")],
     mode: Mode,
     session: InSession = None,
 ) -> int:
-    if remote.url is not None:
-        _refuse_local(options, mode)
-        return RemoteAgent(options.agent, remote.url, remote.key, json=mode.json, message=message).run(session)
-    return _play(options, mode, actions.run(message, session), session, message, stored=False)
+    asked = Asked(options, where, mode, session, message)
+    return asked.play(lambda partner: partner.send(message, session), stored=False)
 
 
-def chat(options: RunOptions, remote: RemoteOptions, session: InSession = None) -> int:
-    if remote.url is not None:
-        _refuse_local(options, Mode())
-        return converse(RemoteAgent(options.agent, remote.url, remote.key), options.agent, session)
+def chat(options: RunOptions, where: Where, session: InSession = None) -> int:
     with naming(session):
-        return converse(LocalAgent(options, brief=True), options.agent, session)
+        return converse(partner_at(where, options, Showing(brief=True), None), options.agent, session)
 
 
 def resume(
     options: RunOptions,
+    where: Where,
     session: SessionName,
     answers: Answers,
     mode: Mode,
@@ -153,44 +147,64 @@ def resume(
     checkpoint: Annotated[str | None, typer.Option("--checkpoint", help="Go back to this checkpoint first")] = None,
 ) -> int:
     confirmed = confirmations(*astuple(answers), other=message is not None or checkpoint is not None)
-    action = actions.answer(session, confirmed) if confirmed else actions.resume(session, message, checkpoint)
-    return _play(options, mode, action, session, message)
+    asked = Asked(options, where, mode, session, message)
+    if confirmed:
+        return asked.play(lambda partner: partner.answer(session, confirmed))
+    return asked.play(lambda partner: partner.resume(session, message, checkpoint))
+
+
+def answer(
+    options: RunOptions,
+    where: Where,
+    session: SessionName,
+    call: Annotated[str, typer.Argument(metavar="CALL", help="Id of the call that waits (helix sessions --waiting)")],
+    mode: Mode,
+    deny: Annotated[bool, typer.Option("--deny", help="Deny the call [default: approve it]")] = False,
+    data: Annotated[str | None, typer.Option("--data", help="JSON or text that goes with the answer")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why it is denied; the model reads it")] = None,
+) -> int:
+    given = confirmations(*(([], [call]) if deny else ([call], [])), data, reason, other=False)
+    return Asked(options, where, mode, session).play(lambda partner: partner.answer(session, given))
 
 
 def retry(
     options: RunOptions,
+    where: Where,
     session: SessionName,
     mode: Mode,
     message: Annotated[str | None, typer.Option("--message", help="Replaces the message that failed")] = None,
     from_start: Annotated[bool, typer.Option("--from-start", help="Repeat the whole run")] = False,
 ) -> int:
-    return _play(options, mode, actions.retry(session, message, from_start), session, message)
+    asked = Asked(options, where, mode, session, message)
+    return asked.play(lambda partner: partner.retry(session, message, from_start))
 
 
-def _play(
-    options: RunOptions, mode: Mode, action: Action, session: str | None, message: str | None, *, stored: bool = True
-) -> int:
-    """Do the action and follow its run. `stored`: the session must exist. While standard output carries JSON, what agents
-    and tools print goes to standard error."""
-    out = sys.stdout
-    with naming(session), contextlib.redirect_stdout(sys.stderr if mode.json else out):
-        agent = LocalAgent(options, mode, out, message)
-        if stored:
-            require_session(options.db, session)
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A command that acts on a session and follows its run."""
 
-        async def main() -> int:
-            async with agent:
-                return code_of(await agent.do(action, session))
+    options: RunOptions
+    where: Where
+    mode: Mode
+    session: str | None
+    message: str | None = None
 
-        try:
-            return asyncio.run(main())
-        except BrokenPipeError:  # the reader of the output has gone: the lease was released, and the store has the rest
-            os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
-            return STOPPED
+    def play(self, work: Work, *, stored: bool = True) -> int:
+        """The exit code of the run. `stored`: the session must exist. While standard output carries JSON, what agents and
+        tools print goes to standard error."""
+        out = sys.stdout
+        with naming(self.session), contextlib.redirect_stdout(sys.stderr if self.mode.json else out):
+            showing = Showing(self.mode, out, self.message)
+            partner = partner_at(self.where, self.options, showing, self.session if stored else None)
 
+            async def main() -> Result:
+                async with partner:
+                    return await work(partner)
 
-def _refuse_local(options: RunOptions, mode: Mode) -> None:
-    """Options about the store and the model of this process mean nothing with `--url`."""
-    given = {"--model": options.model is not None, "--db": options.db != settings().db, "--fleet": mode.fleet}
-    if wrong := [name for name, is_given in given.items() if is_given]:
-        raise RefusedError(f"{wrong[0]} is about agents that run here; with --url the service has its own")
+            try:
+                result = asyncio.run(main())
+                partner.end(result)
+                return code_of(result)
+            except BrokenPipeError:  # the reader of the output has gone: the lease was released, the store has the rest
+                os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+                return STOPPED

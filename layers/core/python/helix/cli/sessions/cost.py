@@ -7,52 +7,43 @@ pays no platform.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 
-from helix.cli.cloud.deploy import aws_errors
-from helix.cli.cloud.stack import described, templates
-from helix.cli.options import Json, Store
-from helix.cli.output import RefusedError, console, naming, write_json
-from helix.cli.stores import aws_client, with_store
+from helix.cli.options import Json
+from helix.cli.output import RefusedError, console, write_json
+from helix.cli.sessions.rows import read_tree
+from helix.cli.stores import aws_client
 from helix.cli.view.formats import print_table
-from helix.core.errors import SessionNotFoundError
-from helix.core.ledger import NANOS, PRICED, Line, total
+from helix.cli.where import Where, with_client
+from helix.client import HelixClient
+from helix.core.ledger import NANOS, PRICED, Ledger, Line, total
 from helix.fleet.idle import idle_lines, unpriced
 from helix.fleet.ledger import ledger
+from helix.ports.state_store import Operation, Put
+from helix.runtime.local import open_store
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+PAGE = 50
 BASIS = {"measured": "", "counted": "counted", "estimated": "estimated"}
 COLUMNS = ("service", "what", "step", "attempt", "quantity", "cost", "how")
 _UNITS = {"requests": "", "transitions": "", "messages": ""}
 
 
 def cost(
-    store: Store,
+    where: Where,
     session: Annotated[str | None, typer.Argument(metavar="[SESSION]", help="Id of the session")] = None,
-    url: Annotated[str | None, typer.Option("--url", metavar="WS", help="URL of `helix dev` on this machine")] = None,
     idle: Annotated[bool, typer.Option("--idle", help="What the stage costs a month while nobody uses it")] = False,
     json: Json = False,
 ) -> None:
     if idle:
-        if session is not None or url is not None or store.stage is None:
+        if session is not None or where.stage is None:
             raise RefusedError("--idle is about a deployed stage: helix cost --stage NAME --idle")
-        _idle(store, json=json)
+        _idle(where, json=json)
         return
     if session is None:
         raise RefusedError("name a session, or add --stage NAME --idle for what a stage costs at rest")
-    where, endpoint = store, None
-    if url is not None:
-        where, endpoint = replace(store, stage=store.stage or "dev"), _endpoint(url)
-    try:
-        with naming(session):
-            book = with_store(where, lambda rows: ledger(rows, session, deployed=where.stage is not None), endpoint)
-    except SessionNotFoundError:
-        named = f"stage {store.stage!r}" if store.stage else url or f"the store {store.db!r}"
-        raise RefusedError(f"there is no session {session!r} in {named}") from None
+    book = with_client(where, session, lambda client: _book(client, session, deployed=not where.here))
     if json:
         write_json(book.dump())
         return
@@ -66,7 +57,20 @@ def cost(
         out.print(f"{PRICED}. Not in it: {'; '.join(book.left_out)}.", style="dim")
 
 
-def _idle(store: Store, *, json: bool) -> None:
+async def _book(client: HelixClient, session_id: str, *, deployed: bool) -> Ledger:
+    """The ledger of the session's rows, wherever they are."""
+    rows = open_store(":memory:")
+    found = await read_tree(client, session_id)
+    for start in range(0, len(found), PAGE):
+        puts: list[Operation] = [Put(row.key, row.value) for row in found[start : start + PAGE]]
+        await rows.transact("read_ledger", puts)
+    return await ledger(rows, session_id, deployed=deployed)
+
+
+def _idle(store: Where, *, json: bool) -> None:
+    from helix.cli.cloud.deploy import aws_errors
+    from helix.cli.cloud.stack import described, templates
+
     stack = f"helix-{store.stage}"
     cloudformation = aws_client("cloudformation", store.profile, store.region)
     with aws_errors():
@@ -91,19 +95,6 @@ def _idle(store: Store, *, json: bool) -> None:
     out.print(f"{PRICED}. Not in it: what is stored, and metrics ($0.30 each while they arrive).", style="dim")
     if unknown:
         out.print(f"No price is known here for: {', '.join(unknown)}.", style="yellow")
-
-
-def _endpoint(url: str) -> str:
-    """Where the offline cloud behind `url` answers for AWS. A deployed service shows its tables to its account alone."""
-    try:
-        host, port = urlsplit(url).hostname, urlsplit(url).port
-    except ValueError as error:
-        raise RefusedError(f"--url is {url!r}: {error}") from None
-    if host not in LOOPBACK or port is None:
-        raise RefusedError(
-            f"--url is for `helix dev` on this machine, not {url!r}: --stage reads a deployed stage's tables"
-        )
-    return f"http://{f'[{host}]' if ':' in str(host) else host}:{port}"
 
 
 def _rows(lines: Sequence[Line], session: str) -> list[list[str]]:

@@ -144,6 +144,8 @@ def operations_of(attempt: Attempt, new: SessionRow, run: RunRow) -> list[Operat
         if new.parent is None:
             # Of an id that others may claim, a refused claim must leave no entry.
             ops.append(Put(index_key(new), {"agent_type": new.agent_type}, ahead=ask.made))
+            if attempt.engine.in_process and new.user_id:
+                ops.append(Put(user_key(new.user_id), {}, ahead=True))
     else:
         seen = as_claimed(old)
         if ask.mode == "takeover":
@@ -182,4 +184,17 @@ def _message_puts(attempt: Attempt, new: SessionRow) -> Iterator[Operation]:
 
 def index_key(session: SessionRow) -> Key:
     """Where root sessions are listed, by user. A claim that was lost may leave one without a session."""
-    return Key("sessions", f"index#{session.user_id or ''}", session.session_id)
+    return Key("sessions", index_partition(session.user_id), session.session_id)
+
+
+def index_partition(user_id: str | None) -> str:
+    return f"index#{user_id or ''}"
+
+
+USERS = "users#"
+"""A partition that no session can have."""
+
+
+def user_key(user_id: str) -> Key:
+    """Says that sessions were made for this user (`helix.sessions.users`)."""
+    return Key("sessions", USERS, user_id)

@@ -1,0 +1,106 @@
+"""`helix keys`: API keys of a stage, or of a service on a store of this machine.
+
+Law: a key is shown once, when it is made; its secret is stored as a hash. A revoked key opens no connection from that
+moment on; connections that it has opened end within two hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Annotated, TypeVar
+
+import typer
+
+from helix.cli.options import Json, Store
+from helix.cli.output import RefusedError, say, write, write_json
+from helix.cli.stores import with_new_store, with_store
+from helix.cli.view.formats import print_table
+from helix.core.errors import NotAuthenticatedError
+from helix.gateway.authoriser import KEY, ApiKey, ApiKeys, Principal
+from helix.ports.state_store import StateStore
+from helix.runtime.system import SystemClock, SystemIds
+
+T = TypeVar("T")
+PAGE = 100
+DAY_S = 86_400
+
+
+def create(
+    store: Store,
+    user: Annotated[str, typer.Option("--user", help="User whose key it is: who makes sessions with it owns them")],
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Tenant of the user")] = None,
+    name: Annotated[str, typer.Option("--name", help="For people who read the list")] = "",
+    days: Annotated[int | None, typer.Option("--days", min=1, help="Days until it expires [default: never]")] = None,
+    json: Json = False,
+) -> None:
+    try:
+        principal = Principal(user, tenant)
+    except NotAuthenticatedError as error:
+        raise RefusedError(f"--user and --tenant: {error}") from None
+    clock = SystemClock()
+    expires = None if days is None else clock.now() + days * DAY_S
+
+    async def make(rows: StateStore) -> str:
+        return await ApiKeys(rows, clock).create(SystemIds(), principal, name=name, expires_at=expires)
+
+    key = with_new_store(store, make)
+    ident = key.split("_")[1]
+    if json:
+        write_json({"key_id": ident, "key": key, "principal": str(principal), "expires_at": expires})
+        return
+    write(key)
+    say(f"key {ident} of user {str(principal)!r}; it is shown only now")
+
+
+def list(store: Store, json: Json = False) -> None:  # the name of the command
+    found = _with_keys(store, _all)
+    if json:
+        for key in found:
+            write_json({**_fields(key), "state": _state(key)})
+    elif found:
+        rows = [[key.key_id, str(key.principal), key.name, _day(key.created_at), _state(key)] for key in found]
+        print_table(["key", "user", "name", "made", "state"], rows)
+    else:
+        say("there are no keys: helix keys create --user NAME")
+
+
+def revoke(
+    store: Store,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Id of the key (helix keys list), or the key itself")],
+) -> None:
+    match = KEY.fullmatch(key)
+    ident = match[1] if match is not None else key
+    if not _with_keys(store, lambda keys: keys.revoke(ident)):
+        raise RefusedError(f"there is no key {ident!r} (see helix keys list)")
+    say(
+        f"key {ident} is revoked: it opens no connection from now on, and those that it has opened end within two hours"
+    )
+
+
+def _with_keys(store: Store, act: Callable[[ApiKeys], Awaitable[T]]) -> T:
+    return with_store(store, lambda rows: act(ApiKeys(rows, SystemClock())))
+
+
+async def _all(keys: ApiKeys) -> tuple[ApiKey, ...]:
+    found: tuple[ApiKey, ...] = ()
+    while page := await keys.list(limit=PAGE, after=found[-1].key_id if found else None):
+        found += tuple(page)
+    return found
+
+
+def _fields(key: ApiKey) -> dict[str, str | float | None]:
+    times = {"created_at": key.created_at, "expires_at": key.expires_at, "revoked_at": key.revoked_at}
+    return {"key_id": key.key_id, "principal": str(key.principal), "name": key.name, **times}
+
+
+def _state(key: ApiKey) -> str:
+    if key.revoked_at is not None:
+        return f"revoked {_day(key.revoked_at)}"
+    if key.expires_at is None:
+        return "valid"
+    return f"{'expired' if key.expires_at <= SystemClock().now() else 'valid until'} {_day(key.expires_at)}"
+
+
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")

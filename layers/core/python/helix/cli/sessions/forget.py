@@ -1,0 +1,132 @@
+"""`helix forget`: all that is stored of a user is deleted, and read again.
+
+Law: what is to be deleted is noted before anything is, so a command that died goes on when it is repeated, and the last
+look sees all that the first one saw. A session that runs is left alone unless `--abort` is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Annotated, Any
+
+import typer
+
+from helix.cli.options import Json
+from helix.cli.output import COMPLETED, FAILED, RefusedError, ask, console, say, write_json
+from helix.cli.stores import aws_client, with_store
+from helix.cli.view.formats import count, print_table
+from helix.cli.where import NotThereError, Where, with_client
+from helix.client import HelixClient
+from helix.core.errors import SessionNotFoundError
+from helix.core.protocol import PAGE
+from helix.fleet.forgetting import Forgetting, Held
+from helix.gateway.authoriser import ApiKeys
+from helix.ports.objects import NoObjects, Objects
+from helix.ports.state_store import StateStore
+from helix.runtime.system import SystemClock
+from helix.runtime.tables import open_objects
+
+STOP_S, LOOK_S = 60.0, 0.25
+KEYS = "api keys"
+
+
+def forget(
+    where: Where,
+    user: Annotated[str, typer.Option("--user", help="User id, as `helix sessions` shows it")],
+    abort: Annotated[bool, typer.Option("--abort", help="Abort running sessions first")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")] = False,
+    json: Json = False,
+) -> int:
+    if where.url is not None:
+        raise NotThereError("a service deletes one session at a time for its user: forget a user with --stage or --db")
+    if not user:
+        raise RefusedError("--user is empty: name the user")
+    before = with_store(where, lambda rows: _held(rows, where, user, note=True))
+    if not yes and any(before.values()):
+        _show(user, before, None, json=json)
+        if ask(f"Type {user!r} to delete all of it: ") != user:
+            raise RefusedError("nothing was deleted: --yes, or the user's id typed again, confirms")
+    with_client(where, None, lambda client: _delete_sessions(client, user, abort=abort))
+    after = with_store(where, lambda rows: _forget(rows, where, user))
+    _show(user, before, after, json=json)
+    if any(after.values()):
+        say("not all is gone: somebody works with this user's sessions; repeat the command")
+        return FAILED
+    return COMPLETED
+
+
+async def _held(rows: StateStore, where: Where, user: str, *, note: bool) -> dict[str, int]:
+    forgetting = Forgetting(rows, _objects(where), user, SystemClock())
+    held: Held = await forgetting.look()
+    if note:
+        await forgetting.note(held)
+    keys = len(await ApiKeys(rows, SystemClock()).of_user(user))
+    return {**held.counts(), KEYS: keys}
+
+
+async def _forget(rows: StateStore, where: Where, user: str) -> dict[str, int]:
+    """Delete what is not a session's own, look again, and let go of the note."""
+    keys = ApiKeys(rows, SystemClock())
+    for key_id in await keys.of_user(user):
+        await keys.delete(key_id)
+    forgetting = Forgetting(rows, _objects(where), user, SystemClock())
+    await forgetting.delete(await forgetting.look())
+    after = await _held(rows, where, user, note=False)
+    if not any(after.values()):
+        await forgetting.close()
+    return after
+
+
+def _objects(where: Where) -> Objects:
+    if where.stage is None:
+        return NoObjects()
+    return open_objects(lambda service: aws_client(service, where.profile, where.region), f"helix-{where.stage}")
+
+
+async def _delete_sessions(client: HelixClient, user: str, *, abort: bool) -> None:
+    while found := await _sessions(client, user):
+        running = [entry["session_id"] for entry in found if entry["status"] == "running"]
+        if running and not abort:
+            raise RefusedError(
+                f"{count(len(running), 'session')} of user {user!r} {'is' if len(running) == 1 else 'are'} running, "
+                f"{running[0]!r} for example: abort them (helix abort, or --abort), or wait"
+            )
+        for session_id in running:
+            await client.abort(session_id, "the user is forgotten")
+        async with asyncio.timeout(STOP_S):
+            for session_id in running:
+                await _ended(client, session_id)
+        for entry in found:
+            await client.delete(entry["session_id"])
+
+
+async def _ended(client: HelixClient, session_id: str) -> None:
+    with contextlib.suppress(SessionNotFoundError):
+        while True:
+            if (await client.get_session(session_id)).status != "running":
+                return
+            await asyncio.sleep(LOOK_S)
+
+
+async def _sessions(client: HelixClient, user: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    cursor: Any = None
+    while True:
+        page: dict[str, Any] = await client.list_sessions(limit=PAGE, after=cursor, user=user)
+        found += page["sessions"]
+        found += [{"session_id": session_id, "status": "damaged"} for session_id in page["damaged"]]
+        if (cursor := page["cursor"]) is None:
+            return found
+
+
+def _show(user: str, before: dict[str, int], after: dict[str, int] | None, *, json: bool) -> None:
+    if json:
+        if after is not None:
+            write_json({"user": user, "before": before, "after": after})
+        return
+    columns = ["what", "stored", *(["left"] if after is not None else [])]
+    rows = [[kind, str(n), *([str(after[kind])] if after is not None else [])] for kind, n in before.items()]
+    print_table(columns, rows, right=columns[1:])
+    if after is not None and not any(after.values()):
+        console().print(f"\nNothing of user {user!r} is left in the tables and objects.", style="bold")

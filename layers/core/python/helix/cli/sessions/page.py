@@ -1,0 +1,200 @@
+"""`helix show`: a session on one page, the newest of it unless all is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+import typer
+from pydantic import TypeAdapter
+from rich.console import Console
+from rich.text import Text
+
+from helix.cli.options import Json, SessionName
+from helix.cli.output import RefusedError, console, write_json
+from helix.cli.run.follow import open_questions
+from helix.cli.view import formats
+from helix.cli.view.base import Question
+from helix.cli.where import Where, with_client
+from helix.client import HelixClient
+from helix.core.handles import SessionState
+from helix.core.json import JsonObject
+from helix.core.messages import AnyMessage, AssistantMessage, Message, ToolResultMessage, UserMessage
+from helix.core.protocol import PAGE
+from helix.runtime.system import SystemClock
+
+TEXT_CHARS, RESULT_CHARS = 2000, 200
+LAST = 20
+Line = tuple[str | tuple[str, str], ...]
+"""Parts of a line: a text, or a text and its style."""
+_MESSAGES: TypeAdapter[list[AnyMessage]] = TypeAdapter(list[Message])
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Messages oldest first, from `offset` on; runs and checkpoints newest first. `more_*`: there are older ones. `queued`:
+    its run's place in the queue for a slot."""
+
+    state: SessionState
+    queued: dict[str, Any] | None
+    messages: Sequence[AnyMessage]
+    offset: int
+    runs: Sequence[dict[str, Any]]
+    more_runs: bool
+    checkpoints: Sequence[dict[str, Any]]
+    more_checkpoints: bool
+    sub_sessions: Sequence[dict[str, Any]]
+    questions: Sequence[Question]
+
+    def dump(self) -> dict[str, Any]:
+        return {
+            "session": self.state.model_dump(mode="json"),
+            "queued": self.queued,
+            "state": self.state.custom_state,
+            "offset": self.offset,
+            "messages": [message.model_dump(mode="json") for message in self.messages],
+            "runs": self.runs,
+            "checkpoints": self.checkpoints,
+            "sub_sessions": self.sub_sessions,
+            "waiting_for": [asdict(question) for question in self.questions],
+        }
+
+
+def show(
+    session: SessionName,
+    where: Where,
+    last: Annotated[
+        int | None,
+        typer.Option("--last", "-n", min=1, help="How many messages, runs and checkpoints [default: 20; JSON has all]"),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All messages, runs and checkpoints")] = False,
+    json: Json = False,
+) -> None:
+    if everything and last is not None:
+        raise RefusedError("--all and --last name two numbers: choose one")
+    most = last if last is not None else None if everything or json else LAST
+    page = with_client(where, session, lambda client: read_page(client, session, most))
+    if json:
+        write_json(page.dump())
+    else:
+        print_page(console(soft_wrap=True), page, SystemClock().now())
+
+
+async def read_page(client: HelixClient, session_id: str, most: int | None) -> Page:
+    """`most`: messages, runs and checkpoints, the newest; None: all."""
+    first = PAGE if most is None else min(most, PAGE)
+    asked: JsonObject = {"session_id": session_id, "messages": first, "runs": first, "sub_sessions": True}
+    found: dict[str, Any] = dict(await client.ask("get_session", asked))
+    state = SessionState.model_validate(found["session"])
+    messages, offset = found["messages"], found["offset"]
+    while offset > 0 and (most is None or len(messages) < most):
+        limit = PAGE if most is None else min(PAGE, most - len(messages))
+        older: dict[str, Any] = await client.get_messages(session_id, limit=limit, before=offset)
+        messages, offset = [*older["messages"], *messages], older["offset"]
+    checkpoints: list[dict[str, Any]] = []
+    cursor: Any = None
+    while most is None or len(checkpoints) < most:
+        limit = PAGE if most is None else min(PAGE, most - len(checkpoints))
+        listed: dict[str, Any] = await client.list_checkpoints(session_id, limit=limit, after=cursor)
+        checkpoints += listed["checkpoints"]
+        if (cursor := listed["cursor"]) is None:
+            break
+    return Page(
+        state=state,
+        queued=found.get("queued"),
+        messages=_MESSAGES.validate_python(messages),
+        offset=offset,
+        runs=found["runs"],
+        more_runs=found["more_runs"],
+        checkpoints=checkpoints,
+        more_checkpoints=cursor is not None,
+        sub_sessions=found["sub_sessions"],
+        questions=await open_questions(client.get_session, session_id) if state.pending else [],
+    )
+
+
+def print_page(console: Console, page: Page, now: float) -> None:
+    for line in _head(page, now):
+        console.print(Text.assemble(*line))
+    state = page.state
+    sections: dict[str, tuple[Sequence[Line], str | None]] = {
+        "messages": (
+            [line for message in page.messages for line in _message(message)],
+            f"{formats.count(page.offset, 'earlier message')}" if page.offset else None,
+        ),
+        "state": ([(line,) for line in formats.lines_of(state.custom_state)], None),
+        "output": ([] if state.output is None else [(line,) for line in formats.lines_of(state.output)], None),
+        "runs": ([_run(run) for run in page.runs], "earlier runs" if page.more_runs else None),
+        "checkpoints": (
+            [_checkpoint(row) for row in page.checkpoints],
+            "earlier checkpoints" if page.more_checkpoints else None,
+        ),
+        "sub-agents": (
+            [
+                (f"{ref['session_id']}  {ref['agent_type']}  ", (ref["status"], formats.status_style(ref["status"])))
+                for ref in page.sub_sessions
+            ],
+            None,
+        ),
+    }
+    for title, (lines, left_out) in sections.items():
+        if lines or title not in ("output", "sub-agents"):
+            console.print(Text(f"\n{title}", "bold"))
+        note = f"  … {left_out}: --all shows them" if left_out is not None else None
+        if note is not None and title == "messages":
+            console.print(Text(note, "dim"))
+        for line in lines:
+            console.print(Text.assemble("  ", *line))
+        if note is not None and title != "messages":
+            console.print(Text(note, "dim"))
+
+
+def _head(page: Page, now: float) -> Iterator[Line]:
+    state = page.state
+    yield (state.session_id, "bold"), f"  {state.agent_type}  ", (state.status, formats.status_style(state.status))
+    used = f"{formats.tokens(state.usage)}, {formats.cost(state.usage)}"
+    of_user = f"user {formats.short(state.user_id)} · " if state.user_id is not None else ""
+    yield ((f"{of_user}updated {formats.age(now - state.updated_at)} · {used}", "dim"),)
+    if state.forked_from:
+        yield ((f"copied from {formats.short(state.forked_from)}", "dim"),)
+    if state.error is not None:
+        yield ((f"{state.error.code}: {state.error.message}", "red"),)
+    if page.queued is not None:
+        yield ((f"waits for a slot: number {page.queued['place']} in line", "yellow"),)
+    for question in page.questions:
+        called = formats.call(question.tool_name, question.arguments)
+        yield ((f"waits for {question.kind} of {called}, call {question.call_id}", "yellow"),)
+
+
+def _message(message: AnyMessage) -> Iterator[Line]:
+    match message:
+        case UserMessage():
+            yield from _text("user", message.content, "bold cyan")
+        case AssistantMessage():
+            if message.content:
+                yield from _text("assistant", message.content, "bold")
+            for call in message.tool_calls:
+                yield ((f"→ {formats.call(call.name, call.arguments)}", "cyan"),)
+        case ToolResultMessage():
+            said = f"← {message.tool_name}: {formats.cut(message.content, RESULT_CHARS)}"
+            yield ((said, "green" if message.success else "red"),)
+
+
+def _text(who: str, text: str, style: str) -> Iterator[Line]:
+    text = text if len(text) <= TEXT_CHARS else f"{text[:TEXT_CHARS]}…"
+    first, *rest = [line for line in text.splitlines() if line.strip()] or [""]
+    yield (who, style), f"  {first}"
+    for line in rest:
+        yield (f"  {line}",)
+
+
+def _run(run: dict[str, Any]) -> Line:
+    error = run["error"]
+    why = f"  {error['code']}: {error['message']}" if error is not None else ""
+    status = (run["status"], formats.status_style(run["status"]))
+    return f"{run['run_id']}  {run['mode']}  ", status, f"  {formats.count(run['steps'], 'step')}{why}"
+
+
+def _checkpoint(row: dict[str, Any]) -> Line:
+    return f"{row['id']}  ", (f"step {row['step']}, {formats.count(row['count'], 'message')}, {row['status']}", "dim")

@@ -1,0 +1,236 @@
+"""Where sessions are: in a store of this machine (`--db`), behind a service's URL (`--url`), or in a stage (`--stage`).
+
+Law: commands ask one client, `helix.client.HelixClient`, and do not know which of the three it is. A service answers for
+the sessions of its caller; a store and a stage answer for all, because who may open them operates them. A store that does
+not exist is refused, and never created by a command that only looks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar, cast
+from urllib.parse import urlsplit
+
+import typer
+
+from helix.cli.environment import not_installed
+from helix.cli.options import Db, Profile, Region, settings
+from helix.cli.output import RefusedError, naming
+from helix.cli.stores import aws_client, exists
+from helix.client import HelixClient
+from helix.client.link import ClientSettings, Link
+from helix.client.polling import PollingLink
+from helix.core.agents import Agent
+from helix.core.config import LLMConfig
+from helix.core.errors import NotAuthenticatedError, SessionNotFoundError
+from helix.core.json import JsonObject
+from helix.core.protocol import parse_request, request
+from helix.core.refusals import error_of
+from helix.core.registry import AgentRegistry
+from helix.runtime.settings import DEFAULT_DB
+from helix.runtime.system import SystemClock, SystemIds
+from helix.services.claim_input import check_session_id
+
+T = TypeVar("T")
+FUNCTION, ALIAS = "ws_message", "live"
+
+Url = Annotated[str | None, typer.Option("--url", metavar="WSS", help="WebSocket URL of a service, instead of a store")]
+Key = Annotated[str | None, typer.Option("--key", envvar="HELIX_KEY", help="API key or token for --url")]
+Stage = Annotated[
+    str | None, typer.Option("--stage", help="A stage of this AWS account (or of `helix dev`), instead of a store")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    db: Db = DEFAULT_DB
+    url: Url = None
+    key: Key = None
+    stage: Stage = None
+    profile: Profile = None
+    region: Region = None
+
+    def __post_init__(self) -> None:
+        if self.url is not None and self.stage is not None:
+            raise RefusedError("--url and --stage name two places: choose one")
+        if not self.here and self.db not in (settings().db, DEFAULT_DB):
+            raise RefusedError(f"--db is a store of this machine, and {self.option} is elsewhere: choose one")
+        if self.url is not None:
+            check_url(self.url)
+
+    @property
+    def here(self) -> bool:
+        return self.url is None and self.stage is None
+
+    @property
+    def option(self) -> str:
+        return "--url" if self.url is not None else "--stage" if self.stage is not None else "--db"
+
+    def __str__(self) -> str:
+        if self.url is not None:
+            return self.url
+        return f"stage {self.stage!r}" if self.stage is not None else f"the store {self.db!r}"
+
+    def words(self) -> list[str]:
+        """The options that name it again, without the key."""
+        if self.url is not None:
+            return ["--url", self.url]
+        if self.stage is not None:
+            given = {"--stage": self.stage, "--profile": self.profile, "--region": self.region}
+            return [word for name, value in given.items() if value is not None for word in (name, value)]
+        return [] if self.db == settings().db else ["--db", self.db]
+
+
+class NotThereError(RefusedError):
+    """The place that the command names cannot have this. The message says what to use instead."""
+
+
+def check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise RefusedError(f"--url is {url!r}: {error}") from None
+    if parts.scheme not in ("ws", "wss") or not parts.hostname:
+        raise RefusedError(f"--url is {url!r}; it must be a WebSocket URL: wss://... or ws://...")
+
+
+def link_to(where: Where) -> Link:
+    if where.url is not None:
+        try:
+            from helix.client.socket import SocketLink
+        except ModuleNotFoundError as error:
+            raise RefusedError(not_installed(str(error.name))) from error
+        return SocketLink(where.url, where.key, ClientSettings(), SystemClock(), SystemIds())
+    if where.stage is not None:
+        return PollingLink(StageService(where, where.stage))
+    return PollingLink(StoreService(where.db))
+
+
+def with_client(where: Where, session_id: str | None, work: Callable[[HelixClient], Awaitable[T]]) -> T:
+    """What `work` returns. `session_id`: the session that it is about."""
+    if session_id is not None:
+        check_session_id(session_id)
+
+    async def main() -> T:
+        async with HelixClient.over(link_to(where)) as client:
+            return await work(client)
+
+    with naming(session_id):
+        try:
+            return asyncio.run(main())
+        except NoStoreError as error:
+            if session_id is None:
+                raise
+            raise NoStoreError(f"session {session_id!r} does not exist: {error}") from None
+        except SessionNotFoundError as error:
+            raise RefusedError(f"there is no session {error.session_id!r} in {where} (see `helix sessions`)") from None
+        except NotAuthenticatedError as error:
+            raise RefusedError(f"{where}: {error}; give a key with --key or HELIX_KEY") from None
+
+
+# --- a store ----------------------------------------------------------------------------------------------------------
+
+
+class NoStoreError(RefusedError):
+    """There is no store of that name."""
+
+
+class StoreService:
+    """Implements `helix.client.polling.Service` on a store: the gateway's own actions, as its operator."""
+
+    def __init__(self, db: str) -> None:
+        self._db, self._ids, self._registry = db, SystemIds(), AgentRegistry()
+
+    async def open(self) -> None:
+        from helix.gateway.authoriser import Authoriser
+        from helix.gateway.backend import OperatorBackend
+        from helix.ports.sockets import Sockets
+        from helix.runtime.local import LocalExecutor
+
+        if not exists(self._db):
+            raise NoStoreError(f"there is no store {self._db!r} here (see --db, --url and --stage)")
+        self._executor = LocalExecutor(self._db, registry=self._registry)
+        await self._executor.__aenter__()
+        nobody = Authoriser(SystemClock(), anonymous=True)
+        self._backend = OperatorBackend(self._executor, cast("Sockets", None), nobody)
+
+    async def close(self) -> None:
+        if hasattr(self, "_executor"):
+            await self._executor.close()
+
+    async def act(self, action: str, fields: JsonObject) -> JsonObject:
+        from helix.gateway.backend import OPERATOR
+        from helix.gateway.gateway import act
+
+        asked = parse_request(request(action, self._ids.new("req"), fields))
+        if action == "abort":
+            await self._know(str(fields["session_id"]))
+        return await act(self._backend, OPERATOR, asked)
+
+    async def _know(self, session_id: str) -> None:
+        """The agents of the session: those of the project, whose hooks are called; any other by its name alone."""
+        from helix.cli.agents import load_agent
+
+        names = {entry["agent_type"]} if (entry := await self._backend.listed(None, session_id)) else set()
+        row = await self._executor.engine.history.session(session_id)
+        for name in {*names, *([row.agent_type] if row is not None else [])}:
+            if self._registry.has(name):
+                continue
+            try:
+                agent = load_agent(name, settings().agents)
+            except RefusedError:
+                model = LLMConfig(model="its own model")
+                agent = Agent[Any, Any](name=name, system_prompt="It has its own.", llm_config=model)
+            self._registry.register(agent)
+
+
+# --- a stage ----------------------------------------------------------------------------------------------------------
+
+
+class StageService:
+    """Implements `helix.client.polling.Service` on a stage: its function answers an operator whom IAM lets invoke it."""
+
+    def __init__(self, where: Where, stage: str) -> None:
+        self._where, self._stage, self._ids = where, stage, SystemIds()
+
+    async def open(self) -> None:
+        from helix.cli.cloud.stack import described
+
+        profile, region = self._where.profile, self._where.region
+        stack = f"helix-{self._stage}"
+        self._function = f"{stack}-{FUNCTION}"
+        cloudformation = aws_client("cloudformation", profile, region)
+        self._client = aws_client("lambda", profile, region)
+        if await self._call(described, cloudformation, stack) is None:
+            raise RefusedError(f"there is no stage {self._stage!r} here: no stack {stack!r} in this account and region")
+
+    async def close(self) -> None:
+        return
+
+    async def act(self, action: str, fields: JsonObject) -> JsonObject:
+        text = request(action, self._ids.new("req"), fields)
+        payload = json.dumps({"operator": text}).encode()
+        asked = {"FunctionName": self._function, "Qualifier": ALIAS, "Payload": payload}
+        answer = await self._call(lambda: self._client.invoke(**asked))
+        body = json.loads(await asyncio.to_thread(answer["Payload"].read))
+        if "FunctionError" in answer or not isinstance(body, dict) or "body" not in body:
+            raise RefusedError(
+                f"stage {self._stage!r} does not answer as an operator expects; is it of an older version? "
+                f"Deploy it again, or use --url. Its function said: {json.dumps(body)[:300]}"
+            )
+        reply = json.loads(body["body"])
+        if reply["type"] == "error":
+            raise error_of(reply["error"])
+        return cast("JsonObject", reply["result"])
+
+    async def _call(self, call: Callable[..., T], *arguments: Any) -> T:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            return await asyncio.to_thread(call, *arguments)
+        except (BotoCoreError, ClientError) as error:
+            raise RefusedError(f"stage {self._stage!r}: AWS refuses: {error}") from error

@@ -1,0 +1,119 @@
+"""PollingLink: sessions that are asked for by calls, without a socket: those of a store, or of a stage by its function.
+
+Law: a stream is read again and again while somebody reads it, and not otherwise. Each message is given to `following` once
+for each request, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+from helix.client.link import fields_of
+from helix.core.errors import HelixError
+from helix.core.json import JsonObject
+from helix.core.refusals import RemoteError
+from helix.core.wire import StreamMessage
+
+if TYPE_CHECKING:
+    from helix.client.feed import Following
+
+logger = logging.getLogger("helix.client")
+POLL_S = 0.25
+PATIENCE = 20
+"""Failed reads of a stream, one after the other, after which its readers fail."""
+STARTS = frozenset({"run", "resume", "retry", "answer"})
+
+
+class Service(Protocol):
+    """What answers requests."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def act(self, action: str, fields: JsonObject) -> JsonObject:
+        """The result. Raises the error of a refusal."""
+        ...
+
+
+class PollingLink:
+    """Implements `helix.client.link.Link`."""
+
+    following: Following
+    connections = 1
+
+    def __init__(self, service: Service, *, poll_s: float = POLL_S) -> None:
+        self._service, self._poll_s = service, poll_s
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._positions: dict[str, int] = {}
+
+    async def open(self) -> None:
+        await self._service.open()
+        self.following.on_open()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._service.close()
+
+    def spawn(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def ask(self, action: str, fields: JsonObject) -> JsonObject:
+        given: JsonObject = {name: value for name, value in fields.items() if value is not None}
+        match action:
+            case "subscribe":
+                return self._subscribe(str(given.get("stream_id") or given["session_id"]), int(str(given["after"])))
+            case "unsubscribe":
+                return {"stream_id": given["stream_id"]}
+            case _ if action in STARTS:  # who reads the run subscribes behind `after`
+                return {**await self._service.act(action, given | {"subscribe": False}), "replay": True}
+            case _:
+                return await self._service.act(action, given)
+
+    def _subscribe(self, stream_id: str, after: int) -> JsonObject:
+        polled = stream_id in self._positions
+        self._positions[stream_id] = min(after, self._positions.get(stream_id, after))
+        if not polled:
+            self.spawn(self._poll(stream_id))
+        return {"stream_id": stream_id, "caught_up": after, "complete": True}
+
+    async def _poll(self, stream_id: str) -> None:
+        failures = 0
+        try:
+            while self.following.wants(stream_id):
+                after = self._positions[stream_id]
+                try:
+                    found = await self._service.act("read_stream", {"session_id": stream_id, "after": after})
+                except HelixError as error:
+                    failures += 1
+                    if failures >= PATIENCE or not _passes(error):
+                        self.following.on_stream_fail(stream_id, error)
+                        return
+                    logger.info("reading stream %s failed: %s", stream_id, error)
+                    await asyncio.sleep(self._poll_s)
+                    continue
+                failures = 0
+                bodies: Any = found["messages"]
+                messages = [
+                    StreamMessage.model_validate({"stream_id": stream_id, **fields_of(body)}) for body in bodies
+                ]
+                if not messages:
+                    await asyncio.sleep(self._poll_s)
+                    continue
+                if self._positions[stream_id] == after:  # else somebody asked for what is before
+                    self._positions[stream_id] = messages[-1].sequence
+                self.following.on_messages(stream_id, messages)
+                await asyncio.sleep(0)
+        finally:
+            del self._positions[stream_id]
+
+
+def _passes(error: HelixError) -> bool:
+    return isinstance(error, RemoteError) and error.recoverable

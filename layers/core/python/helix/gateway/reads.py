@@ -1,0 +1,145 @@
+"""What clients may look at: sessions, their runs, messages, checkpoints, streams and stored rows.
+
+Law: nothing here writes. Whose sessions a caller sees is the backend's to say (`helix.gateway.backend`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from helix.core import protocol as p
+from helix.core.errors import DamagedRowError
+from helix.core.handles import SessionState
+from helix.core.json import JsonObject, size
+from helix.core.messages import UserMessage
+from helix.core.rows import SessionRow
+from helix.engine.runs.admission import in_line
+from helix.gateway.backend import Backend
+from helix.gateway.connections import Connection
+from helix.runtime.handle import result_of
+from helix.sessions.exports import KINDS
+from helix.sessions.users import list_of_users
+
+TITLE_CHARS: Final = 80
+LOOKS: Final = 5
+"""Pages that one filtered list reads, of at most 100 sessions each."""
+PAGE_BYTES: Final = 1_000_000
+
+
+async def get_session(backend: Backend, caller: Connection, request: p.GetSession) -> JsonObject:
+    row = await backend.owned(caller.principal, request.session_id)
+    sessions = backend.executor.sessions
+    state = await sessions.get(request.session_id)
+    can = await backend.executor.can_resume(request.session_id)
+    found: JsonObject = {"session": state.model_dump(mode="json"), "can_resume": can.model_dump(mode="json")}
+    if state.status == "running":
+        slots = backend.slots
+        if (queued := await in_line(slots, backend.history, state.session_id, state.current_run_id)) is not None:
+            found["queued"] = queued._asdict()
+    if request.run_id is not None:
+        found["run"] = await _run(backend, caller, row, request.run_id)
+    if request.messages:
+        end = min(state.message_count, state.message_count if request.before is None else request.before)
+        start = max(0, end - request.messages)
+        page = await sessions.get_messages(request.session_id, offset=start, limit=max(1, end - start))
+        found["messages"] = [message.model_dump(mode="json") for message in page.messages[: end - start]]
+        found["offset"] = start
+    if request.runs:
+        listed = await sessions.list_runs(request.session_id, limit=request.runs)
+        found["runs"] = [run.model_dump(mode="json") for run in listed.runs]
+        found["more_runs"] = listed.has_more
+    if request.sub_sessions:
+        found["sub_sessions"] = [
+            ref.model_dump(mode="json") for ref in await sessions.list_sub_sessions(request.session_id)
+        ]
+    if request.snapshot:
+        found["snapshot"] = (await backend.executor.get_snapshot(request.session_id)).model_dump(mode="json")
+    return found
+
+
+async def _run(backend: Backend, caller: Connection, row: SessionRow, run_id: str) -> JsonObject:
+    """How the run ended, as `AgentResult`; one that has not is `running` and has no other fields."""
+    run = await backend.executor.sessions.get_run(row.session_id, run_id)
+    place: JsonObject = {"turn": run.turn, "start_sequence": run.start_sequence}
+    if run.status == "running":
+        return {"session_id": row.session_id, "run_id": run_id, "status": "running", **place}
+    agent = await backend.agent_of(row, caller.principal)
+    result = await result_of(agent, backend.executor.sessions, run)
+    return {**result.model_dump(mode="json", by_alias=True), **place}
+
+
+async def list_sessions(backend: Backend, caller: Connection, request: p.ListSessions) -> JsonObject:
+    users = await backend.users(caller.principal, request.user)
+    sessions = backend.executor.sessions
+    shown: list[Any] = []
+    damaged: list[Any] = []
+    after = request.after
+    for _ in range(LOOKS):
+        page = await list_of_users(sessions, users, limit=request.limit, after=after)
+        damaged += page.damaged
+        fitting = [state for state in page.sessions if _fits(state, request)]
+        room = request.limit - len(shown)
+        for state in fitting[:room]:
+            entry = state.model_dump(mode="json", exclude={"custom_state", "output"})
+            shown.append({**entry, "title": await _title(backend, state)} if request.titles else entry)
+        after = page.cursor
+        if len(fitting) > room:
+            after = fitting[room - 1].session_id
+        if after is None or len(shown) >= request.limit:
+            break
+    return {"sessions": shown, "cursor": after, "damaged": damaged}
+
+
+def _fits(state: SessionState, request: p.ListSessions) -> bool:
+    return (
+        request.status in (None, state.status)
+        and request.agent in (None, state.agent_type)
+        and (request.tag is None or request.tag in state.tags)
+        and (request.since is None or state.updated_at >= request.since)
+        and (not request.waiting or (bool(state.pending) and state.status != "running"))
+    )
+
+
+async def _title(backend: Backend, state: SessionState) -> str:
+    """The beginning of the first message."""
+    try:
+        first = (await backend.executor.sessions.get_messages(state.session_id, limit=1)).messages
+    except DamagedRowError:
+        return "(a damaged message)"
+    text = " ".join(first[0].content.split()) if first and isinstance(first[0], UserMessage) else ""
+    return text if len(text) <= TITLE_CHARS else text[: TITLE_CHARS - 1] + "…"
+
+
+async def list_checkpoints(backend: Backend, caller: Connection, request: p.ListCheckpoints) -> JsonObject:
+    await backend.owned(caller.principal, request.session_id)
+    page = await backend.executor.sessions.list_checkpoints(
+        request.session_id, limit=request.limit, after=request.after
+    )
+    shown: list[Any] = [row.model_dump(mode="json", exclude={"state", "patches", "kind"}) for row in page.items]
+    return {"checkpoints": shown, "cursor": page.cursor}
+
+
+async def read_stream(backend: Backend, caller: Connection, request: p.ReadStream) -> JsonObject:
+    row = await backend.owned(caller.principal, request.session_id)
+    messages = await backend.executor.streams.read(row.stream_id, request.after, request.limit)
+    shown: list[Any] = [message.model_dump(mode="json", exclude={"stream_id"}) for message in messages[: request.limit]]
+    return {"stream_id": row.stream_id, "messages": shown}
+
+
+async def read_rows(backend: Backend, caller: Connection, request: p.ReadRows) -> JsonObject:
+    row = await backend.owned(caller.principal, request.session_id)
+    table: Any = "streams" if request.stream else "sessions"
+    partition = row.stream_id if request.stream else row.session_id
+    start = "" if request.after is None else f"{request.after}\0"
+    rows = await backend.executor.store.query(table, partition, start=start, limit=request.limit)
+    shown: list[Any] = []
+    total, last = 0, None
+    for found in rows:
+        if total > PAGE_BYTES:
+            break
+        last = found.key.sort
+        if request.stream or last.startswith(KINDS):
+            shown.append([last, dict(found.value.items())])
+            total += size(found.value)
+    more = last is not None and (len(rows) == request.limit or last != rows[-1].key.sort)
+    return {"rows": shown, "cursor": last if more else None}

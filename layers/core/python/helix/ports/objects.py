@@ -1,0 +1,23 @@
+"""Objects that hold what rows are too large for, by the partition of their rows."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Objects(Protocol):
+    async def count(self, partition: str) -> int: ...
+
+    async def clear(self, partition: str) -> None:
+        """Delete all objects of the partition. Idempotent."""
+        ...
+
+
+class NoObjects:
+    """Implements `Objects` for stores that keep all in their rows."""
+
+    async def count(self, partition: str) -> int:
+        return 0
+
+    async def clear(self, partition: str) -> None:
+        return

@@ -1,0 +1,222 @@
+"""Exports: a session with its sub-agents' sessions and its stream, as rows, and importing them (docs/guide/cli.md#files).
+
+    {"helix_export": 1, "helix": "<version>", "session_id", "agent_type", "user_id", "exported_at"}
+    {"table": "sessions" | "streams", "partition", "sort", "value"}      one line for each row
+    {"end": true, "rows": <how many>}
+
+Law: an import becomes visible in its last transaction, and writes nothing into a session that is there. After a crash the
+same import begins anew. What an imported session used was paid, counted and reported where it ran.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from helix.core.entries import AssistantRow, parse_entry
+from helix.core.errors import ConditionFailedError, InvalidInputError, SessionExistsError
+from helix.core.row_keys import SESSION
+from helix.core.rows import RunRow, SessionRow
+from helix.engine.claims.claim_rows import index_key, user_key
+from helix.engine.claims.liveness import marker_key
+from helix.engine.history import session_key
+from helix.ports.clock import Clock
+from helix.ports.ids import Ids
+from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, Row, StateStore, Table, Update, When
+from helix.services.claim_input import check_session_id
+
+FORMAT: Final = 1
+KINDS: Final = ("session", "r#", "m#", "l#", "c#", "x#", "h#", "u#")
+"""Rows of a session that an export has. Others are of work that goes on: a copy, an execution that waits."""
+AT_REST: Final = frozenset({"completed", "failed", "interrupted", "paused"})
+PAGE: Final = 25
+MOST_SESSIONS: Final = 90
+DEADLINE_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """`header` is the first line. `rows` of all sessions and of the stream."""
+
+    header: dict[str, Any]
+    rows: Sequence[Row]
+
+    @property
+    def session_id(self) -> str:
+        return str(self.header["session_id"])
+
+    def lines(self) -> Iterator[str]:
+        yield json.dumps({"helix_export": FORMAT, **self.header}, ensure_ascii=True)
+        for key, value in self.rows:
+            line = {"table": key.table, "partition": key.partition, "sort": key.sort, "value": value}
+            yield json.dumps(line, ensure_ascii=True)
+        yield json.dumps({"end": True, "rows": len(self.rows)})
+
+
+def children_of(rows: Iterable[Row]) -> list[str]:
+    """The sessions of the sub-agents that these rows name, in the order of their calls."""
+    entries = [parse_entry(row.value) for row in rows if row.key.table == "sessions" and row.key.sort.startswith("m#")]
+    found = [ref.session_id for entry in entries if isinstance(entry, AssistantRow) for ref in entry.children.values()]
+    return list(dict.fromkeys(found))
+
+
+def read_export(lines: Iterable[str]) -> Export:
+    """Raises `InvalidInputError` for what is no whole export, or one of a newer format."""
+    header: dict[str, Any] | None = None
+    rows: list[Row] = []
+    ended = False
+    for number, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        line = _object(number, text)
+        if header is None:
+            header = _header(line)
+        elif ended:
+            raise InvalidInputError(f"line {number}: there is more after the end of the export")
+        elif line.get("end") is True:
+            ended = True
+            if line.get("rows") != len(rows):
+                raise InvalidInputError(
+                    f"the export says that it has {line.get('rows')} rows, and {len(rows)} are here"
+                )
+        else:
+            rows.append(_row(number, line))
+    if header is None or not ended:
+        raise InvalidInputError("the export is not whole: its last line is missing")
+    _check(str(header["session_id"]), rows)
+    return Export(header, rows)
+
+
+def _object(number: int, text: str) -> dict[str, Any]:
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        line = None
+    if not isinstance(line, dict):
+        raise InvalidInputError(f"line {number} is not a JSON object: this is no export of `helix export`")
+    return line
+
+
+def _header(line: dict[str, Any]) -> dict[str, Any]:
+    version = line.pop("helix_export", None)
+    if type(version) is not int or not isinstance(line.get("session_id"), str):
+        raise InvalidInputError("line 1 is not the head of an export of `helix export`")
+    if version != FORMAT:
+        raise InvalidInputError(
+            f"the export has format {version}, made by Helix {line.get('helix')}; this version reads {FORMAT}"
+        )
+    check_session_id(line["session_id"])
+    return line
+
+
+def _row(number: int, line: dict[str, Any]) -> Row:
+    table, place, value = line.get("table"), (line.get("partition"), line.get("sort")), line.get("value")
+    known = table == "streams" or (table == "sessions" and isinstance(place[1], str) and place[1].startswith(KINDS))
+    if not known or not all(isinstance(text, str) and text for text in place) or not isinstance(value, dict):
+        raise InvalidInputError(f"line {number} is not a row of an export")
+    found: Table = "streams" if table == "streams" else "sessions"
+    return Row(Key(found, str(place[0]), str(place[1])), value)
+
+
+def _check(root: str, rows: Sequence[Row]) -> None:
+    """Only sessions of one tree, each with its row and at rest, and their stream."""
+    by_session: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.key.table == "sessions":
+            by_session.setdefault(row.key.partition, []).append(row)
+        elif row.key.partition != root:
+            raise InvalidInputError(f"the export has a stream of another session, {row.key.partition!r}")
+    if len({row.key for row in rows}) != len(rows):
+        raise InvalidInputError("the export has a row twice")
+    left, reached = [root], {root}
+    while left:
+        below = [child for child in children_of(by_session.get(left.pop(), [])) if child not in reached]
+        reached.update(below)
+        left += below
+    if strange := sorted(set(by_session) - reached):
+        raise InvalidInputError(f"the export has rows of a session that is none of its sub-agents', {strange[0]!r}")
+    if len(by_session) > MOST_SESSIONS:
+        raise InvalidInputError(f"the export has {len(by_session)} sessions; an import takes at most {MOST_SESSIONS}")
+    for session_id in {root, *by_session}:
+        values = {row.key.sort: row.value for row in by_session.get(session_id, [])}
+        if SESSION not in values:
+            raise InvalidInputError(f"the export does not have the row of session {session_id!r}")
+        session = SessionRow.at(session_id, values[SESSION])
+        if session.status not in AT_REST:
+            raise InvalidInputError(f"session {session_id!r} of the export is {session.status}: it must be at rest")
+        if (session.parent is None) != (session_id == root) or session.stream_id != root:
+            raise InvalidInputError(f"session {session_id!r} of the export does not belong to session {root!r}")
+
+
+async def import_session(
+    store: StateStore, export: Export, clock: Clock, ids: Ids, *, user_id: str | None = None
+) -> None:
+    """Write the session and what belongs to it, under their own ids. `user_id`: its owner [default: as exported]. Raises
+    `SessionExistsError`."""
+    root = export.session_id
+    sessions = sorted({row.key.partition for row in export.rows if row.key.table == "sessions"})
+    owner, marker = ids.new("import"), marker_key(root)
+    taken = SessionExistsError(f"session {root!r} exists here, or is being made: delete it, or import it elsewhere")
+    mine = When(equal={"owner": owner})
+    try:
+        await _take(store, root, marker, owner, clock)
+        for partition in sessions:
+            await _clear(store, "sessions", partition, marker, mine)
+        await _clear(store, "streams", root, marker, mine)
+        shown: list[Operation] = []
+        written: list[Operation] = []
+        for row in export.rows:
+            value = _here(row, user_id)
+            target = shown if row.key.table == "sessions" and row.key.sort == SESSION else written
+            target.append(Put(row.key, value, ABSENT if target is shown else None))
+        for start in range(0, len(written), PAGE):
+            alive = Update(marker, set={"deadline": clock.now() + DEADLINE_S}, when=mine)
+            await store.transact("import_rows", [alive, *written[start : start + PAGE]])
+        value = next(op.value for op in shown if isinstance(op, Put) and op.key == session_key(root))
+        session = SessionRow.at(root, value)
+        shown += [Delete(marker, mine), Put(index_key(session), {"agent_type": session.agent_type})]
+        if session.user_id:
+            shown.append(Put(user_key(session.user_id), {}))
+        await store.transact("finish_import", shown)
+    except ConditionFailedError:
+        raise taken from None
+
+
+async def _take(store: StateStore, root: str, marker: Key, owner: str, clock: Clock) -> None:
+    """Mark the id as being made, in place of an import that died."""
+    (held,) = await store.get([marker])
+    if held is not None and held["deadline"] >= clock.now():
+        raise SessionExistsError(f"session {root!r} is being copied or imported: wait for it, at most a minute")
+    seen = ABSENT if held is None else When(equal={"owner": held["owner"]})
+    value = {"owner": owner, "deadline": clock.now() + DEADLINE_S}
+    await store.transact("begin_import", [Check(session_key(root), ABSENT), Put(marker, value, seen)])
+
+
+async def _clear(store: StateStore, table: Table, partition: str, marker: Key, mine: When) -> None:
+    """Remove what an import that died, or a deleted stream, left. Raises `SessionExistsError` for a session."""
+    while True:
+        rows = [row for row in await store.query(table, partition, limit=PAGE + 1) if row.key != marker]
+        if not rows:
+            return
+        if any(row.key.sort == SESSION for row in rows):
+            raise SessionExistsError(f"session {partition!r} exists here: delete its root session first")
+        alive = Check(marker, mine)
+        await store.transact("clear_import", [alive, *(Delete(row.key) for row in rows)])
+
+
+def _here(row: Row, user_id: str | None) -> dict[str, Any]:
+    """The row without what holds only where it was made: workers, drawn budgets, effects and expiries."""
+    key, value = row
+    if key.table == "streams":
+        return {name: field for name, field in value.items() if name != "ttl"}
+    if key.sort == SESSION:
+        session = SessionRow.at(key.partition, value)
+        owner = {"user_id": user_id} if user_id is not None and session.parent is None else {}
+        alone: dict[str, Any] = {"bounds": None, "blocks": [], "claim": None, "lease_owner": None, "lease_expires": 0}
+        return session.model_copy(update={**alone, **owner}).dump()
+    if key.sort.startswith("r#"):
+        run = RunRow.at(key.partition, key.sort, value)
+        return run.model_copy(update={"effects": "done", "blocks": [], "claim": None}).dump()
+    return dict(value)

@@ -1,0 +1,59 @@
+"""Whose sessions there are: the users of a store, and lists over several of them.
+
+Law: a user is listed from the first claim on. In process, the claim that makes a user's session writes a row here.
+Elsewhere the index of open runs has the session until its first run has ended, and from then on the usage counters name
+the user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from helix.core.row_keys import SESSION
+from helix.engine.claims.claim_rows import USERS, index_partition
+from helix.ports.state_store import Key, StateStore
+from helix.services.claim_input import check_session_id
+from helix.services.open_runs import PARTITIONS, partition_name
+from helix.services.usage_counters import SCOPES
+from helix.sessions.read import SessionPage, Sessions
+
+TENANT = "tenant:"
+AT_ONCE = 16
+PAGE = 50
+
+
+async def list_users(store: StateStore) -> list[str]:
+    """The user ids that sessions were made for, sorted. A user without sessions may be among them."""
+    named = await store.query("sessions", USERS)
+    counted = await store.query("control", SCOPES, start=TENANT, end=f"{TENANT}\U0010ffff")
+    found = {row.key.sort for row in named} | {row.key.sort.removeprefix(TENANT) for row in counted}
+    for number in range(PARTITIONS):
+        rows = await store.query("control", partition_name(number))
+        ids = sorted({str(row.value["session_id"]) for row in rows})
+        for start in range(0, len(ids), PAGE):
+            values = await store.get([Key("sessions", id_, SESSION) for id_ in ids[start : start + PAGE]])
+            found |= {str(value["user_id"]) for value in values if value is not None and value.get("user_id")}
+    return sorted(found)
+
+
+async def list_of_users(
+    sessions: Sessions, users: Sequence[str | None], *, limit: int = 50, after: str | None = None
+) -> SessionPage:
+    """Root sessions of these users, newest id first. None: sessions without a user. `after` is the last page's cursor."""
+    if len(users) == 1:
+        return await sessions.list_sessions(user_id=users[0], limit=limit, after=after)
+    if after is not None:
+        check_session_id(after)
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def ids_of(user: str | None) -> list[str]:
+        async with gate:
+            rows = await sessions.store.query(
+                "sessions", index_partition(user), end=after, limit=limit + 1, reverse=True
+            )
+            return [row.key.sort for row in rows]
+
+    found = await asyncio.gather(*(ids_of(user) for user in users))
+    ids = sorted({session_id for some in found for session_id in some}, reverse=True)
+    return await sessions.read_page(ids[:limit], ids[limit - 1] if len(ids) > limit else None)

@@ -1,0 +1,149 @@
+"""`helix keys` and `helix forget`: who may enter, and that nobody's data stays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.support.command_line import CommandLine
+from tests.support_gateway import keyed
+from tests.support_run import Gate, Text, a_tool, agent, call, calls, gated
+
+from helix import LocalExecutor, ScriptedModel, create_sub_agent_tool
+from helix.client import HelixClient
+from helix.core.errors import NotAuthenticatedError
+from helix.fleet.budgets import BudgetManager
+from helix.gateway.loopback import LoopbackGateway
+
+
+@pytest.fixture
+def helix(tmp_path: Path) -> CommandLine:
+    return CommandLine(tmp_path)
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_shown_once_opens_a_connection_and_is_refused_once_it_is_revoked(helix: CommandLine) -> None:
+    made = helix("keys", "create", "--user", "ada", "--name", "laptop", "--days", "7")
+    key = made.out.strip()
+    assert made.code == 0 and "shown only now" in made.err and key not in made.err
+    listed = helix("keys", "list")
+    assert "laptop" in listed.out and "valid until" in listed.out and key.split("_")[2] not in listed.out
+    secret = key.split("_")[2].encode()
+    assert all(secret not in file.read_bytes() for file in helix.folder.glob("helix.db*")), "only its hash is stored"
+
+    async def connects() -> bool:
+        async with LocalExecutor(helix.folder / "helix.db") as executor:
+            async with LoopbackGateway(executor, authoriser=keyed(executor)) as service:
+                try:
+                    async with HelixClient(service.url, key) as client:
+                        return (await client.whoami())["principal"] == "ada"
+                except NotAuthenticatedError:
+                    return False
+
+    assert asyncio.run(connects())
+    (known,) = [json.loads(line) for line in helix("keys", "list", "--json").out.splitlines()]
+    assert helix("keys", "revoke", known["key_id"]).code == 0
+    assert not asyncio.run(connects())
+    assert "revoked" in helix("keys", "list").out
+    assert "there is no key 'nothing'" in helix("keys", "revoke", "nothing").refusal
+    assert "--user" in helix("keys", "create", "--user", "").refusal
+
+
+# --- forget -----------------------------------------------------------------------------------------------------------
+
+
+async def lived(db: Path) -> None:
+    """Two users, each with a session, a sub-agent, a budget, usage and a key."""
+    inner = agent("inner", output_schema=Text)
+    refund = a_tool("refund", lambda a, c: "done", require_approval=True)
+    outer = agent("outer", tools=[create_sub_agent_tool(inner), refund])
+    script = {
+        "outer": [calls(call("subagent__inner", message="find")), "done", calls(call("refund"))],
+        "inner": [calls(call("__finish__", text="x"))],
+    }
+    for user in ("ada", "bob"):
+        async with LocalExecutor(db, model=ScriptedModel(script)) as executor:
+            budgets = BudgetManager(executor.store)
+            await budgets.set_budget(10, "day", unit="usd", tenant=user)
+            await budgets.set_budget(100, "total", unit="usd", tenant=user)
+            for number in (1, 2):
+                handle = await executor.execute(outer, "go", session_id=f"{user}:{number}", user_id=user)
+                await handle.result()
+
+
+def rows_with(db: Path, text: str) -> list[tuple[str, str, str]]:
+    connection = sqlite3.connect(db)
+    tables = ("sessions", "streams", "control")
+    found = [(t, *r) for t in tables for r in connection.execute(f"select partition, sort, value from {t}")]
+    connection.close()
+    return [(table, part, sort) for table, part, sort, value in found if text in f"{part} {sort} {value}"]
+
+
+def test_a_user_is_forgotten_and_nothing_of_them_is_left(helix: CommandLine, tmp_path: Path) -> None:
+    db = tmp_path / "helix.db"
+    asyncio.run(lived(db))
+    helix("keys", "create", "--user", "ada")
+    before_bob = rows_with(db, "bob")
+    asked = helix("forget", "--user", "ada", stdin="no\n")
+    assert asked.code == 2 and rows_with(db, "ada:1"), "the id must be typed again"
+    done = helix("forget", "--user", "ada", "--yes", "--json")
+    assert done.code == 0, done
+    report = json.loads(done.out)
+    kinds = ["sessions", "sub-agents' sessions", "rows of sessions", "rows of streams", "usage rows", "api keys"]
+    assert all(report["before"][kind] > 0 for kind in [*kinds, "budgets and windows", "draws of runs"]), report
+    assert report["before"]["sessions"] == 2 and report["before"]["sub-agents' sessions"] == 1
+    assert not any(report["after"].values())
+    assert rows_with(db, "ada") == []
+    assert rows_with(db, "bob") == before_bob
+    again = helix("forget", "--user", "ada", "--yes")
+    assert again.code == 0 and "Nothing of user 'ada' is left" in again.out
+
+
+def test_a_deletion_that_died_halfway_is_found_and_finished(
+    helix: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from helix.cli.sessions import forget
+
+    db = tmp_path / "helix.db"
+    asyncio.run(lived(db))
+
+    async def dies(*_: object, **__: object) -> None:
+        raise OSError("the machine went away")
+
+    monkeypatch.setattr(forget, "_forget", dies)  # after the sessions, before all else
+    assert "the machine went away" in helix("forget", "--user", "ada", "--yes").refusal
+    assert rows_with(db, "ada") and "ada:1" not in helix("sessions").out
+    monkeypatch.undo()
+    done = helix("forget", "--user", "ada", "--yes", "--json")
+    report = json.loads(done.out)
+    assert done.code == 0 and report["before"]["draws of runs"] > 0, "of sessions that are gone already"
+    assert rows_with(db, "ada") == []
+
+
+async def test_a_running_session_is_left_alone_unless_it_may_be_aborted(helix: CommandLine, tmp_path: Path) -> None:
+    gate = Gate()
+    async with LocalExecutor(tmp_path / "helix.db", model=ScriptedModel([gated(gate, "never")])) as executor:
+        handle = await executor.execute(agent("waiting"), "go", session_id="g", user_id="ada")
+        await gate.reached()
+        refused = await asyncio.to_thread(helix, "forget", "--user", "ada", "--yes")
+        assert "'g' for example" in refused.refusal
+        done = await asyncio.to_thread(helix, "forget", "--user", "ada", "--yes", "--abort")
+        assert done.code == 0, done
+    gone = await asyncio.to_thread(helix, "show", "g")
+    assert handle.session_id == "g" and "there is no session 'g'" in gone.refusal
+
+
+def test_what_a_service_cannot_have_says_what_to_use_instead(helix: CommandLine) -> None:
+    there = ["--url", "ws://127.0.0.1:9"]
+    assert "--stage or --db" in helix("forget", "--user", "ada", *there).refusal
+    assert "--stage" in helix("logs", "s", *there).refusal
+    assert "--stage" in helix("import", "f.jsonl", *there).refusal
+    assert "choose one" in helix("show", "s", *there, "--stage", "dev").refusal
+    assert "choose one" in helix("show", "s", *there, "--db", "x.db").refusal
+    assert "WebSocket URL" in helix("show", "s", "--url", "https://example.com").refusal
+    assert "--model" in helix("resume", "desk", "s", "--model", "demo", *there).refusal
