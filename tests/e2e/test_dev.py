@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import boto3
@@ -29,6 +29,7 @@ from helix.local.process import free_port
 from helix.local.traces import TraceReceiver
 
 PATIENCE_S = 120.0
+PROGRAM = (sys.executable, "-m", "helix.cli")
 NOT_PYTHON = shutil.ignore_patterns("__pycache__")
 MODEL = ["--model", "import:cloud_agents:model", "-c", "agents=cloud_agents,edited"]
 AGENT = """
@@ -51,11 +52,11 @@ pytestmark = pytest.mark.timeout(400)
 class Dev:
     """A `helix dev` in a session of its own, as in a terminal of its own."""
 
-    def __init__(self, project: Path, *words: str, **variables: str) -> None:
+    def __init__(self, project: Path, *words: str, program: Sequence[str] = PROGRAM, **variables: str) -> None:
         kept = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)}
         own = {"PYTHONUNBUFFERED": "1", **variables}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "helix.cli", "dev", *words],
+            [*program, "dev", *words],
             cwd=project,
             env={**kept, **own},
             stdin=subprocess.DEVNULL,
@@ -119,8 +120,8 @@ class Dev:
 
 
 @contextlib.contextmanager
-def dev(project: Path, *words: str, **variables: str) -> Iterator[Dev]:
-    started = Dev(project, *words, **variables)
+def dev(project: Path, *words: str, program: Sequence[str] = PROGRAM, **variables: str) -> Iterator[Dev]:
+    started = Dev(project, *words, program=program, **variables)
     try:
         yield started
     finally:

@@ -77,7 +77,8 @@ def sources() -> Iterator[tuple[str, Path]]:
     """(name below its root, file)."""
     for root in (PACKAGE, ROOT / "infra", ROOT / "functions"):
         for path in sorted(root.rglob("*.py")):
-            yield path.relative_to(root).as_posix(), path
+            if "templates" not in path.parts:  # of `helix init`: the code of users
+                yield path.relative_to(root).as_posix(), path
 
 
 def defined(tree: ast.AST) -> Iterator[str]:

@@ -133,8 +133,8 @@ def _without_cors(send: Send) -> Send:
 
     async def sent(message: Any) -> None:
         if message["type"] == "http.response.start":
-            kept = [pair for pair in message["headers"] if not bytes(pair[0]).lower().startswith(b"access-control-")]
-            message = {**message, "headers": kept}
+            allowed = [pair for pair in message["headers"] if not bytes(pair[0]).lower().startswith(b"access-control-")]
+            message = {**message, "headers": allowed}
         await send(message)
 
     return sent

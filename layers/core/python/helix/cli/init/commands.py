@@ -35,10 +35,7 @@ QUESTIONS = {
 """What the tools of each template have an answer to."""
 
 
-class Template(StrEnum):
-    desk = "desk"
-    research = "research"
-    minimal = "minimal"
+Template = StrEnum("Template", ["desk", "research", "minimal"])
 
 
 def init(
@@ -50,7 +47,7 @@ def init(
             "-t",
             help="`desk`: tools, state, a sub-agent, an approval. `research`: sub-agents that read. `minimal`: one tool",
         ),
-    ] = Template.desk,
+    ] = Template("desk"),
 ) -> int:
     root = Path(name)
     if root.exists() and not root.is_dir():

@@ -1,0 +1,121 @@
+"""The package as a user has it: the wheel, installed, and a project of one's own in a folder of one's own.
+
+Third-party packages are those of the environment that runs this: installing 1.4 GB again shows nothing more. Of Helix the
+new environment has the wheel alone, and no command runs in this repository.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.e2e.test_dev import dev
+from tests.support.offline_cloud import PRIVATE, ROOT
+
+PARTS = ("LICENSE", "README.md", "package.json", "pyproject.toml", "functions", "infra", "layers")
+PATIENCE_S = 300
+ASK = "What about the warranty?"
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment that has the wheel, in `folder`."""
+
+    folder: Path
+
+    @property
+    def binaries(self) -> Path:
+        return self.folder / "env" / "bin"
+
+    def environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        own = {name: value for name, value in os.environ.items() if not PRIVATE.match(name) and name != "PYTHONPATH"}
+        path = os.pathsep.join([str(self.binaries), os.environ["PATH"]])
+        # Without CDK's own check of the template, which takes long and of which nothing here depends.
+        return {**own, "PATH": path, "CDK_VALIDATION": "false", "CI": "1", **more}
+
+    def run(self, place: Path, *words: str, code: int = 0, **variables: str) -> str:
+        program = [str(self.binaries / words[0]), *words[1:]]
+        environment = self.environment(variables)
+        done = subprocess.run(
+            program, cwd=place, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+        assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    folder = tmp_path_factory.mktemp("wheel")
+    sources, env = folder / "sources", folder / "env"
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    sources.mkdir()
+    for part in PARTS:  # aside, because setuptools leaves files beside the sources, and takes what it left before
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, sources / part, symlinks=True, ignore=ignored)
+        else:
+            shutil.copy(ROOT / part, sources)
+    pip = [sys.executable, "-m", "pip"]
+    quiet = ["--quiet", "--no-deps", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", *quiet, "--wheel-dir", str(folder), str(sources)], check=True, timeout=PATIENCE_S)
+    shutil.rmtree(sources)
+    venv.create(env, with_pip=False)
+    (site,) = env.glob("lib/python*/site-packages")
+    (site / "third_party.pth").write_text(sysconfig.get_path("purelib") + "\n")  # their own .pth files are not read
+    (wheel,) = folder.glob("*.whl")
+    python = str(env / "bin" / "python")
+    subprocess.run([*pip, "--python", python, "install", *quiet, str(wheel)], check=True, timeout=PATIENCE_S)
+    return Installed(folder)
+
+
+def test_nothing_of_this_repository_is_visible(installed: Installed, tmp_path: Path) -> None:
+    program = "import helix.infra, sys; print(helix.__file__, helix.infra.__file__, *sys.path, sep='\\n')"
+    helix, infra, *path = installed.run(tmp_path, "python", "-c", program).split()
+    assert Path(helix).is_relative_to(installed.folder) and Path(infra).is_relative_to(installed.folder)
+    third_party = sysconfig.get_path("purelib")
+    assert not [place for place in path if Path(place).is_relative_to(ROOT) and place != third_party]
+    assert ".github/workflows/ci.yml" in installed.run(tmp_path, "helix", "init", "--template", "research")
+
+
+def test_from_init_to_destroy(installed: Installed, tmp_path: Path) -> None:
+    refused = installed.run(tmp_path, "helix", "dev", code=2)
+    assert "`helix init` makes one" in refused
+    installed.run(tmp_path, "helix", "init", "shop")
+    shop = tmp_path / "shop"
+    agents = shop / "agents" / "__init__.py"
+    agents.write_text(agents.read_text().replace("warranty of two years", "warranty of ten years"))
+    assert "2 passed" in installed.run(shop, "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
+
+    words = ["--port", "0", "--model", "demo"]
+    program = [str(installed.binaries / "helix")]
+    with dev(shop, *words, program=program, PATH=installed.environment({})["PATH"]) as served:
+        url, key = served.told("url"), served.told("key")
+        told = installed.run(shop, "helix", "run", "desk", ASK, "--url", url, "--key", key)
+        assert "Every device has a warranty of ten years." in told and "completed" in told
+        agents.write_text(agents.read_text().replace("warranty of ten years", "warranty of three years"))
+        served.until(r"^helix: reloaded agents/__init__\.py$")
+        assert "warranty of three years" in installed.run(shop, "helix", "run", "desk", ASK, "--url", url, "--key", key)
+
+        lines = (shop / ".helix" / "env").read_text().splitlines()
+        aws = dict(line.removeprefix("export ").split("=", 1) for line in lines if "=AWS" not in line)
+        aws = {name: value.strip("'\"") for name, value in aws.items()}
+        stage = ["--stage", "trial", "-c", "offline=true", "--yes"]
+        deployed = installed.run(shop, "helix", "deploy", *stage, "--no-check", **aws)
+        assert "Helix, stage trial, in us-east-1" in deployed
+        trial = dict(line.split(None, 1) for line in deployed.splitlines() if line.startswith(("  url ", "  key ")))
+        told = installed.run(shop, "helix", "run", "desk", ASK, "--url", trial["url"], "--key", trial["key"])
+        assert "warranty of three years" in told
+        assert "Stage 'trial' is deleted." in installed.run(shop, "helix", "destroy", *stage, **aws)
+    assert {path.name for path in shop.iterdir() if path.is_dir()} <= {
+        *(".github", ".helix", "__pycache__", "agents", "cdk.out", "tests")
+    }
