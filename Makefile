@@ -5,6 +5,7 @@
 # make slow    the tests that take long; CI runs both
 # make setup   .venv with all that the others need; does nothing when it is up to date
 # make format  let ruff format the code and fix what it can
+# make docs    the site of the documentation, in build/site
 # make bench   the measurements of bench/, one after the other; bench/README.md says what each is
 
 Q ?=
@@ -24,7 +25,7 @@ STAMP := .venv/.up-to-date
 export QUESTION := $(value Q)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo dev run test slow check format bench clean
+.PHONY: setup demo dev run test slow check format docs bench clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -61,6 +62,9 @@ slow: setup
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 bench: setup
 	@failed=; for file in bench/*.py; do begun=$$(date +%s); echo "== $$file"; \
