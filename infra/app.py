@@ -19,6 +19,7 @@ from helix.infra.agents import profiles
 from helix.infra.build import BuildError
 from helix.infra.config import Settings, SettingsError, pairs, read_settings
 from helix.infra.nag import check
+from helix.infra.packages import LockError
 from helix.infra.stack import HelixStack
 from helix.runtime.project import HelixProject, NoProjectError, ProjectError, find_project, read_project
 
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         project = read_project(find_project(Path.cwd()))
         outdir = given.output or os.environ.get("CDK_OUTDIR") or str(project.root / "cdk.out")
         build(project, pairs(given.context), outdir).synth()
-    except (SettingsError, BuildError, NoProjectError, ProjectError) as error:
+    except (SettingsError, BuildError, LockError, NoProjectError, ProjectError) as error:
         sys.exit(f"infra: {error}")
     except RuntimeError as error:  # jsii's only exception
         if "ValidationFailed" not in str(error):

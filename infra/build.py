@@ -17,7 +17,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
+
 from helix.infra.config import HOST_PYTHON, Architecture
+from helix.infra.packages import Lock
 from helix.runtime.project import FILES, PACKAGE
 
 BUILDS = ".helix/layers"
@@ -26,8 +29,9 @@ REQUIREMENTS = FILES / "requirements.txt"
 NOT_SOURCES = ("__pycache__", "*.pyc", "*.egg-info", ".DS_Store", "ruff.toml")
 NOT_IN_FUNCTIONS = ("helix/cli", "helix/client", "helix/infra", "helix/local", "helix/testing")
 """Folders of the core layer's sources that no function imports. They are not deployed."""
-MOST_BUILDS = 3
-"""How many builds of a layer stay: the last ones may still be in use."""
+MOST_BUILDS = 6
+"""How many builds of a layer stay: the last ones may still be in use, and there are two at once."""
+NO_LOCK = Lock()
 
 UNUSED = (
     "bin",  # command line tools
@@ -75,40 +79,53 @@ def source_layer(name: str, files: Mapping[str, Path], python: str, builds: Path
 
 
 def deps_layer(
-    architecture: Architecture, python: str, builds: Path, model_packages: Sequence[str] = ("litellm",)
+    architecture: Architecture,
+    python: str,
+    builds: Path,
+    model_packages: Sequence[str] = ("litellm",),
+    lock: Lock = NO_LOCK,
 ) -> Path:
-    """The packages of layers/deps/requirements.txt, for Lambda, without those that only other model packages need. Raises
-    `BuildError` if one has no wheel for it."""
+    """The packages of layers/deps/requirements.txt, for Lambda, without those that only other model packages need; and
+    those of the project's lock. Raises `BuildError` if one has no wheel for it."""
     interpreter = interpreter_of(python)
-    wanted = requirements_for(model_packages)
+    wanted = [pin for pin in requirements_for(model_packages) if _name(pin) not in lock.names]
     inputs = (architecture, python, interpreter is not None, wanted, UNUSED, NOT_COMPILED, DATA_OF_LITELLM)
-    digest = hashlib.sha256(repr(inputs).encode())
+    digest = hashlib.sha256(repr((*inputs, lock) if lock.pins else inputs).encode())
+
+    def install(target: Path, *packages: str) -> None:
+        _pip(
+            "install",
+            *pip_target(architecture, python),
+            "--no-deps",
+            "--no-compile",
+            "--target",
+            str(target),
+            *packages,
+        )
 
     def make(folder: Path) -> None:
-        target = folder / "python"
-        _pip(
-            "install", *pip_target(architecture, python), "--no-deps", "--no-compile", "--target", str(target), *wanted
-        )
-        if "litellm" not in model_packages:
-            litellm = next(pin for pin in requirements_for(MODEL_PACKAGES) if pin.startswith("litellm=="))
-            aside = folder / "litellm"
-            _pip(
-                "install",
-                *pip_target(architecture, python),
-                "--no-deps",
-                "--no-compile",
-                "--target",
-                str(aside),
-                litellm,
-            )
+        target, aside = folder / "python", folder / "aside"
+        install(target, *wanted)
+        if "litellm" not in {*model_packages, *lock.names}:
+            install(aside, next(pin for pin in requirements_for(MODEL_PACKAGES) if _name(pin) == "litellm"))
             keep_data(aside / "litellm", target / "litellm")
             shutil.rmtree(aside)
+        if lock.pins:
+            (folder / "lock.txt").write_text(lock.text, encoding="utf-8")
+            install(aside, "--requirement", str(folder / "lock.txt"))
+            shutil.copytree(aside, target, dirs_exist_ok=True)  # pip leaves out what a namespace has already
+            shutil.rmtree(aside)
+            (folder / "lock.txt").unlink()
         for pattern in UNUSED:
             for found in target.glob(pattern):
                 shutil.rmtree(found) if found.is_dir() else found.unlink()
         _compile(folder, interpreter)
 
     return _built(builds, f"deps-{architecture}-{_tag(python)}", digest.hexdigest(), make)
+
+
+def _name(pin: str) -> str:
+    return canonicalize_name(pin.partition("==")[0])
 
 
 def requirements_for(model_packages: Sequence[str]) -> list[str]:

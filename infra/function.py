@@ -131,7 +131,7 @@ class Function(Construct):
             architecture=lambda_.Architecture.ARM_64 if arm else lambda_.Architecture.X86_64,
             handler="handler.handler",
             code=lambda_.Code.from_asset(str(FILES / "functions" / verb), exclude=["__pycache__", "*.pyc"]),
-            layers=kit.layers.all,
+            layers=kit.layers.of(verb),
             role=self.role,
             log_group=group,
             timeout=Duration.seconds((verb == "call_tool" and declared.timeout_s) or size.timeout_s),

@@ -10,8 +10,9 @@ from pathlib import Path
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from helix.infra.build import BUILDS, core_files, deps_layer, source_layer
+from helix.infra.build import BUILDS, NO_LOCK, core_files, deps_layer, source_layer
 from helix.infra.config import Settings
+from helix.infra.packages import check_size, read_lock
 from helix.runtime.project import HelixProject
 
 RUNTIMES = {
@@ -23,22 +24,33 @@ RUNTIMES = {
 
 
 class Layers(Construct):
-    """`all` is what every function gets, in the order of the search path."""
+    """`of(verb)` is what a function gets, in the order of the search path. `call_model` alone has what calls models."""
 
     def __init__(self, scope: Construct, construct_id: str, *, settings: Settings, project: HelixProject) -> None:
         super().__init__(scope, construct_id)
-        self._settings = settings
+        self._settings, self._project = settings, project
         builds, agents = project.root / BUILDS, project.files(settings.agents)
-        self.all = [
-            self._layer("Core", source_layer("core", core_files(), settings.python, builds)),
-            self._layer("Agents", source_layer("agents", agents, settings.python, builds)),
+        folders = [
+            source_layer("core", core_files(), settings.python, builds),
+            source_layer("agents", agents, settings.python, builds),
         ]
+        sources = [self._layer("Core", folders[0]), self._layer("Agents", folders[1])]
+        self._calling = self._others = sources
         # The emulator's workers run under the interpreter that runs the emulator, with the packages that it has.
         if settings.deps:
-            self.all.append(self._layer("Deps", Path(settings.deps)))
+            check_size("a function", [*folders, Path(settings.deps)], project.table.requirements)
+            self._calling = self._others = [*sources, self._layer("Deps", Path(settings.deps))]
         elif not settings.offline:
-            packages = deps_layer(settings.target_architecture, settings.python, builds, settings.model_packages)
-            self.all.append(self._layer("Deps", packages))
+            target = (settings.target_architecture, settings.python)
+            file = project.table.requirements
+            lock = read_lock(project.root / file, *target) if file else NO_LOCK
+            models = deps_layer(*target, builds, settings.model_packages, lock)
+            check_size("call_model", [*folders, models], file)
+            self._calling = [*sources, self._layer("ModelDeps", models)]
+            self._others = [*sources, self._layer("Deps", deps_layer(*target, builds, (), lock))]
+
+    def of(self, verb: str) -> list[lambda_.LayerVersion]:
+        return self._calling if verb == "call_model" else self._others
 
     def _layer(self, construct_id: str, folder: Path) -> lambda_.LayerVersion:
         settings = self._settings

@@ -25,6 +25,7 @@ from helix.infra.build import (
     source_layer,
 )
 from helix.infra.config import HOST_ARCHITECTURE, HOST_PYTHON, SettingsError, read_settings
+from helix.infra.packages import Lock
 from helix.runtime.project import PACKAGE, HelixProject, HelixTable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -194,7 +195,7 @@ def test_without_litellm_a_layer_has_its_data_and_no_module(builds: Path, monkey
 def test_the_stages_setting_makes_the_layer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     built: list[tuple[str, ...]] = []
 
-    def made(architecture: str, python: str, builds: Path, packages: tuple[str, ...]) -> Path:
+    def made(architecture: str, python: str, builds: Path, packages: tuple[str, ...], lock: Lock) -> Path:
         built.append(packages)
         return tmp_path
 
@@ -204,7 +205,7 @@ def test_the_stages_setting_makes_the_layer(monkeypatch: pytest.MonkeyPatch, tmp
     project = HelixProject(tmp_path, HelixTable())
     for context in ({}, {"model_packages": "openai, bedrock"}):
         layers.Layers(Stack(App(), "S"), "Layers", settings=read_settings(context), project=project)
-    assert built == [("litellm",), ("openai", "bedrock")]
+    assert built == [("litellm",), (), ("openai", "bedrock"), ()], "functions that call no model have none of them"
     with pytest.raises(SettingsError, match="model_packages"):
         read_settings({"model_packages": "torch"})
 

@@ -10,12 +10,15 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from moto import mock_aws
 
+from helix.cli.cloud.secrets import check_secrets
 from helix.cli.environment import load_environment
+from helix.cli.output import RefusedError
 from helix.core.tool_settings import ProjectTools, SecretPlace
 from helix.local.process import OfflineError
-from helix.local.settings import machine_variables, places_of, store_secrets
+from helix.local.settings import machine_variables, store_secrets
 from helix.runtime.models import variables_for
 from helix.runtime.project import ProjectError
 
@@ -104,7 +107,7 @@ def test_values_are_stored_where_tools_read_them(aws: Any) -> None:
         "agent": {"researcher": {"secrets": {"PAPERS": "secretsmanager:papers"}}},
         "stages": {"prod": {"secrets": {"TOKEN": "ssm:/prod/token"}}},
     }
-    places = places_of(ProjectTools.read(section), "dev")
+    places = ProjectTools.read(section).places("dev")
     values = {"KEY": "k", "USER_NAME": "ada", "TOKEN": "t", "PAPERS": "p"}
     store_secrets(aws, places, values)
     store_secrets(aws, places, {**values, "PAPERS": "new"})
@@ -129,3 +132,26 @@ def test_a_secret_of_another_account_is_refused(aws: Any) -> None:
     place = SecretPlace.parse("arn:aws:secretsmanager:eu-west-1:123456789012:secret:crm-AbCdEf")
     with pytest.raises(OfflineError, match="an account that is not here"):
         store_secrets(aws, {place: "KEY"}, {"KEY": "k"})
+
+
+def test_a_deployment_names_the_secrets_that_are_not_there(aws: Any) -> None:
+    aws("secretsmanager").create_secret(Name="crm", SecretString="k")
+    named = {"KEY": "secretsmanager:crm", "PAPERS": "secretsmanager:papers#a", "TOKEN": "ssm:/desk/token"}
+    places = {SecretPlace.parse(place): name for name, place in named.items()}
+    with pytest.raises(RefusedError) as refused:
+        check_secrets(aws, places)
+    assert str(refused.value) == (
+        "secrets of [tool.helix.secrets] are not there: PAPERS at 'secretsmanager:papers#a', TOKEN at 'ssm:/desk/token'; "
+        "create them first (aws secretsmanager create-secret, aws ssm put-parameter --type SecureString)"
+    )
+    aws("secretsmanager").create_secret(Name="papers", SecretString="{}")
+    aws("ssm").put_parameter(Name="/desk/token", Value="t", Type="SecureString")
+    check_secrets(aws, places)
+
+
+def test_who_may_not_look_at_secrets_may_deploy() -> None:
+    class Denying:
+        def describe_secret(self, **_: Any) -> Any:
+            raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "DescribeSecret")
+
+    check_secrets(lambda _: Denying(), {SecretPlace.parse("secretsmanager:crm"): "KEY"})

@@ -216,6 +216,11 @@ class ProjectTools(StageSettings):
         """Those with tables of their own in that stage."""
         return sorted({*self.agent, *(self.stages[stage].agent if stage in self.stages else ())})
 
+    def places(self, stage: str) -> dict[SecretPlace, str]:
+        """Every place that holds a secret of the stage, and the secret's name."""
+        tables = [self.of(stage), *(self.of(stage, agent) for agent in self.agents(stage))]
+        return {place: name for tools in tables for name, place in tools.secrets.items()}
+
     def of(self, stage: str | None, agent: str | None = None) -> ToolSettings:
         """What holds for the tools of an agent, or of all that have no table of their own. Raises `InvalidInputError` where
         the tables do not fit together."""

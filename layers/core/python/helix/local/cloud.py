@@ -27,7 +27,7 @@ from helix.local.emulator import ACCOUNT
 from helix.local.metrics import MetricForwarder
 from helix.local.process import Emulator, Listener, OfflineError
 from helix.local.project import Project, read_assembly
-from helix.local.settings import machine_variables, places_of, store_secret, store_secrets
+from helix.local.settings import machine_variables, store_secret, store_secrets
 from helix.local.stacks import Account, deploy
 from helix.runtime.project import read_project
 from helix.runtime.system import SystemClock, SystemIds
@@ -99,7 +99,7 @@ class OfflineCloud:
     def update(self) -> None:
         """Deploy the project as it is now, its secrets first; sessions and what runs go on."""
         declared = read_project(self.root).tools
-        store_secrets(self.client, places_of(declared, self.stage), self._values)
+        store_secrets(self.client, declared.places(self.stage), self._values)
         if self.model_keys:
             name = f"helix/{self.stage}/model-keys"
             store_secret(self.client("secretsmanager"), name, json.dumps(self.model_keys, sort_keys=True))

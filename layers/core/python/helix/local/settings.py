@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from helix.core.tool_settings import ProjectTools, SecretPlace
+from helix.core.tool_settings import SecretPlace
 from helix.local.process import OfflineError
 
 MACHINE = (
@@ -28,12 +28,6 @@ def machine_variables(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         if name.upper() in MACHINE or name.startswith(("LC_", "DYLD_"))
     }
-
-
-def places_of(project: ProjectTools, stage: str) -> dict[SecretPlace, str]:
-    """Every place that holds a secret of the stage, and the secret's name."""
-    tables = [project.of(stage), *(project.of(stage, agent) for agent in project.agents(stage))]
-    return {place: name for tools in tables for name, place in tools.secrets.items()}
 
 
 def store_secrets(client: Client, places: Mapping[SecretPlace, str], environment: Mapping[str, str]) -> None:

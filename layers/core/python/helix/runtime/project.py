@@ -46,6 +46,7 @@ class HelixTable(BaseModel):
     agents: modules that define and register agents: `desk`, `desk.agents`, or a file: `desk.py`.
     source: the folder that they are imported from.
     include: more modules and packages of `source` that the agents import. They are deployed too.
+    requirements: the file of pinned packages that the agents import, for Lambda.
     settings: of the deployment (docs/guide/deploy.md), for every stage.
     stages: the same, for one stage.
     What is about tools is in `helix.core.tool_settings.ProjectTools`.
@@ -56,6 +57,7 @@ class HelixTable(BaseModel):
     agents: list[str] = Field(default=["agents"], min_length=1)
     source: str = "."
     include: list[str] = []
+    requirements: str = ""
     settings: dict[str, Value] = {}
     stages: dict[str, dict[str, Value]] = {}
 

@@ -24,6 +24,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from helix.cli.cloud.check import run_checks
 from helix.cli.cloud.dev import StageName, pairs
+from helix.cli.cloud.secrets import check_secrets
 from helix.cli.cloud.shards import check_shards
 from helix.cli.cloud.stack import look, protect_tables, release_failed
 from helix.cli.cloud.stopping import schedules_on
@@ -115,6 +116,7 @@ def deploy(
 ) -> int:
     target = Target(given)
     with aws_errors():
+        check_secrets(target.client, read_project(target.root).tools.places(target.stage))
         release_failed(target.client("cloudformation"), target.stack)
         keep_log_role(target)
         read_concurrency(target)

@@ -1,0 +1,117 @@
+"""The packages of a project: those of its lock that Lambda needs, and what all of a function takes unzipped.
+
+Law: nothing is resolved. Each package has the version that the lock pins; where Helix needs it too, the lock's version
+holds. What Lambda's runtime has, and what only this machine needs, is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from helix.infra.config import Architecture
+
+LIMIT = 250 * 2**20
+"""Bytes of a function and its layers, unzipped: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html"""
+SHOWN = 6
+OF_THE_RUNTIME = frozenset({"boto3", "botocore", "s3transfer"})
+ELSEWHERE = re.compile(
+    r"helix-agents|aws-cdk[\w-]*|cdk-nag|constructs|jsii|ministack|pytest[\w-]*|hypothesis|pip|setuptools|wheel"
+)
+"""Helix itself is a layer of its own; the others deploy, emulate or test."""
+LOCK = "uv export --no-dev --no-emit-project -o requirements.txt, or pip freeze > requirements.txt"
+
+
+class LockError(ValueError):
+    """The lock cannot be used; the message names the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """`pins`: by name, the line for pip. `options`: of the whole file, such as an index."""
+
+    pins: tuple[tuple[str, str], ...] = ()
+    options: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(name for name, _ in self.pins)
+
+    @property
+    def text(self) -> str:
+        return "\n".join([*self.options, *(line for _, line in self.pins), ""])
+
+
+def read_lock(file: Path, architecture: Architecture, python: str) -> Lock:
+    """Raises `LockError` for a line that pins nothing."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise LockError(
+            f"pyproject.toml: [tool.helix] requirements: {file.name!r} cannot be read: {error.strerror}"
+        ) from error
+    pins, options = dict[str, str](), list[str]()
+    for line in re.sub(r"\\\n", " ", text).splitlines():
+        line = re.sub(r"(^|\s)#.*", "", line).strip()
+        if not line or line in ("-e .", "."):
+            continue
+        if line.startswith(("--index-url", "--extra-index-url", "--find-links")):
+            options.append(line)
+            continue
+        pinned, *hashes = re.split(r"\s+(?=--hash)", line)
+        wanted = _requirement(file, pinned)
+        name = canonicalize_name(wanted.name)
+        if name in OF_THE_RUNTIME or ELSEWHERE.fullmatch(name):
+            continue
+        if wanted.marker is None or wanted.marker.evaluate(_target(architecture, python)):
+            wanted.marker = None
+            pins[name] = " ".join([str(wanted), *hashes])
+    return Lock(tuple(sorted(pins.items())), tuple(options))
+
+
+def _requirement(file: Path, text: str) -> Requirement:
+    try:
+        wanted = Requirement(text)
+    except InvalidRequirement:
+        raise LockError(f"{file.name}: {text!r} is no pinned package; write a lock: {LOCK}") from None
+    if wanted.url or not re.fullmatch(r"===?[^,*]+", str(wanted.specifier)):
+        raise LockError(f"{file.name}: {text!r} pins no version, as in name==1.2.3; write a lock: {LOCK}")
+    return wanted
+
+
+def _target(architecture: Architecture, python: str) -> dict[str, str]:
+    machine = "aarch64" if architecture == "arm64" else "x86_64"
+    return {
+        "implementation_name": "cpython",
+        "os_name": "posix",
+        "platform_machine": machine,
+        "platform_python_implementation": "CPython",
+        "platform_system": "Linux",
+        "python_full_version": f"{python}.0",
+        "python_version": python,
+        "sys_platform": "linux",
+    }
+
+
+def check_size(verb: str, folders: Sequence[Path], lock: str, limit: int = LIMIT) -> None:
+    """Raises `LockError` with the largest packages where a function with these layers is larger than Lambda takes."""
+    sizes: Counter[str] = Counter()
+    for folder in folders:
+        for file in folder.rglob("*"):
+            if file.is_file():
+                parts = file.relative_to(folder).parts
+                sizes[parts[1] if parts[0] == "python" and len(parts) > 1 else parts[0]] += file.stat().st_size
+    if (whole := sum(sizes.values())) > limit:
+        largest = ", ".join(f"{name} {size / 2**20:.0f} MB" for name, size in sizes.most_common(SHOWN))
+        takes = (
+            f"{verb} takes {whole / 2**20:.0f} MB unzipped with its layers, and Lambda allows {limit / 2**20:.0f} MB"
+        )
+        where = f" of {lock}" if lock else ""
+        advice = "the setting model_packages leaves out litellm"
+        raise LockError(f"{takes}. The largest: {largest}. Leave out{where} what the agents do not import; {advice}")

@@ -1,0 +1,35 @@
+"""Before a deployment: are the secrets there that its tools will read?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from helix.cli.output import RefusedError
+from helix.core.tool_settings import SecretPlace
+
+NOT_THERE = ("ParameterNotFound", "ResourceNotFoundException")
+
+
+def check_secrets(client: Callable[[str], Any], places: Mapping[SecretPlace, str]) -> None:
+    """Raises `RefusedError` that names those that are not. An ARN may be of another account: functions see."""
+    missing = {
+        name: place for place, name in places.items() if not place.id.startswith("arn:") and _lacks(client, place)
+    }
+    if missing:
+        told = ", ".join(f"{name} at {str(place)!r}" for name, place in sorted(missing.items()))
+        how = "aws secretsmanager create-secret, aws ssm put-parameter --type SecureString"
+        raise RefusedError(f"secrets of [tool.helix.secrets] are not there: {told}; create them first ({how})")
+
+
+def _lacks(client: Callable[[str], Any], place: SecretPlace) -> bool:
+    try:
+        if place.service == "ssm":
+            client("ssm").get_parameter(Name=place.id)
+        else:
+            client("secretsmanager").describe_secret(SecretId=place.id)
+    except ClientError as error:  # who deploys may not be allowed to look
+        return error.response["Error"]["Code"] in NOT_THERE
+    return False
