@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from helix.core.triggers import Trigger, Triggers, dump_starts
 from helix.infra.thresholds import Thresholds
 
 Architecture = Literal["arm64", "x86_64"]
@@ -25,6 +26,8 @@ ENDPOINT = "AWS_ENDPOINT_URL"
 HOST_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 AUTH_MODES = ("keys", "jwt", "keys,jwt", "none")
 PRODUCTION_STAGES = frozenset({"prod", "production"})
+MAX_TRIGGER_BYTES = 2_000
+"""Lambda allows 4 KB for all variables of a function."""
 _SEPARATORS = (":", "@")
 """CDK's own context keys have one of these in their name; Helix's have none."""
 
@@ -76,6 +79,7 @@ class Settings(Thresholds):
     otlp_endpoint: where traces are sent (OTLP over HTTP); "" sends none. otlp_headers: with them, `name=value` separated by
         commas; what is a secret does not belong into a template. trace_content: traces hold messages and answers too.
     tags: on every resource, `name=value` separated by commas, or a mapping.
+    triggers: what starts runs by itself, by name (`[tool.helix.triggers]`, docs/guide/triggers.md).
     deps: a folder to use as the deps layer instead of building it.
     """
 
@@ -119,6 +123,7 @@ class Settings(Thresholds):
     api_log_role: bool = False
     retain: bool = False
     tags: dict[str, str] = Field(default_factory=dict)
+    triggers: Triggers = Field(default_factory=dict)
     deps: str = ""
 
     @model_validator(mode="before")
@@ -152,6 +157,22 @@ class Settings(Thresholds):
     @classmethod
     def _whole_days(cls, given: Any) -> Any:
         return int(given) if isinstance(given, str) and given.isdecimal() else given
+
+    @field_validator("triggers", mode="before")
+    @classmethod
+    def _a_table(cls, given: Any) -> Any:
+        return json.loads(given) if isinstance(given, str) else given
+
+    @field_validator("triggers")
+    @classmethod
+    def _one_http_api(cls, given: Triggers) -> Triggers:
+        if len([name for name, trigger in given.items() if trigger.http]) > 1:
+            raise ValueError("a stage has one HTTP API: declare http once")
+        if (size := len(dump_starts(given).encode())) > MAX_TRIGGER_BYTES:
+            raise ValueError(
+                f"their texts take {size} bytes; a function has room for {MAX_TRIGGER_BYTES}: shorten prompts"
+            )
+        return given
 
     @field_validator("auth")
     @classmethod
@@ -188,6 +209,11 @@ class Settings(Thresholds):
         return self
 
     @property
+    def stage_triggers(self) -> dict[str, Trigger]:
+        """Those that are deployed."""
+        return {name: each for name, each in self.triggers.items() if not each.stages or self.stage in each.stages}
+
+    @property
     def for_sam(self) -> bool:
         """Whether functions run in containers beside an emulator, and nothing is deployed."""
         return bool(self.endpoint) and not self.offline
@@ -212,6 +238,9 @@ def read_settings(context: Mapping[str, Any]) -> Settings:
             key, _, problem = message.partition(": ")
             raise SettingsError(f"context key {key!r}: {problem}") from error
         name = str(first["loc"][0])
+        if name == "triggers":
+            place = ".".join(str(part) for part in first["loc"] if part != "[key]")
+            raise SettingsError(f"tool.helix.{place}: {message}") from error
         raise SettingsError(f"context key {name!r} is {given.get(name)!r}: {message}") from error
 
 

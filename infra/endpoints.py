@@ -8,6 +8,8 @@ few requests a second are let through.
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 
 from aws_cdk import Aws, CfnParameter, Stack
 from aws_cdk import aws_apigatewayv2 as apigatewayv2
@@ -29,6 +31,10 @@ STAGE = "$default"
 """Has no place in the URL."""
 RATE, BURST = 20, 40
 """Requests a second."""
+RUN_ROUTES = ("POST /run", "GET /sessions/{session_id}", "GET /sessions/{session_id}/stream")
+RUN_RATE, RUN_BURST = 250, 500
+"""Of each of these routes."""
+_PATH_PART = re.compile(r"\{[^}]*\}")
 TOKEN_LENGTH = 40
 _LOGGED = {
     "route": "$context.routeKey",
@@ -56,7 +62,7 @@ class Endpoints(Construct):
         endpoint: CfnParameter | None,
     ) -> None:
         super().__init__(scope, construct_id)
-        self._keys, self._endpoint = keys, endpoint
+        self._keys, self._endpoint, self._detailed = keys, endpoint, settings.detailed_metrics
         self.token = secretsmanager.CfnSecret(
             self,
             "Token",
@@ -113,36 +119,56 @@ class Endpoints(Construct):
         self._keys.grant_use(grantee, services=["secretsmanager"], actions=["kms:Decrypt"])
 
     def serve(self, function: Function) -> None:
-        """Connect the routes to `function`."""
+        """Connect the routes of health to `function`."""
+        why = "Probes hold no credentials and learn a word; the function asks for the token before it says more."
+        routes = {f"GET /{path}": path.capitalize() for path in PATHS}
+        self._route("", function, routes, why)
+
+    def serve_runs(self, function: Function) -> None:
+        """Connect the routes of runs to `function`."""
+        why = "The function asks for the token of each request, as the socket does on $connect."
+        routes = dict(zip(RUN_ROUTES, ("Run", "Session", "Stream"), strict=True))
+        self._route("Runs", function, routes, why)
+        self.stage.route_settings = {
+            key: {
+                "ThrottlingRateLimit": RUN_RATE,
+                "ThrottlingBurstLimit": RUN_BURST,
+                "DetailedMetricsEnabled": self._detailed,
+            }
+            for key in RUN_ROUTES
+        }
+
+    def _route(self, prefix: str, function: Function, routes: Mapping[str, str], why: str) -> None:
         arn = f"arn:{Aws.PARTITION}:apigateway:{Stack.of(self).region}:lambda:path/2015-03-31/functions"
         integration = apigatewayv2.CfnIntegration(
             self,
-            "Integration",
+            f"{prefix}Integration",
             api_id=self.api.ref,
             integration_type="AWS_PROXY",
             integration_uri=f"{arn}/{function.live.function_arn}/invocations",
             integration_method="POST",
             payload_format_version="2.0",
         )
-        for path in PATHS:
+        for key, name in routes.items():
             route = apigatewayv2.CfnRoute(
                 self,
-                f"{path.capitalize()}Route",
+                f"{name}Route",
                 api_id=self.api.ref,
-                route_key=f"GET /{path}",
+                route_key=key,
                 authorization_type="NONE",
                 target=f"integrations/{integration.ref}",
             )
-            why = "Probes hold no credentials and learn a word; the function asks for the token before it says more."
             explain(route, "APIG4", why)
             self.stage.add_resource_dependency(route)
             lambda_.CfnPermission(
                 self,
-                f"Invoke{path.capitalize()}",
+                f"Invoke{name}",
                 action="lambda:InvokeFunction",
                 function_name=function.live.function_arn,
                 principal="apigateway.amazonaws.com",
                 source_arn=Stack.of(self).format_arn(
-                    service="execute-api", resource=self.api.ref, resource_name=f"{STAGE}/GET/{path}"
+                    service="execute-api",
+                    resource=self.api.ref,
+                    resource_name=f"{STAGE}/{_PATH_PART.sub('*', key.replace(' ', ''))}",
                 ),
             )

@@ -16,6 +16,7 @@ from helix.infra.sockets import Sockets
 from helix.infra.storage import Storage
 from helix.infra.streaming import Streaming
 from helix.infra.topics import Topics
+from helix.infra.triggers import Triggers
 from helix.runtime.cloud_settings import variable
 
 LOG, TRACE_CONTENT = "HELIX_LOG", "HELIX_TRACE_CONTENT"
@@ -60,7 +61,9 @@ def environment(
     return _filled(known)
 
 
-def own_environment(settings: Settings, topics: Topics, endpoints: Endpoints) -> Mapping[str, Mapping[str, str]]:
+def own_environment(
+    settings: Settings, topics: Topics, endpoints: Endpoints, triggers: Triggers
+) -> Mapping[str, Mapping[str, str]]:
     """Variables of these verbs only: no other has the right to what they name."""
     return {
         "call_model": _filled({variable("model_secrets"): ",".join(settings.model_secrets)}),
@@ -70,6 +73,10 @@ def own_environment(settings: Settings, topics: Topics, endpoints: Endpoints) ->
                 variable("provision_agents"): "true" if settings.provision_agents else "",
             }
         ),
+        **{
+            verb: _filled({variable(field): value for field, value in fields.items()})
+            for verb, fields in triggers.environment.items()
+        },
         "health": {variable("metrics_secret"): endpoints.token_arn},
     }
 

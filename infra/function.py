@@ -54,9 +54,18 @@ SIZES: Mapping[str, Size] = {
 }
 
 
+TRIGGER_SIZES: Mapping[str, Size] = {
+    "start_triggered": Size(30),
+    "serve_http": Size(30),  # API Gateway waits so long
+}
+"""Of functions that a stage has with triggers only."""
 WITHOUT_LITELLM_MB = {"call_model": 512}
 """The import of litellm must fit into the 10 seconds that Lambda allows a function to start: more memory is more processor.
 Without it, call_model needs no more than the others (docs/adr/0027-memory-by-measurement.md)."""
+
+
+def size_of(verb: str) -> Size:
+    return TRIGGER_SIZES.get(verb) or SIZES[verb]
 
 
 def memory_of(verb: str, settings: Settings, profile_mb: int = 0, tools_mb: int = 0) -> int:
@@ -70,7 +79,7 @@ def memory_of(verb: str, settings: Settings, profile_mb: int = 0, tools_mb: int 
 def _own_memory(verb: str, settings: Settings) -> int:
     if "litellm" not in settings.model_packages and verb in WITHOUT_LITELLM_MB:
         return WITHOUT_LITELLM_MB[verb]
-    return SIZES[verb].memory_mb
+    return size_of(verb).memory_mb
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +122,7 @@ class Function(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         declared = tools or kit.tools
-        settings, size, name = kit.settings, SIZES[verb], kit.names.function(verb, profile)
+        settings, size, name = kit.settings, size_of(verb), kit.names.function(verb, profile)
         arm = settings.target_architecture == "arm64"
         snap_start = settings.snap_start and verb == "call_model"
         self.verb = verb

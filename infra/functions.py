@@ -24,6 +24,7 @@ from helix.infra.sockets import Sockets
 from helix.infra.storage import CHECK, DELETE, GET, GET_SEVERAL, PUT, QUERY, UPDATE, Storage
 from helix.infra.streaming import Streaming
 from helix.infra.topics import Topics
+from helix.infra.triggers import Triggers
 
 COUNT = (GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE)
 """In the control table: slots and usage, what draws of budgets left, the index of open runs."""
@@ -45,11 +46,13 @@ class Rights:
         topics: Topics,
         endpoints: Endpoints,
         provisioning: Provisioning,
+        triggers: Triggers,
         model_secrets: Sequence[str] = (),
         bedrock: bool = False,
     ) -> None:
         self._storage, self._streaming, self._executions, self._sockets = storage, streaming, executions, sockets
         self._topics, self._endpoints, self._provisioning = topics, endpoints, provisioning
+        self._triggers = triggers
         self._model_secrets, self._bedrock = list(model_secrets), bedrock
 
     def grant(self, function: Function) -> None:
@@ -141,6 +144,15 @@ class Rights:
         self._storage.grant_rows(role, "sessions", GET)
         self._endpoints.grant_token(role)
 
+    def _start_triggered(self, role: iam.Role) -> None:
+        self._serve_http(role)
+        self._triggers.grant_consume(role)
+
+    def _serve_http(self, role: iam.Role) -> None:
+        self._storage.grant_rows(role, "streams", *LOOK, PUT)
+        self._end(role)
+        self._queue(role)
+
     def _end(self, role: iam.Role) -> None:
         """What it takes to begin or end a run, and to wake the parent that waits. A run's row is read with `session`."""
         self._storage.grant_rows(role, "sessions", GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE, CHECK)
@@ -156,14 +168,14 @@ class Rights:
 
 
 class Functions(Construct):
-    """`by_verb`: every function but those of the profiles."""
+    """`by_verb`: every function but those of the profiles. `more`: verbs that this stage has and another may not."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, kit: Kit, rights: Rights) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, kit: Kit, rights: Rights, more: Sequence[str]) -> None:
         super().__init__(scope, construct_id)
         own = reserved(kit.settings)
         self.by_verb = {
             verb: Function(self, construct_name(verb), verb=verb, kit=kit, reserved_concurrency=own.get(verb, 0))
-            for verb in SHARED_VERBS
+            for verb in (*SHARED_VERBS, *more)
         }
         for function in self.by_verb.values():
             rights.grant(function)

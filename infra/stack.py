@@ -27,6 +27,7 @@ from helix.infra.sockets import Sockets
 from helix.infra.storage import Storage
 from helix.infra.streaming import Streaming
 from helix.infra.topics import Topics
+from helix.infra.triggers import Triggers
 from helix.runtime.cloud_settings import variable
 from helix.runtime.project import HelixProject
 
@@ -56,6 +57,7 @@ class HelixStack(Stack):
         sockets = Sockets(self, "Sockets", settings=settings, names=names, keys=keys)
         topics = Topics(self, "Topics", settings=settings, names=names, keys=keys)
         endpoints = Endpoints(self, "Endpoints", settings=settings, names=names, keys=keys, endpoint=sockets.endpoint)
+        triggers = Triggers(self, "Triggers", settings=settings, names=names)
         executions = Executions(self, names=names, profiles=[profile.name for profile in profiles])
         declared = [profile.name for profile in own_profiles if profile.declared]
         kit = Kit(
@@ -68,7 +70,7 @@ class HelixStack(Stack):
                 **environment(settings, storage, streaming, executions, sockets),
                 **({variable("own_profiles"): ",".join(declared)} if declared else {}),
             },
-            own=own_environment(settings, topics, endpoints),
+            own=own_environment(settings, topics, endpoints, triggers),
             tools=shared_profile.tools,
         )
         rights = Rights(
@@ -79,10 +81,11 @@ class HelixStack(Stack):
             topics=topics,
             endpoints=endpoints,
             provisioning=Provisioning(self, names=names, wanted=settings.provision_agents and bool(own_profiles)),
+            triggers=triggers,
             model_secrets=settings.model_secrets,
             bedrock="bedrock" in settings.model_packages,
         )
-        shared = Functions(self, "Functions", kit=kit, rights=rights).by_verb
+        shared = Functions(self, "Functions", kit=kit, rights=rights, more=triggers.verbs).by_verb
         ProfileFunctions(self, "Profile", profile=shared_profile, kit=kit, grant=rights.grant, shared=shared)
         rules: list[Rule] = []
         for profile in own_profiles:
@@ -94,6 +97,7 @@ class HelixStack(Stack):
         streaming.feed(shared["project_stream"])
         sockets.serve(shared)
         endpoints.serve(shared["health"])
+        triggers.serve(shared, endpoints)
         topics.wake(shared["govern"])
         Schedules(
             self,
@@ -104,7 +108,7 @@ class HelixStack(Stack):
             govern=shared["govern"],
             fail_run=shared["fail_run"],
         )
-        plumbing = plumbing_rules(names, streaming)
+        plumbing = [*plumbing_rules(names, streaming), *triggers.rules()]
         stage_rules = [*fleet_rules(names, settings), *execution_rules(self, names), *plumbing]
         Alarms(self, "Alarms", names=names, topics=topics, rules=stage_rules)
         if settings.dashboards:
@@ -120,6 +124,7 @@ class HelixStack(Stack):
             )
         if streaming.stream is not None:
             self._output({"ChunkStream": (streaming.stream.stream_name, "Chunks on their way to the replay log")})
+        self._output(triggers.outputs(endpoints))
         for name, value in {"helix:stage": settings.stage, **settings.tags}.items():
             Tags.of(self).add(name, value)
         self._output(

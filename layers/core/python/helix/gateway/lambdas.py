@@ -23,7 +23,9 @@ from helix.runtime.cloud import Application
 
 if TYPE_CHECKING:
     from helix.core.delivery import Delivery
+    from helix.gateway.backend import Backend
     from helix.gateway.gateway import Gateway
+    from helix.ports.sockets import Posted
 
 Json = dict[str, Any]
 
@@ -91,7 +93,7 @@ async def authorize(app: Application, event: AuthorizeEvent, delivery: Delivery)
     try:
         proof = await authoriser(app).prove(token_of(event.headers or {}))
     except NotAuthenticatedError:
-        _count(app, "$connect", NotAuthenticatedError.code)
+        count(app, "$connect", NotAuthenticatedError.code)
         return _policy("anonymous", "Deny", event.method_arn, {})
     context = {"expires_at": repr(proof.expires_at)}
     if proof.principal is not None:
@@ -114,7 +116,7 @@ async def connect(app: Application, event: ConnectEvent, delivery: Delivery) -> 
         return {"statusCode": 401}
     connections = Connections(app.store, app.clock)
     await connections.open(event.request_context.connection_id, claims.principal, claims.expires_at or now)
-    _count(app, "$connect", "ok")
+    count(app, "$connect", "ok")
     chosen = accepted_subprotocol(event.headers or {})
     return {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": chosen}} if chosen else {"statusCode": 200}
 
@@ -122,7 +124,7 @@ async def connect(app: Application, event: ConnectEvent, delivery: Delivery) -> 
 async def disconnect(app: Application, event: SocketEvent, delivery: Delivery) -> Json:
     """Remove the connection with its subscriptions. What this event misses, `ttl` and the next post find."""
     await Connections(app.store, app.clock).close(event.request_context.connection_id)
-    _count(app, "$disconnect", "ok")
+    count(app, "$disconnect", "ok")
     return {"statusCode": 200}
 
 
@@ -156,7 +158,7 @@ def gateway(app: Application) -> Gateway:
     from helix.gateway.gateway import Gateway
 
     backend = Backend(app.executor, app.sockets, authoriser(app), clock=app.clock)
-    return Gateway(backend, count=partial(_count, app))
+    return Gateway(backend, count=partial(count, app))
 
 
 @lru_cache(maxsize=1)
@@ -165,10 +167,28 @@ def operator_gateway(app: Application) -> Gateway:
     from helix.gateway.gateway import Gateway
 
     backend = OperatorBackend(app.executor, app.sockets, authoriser(app), clock=app.clock)
-    return Gateway(backend, count=partial(_count, app))
+    return Gateway(backend, count=partial(count, app))
 
 
-def _count(app: Application, action: str, code: str) -> None:
+class NoSockets:
+    """For functions that answer in other ways: everybody is gone."""
+
+    async def post(self, connection_id: str, data: bytes) -> Posted:
+        return "gone"
+
+    async def drop(self, connection_id: str) -> None:
+        return
+
+
+@lru_cache(maxsize=1)
+def backend(app: Application) -> Backend:
+    """Of a function without sockets."""
+    from helix.gateway.backend import Backend
+
+    return Backend(app.executor, NoSockets(), authoriser(app), clock=app.clock)
+
+
+def count(app: Application, action: str, code: str) -> None:
     """Both are from short lists of our own, so the metric has few dimensions."""
     dimensions = {STAGE: app.settings.stage, "action": action, "code": code}
     with single_metric(

@@ -275,8 +275,8 @@ class _Services(Loader):  # type: ignore[misc]
     that the one it is asked for is among them."""
 
     def list_available_services(self, type_name: str) -> list[str]:
-        used = ["apigatewaymanagementapi", "cloudwatch", "dynamodb", "kinesis", "lambda", "s3", "secretsmanager", "sns"]
-        return [*used, "ssm", "stepfunctions"]
+        used = ["apigatewaymanagementapi", "cloudwatch", "dynamodb", "kinesis", "lambda", "s3"]
+        return [*used, "secretsmanager", "sns", "sqs", "ssm", "stepfunctions"]
 
 
 class _Lazy:

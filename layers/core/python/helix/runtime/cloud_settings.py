@@ -36,6 +36,8 @@ class CloudSettings:
     as many as their limit. metrics_secret: ARN of the secret whose text is the bearer token for /metrics.
     secrets: what tools may read, each `NAME=PLACE` (`core.tool_settings.SecretPlace`). own_profiles: agents with functions
     of their own that do not ask for resources.
+    triggers: what starts runs by itself, as JSON (`helix.core.triggers.dump_starts`). dead_letters: URL of the queue for
+    events that cannot.
     """
 
     stage: str = "dev"
@@ -65,6 +67,8 @@ class CloudSettings:
     metrics_secret: str = ""
     secrets: tuple[str, ...] = ()
     own_profiles: tuple[str, ...] = ()
+    triggers: str = ""
+    dead_letters: str = ""
 
 
 def variable(field: str) -> str:

@@ -49,6 +49,7 @@ class HelixTable(BaseModel):
     requirements: the file of pinned packages that the agents import, for Lambda.
     settings: of the deployment (docs/guide/deploy.md), for every stage.
     stages: the same, for one stage.
+    triggers: what starts runs by itself, see `helix.core.triggers`. The deployment checks them, as its settings.
     What is about tools is in `helix.core.tool_settings.ProjectTools`.
     """
 
@@ -60,6 +61,7 @@ class HelixTable(BaseModel):
     requirements: str = ""
     settings: dict[str, Value] = {}
     stages: dict[str, dict[str, Value]] = {}
+    triggers: dict[str, dict[str, Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class HelixProject:
     def settings(self, stage: str) -> dict[str, Any]:
         """Of the deployment of that stage. The context of cdk.json goes over the table."""
         table = {**self.table.settings, **self.table.stages.get(stage, {})}
-        return {"agents": ",".join(self.modules), **table, **self.context}
+        return {"agents": ",".join(self.modules), "triggers": self.table.triggers, **table, **self.context}
 
     def parts(self, modules: str = "") -> list[Path]:
         """The top-level packages and modules that are deployed. `modules`: others than the table's, separated by commas;

@@ -1,0 +1,199 @@
+"""What starts runs by itself: schedules, queues, objects and events, by one function; and the routes of the HTTP API.
+
+Law: a stage has the resources of the triggers that it declares, and no others. Each event waits in a queue until its run is
+claimed: a full stage, a busy session or a function that fails delays it, and loses nothing. What cannot start ends in the
+dead-letter queue, and an alarm watches that. Only the rules of this stage may send to the queue that they share.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+from aws_cdk import Duration, Stack
+from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from helix.core.triggers import Trigger, dump_starts
+from helix.infra.alarm_rules import Rule
+from helix.infra.config import Settings
+from helix.infra.endpoints import Endpoints
+from helix.infra.function import TRIGGER_SIZES, Function
+from helix.infra.metrics import aws_metric
+from helix.infra.nag import explain
+from helix.infra.names import Names
+
+RETAINED = Duration.days(14)
+QUEUE, FAILED = "triggers", "trigger-failures"
+BATCH = 10
+HIDDEN = Duration.seconds(6 * TRIGGER_SIZES["start_triggered"].timeout_s)
+"""Six times the function's timeout: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html"""
+TRIES = 480
+"""A day, where each one finds the session busy or the stage full. SQS allows 1,000."""
+RECEIVE = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
+
+
+class Triggers(Construct):
+    """`failed`: the dead-letter queue, where anything is sent to one."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, settings: Settings, names: Names) -> None:
+        super().__init__(scope, construct_id)
+        self._names, self._triggers = names, settings.stage_triggers
+        self.http = {name: each for name, each in self._triggers.items() if each.http}
+        self.queued = {name: each for name, each in self._triggers.items() if not each.http}
+        self.failed: sqs.Queue | None = None
+        self._queues: dict[str, sqs.IQueue] = {}
+        if not self.queued:
+            return
+        self.failed = self._queue("Failed", FAILED)
+        explain(self.failed, "SQS3", "It is where dead letters go; an alarm watches it.")
+        for name, trigger in self.queued.items():
+            match trigger.queue:
+                case None:
+                    self._rule(name, trigger)
+                case True:
+                    self._queues[name] = self._queue(f"{_id(name)}Queue", f"trigger-{name}", self.failed)
+                case str(arn):
+                    self._queues[name] = sqs.Queue.from_queue_arn(self, f"{_id(name)}Queue", arn)
+
+    @property
+    def verbs(self) -> list[str]:
+        """Of the functions that the stage has for its triggers."""
+        return [verb for verb, has in (("start_triggered", self.queued), ("serve_http", self.http)) if has]
+
+    @property
+    def environment(self) -> dict[str, dict[str, str]]:
+        """Of the functions, by verb and field of `CloudSettings`."""
+        failed = self.failed.queue_url if self.failed else ""
+        return {
+            "start_triggered": {"triggers": dump_starts(self.queued), "dead_letters": failed},
+            "serve_http": {"triggers": dump_starts(self.http)},
+        }
+
+    def grant_consume(self, role: iam.Role) -> None:
+        """Take events, and put aside those that cannot start. The event source mapping takes them in the role's name."""
+        assert self.failed is not None, "nothing is sent to a queue"
+        arns = [queue.queue_arn for queue in self._queues.values()]
+        iam.Grant.add_to_principal(grantee=role, actions=RECEIVE, resource_arns=arns)
+        iam.Grant.add_to_principal(grantee=role, actions=["sqs:SendMessage"], resource_arns=[self.failed.queue_arn])
+
+    def serve(self, functions: Mapping[str, Function], endpoints: Endpoints) -> None:
+        if self.http:
+            endpoints.serve_runs(functions["serve_http"])
+        if self.queued:
+            self._feed(functions["start_triggered"])
+
+    def rules(self) -> Iterator[Rule]:
+        if self.queued:
+            yield Rule(
+                "triggers-failed",
+                "Events of triggers started no run: they are in the dead-letter queue, with the reason.",
+                aws_metric("SQS", "ApproximateNumberOfMessagesVisible", "Maximum", QueueName=self._names.of(FAILED)),
+            )
+
+    def outputs(self, endpoints: Endpoints) -> dict[str, tuple[str, str]]:
+        made = {
+            f"{_id(name)}QueueUrl": (queue.queue_url, f"Each message runs agent {self.queued[name].agent}")
+            for name, queue in self._queues.items()
+            if name in self.queued and self.queued[name].queue is True
+        }
+        if self.http:
+            made["HttpUrl"] = (endpoints.url, "POST /run, GET /sessions/ID and GET /sessions/ID/stream")
+        if self.failed:
+            made["TriggerFailuresUrl"] = (self.failed.queue_url, "Events that started no run, with the reason")
+        return made
+
+    def _feed(self, function: Function) -> None:
+        for name, queue in self._queues.items():
+            source = lambda_.CfnEventSourceMapping(
+                self,
+                f"{_id(name)}Source",
+                function_name=function.live.function_arn,
+                event_source_arn=queue.queue_arn,
+                batch_size=BATCH,
+                function_response_types=["ReportBatchItemFailures"],
+            )
+            source.node.add_dependency(
+                function.role
+            )  # with its policies: Lambda tries the right when it makes the mapping
+
+    def _rule(self, name: str, trigger: Trigger) -> None:
+        assert self.failed is not None
+        queue = self._shared(self.failed)
+        target = events.CfnRule.TargetProperty(
+            arn=queue.queue_arn,
+            id="queue",
+            dead_letter_config=events.CfnRule.DeadLetterConfigProperty(arn=self.failed.queue_arn),
+            input_transformer=events.CfnRule.InputTransformerProperty(
+                # Unquoted: EventBridge puts the whole event there, as JSON.
+                input_template=f'{{"trigger":{json.dumps(name)},"event":<aws.events.event.json>}}'
+            ),
+        )
+        rule = events.CfnRule(
+            self,
+            f"{_id(name)}Rule",
+            name=self._rule_name(name),
+            description=f"Helix: runs agent {trigger.agent}",
+            schedule_expression=trigger.schedule,
+            event_bus_name=None if trigger.schedule else trigger.bus,
+            event_pattern=_pattern(trigger),
+            targets=[target],
+        )
+        rule.node.add_dependency(queue)
+
+    def _shared(self, failed: sqs.Queue) -> sqs.IQueue:
+        if QUEUE in self._queues:
+            return self._queues[QUEUE]
+        queue = self._queues[QUEUE] = self._queue("Queue", QUEUE, failed)
+        for each in (queue, failed):
+            self._admit_rules(each)
+        return queue
+
+    def _admit_rules(self, queue: sqs.Queue) -> None:
+        """Let this stage's rules send to the queue. The ARN of a rule on a bus of its own has the bus before the name."""
+        stack, name = Stack.of(self), self._rule_name("*")
+        rules = [stack.format_arn(service="events", resource="rule", resource_name=n) for n in (name, f"*/{name}")]
+        queue.add_to_resource_policy(
+            iam.PolicyStatement(
+                actions=["sqs:SendMessage"],
+                principals=[iam.ServicePrincipal("events.amazonaws.com")],
+                resources=[queue.queue_arn],
+                conditions={"ArnLike": {"aws:SourceArn": rules}},
+            )
+        )
+
+    def _queue(self, construct_id: str, name: str, failed: sqs.Queue | None = None) -> sqs.Queue:
+        return sqs.Queue(
+            self,
+            construct_id,
+            queue_name=self._names.of(name),
+            # Not the stage's key: EventBridge would need a right on it that any rule of the account could then use.
+            encryption=sqs.QueueEncryption.SQS_MANAGED,
+            enforce_ssl=True,
+            retention_period=RETAINED,
+            visibility_timeout=HIDDEN if failed else None,
+            dead_letter_queue=sqs.DeadLetterQueue(queue=failed, max_receive_count=TRIES) if failed else None,
+        )
+
+    def _rule_name(self, name: str) -> str:
+        return self._names.of(f"trigger-{name}")
+
+
+def _pattern(trigger: Trigger) -> dict[str, object] | None:
+    if trigger.bucket is None:
+        return trigger.event
+    key = [{"prefix": trigger.prefix}] if trigger.prefix else []
+    if trigger.suffix:
+        # Of several conditions in a list, one is enough; a wildcard is both at once.
+        key = [{"wildcard": f"{trigger.prefix}*{trigger.suffix}"}] if trigger.prefix else [{"suffix": trigger.suffix}]
+    detail: dict[str, object] = {"bucket": {"name": [trigger.bucket]}}
+    if key:
+        detail["object"] = {"key": key}
+    return {"source": ["aws.s3"], "detail-type": ["Object Created"], "detail": detail}
+
+
+def _id(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("-"))

@@ -1,0 +1,239 @@
+"""The function of the HTTP API of runs: start one, look at its session, page through its stream.
+
+Law: who asks is proved by the token of each request, as on the socket's handshake; what they may see and start is what the
+socket's messages let them (`helix.gateway.actions`). API Gateway passes nothing on before the function has ended, so an
+answer waits for at most `LONGEST_WAIT_S`, and a stream comes in pages.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from contextlib import aclosing
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pydantic import AliasPath, BaseModel, ConfigDict, Field
+
+from helix._log import get_logger
+from helix.core import protocol as p
+from helix.core.errors import (
+    AgentAlreadyRunningError,
+    AgentNotFoundError,
+    CallerError,
+    InvalidInputError,
+    NotAuthenticatedError,
+    QueueFullError,
+    RunNotFoundError,
+    SessionNotFoundError,
+    StaleStateError,
+    StreamNotFoundError,
+)
+from helix.core.json import JsonObject, dumps, load_object, text_size
+from helix.core.refusals import refusal_of
+from helix.core.triggers import read_starts
+from helix.gateway import actions
+from helix.gateway.authoriser import token_of
+from helix.gateway.connections import Connection
+from helix.gateway.lambdas import authoriser, count
+from helix.gateway.lambdas import backend as backend_of
+from helix.runtime.cloud import Application
+from helix.stream.reader import read_with_idle
+
+if TYPE_CHECKING:
+    from helix.core.delivery import Delivery
+    from helix.gateway.backend import Backend
+
+logger = get_logger("helix.gateway")
+LONGEST_WAIT_S: Final = 25
+"""API Gateway waits 30 s for an integration."""
+PAGE: Final = 200
+PAGE_BYTES: Final = 4_000_000
+"""Lambda's limit of an answer is 6 MB."""
+SPARE_S: Final = 3.0
+STATUS: Final[dict[type[BaseException], int]] = {
+    NotAuthenticatedError: 401,
+    SessionNotFoundError: 404,
+    AgentNotFoundError: 404,
+    RunNotFoundError: 404,
+    StreamNotFoundError: 404,
+    AgentAlreadyRunningError: 409,
+    StaleStateError: 409,
+    QueueFullError: 429,
+}
+OURS: Final = frozenset({"v", "id", "action", "subscribe", "key"})
+HTTP: Final = "http"
+
+
+class HttpEvent(BaseModel):
+    """An HTTP API's event, payload 2.0. API Gateway sends much more."""
+
+    model_config = ConfigDict(extra="ignore", defer_build=True, populate_by_name=True)
+
+    route: str = Field(default="", alias="routeKey")
+    headers: dict[str, str] = Field(default_factory=dict)
+    path: dict[str, str] | None = Field(default=None, alias="pathParameters")
+    query: dict[str, str] | None = Field(default=None, alias="queryStringParameters")
+    request_id: str = Field(default="", validation_alias=AliasPath("requestContext", "requestId"))
+    body: str | None = None
+    is_base64_encoded: bool = Field(default=False, alias="isBase64Encoded")
+
+    def header(self, name: str) -> str | None:
+        return next((value for key, value in self.headers.items() if key.lower() == name), None)
+
+    def number(self, name: str, most: int | None = None) -> int:
+        """Of the query; 0 where it is missing. Raises `InvalidInputError`."""
+        text = (self.query or {}).get(name, "0")
+        if not (text.isascii() and text.isdecimal() and len(text) < 16) or (most is not None and int(text) > most):
+            raise InvalidInputError(f"{name} must be a whole number from 0" + (f" to {most}" if most else ""))
+        return int(text)
+
+
+class Answer(NamedTuple):
+    status: int
+    body: JsonObject
+
+
+async def serve_http(app: Application, event: HttpEvent, delivery: Delivery) -> dict[str, Any]:
+    """Answers an HTTP API: status, headers, body."""
+    backend = backend_of(app)
+    try:
+        proof = await authoriser(app).prove(token_of(event.headers))
+        caller = Connection(HTTP, proof.principal, proof.expires_at, app.clock.now())
+        left_s = delivery.deadline - app.clock.now() - SPARE_S
+        answer = await _ROUTES[event.route](Request(app, backend, caller, event, max(0.0, left_s)))
+        code = "ok"
+    except Exception as error:
+        refusal: Any = refusal_of(error)
+        code = str(refusal["code"])
+        status = STATUS.get(type(error)) or (400 if isinstance(error, CallerError) else 500)
+        answer = Answer(status, {"error": refusal})
+        if status == 500:
+            logger.error("%s failed: %s", event.route, code, extra={"code": code}, exc_info=error)
+    count(app, event.route, code)
+    headers = {"content-type": "application/json", "cache-control": "no-store"}
+    return {"statusCode": answer.status, "headers": headers, "body": dumps(answer.body)}
+
+
+class Request(NamedTuple):
+    """left_s: how long the answer may wait."""
+
+    app: Application
+    backend: Backend
+    caller: Connection
+    event: HttpEvent
+    left_s: float
+
+    @property
+    def session_id(self) -> str:
+        return (self.event.path or {}).get("session_id", "")
+
+    @property
+    def wait_s(self) -> float:
+        return min(self.event.number("wait", LONGEST_WAIT_S), self.left_s)
+
+
+async def run(request: Request) -> Answer:
+    """202 with the ids of the run, which a repeat under the same Idempotency-Key gets as well; 200 with its result, where
+    the request waits and the run ends meanwhile."""
+    app, backend, caller, event, _ = request
+    wait_s = request.wait_s
+    asked = p.parse_request(dumps(_given(app, event)))
+    assert isinstance(asked, p.Run)
+    reply = await actions.run(backend, caller, asked)
+    ids = {name: reply[name] for name in ("session_id", "run_id", "turn", "stream_id", "after")}
+    if wait_s:
+        await _ended(request, str(reply["session_id"]), str(reply["run_id"]), wait_s)
+        looked = await _look(request, str(reply["session_id"]), str(reply["run_id"]))
+        if looked["status"] != "running":
+            return Answer(200, {**ids, **looked})
+    return Answer(202, {**ids, "status": "running"})
+
+
+def _given(app: Application, event: HttpEvent) -> JsonObject:
+    """The body as the socket's message `run`."""
+    body = load_object(_body(event))
+    if body is None:
+        raise InvalidInputError("the body must be a JSON object")
+    if own := sorted(OURS & body.keys()):
+        hint = ": send the header Idempotency-Key" if own[0] == "key" else ""
+        raise InvalidInputError(f"the body has no field {own[0]!r}{hint}")
+    key = event.header("idempotency-key")
+    given: JsonObject = {"agent": default_agent(app), **body} if default_agent(app) else body
+    given = {**given, "v": p.VERSION, "id": app.ids.new("req"), "action": "run", "subscribe": False}
+    return given if key is None else {**given, "key": key}
+
+
+def _body(event: HttpEvent) -> str | bytes:
+    if not event.is_base64_encoded:
+        return event.body or ""
+    try:
+        return base64.b64decode(event.body or "", validate=True)
+    except binascii.Error:
+        return b""
+
+
+@lru_cache(maxsize=1)
+def default_agent(app: Application) -> str:
+    found = read_starts(app.settings.triggers)
+    return next((start.agent for start in found.values() if start.agent), "")
+
+
+async def session(request: Request) -> Answer:
+    """The session, and how its current run, or that of `run_id`, goes."""
+    row = await request.backend.owned(request.caller.principal, request.session_id)
+    run_id = (request.event.query or {}).get("run_id") or row.run_id
+    if run_id is not None:
+        await _ended(request, row.session_id, run_id, request.wait_s)
+    messages = request.event.number("messages", p.PAGE)
+    asked = p.GetSession(
+        v=1, id=HTTP, action="get_session", session_id=row.session_id, run_id=run_id, messages=messages
+    )
+    return Answer(200, await actions.get_session(request.backend, request.caller, asked))
+
+
+async def stream(request: Request) -> Answer:
+    """Messages after the sequence `after`; `next` is the `after` of the next page. `status` is the session's: one that does
+    not run brings no more once a page is empty."""
+    backend = request.backend
+    row = await backend.owned(request.caller.principal, request.session_id)
+    after, streams = request.event.number("after"), backend.executor.streams
+    if wait_s := request.wait_s:
+        info = await streams.info(row.stream_id)
+        if row.status == "running" and info is not None and info.latest_sequence <= after:
+            await streams.wait(row.stream_id, after, wait_s)
+    page: list[Any] = []
+    held, last = 0, after
+    reading = read_with_idle(streams, row.stream_id, from_sequence=after, follow=True, idle_s=0)
+    async with aclosing(reading) as messages:
+        async for message in messages:
+            if message is None or held > PAGE_BYTES or len(page) == PAGE:
+                break
+            shown = message.model_dump(mode="json", exclude_defaults=True, exclude={"stream_id"})
+            page.append(shown)
+            held, last = held + text_size(dumps(shown)), message.sequence
+    return Answer(200, {"stream_id": row.stream_id, "status": row.status, "messages": page, "next": last})
+
+
+async def _look(request: Request, session_id: str, run_id: str) -> JsonObject:
+    asked = p.GetSession(v=1, id=HTTP, action="get_session", session_id=session_id, run_id=run_id)
+    found = await actions.get_session(request.backend, request.caller, asked)
+    looked: Any = found["run"]
+    return dict(looked)
+
+
+async def _ended(request: Request, session_id: str, run_id: str, wait_s: float) -> None:
+    """Return once the run has ended, or after `wait_s`."""
+    if wait_s <= 0:
+        return
+    executor = request.backend.executor
+    row = await request.backend.owned(request.caller.principal, session_id)
+    agent = await request.backend.agent_of(row, request.caller.principal)
+    try:
+        await executor.wait_result(agent, session_id, run_id, wait_s)
+    except TimeoutError:
+        return
+
+
+_ROUTES: Final = {"POST /run": run, "GET /sessions/{session_id}": session, "GET /sessions/{session_id}/stream": stream}
+ROUTES: Final = tuple(_ROUTES)

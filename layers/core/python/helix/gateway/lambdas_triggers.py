@@ -1,0 +1,161 @@
+"""The function behind the triggers: SQS messages in, runs out.
+
+Law: an event starts its run as a client's message does, under a key that follows from the event, so a second delivery finds
+the run of the first. A message is done once its run is claimed: from there on the run's rows, and the sweep, see to it. One
+that can never start is put into the dead-letter queue with the reason; one that may start later comes again. The other
+messages of its batch do not wait for either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from helix._log import get_logger
+from helix.core import protocol as p
+from helix.core.errors import (
+    AgentAlreadyRunningError,
+    CallerError,
+    DefinitionError,
+    HelixError,
+    InvalidInputError,
+    StaleStateError,
+)
+from helix.core.json import JsonObject, check_json, clean_text, dumps, load_object
+from helix.core.triggers import Start, filled, read_starts
+from helix.gateway import actions
+from helix.gateway.authoriser import prefix_of
+from helix.gateway.connections import Connection
+from helix.gateway.lambdas import backend as backend_of
+from helix.runtime.cloud import Application
+
+if TYPE_CHECKING:
+    from helix.core.delivery import Delivery
+    from helix.gateway.backend import Backend
+
+logger = get_logger("helix.gateway")
+LATER: Final = (AgentAlreadyRunningError, StaleStateError)
+"""Errors of a caller that pass: the session is at work. Those of operators pass too."""
+PREFIX: Final = "trigger:"
+MAX_REASON: Final = 512
+
+
+class QueueRecord(BaseModel):
+    model_config = ConfigDict(extra="ignore", populate_by_name=True, defer_build=True)
+
+    message_id: str = Field(alias="messageId", min_length=1)
+    body: str
+    queue: str = Field(alias="eventSourceARN", min_length=1)
+
+
+class QueueEvent(BaseModel):
+    model_config = ConfigDict(extra="ignore", populate_by_name=True, defer_build=True)
+
+    records: list[QueueRecord] = Field(alias="Records")
+
+
+class Occurrence(NamedTuple):
+    """One event of a trigger. `ident`: the same for each delivery of it, and for no other event of the trigger."""
+
+    trigger: str
+    ident: str
+    event: JsonObject
+
+
+async def start_triggered(app: Application, event: QueueEvent, delivery: Delivery) -> JsonObject:
+    """Answers SQS: the messages that must come again."""
+    again: list[Any] = []
+    for record in event.records:
+        try:
+            await _start(app, record)
+        except Exception as error:
+            code = error.code if isinstance(error, HelixError) else "internal_error"
+            final = isinstance(error, CallerError | DefinitionError) and not isinstance(error, LATER)
+            extra = {"message_id": record.message_id, "code": code}
+            if final:
+                logger.error("a trigger's event cannot start a run: %s: %s", code, error, extra=extra)
+            else:
+                logger.warning("a trigger's event waits: %s", code, extra=extra, exc_info=None if final else error)
+            if not (final and await _given_up(app, record, code, str(error))):
+                again.append({"itemIdentifier": record.message_id})
+    return {"batchItemFailures": again}
+
+
+async def _start(app: Application, record: QueueRecord) -> None:
+    found = occurrence_of(app.settings.stage, starts(app), record)
+    start = starts(app).get(found.trigger)
+    if start is None:
+        raise InvalidInputError(f"there is no trigger {found.trigger!r} here")
+    backend = backend_of(app)
+    caller = Connection(f"{PREFIX}{found.trigger}", start.user, 0.0, 0.0)
+    reply = await actions.run(backend, caller, request_of(backend, start, found))
+    ids = {"session_id": reply["session_id"], "run_id": reply["run_id"], "message_id": record.message_id}
+    logger.info("trigger %s started a run", found.trigger, extra=ids)
+
+
+@lru_cache(maxsize=1)
+def starts(app: Application) -> dict[str, Start]:
+    """The stage's triggers, by name."""
+    return read_starts(app.settings.triggers)
+
+
+def occurrence_of(stage: str, known: dict[str, Start], record: QueueRecord) -> Occurrence:
+    """Which event of which trigger a message is. Raises `InvalidInputError`."""
+    name = record.queue.rpartition(":")[2]
+    body = load_object(record.body)
+    for trigger, start in known.items():
+        if record.queue == start.queue or (start.queue is True and name == f"helix-{stage}-{PREFIX[:-1]}-{trigger}"):
+            return Occurrence(trigger, record.message_id, body if body is not None else {"body": record.body})
+    if body is None or not isinstance(body.get("trigger"), str) or not isinstance(body.get("event"), dict):
+        raise InvalidInputError("the message is not an event of a trigger")
+    event: Any = body["event"]
+    return Occurrence(body["trigger"], _ident(event), event)
+
+
+def _ident(event: Any) -> str:
+    """A tick is its minute, whatever id EventBridge gave it; an object's change its bucket, key and sequencer, which S3
+    repeats; any other event its id."""
+    if event.get("detail-type") == "Scheduled Event":
+        return str(event.get("time"))[:16]
+    match event:
+        case {"source": "aws.s3", "detail": {"bucket": {"name": bucket}, "object": {"key": key, "sequencer": number}}}:
+            return dumps([event.get("detail-type"), bucket, key, number])
+    return str(event.get("id"))
+
+
+def request_of(backend: Backend, start: Start, found: Occurrence) -> p.Run:
+    """What a client would send. Raises `CallerError`s of what the event does not fit."""
+    check_json(found.event, "the event")
+    given: dict[str, Any] = {"v": 1, "action": "run", "agent": start.agent, "subscribe": False}
+    given["id"] = hashlib.sha256(found.ident.encode()).hexdigest()
+    session = None if start.session is None else prefix_of(start.user) + filled(start.session, found.event)
+    agent = backend.agent(start.agent, start.user, session)
+    if start.prompt is not None:
+        given["message"] = filled(start.prompt, found.event)
+    elif agent.function is not None:
+        given["input"] = found.event
+    else:
+        given["message"] = dumps(found.event)
+    try:
+        return p.Run(**given, session_id=session, tags=[f"{PREFIX}{found.trigger}"])
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise InvalidInputError(f"{'.'.join(map(str, first['loc'])) or 'event'}: {first['msg']}") from None
+
+
+async def _given_up(app: Application, record: QueueRecord, code: str, reason: str) -> bool:
+    """Put the message into the dead-letter queue, where a person sees why. False if it is not there."""
+    said = {"error": code, "reason": clean_text(reason)[:MAX_REASON], "queue": record.queue}
+    try:
+        app.client("sqs").send_message(
+            QueueUrl=app.settings.dead_letters,
+            MessageBody=record.body,
+            MessageAttributes={name: {"DataType": "String", "StringValue": text} for name, text in said.items()},
+        )
+    except Exception as error:
+        logger.error("the dead-letter queue does not take a message: %s", type(error).__name__, exc_info=error)
+        return False
+    return True

@@ -1,0 +1,140 @@
+"""Each kind of trigger, declared and deployed offline: an event in, a run out, and its second delivery none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from tests.support.cloud_agents.plans import plan, say
+from tests.support.offline_cloud import CloudForTests, deployed, until
+
+pytestmark = pytest.mark.timeout(300)
+
+BUCKET = "incoming-files"
+ECHO = json.dumps([{"say": "{word}"}]).replace("{", "{{").replace("}", "}}").replace("{{word}}", "{word}")
+TRIGGERS: dict[str, Any] = {
+    "nightly": {"agent": "talker", "schedule": "cron(0 2 * * ? *)", "session": "nightly", "user": "ops"},
+    "orders": {"agent": "talker", "queue": True, "prompt": ECHO, "session": "order-{id}"},
+    "uploads": {
+        "agent": "talker",
+        "bucket": BUCKET,
+        "prefix": "in/",
+        "suffix": ".txt",
+        "prompt": "{detail.object.key}",
+    },
+    "paid": {"agent": "talker", "event": {"source": ["my.shop"], "detail": {"paid": [True]}}, "prompt": "{detail.who}"},
+    "api": {"http": True, "agent": "talker"},
+}
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudForTests]:
+    with deployed(tmp_path_factory.mktemp("triggers"), context={"triggers": json.dumps(TRIGGERS)}) as made:
+        yield made
+
+
+def sent(stage: CloudForTests, queue: str, *bodies: Any) -> None:
+    client = stage.aws("sqs")
+    url = client.get_queue_url(QueueName=f"helix-test-{queue}")["QueueUrl"]
+    for body in bodies:
+        client.send_message(QueueUrl=url, MessageBody=body if isinstance(body, str) else json.dumps(body))
+
+
+def started(stage: CloudForTests, trigger: str) -> list[dict[str, Any]]:
+    """What the function logged of each message of the trigger that has a run."""
+    lines = [json.loads(line) for line in stage.log.of("start_triggered") if line.startswith("{")]
+    return [line for line in lines if line.get("message") == f"trigger {trigger} started a run"]
+
+
+def runs(stage: CloudForTests, trigger: str, deliveries: int) -> dict[str, str]:
+    """Session by run, once so many deliveries have one and the runs are done."""
+    until(lambda: len(started(stage, trigger)) >= deliveries, f"{deliveries} deliveries of {trigger}")
+    found = {line["run_id"]: line["session_id"] for line in started(stage, trigger)}
+    for run, session in found.items():
+        until(lambda run=run, session=session: done(stage, session, run), f"end of {run}")
+    return found
+
+
+def done(stage: CloudForTests, session: str, run: str) -> bool:
+    return any(run in e["input"] for e in stage.executions(session, status="SUCCEEDED"))
+
+
+def test_a_schedule_runs_its_agent_once_a_tick(stage: CloudForTests) -> None:
+    stage.cloud.tick()
+    (found,) = runs(stage, "nightly", 1).values()
+    assert found == "ops:nightly"
+    tick = {"detail-type": "Scheduled Event", "source": "aws.events", "id": "x", "time": "2026-01-01T02:00:17Z"}
+    sent(stage, "triggers", *({"trigger": "nightly", "event": {**tick, "id": ident}} for ident in "ab"))
+    assert len(runs(stage, "nightly", 3)) == 2, "the same minute is the same tick"
+
+
+def test_a_bad_message_goes_aside_and_the_others_go_on(stage: CloudForTests) -> None:
+    sent(stage, "trigger-orders", {"id": "1", "word": "kettle"}, {"id": "2"}, "no JSON", {"id": "3", "word": "cup"})
+    assert sorted(runs(stage, "orders", 2).values()) == ["order-1", "order-3"]
+    failed = taken(stage, 2)
+    assert sorted(failed) == sorted([json.dumps({"id": "2"}), "no JSON"])
+    assert failed["no JSON"]["error"]["StringValue"] == "invalid_input"
+    assert "no field 'word'" in failed[json.dumps({"id": "2"})]["reason"]["StringValue"]
+
+
+def taken(stage: CloudForTests, number: int) -> dict[str, Any]:
+    """Attributes by body, of the messages in the dead-letter queue."""
+    client, found = stage.aws("sqs"), dict[str, Any]()
+    url = stage.cloud.outputs["TriggerFailuresUrl"]
+
+    def look() -> bool:
+        got = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"])
+        found.update({m["Body"]: m["MessageAttributes"] for m in got.get("Messages", [])})
+        return len(found) >= number
+
+    until(look, f"{number} dead letters")
+    return found
+
+
+def test_an_object_and_an_event_run_their_agents(stage: CloudForTests) -> None:
+    storage = stage.aws("s3")
+    storage.create_bucket(Bucket=BUCKET)
+    storage.put_bucket_notification_configuration(
+        Bucket=BUCKET, NotificationConfiguration={"EventBridgeConfiguration": {}}
+    )
+    for key in ("in/a.txt", "in/b.pdf", "out/c.txt"):
+        storage.put_object(Bucket=BUCKET, Key=key, Body=b"text")
+    entry = {"Source": "my.shop", "DetailType": "order"}
+    details = ({"paid": True, "who": "ada"}, {"paid": False, "who": "bob"})
+    stage.aws("events").put_events(Entries=[{**entry, "Detail": json.dumps(detail)} for detail in details])
+    assert len(runs(stage, "uploads", 1)) == len(runs(stage, "paid", 1)) == 1
+
+
+def test_http_starts_answers_and_pages(stage: CloudForTests) -> None:
+    assert stage.cloud.outputs["HttpUrl"]
+    url = stage.cloud.health_url.removesuffix("/health")
+    ada, bob = ({"Authorization": f"Bearer {stage.key(name)}"} for name in ("ada", "bob"))
+    body = {"message": plan(say("Hello over HTTP."))}
+    with httpx.Client(base_url=url, trust_env=False, timeout=40) as client:
+        assert client.post("/run", json=body).status_code == 401
+        once = {**ada, "Idempotency-Key": "k1"}
+        first = client.post("/run", json=body, headers=once)
+        answered = client.post("/run?wait=25", json=body, headers=once)
+        assert first.status_code == 202, first.text
+        assert answered.status_code == 200, answered.text
+        found = answered.json()
+        assert found["run_id"] == first.json()["run_id"] and "Hello over HTTP." in found["text"]
+        place = f"/sessions/{found['session_id']}"
+        looked = client.get(place, headers=ada, params={"messages": 10}).json()
+        assert looked["session"]["status"] == looked["run"]["status"] == "completed" and looked["messages"]
+        page = client.get(f"{place}/stream", headers=ada).json()
+        assert page["status"] == "completed" and page["next"] == page["messages"][-1]["sequence"]
+        rest = client.get(f"{place}/stream", headers=ada, params={"after": page["next"]}).json()
+        assert rest["messages"] == [] and rest["next"] == page["next"]
+        for path in (place, f"{place}/stream"):
+            assert client.get(path, headers=bob).status_code == 404
+        named = client.post("/run", json={**body, "session_id": "ada:mine"}, headers=ada)
+        assert named.status_code == 202
+        assert (
+            client.get("/sessions/ada%3Amine", headers=ada, params={"wait": 20}).json()["run"]["status"] == "completed"
+        )
+        assert client.post("/run", json={**body, "agent": "nobody"}, headers=ada).status_code == 404
+        assert client.post("/run", content=b"[]", headers=ada).json()["error"]["code"] == "invalid_input"

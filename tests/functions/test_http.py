@@ -1,0 +1,140 @@
+"""`serve_http` as an HTTP API calls it: what the socket lets a client do, by request and answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+from tests.functions.conftest import Functions
+
+from helix.adapters.system import SystemIds
+from helix.core.triggers import Trigger, dump_starts
+from helix.gateway.authoriser import ApiKeys, Principal
+
+HELLO = {"agent": "helper", "message": "hello"}
+
+
+class Api:
+    """`ask` sends a request; its answer is the status and the body."""
+
+    def __init__(self, functions: Functions) -> None:
+        self.functions = functions
+        self.keys = {user: self._key(user) for user in ("ada", "bob")}
+
+    def _key(self, user: str) -> str:
+        app = self.functions.app
+        return str(app.run(ApiKeys(app.store, app.clock).create(SystemIds(), Principal(user))))
+
+    def ask(
+        self, route: str, body: Any = None, *, user: str | None = "ada", key: str | None = None, **query: str
+    ) -> tuple[int, dict[str, Any]]:
+        event = self.functions.sample("serve_http")
+        del event["headers"]["idempotency-key"], event["headers"]["authorization"], event["body"]
+        session = query.pop("session_id", None)
+        event |= {"routeKey": route, "queryStringParameters": query or None}
+        event |= {"pathParameters": {"session_id": session} if session else None}
+        event["headers"] |= {"Authorization": f"Bearer {self.keys[user]}"} if user else {}
+        event["headers"] |= {"Idempotency-Key": key} if key else {}
+        if body is not None:
+            event["body"] = body if isinstance(body, str) else json.dumps(body)
+        answer = self.functions.invoke("serve_http", event, left_s=30.0)
+        assert answer["headers"] == {"content-type": "application/json", "cache-control": "no-store"}
+        return answer["statusCode"], json.loads(answer["body"])
+
+
+@pytest.fixture
+def api(functions: Functions) -> Api:
+    functions.play([])
+    return Api(functions)
+
+
+def test_a_request_starts_a_run_for_the_user_of_its_token(api: Api) -> None:
+    status, found = api.ask("POST /run", HELLO)
+    assert status == 202 and found["status"] == "running" and found["turn"] == 1
+    assert len(api.functions.executions()) == 1
+    assert api.functions.session(found["session_id"]).user_id == "ada"
+    place = {"session_id": found["session_id"]}
+    status, looked = api.ask("GET /sessions/{session_id}", messages="5", **place)
+    assert status == 200 and looked["run"]["run_id"] == found["run_id"] and looked["run"]["status"] == "running"
+    assert looked["messages"][0]["content"] == "hello"
+
+
+def test_a_repeat_under_a_key_gets_the_run_of_the_first(api: Api) -> None:
+    once = [api.ask("POST /run", HELLO, key="order-7")[1] for _ in range(2)]
+    assert once[0]["run_id"] == once[1]["run_id"] and once[0]["session_id"] == once[1]["session_id"]
+    others = [api.ask("POST /run", HELLO)[1], api.ask("POST /run", HELLO, key="order-8")[1]]
+    others.append(api.ask("POST /run", HELLO, key="order-7", user="bob")[1])
+    assert len({found["run_id"] for found in [once[0], *others]}) == 4 == len(api.functions.executions())
+
+
+def test_a_crash_between_claim_and_start_leaves_one_run(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Died(BaseException):
+        pass
+
+    with monkeypatch.context() as patched:
+
+        async def dies(*_: Any, **__: Any) -> Any:
+            raise Died
+
+        patched.setattr(type(api.functions.app.executor), "_begin", dies)
+        with pytest.raises(Died):
+            api.ask("POST /run", HELLO, key="order-7")
+    status, found = api.ask("POST /run", HELLO, key="order-7")
+    assert status == 202 and api.functions.executions() == []
+    api.functions.clock.ahead_s = 120
+    api.functions.invoke("sweep", api.functions.sample("sweep"))
+    assert len(api.functions.executions()) == 1
+    assert api.ask("POST /run", HELLO, key="order-7")[1]["run_id"] == found["run_id"]
+
+
+def test_nobody_sees_anothers_session(api: Api) -> None:
+    mine = api.ask("POST /run", HELLO)[1]["session_id"]
+    for route in ("GET /sessions/{session_id}", "GET /sessions/{session_id}/stream"):
+        assert api.ask(route, session_id=mine)[0] == 200
+        assert api.ask(route, session_id=mine, user=None) == api.ask(route, session_id="x", user=None)
+        assert api.ask(route, session_id=mine, user=None)[0] == 401
+        status, said = api.ask(route, session_id=mine, user="bob")
+        assert status == 404 and said["error"]["code"] == "session_not_found"
+    status, said = api.ask("POST /run", {**HELLO, "session_id": mine}, user="bob")
+    assert (status, said["error"]["code"]) == (404, "session_not_found")
+    assert api.ask("POST /run", HELLO, user=None)[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "message"),
+    [
+        ("[]", 400, "invalid_input", "the body must be a JSON object"),
+        ({**HELLO, "key": "a"}, 400, "invalid_input", "the body has no field 'key': send the header Idempotency-Key"),
+        ({**HELLO, "subscribe": True}, 400, "invalid_input", "the body has no field 'subscribe'"),
+        ({**HELLO, "tools": []}, 400, "invalid_message", "tools"),
+        ({"message": "hello"}, 400, "invalid_message", "agent"),
+        ({**HELLO, "agent": "nobody"}, 404, "agent_not_found", "there is no agent 'nobody' here"),
+        ({**HELLO, "session_id": "bob:1"}, 404, "session_not_found", "bob:1"),
+    ],
+)
+def test_what_is_wrong_is_said(api: Api, body: Any, status: int, code: str, message: str) -> None:
+    answered, said = api.ask("POST /run", body)
+    assert (answered, said["error"]["code"]) == (status, code) and message in said["error"]["message"]
+    assert api.functions.executions() == []
+
+
+def test_a_session_at_work_is_a_conflict(api: Api) -> None:
+    session = api.ask("POST /run", HELLO)[1]["session_id"]
+    status, said = api.ask("POST /run", {**HELLO, "session_id": session})
+    assert (status, said["error"]["code"]) == (409, "agent_already_running")
+
+
+@pytest.mark.parametrize("query", [{"wait": "26"}, {"wait": "-1"}, {"wait": "soon"}])
+def test_a_wait_has_a_limit(api: Api, query: dict[str, str]) -> None:
+    status, said = api.ask("POST /run", HELLO, **query)
+    assert status == 400 and "wait must be a whole number from 0 to 25" in said["error"]["message"]
+    assert api.functions.executions() == [], "it is refused before anything is started"
+
+
+def test_the_default_agent_runs_where_the_request_names_none(api: Api) -> None:
+    app = api.functions.app
+    known = dump_starts({"api": Trigger(http=True, agent="helper")})
+    app.settings = dataclasses.replace(app.settings, triggers=known)
+    assert api.ask("POST /run", {"message": "hello"})[0] == 202

@@ -1,0 +1,191 @@
+"""`start_triggered` as SQS calls it: one run for an event, however often and however badly it comes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import boto3
+import pytest
+from tests.functions.conftest import ACCOUNT, REGION, Functions
+
+from helix.core.errors import StoreError
+from helix.core.triggers import Trigger, dump_starts
+
+SHARED = f"arn:aws:sqs:{REGION}:{ACCOUNT}:helix-dev-triggers"
+ORDERS = f"arn:aws:sqs:{REGION}:{ACCOUNT}:helix-dev-trigger-orders"
+THEIRS = f"arn:aws:sqs:{REGION}:{ACCOUNT}:their-queue"
+TRIGGERS = {
+    "nightly": Trigger(agent="helper", schedule="rate(1 day)", prompt="Night of {time}", session="nightly", user="ops"),
+    "orders": Trigger(agent="helper", queue=True, prompt="{order.id}: {order.items}"),
+    "theirs": Trigger(agent="helper", queue=THEIRS),
+    "uploads": Trigger(agent="helper", bucket="incoming", prompt="{detail.object.key}"),
+    "paid": Trigger(agent="helper", event={"source": ["shop"]}),
+}
+TICK = {"detail-type": "Scheduled Event", "source": "aws.events", "id": "1", "time": "2026-11-23T02:00:00Z"}
+OBJECT = {
+    "detail-type": "Object Created",
+    "source": "aws.s3",
+    "id": "1",
+    "detail": {"bucket": {"name": "incoming"}, "object": {"key": "a.txt", "sequencer": "0F"}},
+}
+AGAIN = {**OBJECT, "detail": {"bucket": {"name": "incoming"}, "object": {"key": "a.txt", "sequencer": "10"}}}
+ORDER = {"order": {"id": "7", "items": 2}}
+
+
+@pytest.fixture
+def failed(functions: Functions) -> str:
+    """URL of the dead-letter queue, of a stage with all these triggers."""
+    url: str = boto3.client("sqs").create_queue(QueueName="helix-dev-trigger-failures")["QueueUrl"]
+    more = {"triggers": dump_starts(TRIGGERS), "dead_letters": url}
+    functions.app.settings = dataclasses.replace(functions.app.settings, **more)
+    functions.play([])
+    return url
+
+
+def message(body: Any, ident: str = "m1", queue: str = SHARED) -> dict[str, Any]:
+    text = body if isinstance(body, str) else json.dumps(body)
+    return {"messageId": ident, "body": text, "eventSourceARN": queue, "receiptHandle": "h", "attributes": {}}
+
+
+def event(trigger: str, given: dict[str, Any], ident: str = "m1") -> dict[str, Any]:
+    return message({"trigger": trigger, "event": given}, ident)
+
+
+def deliver(functions: Functions, *records: dict[str, Any]) -> list[str]:
+    """Ids of the messages that come again."""
+    answer = functions.invoke("start_triggered", {"Records": list(records)})
+    return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
+
+
+def dead(url: str) -> list[dict[str, Any]]:
+    got = boto3.client("sqs").receive_message(QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"])
+    return got.get("Messages", [])
+
+
+def asked(functions: Functions, session_id: str) -> str:
+    page = functions.app.run(functions.app.executor.sessions.get_messages(session_id))
+    return str(page.messages[0].content)
+
+
+def sessions(functions: Functions, user: str | None = None) -> list[Any]:
+    return functions.app.run(functions.app.executor.sessions.list_sessions(user_id=user, limit=50)).sessions
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (event("nightly", TICK), event("nightly", {**TICK, "id": "2", "time": "2026-11-23T02:00:41Z"}, "m2")),
+        (event("uploads", OBJECT), event("uploads", {**OBJECT, "id": "2"}, "m2")),
+        (event("paid", {"id": "e1", "source": "shop"}), event("paid", {"id": "e1", "source": "shop"}, "m2")),
+        (
+            message(ORDER, queue=ORDERS),
+            message(ORDER, queue=ORDERS),
+        ),
+        (message("no JSON", queue=THEIRS), message("no JSON", queue=THEIRS)),
+    ],
+    ids=["tick", "object", "event", "message", "their message"],
+)
+def test_a_second_delivery_starts_nothing(functions: Functions, failed: str, first: Any, second: Any) -> None:
+    assert deliver(functions, first, second) == deliver(functions, second) == []
+    assert len(functions.executions()) == 1 and not dead(failed)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (event("paid", {"id": "e1"}), event("paid", {"id": "e2"}, "m2")),
+        (event("paid", {"id": "e1"}), event("uploads", {"id": "e1", "detail": {"object": {"key": "a"}}}, "m2")),
+        (message({}, "m1", THEIRS), message({}, "m2", THEIRS)),
+        (
+            event("uploads", OBJECT),
+            event("uploads", AGAIN),
+        ),
+    ],
+    ids=["another event", "another trigger", "another message", "written again"],
+)
+def test_another_event_starts_another_run(functions: Functions, failed: str, first: Any, second: Any) -> None:
+    assert deliver(functions, first, second) == []
+    assert len(functions.executions()) == 2
+
+
+def test_the_agent_gets_the_fields_that_the_prompt_names(functions: Functions, failed: str) -> None:
+    deliver(functions, event("nightly", TICK), message({"order": {"id": "7", "items": ["cup"]}}, queue=ORDERS))
+    assert asked(functions, "ops:nightly") == "Night of 2026-11-23T02:00:00Z"
+    assert [s.session_id for s in sessions(functions, "ops")] == ["ops:nightly"]
+    (other,) = sessions(functions)
+    assert asked(functions, other.session_id) == '7: ["cup"]' and other.tags == ["trigger:orders"]
+
+
+def test_without_a_prompt_the_event_is_the_message(functions: Functions, failed: str) -> None:
+    deliver(functions, message({"n": 1}, "m1", THEIRS), message("plain", "m2", THEIRS))
+    assert sorted(asked(functions, s.session_id) for s in sessions(functions)) == ['{"body":"plain"}', '{"n":1}']
+
+
+def test_a_bad_event_is_put_aside_with_its_reason_and_the_others_go_on(functions: Functions, failed: str) -> None:
+    bad = [
+        message({"order": {"id": "7"}}, "m1", ORDERS),
+        message("[]", "m2"),
+        event("gone", {"id": "1"}, "m3"),
+    ]
+    good = message({"order": {"id": "8", "items": 1}}, "m4", ORDERS)
+    assert deliver(functions, *bad, good) == []
+    assert len(functions.executions()) == 1
+    letters = {letter["Body"]: letter["MessageAttributes"] for letter in dead(failed)}
+    assert letters.keys() == {record["body"] for record in bad}
+    said = letters[bad[0]["body"]]
+    assert said["error"]["StringValue"] == "invalid_input" and said["queue"]["StringValue"] == ORDERS
+    assert said["reason"]["StringValue"] == "the event has no field 'order.items'"
+    assert "there is no trigger 'gone'" in letters[bad[2]["body"]]["reason"]["StringValue"]
+
+
+def test_a_bad_event_comes_again_where_it_cannot_be_put_aside(functions: Functions, failed: str) -> None:
+    boto3.client("sqs").delete_queue(QueueUrl=failed)
+    assert deliver(functions, message("[]", "m2")) == ["m2"]
+
+
+def test_an_event_waits_while_its_session_is_at_work(functions: Functions, failed: str) -> None:
+    later = event("nightly", {**TICK, "time": "2026-11-24T02:00:00Z"}, "m2")
+    assert deliver(functions, event("nightly", TICK), later) == ["m2"]
+    assert not dead(failed)
+    functions.app.run(functions.app.executor.abort(functions.app.agents.named("helper"), "ops:nightly"))
+    assert deliver(functions, later) == [] and len(functions.executions()) == 2
+
+
+def test_an_event_waits_while_the_tables_do_not_answer(
+    functions: Functions, failed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+
+        async def refuses(*_: Any, **__: Any) -> Any:
+            raise StoreError("no answer")
+
+        patched.setattr(type(functions.app.store), "transact", refuses)
+        assert deliver(functions, event("paid", {"id": "e1"})) == ["m1"]
+    assert not dead(failed) and deliver(functions, event("paid", {"id": "e1"})) == []
+    assert len(functions.executions()) == 1
+
+
+def test_a_crash_between_claim_and_start_leaves_one_run_that_the_sweep_starts(
+    functions: Functions, failed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process dies, so SQS delivers the message again: it finds the claimed run, and claims no other."""
+
+    class Died(BaseException):
+        pass
+
+    with monkeypatch.context() as patched:
+
+        async def dies(*_: Any, **__: Any) -> Any:
+            raise Died
+
+        patched.setattr(type(functions.app.executor), "_begin", dies)
+        with pytest.raises(Died):
+            deliver(functions, event("paid", {"id": "e1"}))
+    assert functions.executions() == []
+    assert deliver(functions, event("paid", {"id": "e1"})) == []
+    assert len(sessions(functions)) == 1
+    functions.clock.ahead_s = 120
+    functions.invoke("sweep", functions.sample("sweep"))
+    assert len(functions.executions()) == 1 and not dead(failed)
