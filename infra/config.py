@@ -7,6 +7,7 @@ Nothing is looked up: no account, no region, no clock, no git.
 
 from __future__ import annotations
 
+import json
 import platform
 import sys
 from collections.abc import Mapping, Sequence
@@ -230,6 +231,9 @@ def read_settings(context: Mapping[str, Any]) -> Settings:
         return Settings(**given)
     except ValidationError as error:
         first = error.errors()[0]
+        if first["loc"][:1] == ("triggers",):
+            place = ".".join(str(part) for part in first["loc"] if part != "[key]")
+            raise SettingsError(f"tool.helix.{place}: {first['msg'].removeprefix('Value error, ')}") from error
         if first["type"] == "extra_forbidden":
             known = ", ".join(sorted(Settings.model_fields))
             raise SettingsError(f"context key {first['loc'][0]!r} is unknown; there are {known}") from error
@@ -238,9 +242,6 @@ def read_settings(context: Mapping[str, Any]) -> Settings:
             key, _, problem = message.partition(": ")
             raise SettingsError(f"context key {key!r}: {problem}") from error
         name = str(first["loc"][0])
-        if name == "triggers":
-            place = ".".join(str(part) for part in first["loc"] if part != "[key]")
-            raise SettingsError(f"tool.helix.{place}: {message}") from error
         raise SettingsError(f"context key {name!r} is {given.get(name)!r}: {message}") from error
 
 

@@ -82,7 +82,7 @@ def test_litellm_wants_more_memory_to_start_in_time(production: Assembly, deploy
 
 
 def test_there_is_a_folder_for_every_function_and_a_function_for_every_folder() -> None:
-    from helix.infra.build import ROOT
+    from tests.infra.conftest import ROOT
 
     assert {file.parent.name for file in ROOT.glob("functions/*/handler.py")} == {*SIZES, *TRIGGER_SIZES}
 

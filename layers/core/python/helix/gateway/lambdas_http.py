@@ -89,7 +89,7 @@ class HttpEvent(BaseModel):
         return int(text)
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     status: int
     body: JsonObject
 
@@ -101,13 +101,13 @@ async def serve_http(app: Application, event: HttpEvent, delivery: Delivery) -> 
         proof = await authoriser(app).prove(token_of(event.headers))
         caller = Connection(HTTP, proof.principal, proof.expires_at, app.clock.now())
         left_s = delivery.deadline - app.clock.now() - SPARE_S
-        answer = await _ROUTES[event.route](Request(app, backend, caller, event, max(0.0, left_s)))
+        answer = await _ROUTES[event.route](HttpRequest(app, backend, caller, event, max(0.0, left_s)))
         code = "ok"
     except Exception as error:
         refusal: Any = refusal_of(error)
         code = str(refusal["code"])
         status = STATUS.get(type(error)) or (400 if isinstance(error, CallerError) else 500)
-        answer = Answer(status, {"error": refusal})
+        answer = HttpAnswer(status, {"error": refusal})
         if status == 500:
             logger.error("%s failed: %s", event.route, code, extra={"code": code}, exc_info=error)
     count(app, event.route, code)
@@ -115,7 +115,7 @@ async def serve_http(app: Application, event: HttpEvent, delivery: Delivery) -> 
     return {"statusCode": answer.status, "headers": headers, "body": dumps(answer.body)}
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """left_s: how long the answer may wait."""
 
     app: Application
@@ -133,7 +133,7 @@ class Request(NamedTuple):
         return min(self.event.number("wait", LONGEST_WAIT_S), self.left_s)
 
 
-async def run(request: Request) -> Answer:
+async def run(request: HttpRequest) -> HttpAnswer:
     """202 with the ids of the run, which a repeat under the same Idempotency-Key gets as well; 200 with its result, where
     the request waits and the run ends meanwhile."""
     app, backend, caller, event, _ = request
@@ -146,8 +146,8 @@ async def run(request: Request) -> Answer:
         await _ended(request, str(reply["session_id"]), str(reply["run_id"]), wait_s)
         looked = await _look(request, str(reply["session_id"]), str(reply["run_id"]))
         if looked["status"] != "running":
-            return Answer(200, {**ids, **looked})
-    return Answer(202, {**ids, "status": "running"})
+            return HttpAnswer(200, {**ids, **looked})
+    return HttpAnswer(202, {**ids, "status": "running"})
 
 
 def _given(app: Application, event: HttpEvent) -> JsonObject:
@@ -179,7 +179,7 @@ def default_agent(app: Application) -> str:
     return next((start.agent for start in found.values() if start.agent), "")
 
 
-async def session(request: Request) -> Answer:
+async def session(request: HttpRequest) -> HttpAnswer:
     """The session, and how its current run, or that of `run_id`, goes."""
     row = await request.backend.owned(request.caller.principal, request.session_id)
     run_id = (request.event.query or {}).get("run_id") or row.run_id
@@ -189,10 +189,10 @@ async def session(request: Request) -> Answer:
     asked = p.GetSession(
         v=1, id=HTTP, action="get_session", session_id=row.session_id, run_id=run_id, messages=messages
     )
-    return Answer(200, await actions.get_session(request.backend, request.caller, asked))
+    return HttpAnswer(200, await actions.get_session(request.backend, request.caller, asked))
 
 
-async def stream(request: Request) -> Answer:
+async def stream(request: HttpRequest) -> HttpAnswer:
     """Messages after the sequence `after`; `next` is the `after` of the next page. `status` is the session's: one that does
     not run brings no more once a page is empty."""
     backend = request.backend
@@ -212,17 +212,17 @@ async def stream(request: Request) -> Answer:
             shown = message.model_dump(mode="json", exclude_defaults=True, exclude={"stream_id"})
             page.append(shown)
             held, last = held + text_size(dumps(shown)), message.sequence
-    return Answer(200, {"stream_id": row.stream_id, "status": row.status, "messages": page, "next": last})
+    return HttpAnswer(200, {"stream_id": row.stream_id, "status": row.status, "messages": page, "next": last})
 
 
-async def _look(request: Request, session_id: str, run_id: str) -> JsonObject:
+async def _look(request: HttpRequest, session_id: str, run_id: str) -> JsonObject:
     asked = p.GetSession(v=1, id=HTTP, action="get_session", session_id=session_id, run_id=run_id)
     found = await actions.get_session(request.backend, request.caller, asked)
     looked: Any = found["run"]
     return dict(looked)
 
 
-async def _ended(request: Request, session_id: str, run_id: str, wait_s: float) -> None:
+async def _ended(request: HttpRequest, session_id: str, run_id: str, wait_s: float) -> None:
     """Return once the run has ended, or after `wait_s`."""
     if wait_s <= 0:
         return
