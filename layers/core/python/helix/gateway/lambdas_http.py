@@ -32,7 +32,7 @@ from helix.core.errors import (
 from helix.core.json import JsonObject, dumps, load_object, text_size
 from helix.core.refusals import refusal_of
 from helix.core.triggers import read_starts
-from helix.gateway import actions
+from helix.gateway import actions, reads
 from helix.gateway.authoriser import token_of
 from helix.gateway.connections import Connection
 from helix.gateway.lambdas import authoriser, count
@@ -189,7 +189,7 @@ async def session(request: HttpRequest) -> HttpAnswer:
     asked = p.GetSession(
         v=1, id=HTTP, action="get_session", session_id=row.session_id, run_id=run_id, messages=messages
     )
-    return HttpAnswer(200, await actions.get_session(request.backend, request.caller, asked))
+    return HttpAnswer(200, await reads.get_session(request.backend, request.caller, asked))
 
 
 async def stream(request: HttpRequest) -> HttpAnswer:
@@ -217,7 +217,7 @@ async def stream(request: HttpRequest) -> HttpAnswer:
 
 async def _look(request: HttpRequest, session_id: str, run_id: str) -> JsonObject:
     asked = p.GetSession(v=1, id=HTTP, action="get_session", session_id=session_id, run_id=run_id)
-    found = await actions.get_session(request.backend, request.caller, asked)
+    found = await reads.get_session(request.backend, request.caller, asked)
     looked: Any = found["run"]
     return dict(looked)
 
