@@ -244,6 +244,23 @@ def test_the_logs_have_ids_and_no_content(deploy: Any, api: ManagementApi, monke
     assert "secret" not in out and CONNECTION in out and "req_1" in out
 
 
+def test_agents_that_cannot_be_imported_are_one_error_here_and_one_there(
+    deploy: Any, api: ManagementApi, monkeypatch: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "broken_agents.py").write_text("import helix\nimport nowhere\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    deploy(HELIX_AGENTS="broken_agents")
+    function("ws_connect")(sample("ws_connect"), CONTEXT)
+    handler, log = function("ws_message"), io.StringIO()
+    monkeypatch.setattr(logging.getLogger("helix").handlers[0], "stream", log)
+    assert handler(sample("ws_message"), CONTEXT) == {"statusCode": 200}
+    (told,) = said(api)
+    assert (told["type"], told["id"], told["error"]["code"]) == ("error", "req_1", "invalid_definition")
+    (line,) = [line for line in log.getvalue().splitlines() if '"level":"INFO"' not in line]
+    problem = f"ModuleNotFoundError: No module named 'nowhere' ({tmp_path / 'broken_agents.py'}:2)"
+    assert json.loads(line)["message"] == f"the agents: module 'broken_agents': it cannot be imported: {problem}"
+
+
 def test_a_connection_that_is_gone_is_forgotten(deploy: Any, api: ManagementApi) -> None:
     app = deploy()
     function("ws_connect")(sample("ws_connect"), CONTEXT)

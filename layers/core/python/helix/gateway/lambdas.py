@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools.metrics import MetricUnit, single_metric
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from helix.core.errors import InvalidInputError, NotAuthenticatedError
+from helix._log import get_logger
+from helix.core.errors import DefinitionError, InvalidInputError, NotAuthenticatedError
 from helix.core.measures import NAMESPACE, STAGE
 from helix.gateway.authoriser import ApiKeys, Authoriser, accepted_subprotocol, token_of
 from helix.gateway.connections import MAX_CONNECTION_S, Connections
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from helix.ports.sockets import Posted
 
 Json = dict[str, Any]
+logger = get_logger("helix.gateway")
 
 
 class _Event(BaseModel):
@@ -129,10 +131,23 @@ async def disconnect(app: Application, event: SocketEvent, delivery: Delivery) -
 
 
 async def message(app: Application, event: MessageEvent, delivery: Delivery) -> Json:
-    """Do what the message asks and post the answer; return an operator's."""
+    """Do what the message asks and post the answer, which is an error for all if the agents cannot be imported; return an
+    operator's.
+    """
     if event.request_context is None:
         return {"statusCode": 200, "body": await operator_gateway(app).answer(event.operator or "")}
-    await gateway(app).handle(event.request_context.connection_id, event.message())
+    connection_id, body = event.request_context.connection_id, event.message()
+    try:
+        served = gateway(app)
+    except DefinitionError as error:
+        from helix.core.protocol import error_reply, request_tags
+        from helix.core.refusals import refusal_of
+
+        logger.error("%s", error)
+        _count(app, "none", error.code)
+        await app.sockets.post(connection_id, error_reply(*request_tags(body), refusal_of(error)).encode())
+        return {"statusCode": 200}
+    await served.handle(connection_id, body)
     return {"statusCode": 200}
 
 

@@ -10,6 +10,7 @@ import asyncio
 import importlib
 import json
 import os
+import traceback
 from collections.abc import Coroutine, MutableMapping
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,7 +25,7 @@ from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.aws.overflow import Overflow
 from helix.adapters.system import SystemIds
 from helix.core.context import secrets_of
-from helix.core.errors import InvalidInputError, StoreError
+from helix.core.errors import DefinitionError, InvalidInputError, StoreError
 from helix.ports.ids import Ids
 from helix.runtime.cloud_settings import CloudSettings, read_cloud_settings
 
@@ -173,7 +174,7 @@ class Application:
         from helix.runtime.models import named_models
 
         for module in self.settings.agents:
-            importlib.import_module(module)
+            _import(module)
         if not default_registry.has(CHECK_AGENT):
             default_registry.register_factory(CHECK_AGENT, lambda context: _checks().check_agent())
         return Agents(None, named_models(self.settings.model))
@@ -264,6 +265,18 @@ class Application:
         from helix.runtime.launching import StepFunctionsExecutor
 
         return StepFunctionsExecutor(self.engine, self.agents)
+
+
+def _import(module: str) -> None:
+    """Raises `DefinitionError`, which names the file and the line."""
+    try:
+        importlib.import_module(module)
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        broken = isinstance(error, SyntaxError) and error.filename
+        place = f"{error.filename}:{error.lineno}" if broken else f"{frame.filename}:{frame.lineno}"  # type: ignore[attr-defined]
+        problem = f"it cannot be imported: {type(error).__name__}: {error} ({place})"
+        raise DefinitionError("the agents", f"module {module!r}", problem) from error
 
 
 def _checks() -> Any:

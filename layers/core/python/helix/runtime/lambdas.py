@@ -59,6 +59,8 @@ def serve(name: str, event_type: type[EventT], verb: Verb[EventT], prepare: Prep
             starting()
             try:
                 prepare(app)
+            except HelixError as error:
+                logger.error("%s", error)
             except Exception:
                 logger.exception("could not be prepared")
             started()
