@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -25,7 +24,7 @@ from botocore.config import Config
 from helix.gateway.authoriser import ApiKeys, Principal
 from helix.local.emulator import ACCOUNT
 from helix.local.metrics import MetricForwarder
-from helix.local.process import Emulator, Listener, OfflineError
+from helix.local.process import Emulator, Listener
 from helix.local.project import Project, read_assembly
 from helix.local.settings import machine_variables, store_secret, store_secrets
 from helix.local.stacks import Account, deploy
@@ -38,7 +37,6 @@ ALIAS = "live"
 POLL_S = 0.05
 WARMED = ("ws_authorize", "ws_connect", "ws_message", "call_model", "project_stream", "call_tool", "finish_run")
 """In the order in which a client's first message needs them."""
-_API = re.compile(r"/_aws/execute-api/(.+)$")
 
 
 class OfflineCloud:
@@ -130,21 +128,12 @@ class OfflineCloud:
     @property
     def url(self) -> str:
         """Where clients connect: `ws://127.0.0.1:PORT/...`."""
-        return f"ws://127.0.0.1:{self.emulator.port}/_aws/execute-api/{self._place('Url')}"
+        return self.outputs["Url"]
 
     @property
     def health_url(self) -> str:
         """Where the stage says how it is: `http://127.0.0.1:PORT/.../health`; /ready, /live and /metrics are beside it."""
-        return f"{self.emulator.url}/_aws/execute-api/{self._place('HealthUrl')}"
-
-    def _place(self, output: str) -> str:
-        """API and path of a URL among the stack's outputs; the port may have changed since it was deployed."""
-        found = _API.search(self.outputs[output])
-        if found is None:
-            raise OfflineError(
-                f"the stack's output {output} is {self.outputs[output]!r}, which the emulator does not serve"
-            )
-        return found[1]
+        return self.outputs["HealthUrl"]
 
     def client(self, service: str) -> Any:
         """boto3's, as the account's administrator. Clients are made once, and may be used by many threads."""

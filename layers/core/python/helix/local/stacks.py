@@ -7,6 +7,7 @@ be created is removed before the next attempt; one that could not be updated has
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from botocore.exceptions import ClientError, WaiterError
 from helix.local.process import OfflineError
 from helix.local.project import Assembly, Asset, StackArtifact
 
+ENDPOINT = "Endpoint"
+"""The parameter of a stack that says where the emulator answers, so that its outputs do."""
 POLL_S = 0.05
 TRIES = 2400
 
@@ -52,7 +55,9 @@ def deploy(account: Account, assembly: Assembly) -> dict[str, dict[str, str]]:
     cloud = account.client("cloudformation")
     outputs = {}
     for stack in assembly.stacks:
-        _apply(cloud, stack, _url(account, stack, keys))
+        taken = json.loads(stack.template.read_text(encoding="utf-8")).get("Parameters", {})
+        here = {ENDPOINT: account.endpoint} if ENDPOINT in taken and account.endpoint else {}
+        _apply(cloud, stack, _url(account, stack, keys), here)
         outputs[stack.name] = _outputs(_describe(cloud, stack.name) or {})
     return outputs
 
@@ -89,11 +94,11 @@ def _url(account: Account, stack: StackArtifact, keys: Mapping[str, tuple[str, s
     return f"https://s3.{account.region}.amazonaws.com/{bucket}/{key}"
 
 
-def _apply(cloud: Any, stack: StackArtifact, url: str) -> None:
+def _apply(cloud: Any, stack: StackArtifact, url: str, more: Mapping[str, str]) -> None:
     request = {
         "StackName": stack.name,
         "TemplateURL": url,
-        "Parameters": [{"ParameterKey": k, "ParameterValue": v} for k, v in stack.parameters.items()],
+        "Parameters": [{"ParameterKey": k, "ParameterValue": v} for k, v in {**stack.parameters, **more}.items()],
         "Tags": [{"Key": k, "Value": v} for k, v in stack.tags.items()],
         "Capabilities": ["CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"],
     }
