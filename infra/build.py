@@ -21,6 +21,7 @@ from packaging.utils import canonicalize_name
 
 from helix.infra.config import HOST_PYTHON, Architecture
 from helix.infra.packages import Lock
+from helix.runtime.private import make_folder
 from helix.runtime.project import FILES, PACKAGE
 
 BUILDS = ".helix/layers"
@@ -175,8 +176,7 @@ def _built(builds: Path, name: str, digest: str, make: Callable[[Path], None]) -
     folder = builds / f"{name}-{digest[:16]}"
     if folder.is_dir():
         return folder
-    builds.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # sessions may be kept beside
-    builds.mkdir(exist_ok=True)
+    make_folder(builds)  # sessions may be kept beside
     with tempfile.TemporaryDirectory(dir=builds, prefix=".making-") as place:
         made = Path(place) / "layer"
         made.mkdir()

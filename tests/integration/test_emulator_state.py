@@ -7,10 +7,13 @@ import os
 import threading
 from pathlib import Path
 
+import boto3
 import pytest
-from tests.support.emulator_desk import PATIENCE_S, Desk, started, until
+from tests.support.emulator_desk import ACCOUNT, PATIENCE_S, REGION, Desk, started, until
 
 from helix.local.process import Emulator, OfflineError
+from helix.local.project import Assembly, Asset, StackArtifact
+from helix.local.stacks import Account, deploy
 
 pytestmark = pytest.mark.xdist_group("cloud")
 
@@ -117,3 +120,23 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     ended.join(PATIENCE_S)
     assert process.poll() == 0
     emulator.close()
+
+
+def test_outputs_say_where_the_emulator_is_now(tmp_path: Path) -> None:
+    template = tmp_path / "stack.template.json"
+    template.write_text(
+        json.dumps(
+            {
+                "Parameters": {"Endpoint": {"Type": "String", "Default": "http://127.0.0.1:4566"}},
+                "Resources": {"Topic": {"Type": "AWS::SNS::Topic"}},
+                "Outputs": {"Url": {"Value": {"Fn::Sub": "${Endpoint}/here"}}},
+            }
+        )
+    )
+    asset = Asset(template, "assets", "stack", zipped=False)
+    assembly = Assembly((StackArtifact("ported", template, {}, {}),), (asset,))
+    for _ in range(2):
+        with started(tmp_path / "state") as desk:
+            session = boto3.Session(**desk.emulator.credentials.options)
+            outputs = deploy(Account(session, desk.emulator.url, ACCOUNT, REGION), assembly)
+            assert outputs == {"ported": {"Url": f"{desk.emulator.url}/here"}}

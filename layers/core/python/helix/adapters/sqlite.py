@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from helix._log import get_logger
+from helix.adapters.private import make_file, make_folder
 from helix.adapters.sqlite_schema import TABLES, delete_row, prepare, put_row, readable
 from helix.adapters.watching import Watchers
 from helix.core.errors import StoreError
@@ -234,8 +235,8 @@ class SQLiteStateStore:
         return sqlite3.connect(file, uri=uri, timeout=timeout_s, isolation_level=None, check_same_thread=False)
 
     def _open_for_writing(self) -> sqlite3.Connection:
-        if self.path.parent and not self.path.parent.exists():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
+        make_file(self.path)
         db = self._open(self._busy_timeout_s)
         _patiently(db, "PRAGMA journal_mode = WAL", self._busy_timeout_s)
         db.execute(f"PRAGMA synchronous = {self._synchronous}")

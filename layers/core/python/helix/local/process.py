@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from queue import Empty, Queue
 from typing import IO, Any
@@ -26,6 +26,7 @@ from typing import IO, Any
 from helix.core.errors import OperatorError
 from helix.local.credentials import new_credentials
 from helix.local.emulator import HOSTS, settings
+from helix.runtime.private import make_folder, make_private, private_files
 
 START_S = 30.0
 END_S = 20.0
@@ -104,7 +105,9 @@ class Emulator:
     def start(self) -> None:
         """Return once it answers. Raises `FolderInUseError`, `PortTakenError` and `OfflineError`."""
         with private_files():
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
+            if self.folder.stat().st_uid != os.getuid():
+                raise OfflineError(f"{str(self.folder)!r} belongs to another user; choose another folder with --state")
             if self.folder.stat().st_mode & 0o077:  # an earlier version made it
                 make_private(self.folder)
             self._owned = _own(self.folder)
@@ -201,23 +204,6 @@ class Emulator:
                     waiting.put(event)
         for waiting in list(self._waiting.values()):
             waiting.put({"error": f"it ended: {_last_line(self.log_path)}"})
-
-
-@contextlib.contextmanager
-def private_files() -> Iterator[None]:
-    """What this process and those that it starts create meanwhile is readable by its owner alone."""
-    before = os.umask(0o077)
-    try:
-        yield
-    finally:
-        os.umask(before)
-
-
-def make_private(folder: Path) -> None:
-    """Leave the folder, and all in it, to its owner alone."""
-    for path in [folder, *folder.rglob("*")]:
-        if not path.is_symlink():
-            path.chmod(path.stat().st_mode & 0o700)
 
 
 def free_port() -> int:

@@ -23,7 +23,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from helix.local.process import OfflineError, make_private, private_files
+from helix.local.process import OfflineError
+from helix.runtime.private import make_private, private_files
 from helix.runtime.project import PACKAGE, PYPROJECT, read_project
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)

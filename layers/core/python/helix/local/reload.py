@@ -44,7 +44,9 @@ class Reloader:
         own = [path for path in OWN if path.is_relative_to(root)]
         settings = [root / name for name in SETTINGS if (root / name).is_file()]
         parts = [part.resolve() for part in self._project().parts(self._modules)]
-        return [*own, *settings, *parts, *self._cloud.paths]
+        files = [path.resolve() for path in self._project().files(self._modules).values()]
+        linked = {file.parent for file in files if not any(file.is_relative_to(part) for part in parts)}
+        return [*own, *settings, *parts, *linked, *self._cloud.paths]
 
     def reload(self, changed: Iterable[Path]) -> Reloaded | None:
         """None if nothing of it matters."""

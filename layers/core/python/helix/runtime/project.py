@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -181,8 +182,13 @@ def _first(error: ValidationError) -> str:
     return f"[tool.helix] {where[0]} is {first['input']!r}: {first['msg']}"
 
 
+def _is_loop(folder: Path) -> bool:
+    return folder.is_symlink() and folder.parent.resolve().is_relative_to(folder.resolve())
+
+
 def _files_of(folder: Path) -> Iterator[Path]:
-    for path in folder.rglob("*"):
-        inside = path.relative_to(folder).parts
-        if path.is_file() and path.suffix != ".pyc" and not set(inside) & set(NOT_SOURCES):
-            yield path
+    """Links are followed, as imports do."""
+    for place, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if name not in NOT_SOURCES and not _is_loop(Path(place, name))]
+        found = (Path(place) / name for name in names if name not in NOT_SOURCES)
+        yield from (path for path in found if path.is_file() and path.suffix != ".pyc")

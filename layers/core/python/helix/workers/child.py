@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 from helix.core.json import JsonObject, load_object
 from helix.fleet.process_info import ProcessInfo
+from helix.runtime.private import make_folder
 from helix.workers.tasks import first_of
 
 LAST_WORDS = 2_000
@@ -155,5 +156,5 @@ class Child:
 
 def _opened(log: Path) -> BinaryIO:
     """It has what users' code prints, so it is its owner's alone."""
-    log.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(log.parent)
     return open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600))

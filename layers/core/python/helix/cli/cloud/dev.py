@@ -31,6 +31,7 @@ from helix.local.process import OfflineError
 from helix.local.reload import Reloaded, Reloader, watch
 from helix.local.traces import Received, TraceReceiver, render
 from helix.runtime.models import ModelChoice, variables_for
+from helix.runtime.private import STATE, make_folder
 from helix.runtime.project import find_project
 from helix.runtime.system import SystemClock
 from helix.runtime.tracing import ENDPOINT, TRACES_ENDPOINT
@@ -198,7 +199,11 @@ def make_cloud(
     """The cloud, its model, and the agents' profiles. `context` is CDK's. `aside`: keep its state in a folder of that
     name. `wanted`: as `OfflineCloud` takes it. Raises `RefusedError` for broken code.
     """
-    stored = root / ".helix" if options.state is None else Path(options.state)
+    stored = root / STATE if options.state is None else Path(options.state)
+    if options.state is None:
+        if stored.is_symlink():
+            raise RefusedError(f"{str(stored)!r} is a symbolic link: choose the folder that it leads to with --state")
+        make_folder(stored)
     cloud = OfflineCloud(root, folder=stored / aside, assemblies=stored / "assemblies", context=context, **wanted)
     looked = cloud.look()
     if "error" in looked:

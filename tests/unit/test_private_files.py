@@ -1,0 +1,80 @@
+"""What is kept in `.helix` is its owner's alone, whatever the umask is and whoever writes first."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from helix.adapters.private import make_folder
+from helix.adapters.sqlite import SQLiteStateStore
+from helix.cli.cloud.dev import CloudOptions, make_cloud
+from helix.cli.output import RefusedError
+from helix.local.process import Emulator, OfflineError
+
+
+@pytest.fixture(autouse=True)
+def generous() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_new_folder_is_private(tmp_path: Path) -> None:
+    make_folder(tmp_path / "project" / ".helix" / "logs")
+    assert [mode(tmp_path / "project" / name) for name in (".helix", ".helix/logs")] == [0o700, 0o700]
+    make_folder(tmp_path / "elsewhere")
+    assert mode(tmp_path / "elsewhere") == 0o777, "others are as the user's umask says"
+
+
+def test_an_open_folder_is_repaired_and_its_links_are_not_followed(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "file").write_text("")
+    stored = tmp_path / ".helix"
+    (stored / "state").mkdir(parents=True)
+    (stored / "api-key").write_text("helix_x")
+    (stored / "link").symlink_to(other)
+    (stored / "gone").symlink_to(tmp_path / "nowhere")
+    make_folder(stored / "state")
+    assert [mode(stored / name) for name in (".", "state", "api-key")] == [0o700, 0o700, 0o600]
+    assert (mode(other), mode(other / "file")) == (0o777, 0o666)
+
+
+async def test_a_database_in_it_is_private(tmp_path: Path) -> None:
+    file = tmp_path / ".helix" / "sessions.db"
+    store = SQLiteStateStore(file)
+    assert await store.get("sessions", "nobody", "session") is None
+    try:
+        assert mode(file.parent) == 0o700
+        assert {path.name: mode(path) for path in file.parent.iterdir()} == dict.fromkeys(
+            (file.name, f"{file.name}-wal", f"{file.name}-shm"), 0o600
+        )
+    finally:
+        await store.close()
+
+
+def test_a_link_in_its_place_is_refused(tmp_path: Path) -> None:
+    """A project of somebody else may bring one, to make a folder of the user's its own."""
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / ".helix").symlink_to(tmp_path / "precious")
+    with pytest.raises(RefusedError, match="is a symbolic link"):
+        make_cloud(CloudOptions(str(tmp_path / "project")), tmp_path / "project", {})
+    assert mode(tmp_path / "precious") == 0o777 and list((tmp_path / "precious").iterdir()) == []
+
+
+def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    emulator = Emulator(tmp_path / "state", environment=os.environ)
+    (tmp_path / "state").mkdir()
+    monkeypatch.setattr(os, "getuid", lambda: os.stat(tmp_path).st_uid + 1)
+    with pytest.raises(OfflineError, match="belongs to another user"):
+        emulator.start()
+    assert not emulator.alive and list((tmp_path / "state").iterdir()) == []
