@@ -78,7 +78,8 @@ async def test_strangers_learn_nothing(cloud: CloudForTests) -> None:
 async def test_a_browser_connects_with_its_key_as_a_subprotocol(cloud: CloudForTests) -> None:
     """It cannot set the header Authorization. What it sends is answered, however deep it is nested."""
     key = cloud.key("browser")
-    async with websockets.connect(cloud.url, subprotocols=["helix.v1", f"bearer.{key}"]) as browser:
+    page = websockets.Origin("http://localhost:5173")  # of the developer's own server
+    async with websockets.connect(cloud.url, origin=page, subprotocols=["helix.v1", f"bearer.{key}"]) as browser:
         assert browser.subprotocol == "helix.v1"
         for text in ("[" * 30_000, '{"a":' * 6_000, f'{{"v": 1, "action": "ping", "id": "x", "a": {"[" * 30_000}'):
             await browser.send(text)

@@ -14,6 +14,7 @@ from helix.adapters.sqlite import SQLiteStateStore
 from helix.cli.cloud.dev import CloudOptions, make_cloud
 from helix.cli.output import RefusedError
 from helix.local.process import Emulator, OfflineError
+from helix.ports.state_store import Key
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +52,7 @@ def test_an_open_folder_is_repaired_and_its_links_are_not_followed(tmp_path: Pat
 async def test_a_database_in_it_is_private(tmp_path: Path) -> None:
     file = tmp_path / ".helix" / "sessions.db"
     store = SQLiteStateStore(file)
-    assert await store.get("sessions", "nobody", "session") is None
+    assert await store.get([Key("sessions", "nobody", "session")]) == [None]
     try:
         assert mode(file.parent) == 0o700
         assert {path.name: mode(path) for path in file.parent.iterdir()} == dict.fromkeys(

@@ -161,7 +161,7 @@ class Serving:
     def _welcome(self, key: str, choice: ModelChoice, traces: str | None, seconds: float, watched: bool) -> None:
         cloud = self._cloud
         rows = {
-            "talk": command("chat", next(iter(cloud.agents), "AGENT"), "--url", cloud.url, "--key", key),
+            "talk": f"HELIX_KEY={key} {command('chat', next(iter(cloud.agents), 'AGENT'), '--url', cloud.url)}",
             "url": cloud.url,
             "key": key,
             "agents": ", ".join(cloud.agents) or "none",
