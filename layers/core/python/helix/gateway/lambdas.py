@@ -144,7 +144,7 @@ async def message(app: Application, event: MessageEvent, delivery: Delivery) -> 
         from helix.core.refusals import refusal_of
 
         logger.error("%s", error)
-        _count(app, "none", error.code)
+        count(app, "none", error.code)
         await app.sockets.post(connection_id, error_reply(*request_tags(body), refusal_of(error)).encode())
         return {"statusCode": 200}
     await served.handle(connection_id, body)
