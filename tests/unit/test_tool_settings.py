@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -141,3 +142,12 @@ def test_a_mistake_is_named(text: str, said: str) -> None:
 def test_the_tables_of_others_are_left_alone() -> None:
     section: dict[str, Any] = {"agents": ["a"], "settings": {"retain": True}, "stages": {"prod": {"concurrency": 100}}}
     assert ProjectTools.read(section).of("prod") == ProjectTools().of(None)
+
+
+def test_the_guides_example_is_right() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "tool-settings.md").read_text(encoding="utf-8")
+    example = tomllib.loads(guide.partition("```toml\n")[2].partition("```")[0])["tool"]["helix"]
+    project = ProjectTools.read(example)
+    assert ProjectTools.others(example) == {"agents": ["desk"], "stages": {"prod": {}}}
+    assert project.of("prod").environment == {"DESK_URL": "https://desk.example.com"}
+    assert set(project.of("prod", "researcher").rights.read_buckets) == {"desk-files", "papers"}

@@ -19,9 +19,9 @@ def check_secrets(client: Callable[[str], Any], places: Mapping[SecretPlace, str
         name: place for place, name in places.items() if not place.id.startswith("arn:") and _lacks(client, place)
     }
     if missing:
-        told = ", ".join(f"{name} at {str(place)!r}" for name, place in sorted(missing.items()))
+        named = ", ".join(f"{name} at {str(place)!r}" for name, place in sorted(missing.items()))
         how = "aws secretsmanager create-secret, aws ssm put-parameter --type SecureString"
-        raise RefusedError(f"secrets of [tool.helix.secrets] are not there: {told}; create them first ({how})")
+        raise RefusedError(f"secrets of [tool.helix.secrets] are not there: {named}; create them first ({how})")
 
 
 def _lacks(client: Callable[[str], Any], place: SecretPlace) -> bool:
