@@ -3,6 +3,8 @@
 - A transaction holds its items, those that it only checks too, for `HELD_S`. Another transaction, or a write of one
   item, that meets a held item is refused
   (https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/transaction-apis.html#transaction-conflict-handling).
+  Each of its items has its own reason, so a condition on another item that does not hold is reported too
+  (https://docs.aws.amazon.com/amazondynamodb/latest/APIReference/API_CancellationReason.html).
 - An item takes 1,000 write units a second: a partition takes no more, and an item is in one
   (https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html).
 
@@ -20,7 +22,7 @@ from typing import Any
 
 from helix import MemoryStateStore
 from helix.adapters.aws.dynamodb import FIRST_PAUSE_S, LONGEST_PAUSE_S, TRIES
-from helix.core.errors import StoreError
+from helix.core.errors import ConditionFailedError, StoreError
 from helix.core.json import dumps
 from helix.ports.state_store import Key, Operation, Put, Row, Value
 
@@ -66,6 +68,7 @@ class Contended(MemoryStateStore):
                 await super().transact(name, operations)
                 await asyncio.sleep(HELD_S if len(operations) > 1 else READ_S)
                 return
+            await self._judge(name, operations)
             await asyncio.sleep(READ_S + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt) * self._dice.random())
         raise StoreError(f"transaction {name!r} met others {TRIES} times")
 
@@ -85,6 +88,14 @@ class Contended(MemoryStateStore):
         if len(operations) > 1:
             self._held |= {operation.key: now + HELD_S for operation in operations}
         return True
+
+    async def _judge(self, name: str, operations: Sequence[Operation]) -> None:
+        now = asyncio.get_running_loop().time()
+        for index, operation in enumerate(operations):
+            if operation.when is not None and self._held.get(operation.key, 0.0) <= now:
+                (value,) = await super().get([operation.key])
+                if not operation.when.holds(value):
+                    raise ConditionFailedError(name, index)
 
     def hottest(self) -> tuple[Key, int]:
         """The item with the most writes in one second."""

@@ -15,12 +15,16 @@ from pathlib import Path
 
 from contention import BEGUN, Contended, LoopClock, at_rate, simulated
 
+from helix.core.budget import BudgetDefinition
 from helix.core.errors import StoreError
+from helix.core.periods import TokenPeriod
 from helix.core.usage import Usage
 from helix.core.usage_parts import Share
 from helix.ports.state_store import Delete, Key, Operation, Put
-from helix.services import slot_shards, usage_counters
+from helix.services import budget_shards, slot_shards, usage_counters
+from helix.services.budget_rows import Demand
 from helix.services.open_runs import open_run_key
+from helix.services.row_budgets import RowBudgets
 from helix.services.row_slots import RowSlots
 from helix.services.slot_rows import Candidate
 
@@ -131,6 +135,42 @@ def admissions(rate: int, times: int, *, most: int, account: bool, each: int = s
         slot_shards.SLOTS_EACH = slots_each
 
 
+WORST, USED, CALLS = 50_000, 5_000, 6
+"""Of a call, in micro-dollars, and calls of a run."""
+
+
+def budgets(rate: int, times: int, *, calls: int, shards: int = budget_shards.SHARDS) -> Measured:
+    """Bounded runs under one budget of all runs, from its window's first draw on. Each reserves for `CALLS` calls, drawing
+    where its blocks do not suffice, and returns the rest after a second. calls: that the budget has room for, as used.
+    A run that finds no room is refused, and that is no failure."""
+
+    async def prepare(store: Contended) -> Callable[[int], Awaitable[None]]:
+        clock, processes = LoopClock(), [RowBudgets(store, shards=shards) for _ in range(PROCESSES)]
+        bound = BudgetDefinition(scope="global", period=TokenPeriod.TOTAL, unit="micros", limit=calls * USED)
+        name, _ = bound.window(clock.now())
+        count = await processes[0].define(bound, clock.now())
+
+        async def run(n: int) -> None:
+            mine, drawn, spent = processes[n % PROCESSES], 0, 0
+            if (await mine.get([name]))[0] is None:
+                await mine.open(bound, clock.now(), count)
+            for call in range(CALLS):
+                if drawn - spent < WORST:
+                    demand = Demand(name, "micros", WORST - (drawn - spent))
+                    taken = await mine.draw(f"run{n}", call, [demand])
+                    if taken is None:
+                        break
+                    drawn += taken[name]
+                await asyncio.sleep(RUN_S / CALLS)
+                spent += USED
+            await mine.give_back(f"run{n}", {name: spent})
+
+        return run
+
+    what = f"bounded run, budget of {calls * USED / 1_000_000:,.0f} USD for all"
+    return measure(what, str(shards), rate, times, prepare)
+
+
 COLUMNS = (
     "what | a second | shards | hottest item | its writes a second | conflicts | throttled | failed | p50 ms | p99 ms"
 )
@@ -147,6 +187,10 @@ def main() -> None:
         admissions(3_000, 1_500, most=6_000, account=False, each=10_000),
         admissions(3_000, 3_000 * SECONDS, most=6_000, account=False),
         admissions(3_000, 3_000 * SECONDS, most=6_000, account=True),
+        budgets(1_000, 1_000 * SECONDS, calls=100_000_000, shards=1),
+        budgets(1_000, 1_000 * SECONDS, calls=100_000_000),
+        budgets(1_000, 1_000 * SECONDS, calls=100_000),
+        budgets(1_000, 1_000 * SECONDS, calls=12_000),
     ]
     text = f"# Items that many runs write\n\n{table(found)}\n"
     print(text)

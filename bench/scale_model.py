@@ -14,6 +14,7 @@ from pathlib import Path
 
 from helix.core import aws_prices as prices
 from helix.services.budget_rows import COPIES
+from helix.services.budget_shards import SHARDS as BUDGET_SHARDS
 from helix.services.open_runs import PARTITIONS
 from helix.services.slot_shards import shards_for
 from helix.services.usage_counters import SHARDS
@@ -168,10 +169,10 @@ def limits(counts: Counts) -> list[Limit]:
         Limit(
             "DynamoDB, one budget for all runs",
             "transactions a second and item",
-            lambda n: 2 * ends(n),
+            lambda n: 2 * ends(n) / BUDGET_SHARDS,
             ITEM_PER_S,
             "conflicts",
-            "budgets by tenant, agent or session",
+            "`SHARDS` in `services/budget_shards.py`",
             ours=True,
         ),
         Limit(

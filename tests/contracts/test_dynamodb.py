@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.contracts.budget_shards import SHARDS, BudgetShardsContract
 from tests.contracts.budgets import BudgetsContract
 from tests.contracts.slots import SlotsContract
 from tests.support.aws_resources import make_store
@@ -37,6 +38,12 @@ class TestBudgets(BudgetsContract):
     @pytest.fixture
     def budgets(self, store: DynamoDBStateStore) -> RowBudgets:
         return RowBudgets(store)
+
+
+class TestBudgetShards(BudgetShardsContract):
+    @pytest.fixture
+    def budgets(self, store: DynamoDBStateStore) -> RowBudgets:
+        return RowBudgets(store, shards=SHARDS)
 
 
 class TestSlots(SlotsContract):

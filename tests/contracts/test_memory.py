@@ -1,6 +1,7 @@
 """The memory store, and everything that is built on rows, on it."""
 
 import pytest
+from tests.contracts.budget_shards import SHARDS, BudgetShardsContract
 from tests.contracts.budgets import BudgetsContract
 from tests.contracts.segments import SegmentLogContract
 from tests.contracts.slots import SlotsContract
@@ -61,6 +62,12 @@ class TestBudgets(BudgetsContract):
     @pytest.fixture
     def budgets(self, store: MemoryStateStore) -> RowBudgets:
         return RowBudgets(store)
+
+
+class TestBudgetShards(BudgetShardsContract):
+    @pytest.fixture
+    def budgets(self, store: MemoryStateStore) -> RowBudgets:
+        return RowBudgets(store, shards=SHARDS)
 
 
 class TestSlots(SlotsContract):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from tests.contracts.budget_shards import SHARDS, BudgetShardsContract
 from tests.contracts.budgets import BudgetsContract
 from tests.contracts.segments import SegmentLogContract
 from tests.contracts.slots import SlotsContract
@@ -76,6 +77,16 @@ class TestBudgetsOfTwoProcesses(BudgetsContract):
     @pytest.fixture
     def other(self, second: RedisStateStore) -> RowBudgets:
         return RowBudgets(second)
+
+
+class TestBudgetShardsOfTwoProcesses(BudgetShardsContract):
+    @pytest.fixture
+    def budgets(self, store: RedisStateStore) -> RowBudgets:
+        return RowBudgets(store, shards=SHARDS)
+
+    @pytest.fixture
+    def other(self, second: RedisStateStore) -> RowBudgets:
+        return RowBudgets(second, shards=SHARDS)
 
 
 class TestSlotsOfTwoProcesses(SlotsContract):

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.contracts.budget_shards import SHARDS, BudgetShardsContract
 from tests.contracts.budgets import BudgetsContract
 from tests.contracts.slots import SlotsContract
 from tests.support.stored_rows import rewrite
@@ -77,6 +78,16 @@ class TestBudgetsOfTwoProcesses(BudgetsContract):
     @pytest.fixture
     def other(self, second: SQLiteStateStore) -> RowBudgets:
         return RowBudgets(second)
+
+
+class TestBudgetShardsOfTwoProcesses(BudgetShardsContract):
+    @pytest.fixture
+    def budgets(self, store: SQLiteStateStore) -> RowBudgets:
+        return RowBudgets(store, shards=SHARDS)
+
+    @pytest.fixture
+    def other(self, second: SQLiteStateStore) -> RowBudgets:
+        return RowBudgets(second, shards=SHARDS)
 
 
 class TestSlotsOfTwoProcesses(SlotsContract):

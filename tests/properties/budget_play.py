@@ -118,12 +118,14 @@ class Play:
         worst: int,
         full: bool,
         deaths: int,
+        shards: int = 1,
     ) -> None:
+        self.shards = shards
         self.rng, self.worst, self.full = Random(seed), worst, full
         self.bare, self.definitions, self.clock = store, definitions, SetClock(1_800_000_000)
         self.turns = Turns(self.rng, deaths)
         self.engine = self._engine(Gated(store, self.turns))
-        self.outside = RowBudgets(store)
+        self.outside = RowBudgets(store, shards=shards)
         self.tasks: set[asyncio.Task[None]] = set()
         self.paid: dict[str, int] = {}
         self.called: set[str] = set()
@@ -140,7 +142,7 @@ class Play:
             models=lambda agent: None,  # type: ignore[arg-type, return-value]
             agents=lambda name: WORKER,
             hooks=HookManager(None),
-            budgets=RowBudgets(store),
+            budgets=RowBudgets(store, shards=self.shards),
             worst_case=lambda request: Worst(self.worst, self.worst),
             settings=Settings(),
             executes="inline",

@@ -43,3 +43,14 @@ def test_one_row_of_slots_would_be_hot(bench: ModuleType) -> None:
 def test_a_low_limit_has_one_row(bench: ModuleType) -> None:
     measured = bench.admissions(10, 30, most=10, account=True)
     assert measured.shards == "1" and not any("#shards#" in key.partition for key in measured.store.writes)
+
+
+def test_one_budget_of_all_runs_is_not_hot(bench: ModuleType) -> None:
+    """From the first draw on, when its window is not divided yet."""
+    measured = bench.budgets(1_000, 1_200, calls=100_000)
+    assert measured.sound and measured.shards == "48"
+
+
+def test_one_row_of_a_budget_would_be_hot(bench: ModuleType) -> None:
+    measured = bench.budgets(1_000, 300, calls=100_000, shards=1)
+    assert measured.hottest > bench.LIMIT and measured.store.conflicts > 200

@@ -24,7 +24,7 @@ from helix.core.periods import TokenPeriod, Window, period_of, window_at, window
 from helix.core.usage import Usage
 from helix.core.usage_parts import COMPLETION, Share
 from helix.engine.engine import AlertListener
-from helix.engine.money.bounds import raise_alerts
+from helix.engine.money.bounds import budget_states, raise_alerts
 from helix.fleet.budgets import BudgetManager, bound_token_budget_manager
 from helix.ports.clock import Clock
 from helix.ports.state_store import ABSENT, Delete, Key, Operation, Put, StateStore
@@ -119,7 +119,8 @@ class TokenTracker:
                 return 0
 
     async def _raise_alerts(self, definitions: Sequence[BudgetDefinition], now: float) -> None:
-        states = await self.budgets.get([definition.window(now)[0] for definition in definitions])
+        names = [definition.window(now)[0] for definition in definitions]
+        states = await budget_states(self, definitions, names)
         for definition, state in zip(definitions, states, strict=True):
             if state is not None:
                 await raise_alerts(self, definition, state)

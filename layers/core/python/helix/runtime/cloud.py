@@ -224,6 +224,7 @@ class Application:
         from helix.adapters.aws.launcher import StepFunctionsLauncher
         from helix.adapters.models.catalog import LitellmCatalog
         from helix.engine.engine import Engine, Settings
+        from helix.services.budget_shards import SHARDS
         from helix.services.hook_manager import HookManager
         from helix.services.row_budgets import RowBudgets
         from helix.services.row_cache import RowCache
@@ -237,7 +238,7 @@ class Application:
             models=self._model_of,
             agents=self.agents.named,
             hooks=HookManager(None),
-            budgets=RowBudgets(self.store),
+            budgets=RowBudgets(self.store, shards=SHARDS),
             launcher=StepFunctionsLauncher(_Lazy(self, "stepfunctions"), self.settings.machine),
             slots=RowSlots(self.store, account_limit=self.settings.max_runs or None),
             settings=Settings(

@@ -3,8 +3,11 @@
     budgets         / <scope>          definitions   budgets: the definitions of a scope
     budgets         / version          count         n: how often a definition was changed
     budgets#version / <number>         count         the same, for readers: many steps begin at once
-    budget#<window> / budget           window        unit, limit, remaining; `<level>_at`: when that alert was raised
-    run#<run id>    / draw#<n>#<...>   draw          budget, amount, state (open, returned), returned
+    budget#<window> / budget           window        unit, limit, remaining; `<level>_at`: when that alert was raised;
+                                                     shards, moves: where it is divided (`budget_shards`)
+    budget#<window>#<number> / shard   shard         remaining: of what the window lent it
+    run#<run id>    / draw#<n>#<...>   draw          budget, amount, state (open, returned), returned; part: the number of
+                                                     the shard that it was taken from
     alerts          / <time>#<...>     alert         a `TokenAlert`
     alerts#untold   / <time>#<...>     alert         the same, until it is published
 
@@ -42,13 +45,15 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
-    """One window of a budget. `reported`: the levels that an alert was raised for."""
+    """One window of a budget. `reported`: the levels that an alert was raised for. `bound`: not all shards were read, and
+    more than `remaining` may remain."""
 
     budget: str
     unit: Unit
     limit: int
     remaining: int
     reported: frozenset[AlertLevel] = frozenset()
+    bound: bool = False
 
 
 def version_copy(number: int) -> Key:
@@ -61,6 +66,11 @@ def scope_key(scope: str) -> Key:
 
 def budget_key(budget: str) -> Key:
     return Key("control", f"budget#{budget}", WINDOW)
+
+
+def part_key(budget: str, number: int) -> Key:
+    """Of a shard; 0: of the window itself. Each shard is a partition of its own: DynamoDB bounds the writes of one."""
+    return Key("control", f"budget#{budget}#{number:02d}", "shard") if number else budget_key(budget)
 
 
 def run_draws(run_id: str) -> str:
@@ -84,8 +94,7 @@ def raised_at(level: AlertLevel) -> str:
     return f"{level}_at"
 
 
-def state_of(budget: str, value: Value | None) -> BudgetState | None:
-    if value is None:
-        return None
+def state_of(budget: str, value: Value) -> BudgetState:
+    """As far as the window's own row says."""
     reported: frozenset[AlertLevel] = frozenset(level for level in LEVELS if value.get(raised_at(level)) is not None)
-    return BudgetState(budget, value["unit"], value["limit"], value["remaining"], reported)
+    return BudgetState(budget, value["unit"], value["limit"], value["remaining"], reported, "shards" in value)

@@ -5,15 +5,18 @@ one transaction over all its budgets and happens once per (run, n). A definition
 the window that it holds in change in one transaction, and a window is opened only at the count that was read: so no
 window keeps the limit of a definition that was replaced. `limit = remaining + drawn` at every moment, where drawn counts
 open draws and what returned draws have used. A draw never takes what is not there; `remaining` is below 0 only where more
-was used than was drawn, or a limit was lowered.
+was used than was drawn, or a limit was lowered. On a deployed stage a window for many calls is divided among shards
+(`budget_shards`): `remaining` is the sum of its parts.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from helix.core.budget import BudgetDefinition, TokenAlert, block_size
+from helix.core.budget import BudgetDefinition, TokenAlert
 from helix.ports.state_store import (
     ABSENT,
     MAX_OPERATIONS,
@@ -28,18 +31,21 @@ from helix.ports.state_store import (
     Value,
     When,
 )
-from helix.services import budget_rows
-from helix.services.budget_rows import VERSION, BudgetState, Demand
+from helix.services import budget_rows, budget_shards
+from helix.services.budget_rows import VERSION, BudgetState, Demand, budget_key, draw_key, part_key
+from helix.services.budget_shards import Taken, Window
 from helix.services.committing import refused
 
-CLOSED_AT_ONCE = MAX_OPERATIONS - 1
+CLOSED_AT_ONCE = MAX_OPERATIONS // 2
+"""Draws; the parts that they return to are in the same transaction."""
 
 
 class RowBudgets:
-    """`budget` is the name of a window's budget, `BudgetDefinition.window(now)`."""
+    """`budget` is the name of a window's budget, `BudgetDefinition.window(now)`. shards: among how many this process
+    divides a window that is not divided yet; 1: none."""
 
-    def __init__(self, store: StateStore) -> None:
-        self._store = store
+    def __init__(self, store: StateStore, *, shards: int = 1) -> None:
+        self._store, self._shards = store, shards
 
     # --- what is bounded ---
 
@@ -58,8 +64,9 @@ class RowBudgets:
 
     async def define(self, definition: BudgetDefinition, now: float) -> int:
         """Make the budget, or put this in its place. The window of `now` has the new limit at once: its `remaining` moves
-        by the difference, below 0 where more is drawn already; other windows keep theirs. Returns the count of changes."""
-        key = budget_rows.budget_key(definition.window(now)[0])
+        by the difference, below 0 where more is drawn already; other windows keep theirs. Returns the count of changes.
+        Until it returns, a call that was on its way may still draw under the limit before."""
+        key = budget_key(definition.window(now)[0])
         while True:
             # The count first: several rows are not read at one moment, and a change after this refuses what follows.
             (count,) = await self._store.get([VERSION])
@@ -73,6 +80,7 @@ class RowBudgets:
                 seen = When(equal={"limit": there["limit"]})
                 ops.append(Update(key, add={"limit": move, "remaining": move}, when=seen))
             if await refused(self._store, "set_budget", ops) is None:
+                await self._cover(definition.window(now)[0])
                 return _count(count) + 1
 
     async def undefine(self, name: str) -> bool:
@@ -97,8 +105,12 @@ class RowBudgets:
             if there is None:
                 return
             windows = [definition.window(0) for definition in budget_rows.definitions_in(there)]
-            # Other windows have a ttl.
-            endless = [Delete(budget_rows.budget_key(name)) for name, window in windows if window.end is None]
+            names = [name for name, window in windows if window.end is None]  # others have a ttl
+            for name, value in zip(names, await self._store.get([budget_key(n) for n in names]), strict=True):
+                if value is not None and value.get("shards"):
+                    parts = [Delete(budget_rows.part_key(name, n)) for n in range(1, value["shards"] + 1)]
+                    await self._store.transact("forget_shards", parts)
+            endless = [Delete(budget_key(name)) for name in names]
             ops: list[Operation] = [Delete(budget_rows.scope_key(scope)), *_counted(count), *endless]
             if await refused(self._store, "forget_budgets", ops) is None:
                 return
@@ -109,7 +121,7 @@ class RowBudgets:
         """Make the window of `now` with the definition's limit, unless it is there. False, and nothing is made: definitions
         have changed since `version`, read them again."""
         budget, window = definition.window(now)
-        row = Put(budget_rows.budget_key(budget), budget_rows.window_value(definition, window), ABSENT)
+        row = Put(budget_key(budget), budget_rows.window_value(definition, window), ABSENT)
         for count in (VERSION, budget_rows.version_copy(0)):  # an older version of Helix changes only the first
             if await refused(self._store, "open_budget", [Check(count, When(equal={"n": version})), row]) != 0:
                 return True
@@ -117,56 +129,111 @@ class RowBudgets:
 
     async def get(self, budgets: Sequence[str]) -> list[BudgetState | None]:
         """As they are now; None for what was never opened."""
-        values = await self._store.get([budget_rows.budget_key(budget) for budget in budgets])
-        return [budget_rows.state_of(budget, value) for budget, value in zip(budgets, values, strict=True)]
+        windows = await budget_shards.read(self._store, budgets)
+        return [None if window is None else window.state for window in windows]
+
+    async def at_least(self, budgets: Sequence[str]) -> list[BudgetState | None]:
+        """The same, without a look at shards: where the state says `bound`, more may remain."""
+        values = await self._store.get([budget_key(budget) for budget in budgets])
+        pairs = zip(budgets, values, strict=True)
+        return [None if value is None else budget_rows.state_of(budget, value) for budget, value in pairs]
 
     async def draw(self, run_id: str, n: int, demands: Sequence[Demand]) -> dict[str, int] | None:
         """Take one block from every budget in one transaction: amounts by budget, or None where one has not even its
         estimate left (nothing is taken). Draw (run, n) happens once: a repeat answers what was drawn then."""
         names = [demand.budget for demand in demands]
-        keys = [budget_rows.draw_key(run_id, n, name) for name in names] + [
-            budget_rows.budget_key(name) for name in names
-        ]
+        draws, windows = ([make(name) for name in names] for make in (partial(draw_key, run_id, n), budget_key))
+        number = budget_shards.shard_of(run_id, self._shards)
+        shards = [part_key(name, number) for name in names] if self._shards > 1 else []
         while True:
-            found = await self._store.get(keys)
-            before, states = found[: len(names)], found[len(names) :]
+            found = await self._store.get([*draws, *windows, *shards])
+            before, states, own = found[: len(names)], found[len(names) : 2 * len(names)], found[2 * len(names) :]
             amounts = {name: row["amount"] for name, row in zip(names, before, strict=True) if row is not None}
             ops: list[Operation] = []
-            for demand, state in zip(demands, states, strict=True):
+            for demand, state, shard in zip(demands, states, own or [None] * len(names), strict=True):
                 if demand.budget in amounts:  # perhaps not all: a budget was made since the first try
                     continue
-                if state is None or state["remaining"] < demand.estimate:
+                taken = None if state is None else await self._take(run_id, demand, Window(demand.budget, state), shard)
+                if taken is None:
                     # A second caller may have drawn it between the two reads: then it is drawn, not refused.
-                    if await self._store.get([budget_rows.draw_key(run_id, n, demand.budget)]) == [None]:
+                    if await self._store.get([draw_key(run_id, n, demand.budget)]) == [None]:
                         return None
                     break
-                amount = _amount(demand, state["remaining"])
-                amounts[demand.budget] = amount
-                enough = When(at_least={"remaining": amount})
-                ops.append(Update(budget_rows.budget_key(demand.budget), add={"remaining": -amount}, when=enough))
-                value = {"budget": demand.budget, "amount": amount, "state": "open"}
-                ops.append(Put(budget_rows.draw_key(run_id, n, demand.budget), value, ABSENT))
+                amounts[demand.budget] = taken.amount
+                value = {"budget": demand.budget, "amount": taken.amount, "state": "open"}
+                part = {"part": taken.part} if taken.part else {}
+                ops += [*taken.operations, Put(draw_key(run_id, n, demand.budget), {**value, **part}, ABSENT)]
             else:
                 if not ops or await refused(self._store, "draw", ops) is None:
                     return amounts
+
+    async def _take(self, run_id: str, demand: Demand, window: Window, shard: Value | None) -> Taken | None:
+        """What takes it, from the run's shard or from where it is; None: the window has not so much. shard: as this process
+        divides windows; another version may have divided this one."""
+        divided = self._shards
+        while True:
+            shards = window.value.get("shards")
+            if budget_shards.divisible(window, demand.estimate, self._shards):
+                await budget_shards.divide(self._store, window, self._shards)
+            elif not shards:
+                return budget_shards.take_whole(window, demand)
+            elif shards != divided:
+                divided = shards
+            else:
+                number = budget_shards.shard_of(run_id, shards)
+                if shard and (taken := budget_shards.take(window, demand, number, shard["remaining"])):
+                    return taken
+                (window,) = await budget_shards.complete(self._store, [window])
+                if taken := budget_shards.take_anywhere(window, demand, run_id):
+                    return taken
+                if window.remaining < demand.estimate or (window.own >= 0 and await self._busy(window)):
+                    return None
+                await budget_shards.gather(self._store, window, demand.estimate - window.own)
+            number = budget_shards.shard_of(run_id, divided)
+            value, shard = await self._store.get([budget_key(demand.budget), part_key(demand.budget, number)])
+            if value is None:
+                return None
+            window = Window(demand.budget, value)
+
+    async def _busy(self, window: Window) -> bool:
+        """Whether others draw and return at this moment. What is left lies in pieces then, and is not put together."""
+        (again,) = await budget_shards.complete(self._store, [window])
+        return again.shards != window.shards
+
+    async def _cover(self, budget: str) -> None:
+        """What the window's row lacks is taken from its shards, as far as they have it."""
+        while True:
+            (window,) = await budget_shards.read(self._store, [budget])
+            if window is None or window.own >= 0 or not any(window.shards):
+                return
+            await budget_shards.gather(self._store, window, -window.own)
 
     async def charges(
         self, scopes: Sequence[str], tokens: int, micros: int, now: float
     ) -> list[tuple[BudgetDefinition, Operation]]:
         """What takes tokens and micro-dollars that no run drew from each budget of these scopes, even beyond what remains:
-        for a transaction of the caller's. Windows of `now` that were not open are opened."""
+        for a transaction of the caller's, who asks again where it was refused. Windows of `now` that were not open are
+        opened."""
         while True:
             (count,) = await self._store.get([VERSION])
             definitions = await self.definitions(scopes)
             names = [definition.window(now)[0] for definition in definitions]
-            pairs = zip(definitions, await self.get(names), strict=True)
-            missing = [definition for definition, state in pairs if state is None]
-            if all([await self.open(definition, now, _count(count)) for definition in missing]):
-                used = {"tokens": tokens, "micros": micros}
-                return [
-                    (definition, Update(budget_rows.budget_key(name), add={"remaining": -used[definition.unit]}))
-                    for definition, name in zip(definitions, names, strict=True)
-                ]
+            values = await self._store.get([budget_key(name) for name in names])
+            pairs = zip(definitions, values, strict=True)
+            missing = [definition for definition, value in pairs if value is None]
+            if not all([await self.open(definition, now, _count(count)) for definition in missing]):
+                continue
+            used = {"tokens": tokens, "micros": micros}
+            windows = [Window(name, value or {}) for name, value in zip(names, values, strict=True)]
+            numbers = [budget_shards.shard_of(repr(now), window.value.get("shards") or 1) for window in windows]
+            shards = await self._store.get(list(map(part_key, names, numbers)))
+            return [
+                (
+                    definition,
+                    budget_shards.charge(window, number, (shard or {}).get("remaining", 0), used[definition.unit]),
+                )
+                for definition, window, number, shard in zip(definitions, windows, numbers, shards, strict=True)
+            ]
 
     async def give_back(
         self, run_id: str, used: Mapping[str, int], *, part: bool = False, expires: int | None = None
@@ -185,13 +252,13 @@ class RowBudgets:
                 return
 
     async def _close(self, close: _Closing) -> bool:
-        draws = close.draws_closed()
-        index = await refused(self._store, "return_draw", [*draws, close.returns()])
+        draws, returns = close.draws_closed(), close.returns()
+        index = await refused(self._store, "return_draw", [*draws, *returns])
         if index is None or index < len(draws):
             return index is None
-        (there,) = await self._store.get([budget_rows.budget_key(close.budget)])
+        there = await self._store.get([operation.key for operation in returns])
         # Where the window is long over, and its row gone, there is nothing to return to.
-        return there is None and await refused(self._store, "return_draw", draws) is None
+        return None in there and await refused(self._store, "return_draw", draws) is None
 
     # --- alerts ---
 
@@ -201,7 +268,7 @@ class RowBudgets:
         value = {**alert.model_dump(mode="json"), "ttl": expires}
         field = budget_rows.raised_at(alert.level)
         ops: list[Operation] = [
-            Update(budget_rows.budget_key(budget), set={field: alert.timestamp}, when=When(equal={field: None})),
+            Update(budget_key(budget), set={field: alert.timestamp}, when=When(equal={field: None})),
             Put(Key("control", budget_rows.ALERTS, alert.alert_id), value),
             Put(Key("control", budget_rows.UNPUBLISHED, alert.alert_id), value),
         ]
@@ -210,10 +277,11 @@ class RowBudgets:
 
 @dataclass(frozen=True, slots=True)
 class _Closing:
-    """Some draws of one budget, and what comes back of each: as many as a transaction takes."""
+    """Some draws of one budget, and what comes back of each: as many as a transaction takes. parts: of each, where to."""
 
     budget: str
     returned: dict[Key, int]
+    parts: dict[Key, int]
     expires: int | None
 
     def draws_closed(self) -> list[Operation]:
@@ -224,14 +292,22 @@ class _Closing:
             for key, amount in self.returned.items()
         ]
 
-    def returns(self) -> Operation:
-        return Update(budget_rows.budget_key(self.budget), add={"remaining": sum(self.returned.values())})
+    def returns(self) -> list[Operation]:
+        """What was used beyond the draws is the window's: no shard has less than nothing."""
+        back = Counter[int]()
+        for key, amount in self.returned.items():
+            back[self.parts[key]] += amount
+        back[0] += sum(back.pop(part) for part in list(back) if part and back[part] < 0)
+        return [
+            Update(part_key(self.budget, part), add={"remaining": amount}) for part, amount in back.items() if amount
+        ]
 
 
 def _closings(rows: Sequence[Row], used: Mapping[str, int], expires: int | None) -> list[_Closing]:
     """What closes the open draws. Each keeps what it can of what its budget's others do not; the last of a budget keeps
     the rest, even beyond what it drew: more was used than was set aside."""
     keep = {budget: max(0, amount) for budget, amount in used.items()}
+    parts = {row.key: row.value.get("part", 0) for row in rows}
     opened: dict[str, list[Row]] = {}
     for row in rows:
         budget = row.value["budget"]
@@ -248,7 +324,7 @@ def _closings(rows: Sequence[Row], used: Mapping[str, int], expires: int | None)
             returned[row.key] = row.value["amount"] - retained
         places = list(returned.items())
         for first in range(0, len(places), CLOSED_AT_ONCE):
-            found.append(_Closing(budget, dict(places[first : first + CLOSED_AT_ONCE]), expires))
+            found.append(_Closing(budget, dict(places[first : first + CLOSED_AT_ONCE]), parts, expires))
     return found
 
 
@@ -269,8 +345,3 @@ def _counted(count: Value | None) -> list[Operation]:
 
 def _count(value: Value | None) -> int:
     return int(value["n"]) if value is not None else 0
-
-
-def _amount(demand: Demand, remaining: int) -> int:
-    wish = block_size(remaining, demand.estimate) if demand.wish is None else demand.wish
-    return max(demand.estimate, min(wish, remaining))

@@ -78,6 +78,22 @@ class Charges(Protocol):
     def on_alert(self) -> list[AlertListener]: ...
 
 
+async def budget_states(
+    engine: Charges, definitions: Sequence[BudgetDefinition], budgets: Sequence[str]
+) -> list[BudgetState | None]:
+    """How far the windows of these definitions are used up, as exactly as an alert that is still to be raised asks for: the
+    parts of a divided window are read only where its own row has reached such a level."""
+    states = await engine.budgets.at_least(budgets)
+    near = [s.budget for d, s in zip(definitions, states, strict=True) if s is not None and s.bound and _due(d, s)]
+    exact = dict(zip(near, await engine.budgets.get(near) if near else [], strict=True))
+    return [exact.get(budget, state) for budget, state in zip(budgets, states, strict=True)]
+
+
+def _due(definition: BudgetDefinition, state: BudgetState) -> bool:
+    level = definition.level(state.limit, state.remaining)
+    return level is not None and level not in state.reported
+
+
 async def raise_alerts(
     engine: Charges, definition: BudgetDefinition, state: BudgetState, *, refused: bool = False
 ) -> AlertLevel | None:

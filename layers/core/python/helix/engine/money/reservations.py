@@ -18,7 +18,7 @@ from helix.core.budget import LEVELS, AlertLevel, BudgetDefinition, OnExceeded
 from helix.core.rows import Block, RunRow, SessionRow, StepClaim
 from helix.core.usage import Usage
 from helix.engine.engine import Engine, Worst
-from helix.engine.money.bounds import Estimate, amount, bounded, definitions_of, raise_alerts, shorter
+from helix.engine.money.bounds import Estimate, amount, bounded, budget_states, definitions_of, raise_alerts, shorter
 from helix.ports.model import Allowance, LLMGenerateInput
 from helix.services.budget_rows import BudgetState, Demand
 
@@ -200,7 +200,7 @@ async def _refuse(
 
 async def _alert(engine: Engine, new: SessionRow, drawn: Sequence[_Held]) -> None:
     """What is due now that these were drawn from; looked at after the draws, so that the last of several sees them all."""
-    states = await engine.budgets.get([h.block.budget for h in drawn])
+    states = await budget_states(engine, [h.definition for h in drawn], [h.block.budget for h in drawn])
     worst: AlertLevel | Literal[""] = ""
     for h, state in zip(drawn, states, strict=True):
         if state is not None:
@@ -229,7 +229,7 @@ async def budget_level(engine: Engine, new: SessionRow) -> AlertLevel | Literal[
     if {block.budget for block in new.blocks if block.drawn}.issuperset(names):
         return new.bounds.level
     worst: AlertLevel | Literal[""] = ""
-    for definition, state in zip(definitions, await engine.budgets.get(names), strict=True):
+    for definition, state in zip(definitions, await budget_states(engine, definitions, names), strict=True):
         if state is not None:
             worst = _worse(worst, definition.level(state.limit, state.remaining))
     return worst
@@ -306,6 +306,7 @@ async def return_draws(engine: Engine, session: SessionRow, run: RunRow) -> None
             now = engine.clock.now()
             windows = {definition.window(now)[0]: definition for definition in definitions_of(session)}
             passed = sorted(over & windows.keys())
-            for budget, state in zip(passed, await engine.budgets.get(passed), strict=True):
+            passed_by = [windows[budget] for budget in passed]
+            for definition, state in zip(passed_by, await budget_states(engine, passed_by, passed), strict=True):
                 if state is not None:
-                    await raise_alerts(engine, windows[budget], state)
+                    await raise_alerts(engine, definition, state)
