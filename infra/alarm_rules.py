@@ -1,8 +1,10 @@
-"""Which alarms there are: of the fleet, for the stage and again for each agent with resources; and of the plumbing.
+"""Which alarms there are: of the stage, and of each agent with resources.
 
-Law: an alarm stands for something to be done, by `govern` or by a person. A fleet that rests is silent, which is no fault;
-what runs by the minute is never silent, and its silence is one. The fleet's alarms look at what Helix measures; cost is the
-sum of a sliding hour, which a single call cannot trip and which no projection exaggerates.
+Law: an alarm stands for something to be done, by `govern` or by a person, and each metric that it looks at is paid for,
+used or not. So what a function of the stage can see itself has no alarm of its own: it records a warning, and one alarm
+stands for all of them (docs/adr/0031-nearly-free-at-rest.md). A fleet that rests is silent, which is no fault; what runs
+by the minute is never silent, and its silence is one. An agent's cost is the sum of a sliding hour, which a single call
+cannot trip and which no projection exaggerates.
 """
 
 from __future__ import annotations
@@ -11,16 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from aws_cdk import Duration, Stack
+from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
-from constructs import Construct
 
-from helix.core.resources import DEFAULT_PROFILE
+from helix.core.thresholds import Thresholds
 from helix.infra.metrics import HOUR, MINUTE, aws_metric, helix_metric
 from helix.infra.names import Names
 from helix.infra.schedules import UNDELIVERED
 from helix.infra.streaming import Streaming
-from helix.infra.thresholds import Thresholds
+from helix.services.warnings import WARNINGS
 
 BEHIND_MS = 60_000
 SLOW_MINUTES = 3
@@ -48,15 +49,15 @@ class Rule:
         return f"{self.name}-{self.agent}" if self.agent else self.name
 
 
-def fleet_rules(names: Names, thresholds: Thresholds, agent: str = "") -> Iterator[Rule]:
-    """Of one agent, or of the whole stage."""
-    t, who = thresholds, f"agent {agent}" if agent else "all agents"
+def agent_rules(names: Names, thresholds: Thresholds, agent: str) -> Iterator[Rule]:
+    """Of an agent with resources, which `govern` scales: these start it."""
+    t = thresholds
 
     def of(measure: str, statistic: str, period: Duration = MINUTE) -> cloudwatch.Metric:
-        return helix_metric(names, measure, statistic, agent=agent or None, period=period)
+        return helix_metric(names, measure, statistic, agent=agent, period=period)
 
     def rule(name: str, known: str, metric: cloudwatch.Metric, threshold: float, **more: Any) -> Rule:
-        return Rule(name, f"{known} ({who})", metric, threshold, agent=agent, **more)
+        return Rule(name, f"{known} (agent {agent})", metric, threshold, agent=agent, **more)
 
     hour = of("CostUsd", "Sum", HOUR)
     yield rule("cost-warning", "The last hour's model calls cost more than planned", hour, t.alarm_cost_warning)
@@ -75,21 +76,8 @@ def fleet_rules(names: Names, thresholds: Thresholds, agent: str = "") -> Iterat
     yield rule("health", "A health check says no", of("UnhealthyChecks", "Maximum"), 0)
 
 
-def execution_rules(scope: Construct, names: Names, profile: str = DEFAULT_PROFILE) -> Iterator[Rule]:
-    """Of one state machine. A run that fails ends its execution in order; what fails here is the machinery."""
-    arn, machine = names.machine_arn(Stack.of(scope), profile), names.machine(profile)
-    known = {
-        "executions-failed": ("ExecutionsFailed", "Executions failed: nothing could be done for their runs in time"),
-        "executions-timed-out": ("ExecutionsTimedOut", "Executions have lasted longer than any run may"),
-    }
-    for name, (metric, description) in known.items():
-        counted = aws_metric("States", metric, "Sum", StateMachineArn=arn)
-        agent = "" if profile == DEFAULT_PROFILE else profile
-        yield Rule(name, f"{description} (state machine {machine})", counted, agent=agent)
-
-
-def plumbing_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
-    """What does not recover by itself."""
+def stage_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
+    """What does not recover by itself, and what govern, fail_run and sweep warn of."""
 
     def of_function(verb: str, metric: str, statistic: str, period: Duration = MINUTE) -> cloudwatch.Metric:
         return aws_metric("Lambda", metric, statistic, period=period, FunctionName=names.function(verb))
@@ -101,12 +89,14 @@ def plumbing_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
         threshold=BEHIND_MS,
         minutes=5,
     )
+    # IteratorAge comes from invocations: a function that Lambda cannot invoke has no age. Lambda gives up on records after
+    # 23 hours of either, and not before.
     assert streaming.source is not None, "the stream feeds nothing yet"
-    given_up = "OnFailureDestinationDeliveredEventCount"
     yield Rule(
-        "chunks-given-up",
-        "Records were put aside under aws/lambda/ in the bucket: their streams have a gap.",
-        aws_metric("Lambda", given_up, "Sum", EventSourceMappingUUID=streaming.source.ref),
+        "chunks-refused",
+        "project_stream fails on its chunks, is throttled, or Lambda has no right to invoke it.",
+        aws_metric("Lambda", "FailedInvokeEventCount", "Sum", EventSourceMappingUUID=streaming.source.ref),
+        minutes=5,
     )
     waiting = "ApproximateNumberOfMessagesVisible"
     yield Rule(
@@ -115,45 +105,29 @@ def plumbing_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
         aws_metric("SQS", waiting, "Maximum", QueueName=names.of(UNDELIVERED)),
     )
     yield Rule(
-        "sweep-fails",
-        "Nothing finds what crashes leave: queued runs wait, dead ones stay open.",
-        of_function("sweep", "Errors", "Sum"),
-        minutes=3,
+        "warnings",
+        "Something needs a look: lines that begin with 'warning:' in the logs of govern, fail_run and sweep name it.",
+        helix_metric(names, WARNINGS, "Sum"),
     )
+    # govern looks after sweep, and CloudWatch after govern.
     yield Rule(
         "govern-fails",
-        "Limits stay as they are, whatever the fleet does; gauges and budget notices are missing.",
+        "Limits stay as they are, whatever the fleet does; warnings, gauges and budget notices are missing.",
         of_function("govern", "Errors", "Sum"),
         minutes=3,
     )
-    # A throttled or dropped invocation does not count as one, and emits no error.
-    for verb, loss in (("sweep", "Nothing finds what crashes leave"), ("govern", "Limits stay as they are")):
-        yield Rule(
-            f"{verb}-silent",
-            f"{verb} did not run: its schedule is off, or Lambda throttles or drops it. {loss}.",
-            of_function(verb, "Invocations", "Sum", SILENT),
-            threshold=1,
-            minutes=2,
-            silent=True,
-        )
-    # What Lambda gives up on without running it emits no error either. A minute later the schedule invokes it again.
-    for verb in ("sweep", "govern"):
-        yield Rule(
-            f"{verb}-dropped",
-            f"Lambda dropped invocations of {verb}, most often for want of concurrency.",
-            of_function(verb, "AsyncEventsDropped", "Sum"),
-            minutes=3,
-        )
+    # What is throttled, dropped, or not scheduled does not count as an invocation, and emits no error.
+    yield Rule(
+        "govern-silent",
+        "govern did not run: its schedule is off, or Lambda throttles or drops it. Nothing warns of anything else.",
+        of_function("govern", "Invocations", "Sum", SILENT),
+        threshold=1,
+        minutes=2,
+        silent=True,
+    )
     yield Rule(
         "messages-throttled",
         "Lambda refuses messages of clients for want of concurrency.",
         of_function("ws_message", "Throttles", "Sum"),
         minutes=3,
-    )
-    # IteratorAge comes from invocations: a function that Lambda cannot invoke has no age.
-    yield Rule(
-        "chunks-refused",
-        "Lambda cannot give project_stream its chunks: it is throttled, or the right to invoke it is gone.",
-        aws_metric("Lambda", "FailedInvokeEventCount", "Sum", EventSourceMappingUUID=streaming.source.ref),
-        minutes=5,
     )

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from helix.core.triggers import Trigger, Triggers, dump_starts
-from helix.infra.thresholds import Thresholds
+from helix.infra.thresholds import AlarmSettings
 
 Architecture = Literal["arm64", "x86_64"]
 
@@ -37,7 +37,7 @@ class SettingsError(ValueError):
     """A context value is wrong. The message names the key and says what it may be."""
 
 
-class Settings(Thresholds):
+class Settings(AlarmSettings):
     """Every key that context may hold, beside the alarms' (`helix.infra.thresholds`).
 
     stage: part of every resource's name, so stages live side by side in an account; no dash, which ends it there.
@@ -54,6 +54,9 @@ class Settings(Thresholds):
     streaming: how chunks get from functions to the log and to clients: by Kinesis, or `direct`: functions append to the log
         themselves, and its table's stream reaches the sockets. `both` is between them: a stage that changes from one to the
         other has it for a while (docs/guide/deploy.md).
+    key: what encrypts the stage at rest: `own`, a customer managed key, and a secret that holds the token for /metrics; or
+        `aws`: keys of AWS, which cost nothing, and a token whose hash is a row. Default: `aws` with streaming=direct,
+        otherwise `own`. `helix deploy` never takes the key from a stage that has one.
     enhanced_fan_out: a consumer of its own for project_stream (about $11 a shard and month): records are pushed within
         ~70 ms. Without it a shard is polled once a second, and text comes in bursts. Default: for what is deployed; an
         emulator has none.
@@ -100,6 +103,7 @@ class Settings(Thresholds):
     jwt_audience: str = ""
     jwks_url: str = ""
     streaming: Literal["kinesis", "both", "direct"] = "kinesis"
+    key: Literal["own", "aws"] = "own"
     enhanced_fan_out: bool = True
     shards: int = Field(default=1, ge=0, le=500)
     snap_start: bool = False
@@ -136,6 +140,7 @@ class Settings(Thresholds):
         if str(made.get("offline", "")).lower() in ("true", "1", "yes", "on"):
             local = {"architecture": "host", "python": HOST_PYTHON, "model": "demo", "endpoint": EMULATOR}
             made = {**local, "account": "000000000000", "region": "us-east-1"} | made
+        made.setdefault("key", "aws" if made.get("streaming") == "direct" else "own")
         made.setdefault("enhanced_fan_out", not made.get("endpoint"))
         return made
 

@@ -1,7 +1,7 @@
 """The stage's two dashboards: what agents do and cost, and what they run on.
 
 Law: every metric on them is one that code here records, or that AWS documents for the resource; each measure of
-`helix.core.measures` is on the agents' one, of the whole stage or of each agent. A dashboard has at most 50 lines, however
+`helix.core.measures` is on one, of the whole stage or of each agent. A dashboard has at most 50 lines, however
 many agents there are: searches find what belongs to an agent.
 """
 

@@ -1,8 +1,8 @@
 """The HTTP API of the fleet's health: GET /health, /ready, /live and /metrics, all of one function.
 
 Law: a caller with the address learns in one word whether the stage is healthy, and nothing else. What it costs, and what is
-wrong, is for those who hold the token in the stage's secret; the function asks for it. Probes and scrapers ask seldom, so
-few requests a second are let through.
+wrong, is for those who hold the token: its text is in the stage's secret, or its hash in a row. The function asks for it.
+Probes and scrapers ask seldom, so few requests a second are let through.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from aws_cdk import Aws, CfnParameter, Stack
 from aws_cdk import aws_apigatewayv2 as apigatewayv2
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
@@ -49,7 +50,8 @@ _LOGGED = {
 
 
 class Endpoints(Construct):
-    """`endpoint`: where the emulator answers, offline. `token`: the secret whose text opens /metrics."""
+    """`endpoint`: where the emulator answers, offline. `token`: the secret whose text opens /metrics; None with
+    `key=aws`."""
 
     def __init__(
         self,
@@ -63,18 +65,7 @@ class Endpoints(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         self._keys, self._endpoint, self._detailed = keys, endpoint, settings.detailed_metrics
-        self.token = secretsmanager.CfnSecret(
-            self,
-            "Token",
-            name=names.of("metrics"),
-            description=f"Helix, stage {names.stage}: the bearer token for /metrics",
-            kms_key_id=keys.key.key_arn,
-            generate_secret_string=secretsmanager.CfnSecret.GenerateSecretStringProperty(
-                password_length=TOKEN_LENGTH, exclude_punctuation=True
-            ),
-        )
-        why = "The scraper has the token as well: scheduled rotation would shut it out. Both change it together."
-        explain(self.token, "SMG4", why)
+        self.token = self._token(names, keys.key) if keys.key else None
         self.api = apigatewayv2.CfnApi(
             self,
             "Api",
@@ -99,6 +90,21 @@ class Endpoints(Construct):
             ),
         )
 
+    def _token(self, names: Names, key: kms.Key) -> secretsmanager.CfnSecret:
+        token = secretsmanager.CfnSecret(
+            self,
+            "Token",
+            name=names.of("metrics"),
+            description=f"Helix, stage {names.stage}: the bearer token for /metrics",
+            kms_key_id=key.key_arn,
+            generate_secret_string=secretsmanager.CfnSecret.GenerateSecretStringProperty(
+                password_length=TOKEN_LENGTH, exclude_punctuation=True
+            ),
+        )
+        why = "The scraper has the token as well: scheduled rotation would shut it out. Both change it together."
+        explain(token, "SMG4", why)
+        return token
+
     @property
     def url(self) -> str:
         """Of all paths, without a slash at its end."""
@@ -109,11 +115,13 @@ class Endpoints(Construct):
 
     @property
     def token_arn(self) -> str:
-        arn: str = self.token.attr_id
-        return arn
+        """ "" where the stage has no secret."""
+        return str(self.token.attr_id) if self.token else ""
 
     def grant_token(self, grantee: iam.IGrantable) -> None:
         """Read the token."""
+        if self.token is None:
+            return
         read = ["secretsmanager:GetSecretValue"]
         iam.Grant.add_to_principal(grantee=grantee, actions=read, resource_arns=[self.token_arn])
         self._keys.grant_use(grantee, services=["secretsmanager"], actions=["kms:Decrypt"])

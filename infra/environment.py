@@ -5,9 +5,11 @@ Law: the names are those of `helix.runtime.cloud_settings`, which reads them. A 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from helix.core.measures import NAMESPACE
+from helix.core.thresholds import Thresholds
 from helix.infra.concurrency import runs_at_once
 from helix.infra.config import ENDPOINT, Settings
 from helix.infra.endpoints import Endpoints
@@ -70,6 +72,7 @@ def own_environment(
         "govern": _filled(
             {
                 variable("notices"): topics.notices.topic_arn,
+                variable("thresholds"): _thresholds(settings),
                 variable("provision_agents"): "true" if settings.provision_agents else "",
             }
         ),
@@ -77,8 +80,14 @@ def own_environment(
             verb: _filled({variable(field): value for field, value in fields.items()})
             for verb, fields in triggers.environment.items()
         },
-        "health": {variable("metrics_secret"): endpoints.token_arn},
+        "health": _filled({variable("metrics_secret"): endpoints.token_arn}),
     }
+
+
+def _thresholds(settings: Settings) -> str:
+    """Those that differ from the defaults; "" where none does."""
+    chosen = settings.model_dump(include=set(Thresholds.model_fields), exclude_defaults=True)
+    return json.dumps(chosen) if chosen else ""
 
 
 def _filled(known: dict[str, str]) -> dict[str, str]:

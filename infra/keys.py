@@ -1,4 +1,5 @@
-"""One customer-managed key for a stage: tables, bucket, chunk stream, logs, alarm topic.
+"""What encrypts a stage at rest: tables, bucket, chunk stream, logs, topics. With `key=own` a customer managed key; with
+`key=aws` the keys that AWS owns or manages for each service, which cost nothing (docs/adr/0031-nearly-free-at-rest.md).
 
 Law: services use the key on behalf of roles that may use the resource; a role holds the key through those services only.
 """
@@ -20,9 +21,14 @@ WRITE_KEY = (*READ_KEY, "kms:Encrypt", "kms:GenerateDataKey", "kms:ReEncryptFrom
 
 
 class Keys(Construct):
-    def __init__(self, scope: Construct, construct_id: str, *, names: Names, removal: RemovalPolicy) -> None:
+    """`key`: None with `key=aws`."""
+
+    def __init__(self, scope: Construct, construct_id: str, *, names: Names, removal: RemovalPolicy, own: bool) -> None:
         super().__init__(scope, construct_id)
-        self.key = kms.Key(
+        self.key: kms.Key | None = self._key(names, removal) if own else None
+
+    def _key(self, names: Names, removal: RemovalPolicy) -> kms.Key:
+        key = kms.Key(
             self,
             "Key",
             alias=f"alias/{names.prefix}",
@@ -31,7 +37,8 @@ class Keys(Construct):
             removal_policy=removal,
         )
         stack = Stack.of(self)
-        self._admit(
+        _admit(
+            key,
             iam.ServicePrincipal(f"logs.{stack.region}.amazonaws.com"),
             {
                 "ArnLike": {
@@ -46,20 +53,15 @@ class Keys(Construct):
         )
         # Without it CloudWatch cannot publish an alarm to the encrypted topic, and says so nowhere but in the alarm's
         # history. Actions and conditions: https://docs.aws.amazon.com/sns/latest/dg/sns-key-management.html
-        self._admit(
-            iam.ServicePrincipal("cloudwatch.amazonaws.com"), alarms_of(stack, names), ("Decrypt", "GenerateDataKey*")
-        )
-
-    def _admit(
-        self, service: iam.ServicePrincipal, conditions: dict[str, object], verbs: Sequence[str] = ALL_VERBS
-    ) -> None:
-        actions = [f"kms:{verb}" for verb in verbs]
-        self.key.add_to_resource_policy(
-            iam.PolicyStatement(actions=actions, principals=[service], resources=["*"], conditions=conditions)
-        )
+        cloudwatch = iam.ServicePrincipal("cloudwatch.amazonaws.com")
+        _admit(key, cloudwatch, alarms_of(stack, names), ("Decrypt", "GenerateDataKey*"))
+        return key
 
     def grant_use(self, grantee: iam.IGrantable, *, services: Sequence[str], actions: Sequence[str]) -> None:
-        """Let `grantee` use the key through `services` ("dynamodb", "s3", "kinesis") of this region."""
+        """Let `grantee` use the key through `services` ("dynamodb", "s3", "kinesis") of this region. Keys of AWS need no
+        right: they admit who may use the resource."""
+        if self.key is None:
+            return
         region = Stack.of(self).region
         iam.Grant.add_to_principal(
             grantee=grantee,
@@ -67,6 +69,15 @@ class Keys(Construct):
             resource_arns=[self.key.key_arn],
             conditions={"StringEquals": {"kms:ViaService": [f"{name}.{region}.amazonaws.com" for name in services]}},
         )
+
+
+def _admit(
+    key: kms.Key, service: iam.ServicePrincipal, conditions: dict[str, object], verbs: Sequence[str] = ALL_VERBS
+) -> None:
+    actions = [f"kms:{verb}" for verb in verbs]
+    key.add_to_resource_policy(
+        iam.PolicyStatement(actions=actions, principals=[service], resources=["*"], conditions=conditions)
+    )
 
 
 def alarms_of(stack: Stack, names: Names) -> dict[str, object]:

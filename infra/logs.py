@@ -1,4 +1,4 @@
-"""Log groups: named, encrypted with the stage's key, and kept no longer than was chosen."""
+"""Log groups: named, encrypted with the stage's key or by CloudWatch's own, and kept no longer than was chosen."""
 
 from __future__ import annotations
 

@@ -1,17 +1,18 @@
-"""What the plumbing's dashboard shows: functions, state machines, streams, tables, sockets, endpoints, dead letters."""
+"""What the plumbing's dashboard shows: functions, machines, streams, tables, sockets, endpoints, dead letters, warnings."""
 
 from __future__ import annotations
 
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from helix.infra.endpoints import Endpoints
-from helix.infra.metrics import aws_metric, aws_metrics
+from helix.infra.metrics import aws_metric, aws_metrics, helix_metric
 from helix.infra.names import Names
 from helix.infra.schedules import UNDELIVERED
 from helix.infra.sockets import Sockets
 from helix.infra.storage import TABLES
 from helix.infra.streaming import Streaming
 from helix.infra.widgets import graph, heading
+from helix.services.warnings import WARNINGS
 
 Rows = list[list[cloudwatch.IWidget]]
 EXECUTIONS = ("Started", "Succeeded", "Failed", "TimedOut", "Aborted")
@@ -97,6 +98,7 @@ def _edges(names: Names, sockets: Sockets, endpoints: Endpoints) -> list[cloudwa
     queue, notices, alarms = names.of(UNDELIVERED), names.of("notices"), names.of("alarms")
     missed_commits = "NumberOfNotificationsFailed"
     return [
+        graph("Warnings", [helix_metric(names, WARNINGS, "Sum", label="all")]),
         graph("Sockets", [aws_metric("ApiGateway", m, "Sum", label=m, ApiId=sockets.api.ref) for m in connected]),
         graph("Endpoints", [aws_metric("ApiGateway", m, "Sum", label=m, ApiId=endpoints.api.ref) for m in asked]),
         graph(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from aws_cdk import CfnOutput, RemovalPolicy, Stack, Tags
 from constructs import Construct
 
-from helix.infra.alarm_rules import Rule, execution_rules, fleet_rules, plumbing_rules
+from helix.infra.alarm_rules import Rule, agent_rules, stage_rules
 from helix.infra.alarms import Alarms
 from helix.infra.concurrency import division
 from helix.infra.config import Settings
@@ -48,7 +48,7 @@ class HelixStack(Stack):
         removal = RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if settings.retain else RemovalPolicy.DESTROY
         shared_profile, *own_profiles = profiles
 
-        keys = Keys(self, "Keys", names=names, removal=removal)
+        keys = Keys(self, "Keys", names=names, removal=removal, own=settings.key == "own")
         followed = settings.streaming != "kinesis"
         storage = Storage(self, "Storage", names=names, keys=keys, removal=removal, followed=followed)
         streaming = Streaming(
@@ -91,7 +91,7 @@ class HelixStack(Stack):
         for profile in own_profiles:
             agent = profile.name
             own = ProfileStack(self, f"Agent-{agent}", profile=profile, kit=kit, grant=rights.grant, shared=shared)
-            its_rules = [*fleet_rules(names, settings, agent), *execution_rules(own, names, agent)]
+            its_rules = [*agent_rules(names, settings, agent)]
             Alarms(own, "Alarms", names=names, topics=topics, rules=its_rules)
             rules += its_rules
         streaming.feed(shared["project_stream"])
@@ -108,11 +108,10 @@ class HelixStack(Stack):
             govern=shared["govern"],
             fail_run=shared["fail_run"],
         )
-        plumbing = [*plumbing_rules(names, streaming), *triggers.rules()]
-        stage_rules = [*fleet_rules(names, settings), *execution_rules(self, names), *plumbing]
-        Alarms(self, "Alarms", names=names, topics=topics, rules=stage_rules)
+        own_rules = [*stage_rules(names, streaming), *triggers.rules()]
+        Alarms(self, "Alarms", names=names, topics=topics, rules=own_rules)
         if settings.dashboards:
-            every = [*stage_rules, *rules]
+            every = [*own_rules, *rules]
             Dashboards(
                 self,
                 "Dashboards",
@@ -125,6 +124,8 @@ class HelixStack(Stack):
         if streaming.stream is not None:
             self._output({"ChunkStream": (streaming.stream.stream_name, "Chunks on their way to the replay log")})
         self._output(triggers.outputs(endpoints))
+        if endpoints.token is not None:
+            self._output({"MetricsSecretArn": (endpoints.token_arn, "Its text is the bearer token for /metrics")})
         for name, value in {"helix:stage": settings.stage, **settings.tags}.items():
             Tags.of(self).add(name, value)
         self._output(
@@ -144,7 +145,6 @@ class HelixStack(Stack):
                     f"{endpoints.url}/health",
                     "Whether the stage is well; /ready, /live and /metrics beside it",
                 ),
-                "MetricsSecretArn": (endpoints.token_arn, "Its text is the bearer token for /metrics"),
                 "Concurrency": (division(settings), "Of Lambda: how the stage divides it"),
                 "Region": (self.region, "Where all of it is"),
             }

@@ -1,6 +1,6 @@
 """Where everything durable lies: three tables, and a bucket for what exceeds an item.
 
-Law: encrypted with the stage's key, point-in-time recovery on, paid per request; a grant names the actions that its
+Law: encrypted, point-in-time recovery on, paid per request; a grant names the actions that its
 holder really calls (a transaction is authorised as the writes and checks in it), and none of them scans. No table has
 deletion protection here, which would keep a failed first deployment from deleting it: `helix deploy` sets it afterwards.
 """
@@ -99,7 +99,7 @@ class Storage(Construct):
         explain_objects(grantee, self.bucket, f"{prefix}*", why)
 
     def _table(self, table: TableName, names: Names, removal: RemovalPolicy) -> dynamodb.Table:
-        text = dynamodb.AttributeType.STRING
+        text, own = dynamodb.AttributeType.STRING, self._keys.key
         return dynamodb.Table(
             self,
             table.capitalize(),
@@ -107,8 +107,9 @@ class Storage(Construct):
             partition_key=dynamodb.Attribute(name="pk", type=text),
             sort_key=dynamodb.Attribute(name="sk", type=text),
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
-            encryption=dynamodb.TableEncryption.CUSTOMER_MANAGED,
-            encryption_key=self._keys.key,
+            # Without a key of the stage's own: by one that DynamoDB owns.
+            encryption=dynamodb.TableEncryption.CUSTOMER_MANAGED if own else dynamodb.TableEncryption.DEFAULT,
+            encryption_key=own,
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                 point_in_time_recovery_enabled=True
             ),
@@ -118,12 +119,13 @@ class Storage(Construct):
         )
 
     def _bucket(self, removal: RemovalPolicy) -> s3.Bucket:
+        own = self._keys.key
         bucket = s3.Bucket(
             self,
             "Bucket",
-            encryption=s3.BucketEncryption.KMS,
-            encryption_key=self._keys.key,
-            bucket_key_enabled=True,
+            encryption=s3.BucketEncryption.KMS if own else s3.BucketEncryption.S3_MANAGED,
+            encryption_key=own,
+            bucket_key_enabled=True if own else None,
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             enforce_ssl=True,

@@ -1,6 +1,6 @@
 """The chunk stream: between the functions that write chunks and the one that projects them.
 
-Law: encrypted with the stage's key; read from the oldest record that was not processed, one consumer at a time for each
+Law: encrypted; read from the oldest record that was not processed, one consumer at a time for each
 partition key. What the event source gives up on is put aside in the bucket, never dropped: Lambda repeats a batch until
 an hour before Kinesis forgets it. Choosing the consumer or leaving it out replaces the event source mapping, and the new
 one begins with the oldest record, so that none is lost: project_stream skips what is on the log.
@@ -138,17 +138,18 @@ class Streaming(Construct):
             )
 
     def _stream(self, names: Names, removal: RemovalPolicy) -> kinesis.Stream:
-        on_demand = self._shards == 0
+        on_demand, own = self._shards == 0, self._keys.key
         stream = kinesis.Stream(
             self,
             "Chunks",
             stream_name=names.of("chunks"),
             stream_mode=kinesis.StreamMode.ON_DEMAND if on_demand else kinesis.StreamMode.PROVISIONED,
             shard_count=None if on_demand else self._shards,
-            encryption=kinesis.StreamEncryption.KMS,
-            encryption_key=self._keys.key,
+            encryption=kinesis.StreamEncryption.KMS if own else kinesis.StreamEncryption.MANAGED,
+            encryption_key=own,
             retention_period=Duration.hours(RETENTION_H),
             removal_policy=removal,
         )
-        explain(stream, "KDS3", "The stage's own key: who may decrypt chunks is decided with everything else.")
+        if own:
+            explain(stream, "KDS3", "The stage's own key: who may decrypt chunks is decided with everything else.")
         return stream

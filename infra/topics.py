@@ -1,7 +1,8 @@
 """Two topics: CloudWatch publishes to `alarms`, to which `govern` subscribes; `govern` publishes to `notices`.
 People may subscribe to both.
 
-Law: encrypted with the stage's key, reached over TLS alone. `govern` does not hear what it says itself, so nothing that
+Law: encrypted by the stage's key if it has one (CloudWatch cannot publish to a topic that has the key `aws/sns`, and SNS
+encrypts its disks in any case), reached over TLS alone. `govern` does not hear what it says itself, so nothing that
 it does can wake it.
 """
 

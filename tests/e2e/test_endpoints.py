@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.e2e.cloud_executor import AdminApplication
 from tests.support.cloud_agents.plans import plan, say
 from tests.support.offline_cloud import CloudForTests, until
+
+from helix.fleet.metrics_token import TOKEN, make_token
+from helix.ports.state_store import Delete
+from helix.runtime.system import SystemIds
 
 
 @pytest.fixture
@@ -19,9 +25,24 @@ def http(cloud: CloudForTests) -> Iterator[httpx.Client]:
 
 
 def token(cloud: CloudForTests) -> str:
-    arn = cloud.cloud.outputs["MetricsSecretArn"]
+    if "MetricsSecretArn" not in (known := cloud.cloud.outputs):
+        return renewed(cloud)
+    arn = known["MetricsSecretArn"]
     text: str = cloud.aws("secretsmanager").get_secret_value(SecretId=arn)["SecretString"]
     return text
+
+
+def renewed(cloud: CloudForTests) -> str:
+    """The token of a stage without a secret, which shows it once: made anew, as docs/guide/deploy.md says."""
+    store = AdminApplication(cloud).store
+
+    async def make() -> str:
+        await store.transact("renew", [Delete(TOKEN)])
+        token = await make_token(store, SystemIds())
+        assert token is not None
+        return token
+
+    return asyncio.run(make())
 
 
 def counters(client: httpx.Client, bearer: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

@@ -88,7 +88,8 @@ async def play(cloud: CloudForTests, folder: Path) -> None:
         assert await run("brief", say("Too dear.")) == "budget_exceeded"
 
         health = HealthChecker(app.store)
-        await health.register_check("crew", HealthCheck(name="tools", check_fn=lambda: True))
+        unwell = HealthCheck(name="tools", failure_threshold=1, check_fn=lambda: False)  # which is a warning
+        await health.register_check("crew", unwell)
         await health.check_health("crew", run=True)
 
         await BudgetManager(app.store).set_budget(1_000_000, TokenPeriod.HOURLY, "crew")

@@ -21,6 +21,7 @@ from helix.fleet.control import FleetControl
 from helix.fleet.decisions import DecisionLog
 from helix.fleet.lambdas import heard_key
 from helix.services.row_budgets import RowBudgets
+from helix.sessions.sweep import note_sweep
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 ROOMY = agent("roomy", resources={"min": 1, "max": 4})
@@ -148,6 +149,36 @@ def test_the_schedule_tells_the_gauges_of_each_agent_and_of_all(fleet: Functions
     assert [line.get("agent") for line in told] == ["roomy", None]
     for line in told:
         assert {name: line[name] for name in wanted} == wanted
+
+
+def test_a_stage_at_rest_records_no_metric(fleet: Functions) -> None:
+    """Each is paid for in each hour in which it arrives. A limit and a budget say nothing new while nothing runs."""
+    app = fleet.app
+    app.run(note_sweep(app.engine))
+    budget = BudgetDefinition(scope="agent:roomy", period=TokenPeriod.DAILY, unit="micros", limit=1_000_000)
+    app.run(RowBudgets(app.store).define(budget, app.clock.now()))
+    for verb in ("sweep", "govern"):
+        fleet.measures().clear()
+        fleet.invoke(verb, fleet.sample(verb))
+        assert (fleet.measures(), fleet.metrics()) == ([], [])
+
+
+def test_thresholds_of_the_stage_are_one_metric_whose_line_names_them(fleet: Functions) -> None:
+    app = fleet.app
+    app.run(note_sweep(app.engine))
+    come(fleet, 4)
+    object.__setattr__(app.settings, "thresholds", json.dumps({"alarm_queue_depth": 3}))
+    data: Any = [{"MetricName": "CostUsd", "Dimensions": [{"Name": "stage", "Value": "dev"}], "Value": 9.0}]
+    boto3.client("cloudwatch").put_metric_data(Namespace="Helix", MetricData=data)
+    fleet.measures().clear()
+    fleet.invoke("govern", fleet.sample("govern"))
+    (line,) = (line for line in fleet.measures() if "Warnings" in line)
+    assert (line["Warnings"], line["warnings"]) == (2, "cost-warning, queue-depth") and "agent" not in line
+    fleet.clock.ahead_s += 400
+    fleet.measures().clear()
+    fleet.invoke("govern", fleet.sample("govern"))
+    (line,) = (line for line in fleet.measures() if "Warnings" in line)
+    assert "sweep" in line["warnings"], "nobody else says that it is late"
 
 
 def test_the_schedule_tells_alerts_of_budgets_once(fleet: Functions) -> None:

@@ -15,10 +15,11 @@ from helix.core.errors import StoreError
 from helix.core.health import HealthCheck
 from helix.fleet.health import HealthChecker
 from helix.fleet.health_rows import set_ready
+from helix.fleet.metrics_token import TOKEN, make_token
 from helix.runtime.cloud import application
 from helix.sessions.sweep import note_sweep
 
-TOKEN = "a token of forty characters, or so it is"
+SECRET = "a token of forty characters, or so it is"
 
 
 def ask(functions: Functions, route: str, **headers: str) -> tuple[int, Any]:
@@ -33,9 +34,9 @@ def ask(functions: Functions, route: str, **headers: str) -> tuple[int, Any]:
 @pytest.fixture
 def token(monkeypatch: pytest.MonkeyPatch, functions: Functions) -> str:
     """The stack's secret."""
-    made = boto3.client("secretsmanager").create_secret(Name="helix-test-metrics", SecretString=TOKEN)
+    made = boto3.client("secretsmanager").create_secret(Name="helix-test-metrics", SecretString=SECRET)
     object.__setattr__(functions.app.settings, "metrics_secret", made["ARN"])
-    return f"Bearer {TOKEN}"
+    return f"Bearer {SECRET}"
 
 
 def swept(functions: Functions) -> None:
@@ -100,8 +101,19 @@ def test_a_table_that_does_not_answer_is_unhealthy(functions: Functions, table: 
 
 
 def test_the_figures_are_closed_until_there_is_a_token(functions: Functions) -> None:
-    assert ask(functions, "/metrics")[0] == 403
-    assert ask(functions, "/metrics", authorization="Bearer ")[0] == 403
+    for guess in ({}, {"authorization": "Bearer "}, {"authorization": "Bearer guess"}):
+        assert ask(functions, "/metrics", **guess)[0] == 401
+    made = functions.app.run(make_token(functions.app.store, functions.app.ids))
+    assert ask(functions, "/metrics", authorization=f"Bearer {made}")[0] == 200
+    assert functions.app.run(make_token(functions.app.store, functions.app.ids)) is None, "it is never replaced"
+    assert ask(functions, "/metrics", authorization="Bearer guess")[0] == 401
+    (row,) = functions.app.run(functions.app.store.get([TOKEN]))
+    assert made and made not in json.dumps(row)
+
+
+def test_a_secret_that_comes_later_leaves_the_token_as_it_is(functions: Functions, token: str) -> None:
+    made = functions.app.run(make_token(functions.app.store, functions.app.ids))
+    assert [ask(functions, "/metrics", authorization=good)[0] for good in (token, f"Bearer {made}")] == [200, 200]
 
 
 def turn(functions: Functions, text: str) -> None:

@@ -129,7 +129,9 @@ def test_an_agent_that_rests_costs_no_question_and_one_at_work_costs_one(fleet: 
     assert asked == [] and kept(fleet, "roomy") == []
     come(fleet, "roomy", 7)
     assert minute(fleet) == {"up": 1}
-    assert len(asked) == 1, "decisions and health are made of the same numbers"
+    numbers, cost = asked
+    assert len(numbers["MetricDataQueries"]) > 1, "decisions, health and warnings are made of the same numbers"
+    assert [q["Id"] for q in cost["MetricDataQueries"]] == ["cost"], "of the last hour"
 
 
 def test_what_cannot_be_judged_is_an_error_after_all_else_is_told(fleet: Functions) -> None:
@@ -158,4 +160,4 @@ def test_a_check_that_nobody_asks_any_more_is_silent(fleet: Functions) -> None:
     assert [result.status for result in kept(fleet, "roomy")] == [HealthStatus.UNHEALTHY]
     fleet.clock.ahead_s += FRESH_S + 60
     minute(fleet)
-    assert counted(fleet) == [("roomy", 0), (None, 0)]
+    assert counted(fleet) == [], "a metric that says nothing new is paid for"

@@ -98,7 +98,7 @@ def test_a_delivery_that_comes_again_measures_nothing_again(functions: Functions
 
 def test_the_dimensions_of_the_functions_own_metrics(functions: Functions) -> None:
     functions.play(["Done."])
-    functions.invoke("sweep", functions.sample("sweep"))
+    functions.invoke("health", functions.sample("health"))
     (line,) = functions.metrics()
     ((_, datum),) = data_of(line)
-    assert datum["Dimensions"] == [{"Name": "stage", "Value": "dev"}, {"Name": "service", "Value": "sweep"}]
+    assert datum["Dimensions"] == [{"Name": "stage", "Value": "dev"}, {"Name": "service", "Value": "health"}]

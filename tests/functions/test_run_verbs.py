@@ -197,6 +197,30 @@ def test_the_event_of_a_part_that_rolled_over_starts_the_next_again(claim: Claim
     assert functions.executions() == [run_id, f"{run_id}__part-2"]
 
 
+@pytest.mark.parametrize(("status", "warned"), [("FAILED", 1), ("TIMED_OUT", 1), ("ABORTED", 0)])
+def test_an_execution_that_fails_is_a_warning_and_one_that_a_person_stops_is_none(
+    claim: Claim, status: str, warned: int
+) -> None:
+    functions = claim(of="fail_run_status")
+    event = functions.sample("fail_run_status")
+    functions.invoke("fail_run", event | {"detail": {**event["detail"], "status": status}})
+    found = [line["warnings"] for line in functions.measures() if "Warnings" in line]
+    assert found == ["executions-failed"] * warned
+
+
+def test_a_sweep_that_raises_is_a_warning(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its beat is not late, and no alarm looks at its errors."""
+
+    async def broken(*_: Any) -> Any:
+        raise RuntimeError("secret content")
+
+    monkeypatch.setattr("helix.runtime.verbs.sweep_runs", broken)
+    functions.play([])
+    with pytest.raises(RuntimeError):
+        functions.invoke("sweep", functions.sample("sweep"))
+    assert [line["warnings"] for line in functions.measures() if "Warnings" in line] == ["sweep-fails"]
+
+
 @pytest.mark.parametrize("verb", ["call_model", "call_tool", "finish_run", "fail_run"])
 def test_what_is_about_nobody_is_done(functions: Functions, verb: str) -> None:
     """The session was deleted meanwhile; its execution is told no error."""
@@ -255,11 +279,11 @@ def test_a_wrong_event_is_refused_by_the_field_that_is_wrong(
 def test_every_invocation_is_measured_under_its_own_name(claim: Claim) -> None:
     functions = claim(calls(call("look")), "Done.")
     functions.invoke("finish_run", steps(functions, functions.sample("call_model")))
-    functions.invoke("sweep", functions.sample("sweep"))
+    functions.invoke("sweep", functions.sample("sweep"))  # each minute: Lambda's own metrics cost nothing
     metrics = functions.metrics()
-    assert [line["service"] for line in metrics] == ["call_model", "call_tool", "call_model", "finish_run", "sweep"]
+    assert [line["service"] for line in metrics] == ["call_model", "call_tool", "call_model", "finish_run"]
     about = functions.sample("call_model")
-    assert [line.get("session_id") for line in metrics] == [about["session_id"]] * 4 + [None]
+    assert [line.get("session_id") for line in metrics] == [about["session_id"]] * 4
     for line in metrics:
         (directive,) = line["_aws"]["CloudWatchMetrics"]
         assert directive["Namespace"] == "Helix" and directive["Dimensions"] == [["stage", "service"]]

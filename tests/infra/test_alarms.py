@@ -26,19 +26,15 @@ FLEET = {
     "model-errors": ("ModelErrors", "Sum", 60, "GreaterThanOrEqualToThreshold", 5, 1),
     "health": ("UnhealthyChecks", "Maximum", 60, "GreaterThanThreshold", 0, 1),
 }
-EXECUTIONS = {"executions-failed": "ExecutionsFailed", "executions-timed-out": "ExecutionsTimedOut"}
-PLUMBING = {
+STAGE_ALARMS = {
+    "warnings": "Warnings",
     "chunks-behind": "IteratorAge",
-    "chunks-given-up": "OnFailureDestinationDeliveredEventCount",
-    "events-undelivered": "ApproximateNumberOfMessagesVisible",
-    "sweep-fails": "Errors",
-    "govern-fails": "Errors",
-    "sweep-dropped": "AsyncEventsDropped",
-    "govern-dropped": "AsyncEventsDropped",
-    "messages-throttled": "Throttles",
     "chunks-refused": "FailedInvokeEventCount",
+    "events-undelivered": "ApproximateNumberOfMessagesVisible",
+    "govern-fails": "Errors",
+    "messages-throttled": "Throttles",
 }
-SILENT = {"sweep-silent": "sweep", "govern-silent": "govern"}
+SILENT = {"govern-silent": "govern"}
 """Alarms that sound where nothing runs, and the functions."""
 GOVERNED = ("heavy", "quick")
 """Agents with resources of their own."""
@@ -51,25 +47,24 @@ AXES = {"Count": "count", "Milliseconds": "ms", "None": "USD", "Percent": "%"}
 
 
 def test_there_is_an_alarm_for_everything_that_somebody_must_look_at(deployed: Assembly) -> None:
-    """For the stage, and the fleet's again for each agent that has resources."""
-    for_all = {*FLEET, *EXECUTIONS, *PLUMBING, *SILENT}
-    for_each = {f"{name}-{agent}" for name in (*FLEET, *EXECUTIONS) for agent in GOVERNED}
+    """For the stage, and the fleet's for each agent that has resources. What else the stage has to say is a warning."""
+    for_all = {*STAGE_ALARMS, *SILENT}
+    for_each = {f"{name}-{agent}" for name in FLEET for agent in GOVERNED}
     assert set(alarms(deployed)) == {f"helix-dev-{name}" for name in for_all | for_each}
-    for name, metric in {**EXECUTIONS, **PLUMBING}.items():
+    for name, metric in STAGE_ALARMS.items():
         assert alarms(deployed)[f"helix-dev-{name}"][1]["MetricName"] == metric
 
 
-@pytest.mark.parametrize("agent", ["", *GOVERNED])
+@pytest.mark.parametrize("agent", GOVERNED)
 @pytest.mark.parametrize("name", FLEET)
 def test_a_fleet_alarm_sounds_at_its_threshold(deployed: Assembly, name: str, agent: str) -> None:
-    """What context says, or the default; of the stage, or of one agent."""
-    _, alarm = alarms(deployed)[f"helix-dev-{name}" + (f"-{agent}" if agent else "")]
+    """What context says, or the default."""
+    _, alarm = alarms(deployed)[f"helix-dev-{name}-{agent}"]
     statistic = alarm.get("Statistic") or alarm["ExtendedStatistic"]
     told = (alarm["MetricName"], statistic, alarm["Period"], alarm["ComparisonOperator"], alarm["Threshold"])
     assert (*told, alarm["EvaluationPeriods"]) == FLEET[name]
     assert alarm["DatapointsToAlarm"] == alarm["EvaluationPeriods"]
-    wanted = {STAGE: "dev", **({AGENT: agent} if agent else {})}
-    assert {d["Name"]: d["Value"] for d in alarm["Dimensions"]} == wanted
+    assert {d["Name"]: d["Value"] for d in alarm["Dimensions"]} == {STAGE: "dev", AGENT: agent}
     assert "Unit" not in alarm, "CloudWatch takes the unit in which the metric comes"
 
 
@@ -94,12 +89,11 @@ def test_every_alarm_tells_the_topic_and_rests_without_data(deployed: Assembly) 
         assert len(alarm["AlarmDescription"]) > 15
 
 
-def test_an_agent_s_machine_has_alarms_of_its_own(deployed: Assembly) -> None:
-    for name, (_, alarm) in alarms(deployed).items():
-        if alarm["Namespace"] == "AWS/States":
-            (dimension,) = alarm["Dimensions"]
-            profile = name.rpartition("-")[2] if name.endswith(GOVERNED) else "default"
-            assert text(dimension["Value"]).endswith(f":stateMachine:helix-dev-{profile}")
+def test_a_warning_of_the_stage_is_an_alarm_at_once(deployed: Assembly) -> None:
+    _, alarm = alarms(deployed)["helix-dev-warnings"]
+    told = (alarm["Namespace"], alarm["Statistic"], alarm["Period"], alarm["Threshold"], alarm["EvaluationPeriods"])
+    assert told == (NAMESPACE, "Sum", 60, 0, 1) and alarm["ComparisonOperator"] == "GreaterThanThreshold"
+    assert alarm["Dimensions"] == [{"Name": STAGE, "Value": "dev"}]
 
 
 # --- topics --------------------------------------------------------------------------------------------------------------

@@ -93,11 +93,11 @@ def test_the_same_alarms_watch_it(direct: Assembly, deployed: Assembly) -> None:
         return {text(each["AlarmName"]): each for each in found if "chunks-" in text(each["AlarmName"])}
 
     mine, theirs = alarms(direct), alarms(deployed)
-    assert set(mine) == set(theirs) >= {"helix-dev-chunks-behind", "helix-dev-chunks-given-up"}
+    assert set(mine) == set(theirs) == {"helix-dev-chunks-behind", "helix-dev-chunks-refused"}
     for name, alarm in mine.items():
         assert (alarm["MetricName"], alarm["Threshold"]) == (theirs[name]["MetricName"], theirs[name]["Threshold"])
     source = direct.main.id_of("Lambda::EventSourceMapping")
-    assert {"Ref": source} in [d["Value"] for d in mine["helix-dev-chunks-given-up"]["Dimensions"]]
+    assert {"Ref": source} in [d["Value"] for d in mine["helix-dev-chunks-refused"]["Dimensions"]]
 
 
 def test_a_stage_that_changes_has_both(both: Assembly, direct: Assembly, deployed: Assembly) -> None:

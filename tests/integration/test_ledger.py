@@ -192,6 +192,8 @@ async def test_a_deployed_session_pays_the_platform_too() -> None:
     assert book.by_service()["Model"] == 800_000
     assert {"Step Functions", "Lambda", "DynamoDB", "Kinesis", "API Gateway"} <= set(book.by_service())
     assert book.left_out
+    without = await ledger(made.store, told["session_id"], deployed=True, streaming="direct")
+    assert without.by_service().keys() == book.by_service().keys() - {"Kinesis"}, "nothing is put on Kinesis"
     dumped = book.dump()
     assert dumped["usd"] == pytest.approx(sum(x["usd"] for x in dumped["lines"]))
 

@@ -11,6 +11,9 @@ import pytest
 from botocore.stub import Stubber
 
 from helix.cli.cloud.deploy import Deployment, Target, keep_log_role, read_concurrency
+from helix.cli.cloud.keeping import keep_key
+from helix.cli.cloud.stack import KEY, TABLE, Deployed, Resource
+from helix.cli.output import RefusedError
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,3 +76,25 @@ def test_the_stage_counts_on_what_nobody_else_reserves(
     monkeypatch.setattr(target, "client", lambda service: client)
     read_concurrency(target)
     assert target.context.get("concurrency") == wanted
+
+
+@pytest.mark.parametrize(
+    ("kinds", "wanted", "made"),
+    [([], "", {}), ([], "aws", {}), ([TABLE], "", {}), ([KEY], "", {"key": "own"}), ([KEY], "own", {"key": "own"})],
+)
+def test_a_stage_that_has_a_key_keeps_it(kinds: list[str], wanted: str, made: dict[str, str]) -> None:
+    context: dict[str, str] = {}
+    keep_key(Deployed("1", False, tuple(Resource(kind, "x", False) for kind in kinds)), wanted, context)
+    assert context == made
+
+
+def test_a_stage_is_not_deprived_of_its_key() -> None:
+    """Objects and logs that it has encrypted could not be read any more."""
+    with pytest.raises(RefusedError, match="only this key can read"):
+        keep_key(Deployed("1", False, (Resource(KEY, "x", True),)), "aws", {})
+
+
+def test_a_new_stage_has_what_its_settings_say() -> None:
+    context: dict[str, str] = {}
+    keep_key(None, "", context)
+    assert context == {}

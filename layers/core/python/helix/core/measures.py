@@ -43,7 +43,7 @@ UNITS: Mapping[str, Unit] = {
     "CacheHits": "Count",
     "CacheMisses": "Count",
     "CacheSavedUsd": "None",
-    # gauges, recorded once a minute
+    # gauges, recorded once a minute while the stage is at work
     "QueueDepth": "Count",
     "RunsActive": "Count",
     "ConcurrencyLimit": "Count",
@@ -51,6 +51,8 @@ UNITS: Mapping[str, Unit] = {
     "UnhealthyChecks": "Count",
     # decisions of govern
     "ScalingDecisions": "Count",
+    # what somebody should look at: of the whole stage
+    "Warnings": "Count",
 }
 
 

@@ -68,10 +68,14 @@ def live_page(about: About) -> Page:
 
 def may_see(token: str | None, headers: Mapping[str, str]) -> bool:
     """Whether the request carries the token. Names of `headers` are in lower case."""
-    given, token = headers.get("authorization", ""), (token or "").strip()
-    if not token or not given.lower().startswith(BEARER):
-        return False
-    return hmac.compare_digest(given[len(BEARER) :].strip().encode(), token.encode())
+    given, token = bearer(headers), (token or "").strip()
+    return bool(token and given) and hmac.compare_digest(given.encode(), token.encode())
+
+
+def bearer(headers: Mapping[str, str]) -> str:
+    """The token that the request carries; "" for none."""
+    given = headers.get("authorization", "")
+    return given[len(BEARER) :].strip() if given.lower().startswith(BEARER) else ""
 
 
 def _head(about: About, status: str) -> dict[str, Any]:
@@ -92,6 +96,5 @@ def _page(status: int, body: Mapping[str, Any]) -> Page:
     return Page(status, dumps(body))
 
 
-REFUSED, FORBIDDEN = _page(401, {"error": "not_authenticated"}), _page(403, {"error": "forbidden"})
-"""401 where a token is expected, 403 where no token is configured."""
+REFUSED = _page(401, {"error": "not_authenticated"})
 NOT_FOUND = _page(404, {"error": "not_found"})

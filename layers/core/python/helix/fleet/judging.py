@@ -99,18 +99,23 @@ async def _was_not_well(health: HealthChecker, agent: str) -> bool:
     return any(result.check == LLM and result.status is not HealthStatus.HEALTHY for result in results)
 
 
-async def record_checks(store: StateStore, metrics: Metrics, now: float, is_agent: Callable[[str], bool]) -> None:
-    """Of each agent that has checks, and of all targets together; nothing where nobody has registered one."""
+async def record_checks(store: StateStore, metrics: Metrics, now: float, is_agent: Callable[[str], bool]) -> int:
+    """Of each agent that has checks, and of all targets together, while any of them is asked. Returns how many say no."""
     unhealthy = Counter[str]()
     for target in await health_rows.targets(store):
         checks = [result for result in await health_rows.results(store, target) if result.check != LLM]
-        if checks:
+        if any(_fresh(result, now) for result in checks):
             unhealthy[target] = sum(_sounds(result, now) for result in checks)
     for target in sorted(filter(is_agent, unhealthy)):
         metrics.record(Measures({UNHEALTHY: unhealthy[target]}, agent=target))
     if unhealthy:
         metrics.record(Measures({UNHEALTHY: unhealthy.total()}))
+    return unhealthy.total()
 
 
 def _sounds(result: HealthResult, now: float) -> bool:
-    return result.status is HealthStatus.UNHEALTHY and now - (result.checked_at or 0) <= FRESH_S
+    return result.status is HealthStatus.UNHEALTHY and _fresh(result, now)
+
+
+def _fresh(result: HealthResult, now: float) -> bool:
+    return now - (result.checked_at or 0) <= FRESH_S

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -15,20 +16,24 @@ from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
 
 from helix.core.agents import AnyAgent
 from helix.core.delivery import Delivery
-from helix.core.errors import AgentNotFoundError, StoreError
+from helix.core.errors import AgentNotFoundError, HelixError, StoreError
 from helix.core.measures import AGENT, STAGE
 from helix.core.resources import ResourceConfig
+from helix.core.thresholds import Thresholds
 from helix.engine.engine import logger
 from helix.engine.runs.admission import gauges
 from helix.fleet.alerts import publish_alerts
-from helix.fleet.governing import FAILED, Governor, Registered, Trigger, governor_of
+from helix.fleet.governing import FAILED, WINDOW_S, Governor, Registered, Trigger, governor_of
 from helix.fleet.health import HealthChecker
+from helix.fleet.health_rows import app_rows
 from helix.fleet.judging import AskedOnce, judge_calls, record_checks, worked_lately
 from helix.fleet.rows import read_entry
 from helix.fleet.spending import record_gauges
+from helix.fleet.warnings import HOUR_S, late, passed, unwell
 from helix.ports.state_store import Key, Put
 from helix.runtime.cloud import Application
 from helix.services.usage_counters import agent_scope, read_scopes
+from helix.services.warnings import warn
 
 OF_AGENT = agent_scope("")
 
@@ -141,14 +146,33 @@ async def _each_minute(app: Application, governor: Governor, delivery: Delivery)
     counts, money, now = await gauges(app.engine), governor.money, app.clock.now()
     governed = {agent for agent in counts if agent is not None} | await money.agents()
     agents = governed | {scope.removeprefix(OF_AGENT) for scope in await read_scopes(app.store, OF_AGENT)}
-    read = await money.read(agents)
-    shown = {agent: used for agent, used in read.items() if agent is None or agent in governed}
-    record_gauges(app.engine.metrics, counts, shown)
-    await record_checks(app.store, app.engine.metrics, now, lambda target: _defined(app, target) is not None)
+    read, metrics = await money.read(agents), app.engine.metrics
+    worked = await worked_lately(app.store, agents, counts, now)
+    if worked or any(counts[None].get(name) for name in ("QueueDepth", "RunsActive")):  # a stage at rest pays for none
+        shown = {agent: used for agent, used in read.items() if agent is None or agent in governed}
+        record_gauges(metrics, counts, shown)
+    unhealthy = await record_checks(app.store, metrics, now, lambda target: _defined(app, target) is not None)
     published = await publish_alerts(app.store, app.notifier.publish, app.settings.stage)
-    health, ask = HealthChecker(app.store, clock=app.clock), await worked_lately(app.store, agents, counts, now)
-    failed = await judge_calls(health, governor.source, counts, read, delivery, app.clock, ask=ask)
+    health = HealthChecker(app.store, clock=app.clock)
+    failed = await judge_calls(health, governor.source, counts, read, delivery, app.clock, ask=worked)
+    sweep, _ = await app_rows(app.store)
+    found = {**unwell(unhealthy), **late(sweep, now)}
+    try:
+        found |= await _passed(app, governor, worked, counts[None]["QueueDepth"])
+    except HelixError as error:
+        failed = failed or 1
+        logger.warning("whether thresholds are passed is not known: %s", error)
+    warn(metrics, found)
     return Counter({"alerts published": published, FAILED: failed})
+
+
+async def _passed(app: Application, governor: Governor, worked: Collection[str], waiting: float) -> dict[str, str]:
+    """The stage's thresholds. `worked`: who may have made calls."""
+    if not worked:
+        return {}
+    thresholds = Thresholds.model_validate_json(app.settings.thresholds or "{}")
+    calls = [await governor.source.read(agent, WINDOW_S) for agent in sorted(worked)]
+    return passed(thresholds, calls, waiting, await app.cloudwatch.spent(HOUR_S))
 
 
 def _defined(app: Application, name: str) -> AnyAgent | None:

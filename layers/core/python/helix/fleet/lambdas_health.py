@@ -1,7 +1,8 @@
 """The `health` function: `/health`, `/ready`, `/live` and `/metrics` of the deployed app, behind an HTTP API.
 
 Law: everything is read from the tables, since a function's memory says nothing of the app. Statuses are for everybody;
-what a check said, and the figures, only for who has the token. Without a token in the settings nobody has it.
+what a check said, and the figures, only for who has the token: the text of the stage's secret, or
+the one whose hash is a row.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ from helix.core.health import HealthStatus, of_target
 from helix.engine.engine import logger
 from helix.fleet import health_rows
 from helix.fleet.health_pages import (
-    FORBIDDEN,
     NOT_FOUND,
     REFUSED,
     About,
     Checked,
     Page,
+    bearer,
     health_page,
     live_page,
     may_see,
     ready_page,
 )
+from helix.fleet.metrics_token import is_token
 from helix.fleet.prometheus import Figures, Queue, queues, render, stored_usage
 from helix.fleet.secret_cache import CachedSecret
 from helix.ports.state_store import Key, StateStore, Value
@@ -77,10 +79,10 @@ async def _page(app: Application, event: HealthEvent) -> Page:
             return ready_page(about, *await readiness(app.store, app.clock.now()))
         case "/health":
             checks = await app_checks(app.store, app.clock.now())
-            return health_page(about, checks, details=_trusted(app, headers))
+            return health_page(about, checks, details=await _trusted(app, headers))
         case "/metrics":
-            if not _trusted(app, headers):
-                return REFUSED if app.settings.metrics_secret else FORBIDDEN
+            if not await _trusted(app, headers):
+                return REFUSED
             text, content_type = render(await _figures(app, about))
             return Page(200, text, content_type)
         case _:
@@ -165,10 +167,12 @@ async def _figures(app: Application, about: About) -> Figures:
 # --- who asks ------------------------------------------------------------------------------------------------------
 
 
-def _trusted(app: Application, headers: dict[str, str]) -> bool:
-    if not app.settings.metrics_secret or "authorization" not in headers:
+async def _trusted(app: Application, headers: dict[str, str]) -> bool:
+    if not bearer(headers):
         return False
-    return _secret(app).matches(lambda token: may_see(token, headers))
+    if app.settings.metrics_secret and _secret(app).matches(lambda token: may_see(token, headers)):
+        return True
+    return await is_token(app.store, headers)
 
 
 @lru_cache(maxsize=1)

@@ -13,9 +13,16 @@ from helix.services.session_calls import session_calls
 MAX_SESSIONS = 10_000
 
 
-async def ledger(store: StateStore, session_id: str, *, deployed: bool = False, most: int = MAX_SESSIONS) -> Ledger:
-    """Of a session and all its sub-agents'. deployed: it ran on AWS, and what that costs is in it. most: sessions that are
-    read; `left_out` says if there are more. Raises `SessionNotFoundError`."""
+async def ledger(
+    store: StateStore,
+    session_id: str,
+    *,
+    deployed: bool = False,
+    streaming: str = "kinesis",
+    most: int = MAX_SESSIONS,
+) -> Ledger:
+    """Of a session and all its sub-agents'. deployed: it ran on AWS, and what that costs is in it. streaming: the stage's
+    setting. most: sessions that are read; `left_out` says if there are more. Raises `SessionNotFoundError`."""
     first = await read_rows(store, session_id)
     if first is None:
         raise SessionNotFoundError(session_id)
@@ -32,7 +39,7 @@ async def ledger(store: StateStore, session_id: str, *, deployed: bool = False, 
             continue
         models += model_lines(rows, await session_calls(store, rows.session.session_id))
         if deployed:
-            platform += aws_lines(rows)
+            platform += aws_lines(rows, kinesis=streaming != "direct")
         children = [child for child in rows.children if child not in seen]
         seen.update(children)
         left += children

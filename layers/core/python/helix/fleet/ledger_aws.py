@@ -35,11 +35,11 @@ LEFT_OUT = (
 )
 
 
-def aws_lines(rows: SessionRows) -> list[Line]:
-    """Of one session, without its sub-agents'."""
+def aws_lines(rows: SessionRows, *, kinesis: bool = True) -> list[Line]:
+    """Of one session, without its sub-agents'. `kinesis`: whether chunks go to the log by way of it."""
     counts = [count_run(rows, run) for run in rows.runs]
     lines = [line for count in counts for line in _run_lines(rows.session.session_id, count)]
-    return [line for line in [*lines, *_row_lines(rows, counts), *_stream_lines(rows)] if line.quantity]
+    return [line for line in [*lines, *_row_lines(rows, counts), *_stream_lines(rows, kinesis)] if line.quantity]
 
 
 def _run_lines(session_id: str, count: RunCount) -> Iterator[Line]:
@@ -97,8 +97,8 @@ def _row_lines(rows: SessionRows, counts: Iterable[RunCount]) -> Iterator[Line]:
         yield Line("DynamoDB", what, session_id, quantity, "read units", cost, "estimated", how)
 
 
-def _stream_lines(rows: SessionRows) -> Iterator[Line]:
-    """Chunks go through Kinesis to the log, and to one client: a segment of the log is a batch that was projected."""
+def _stream_lines(rows: SessionRows, kinesis: bool) -> Iterator[Line]:
+    """Chunks go to the log, through Kinesis or not, and to one client: a segment of the log is a batch that was posted."""
     session_id, segments = rows.session.session_id, rows.segments
     if not segments:
         return
@@ -110,7 +110,7 @@ def _stream_lines(rows: SessionRows) -> Iterator[Line]:
     asked = Counter(run.mode for run in rows.runs)
     runs = f"one for each run: {', '.join(f'{mode} {count}' for mode, count in asked.items())}"
     quantities: dict[tuple[str, str], tuple[float, str, float, Basis, str]] = {
-        ("Kinesis", "puts"): (puts, "put units", prices.KINESIS_PUT_UNIT, "estimated", how),
+        ("Kinesis", "puts"): (puts if kinesis else 0, "put units", prices.KINESIS_PUT_UNIT, "estimated", how),
         ("Lambda", "project_stream"): (many, "requests", prices.LAMBDA_REQUEST, "estimated", how),
         ("Lambda", "project_stream, time"): (gb_s, "GB-seconds", prices.LAMBDA_GB_S, "estimated", f"{OWN_S:g} s each"),
         ("DynamoDB", "writes: stream"): (writes, "write units", prices.DYNAMODB_WRITE_UNIT, "counted", "segments"),

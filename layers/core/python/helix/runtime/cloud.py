@@ -30,13 +30,13 @@ from helix.ports.ids import Ids
 from helix.runtime.cloud_settings import CloudSettings, read_cloud_settings
 
 if TYPE_CHECKING:
+    from helix.adapters.aws.cloudwatch import CloudWatchMetrics
     from helix.adapters.aws.notifier import SnsNotifier
     from helix.adapters.aws.secrets import AwsSecrets
     from helix.adapters.aws.set_aside import S3Aside
     from helix.core.agents import AnyAgent
     from helix.engine.engine import Engine
     from helix.ports.capacity import Capacity
-    from helix.ports.metrics_source import MetricsSource
     from helix.ports.model import LLMAdapter
     from helix.ports.sockets import Sockets
     from helix.ports.streams import StreamManager
@@ -155,7 +155,7 @@ class Application:
         return ProvisionedConcurrency(_Lazy(self, "lambda"), self.settings.stage) if warm else NoCapacity()
 
     @property
-    def cloudwatch(self) -> MetricsSource:
+    def cloudwatch(self) -> CloudWatchMetrics:
         from helix.adapters.aws.cloudwatch import CloudWatchMetrics
 
         return CloudWatchMetrics(_Lazy(self, "cloudwatch"), self.settings.stage, self.clock)

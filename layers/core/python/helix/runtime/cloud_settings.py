@@ -33,7 +33,8 @@ class CloudSettings:
     process's environment has them before its first model call.
     max_runs: so many runs of the stage are at work at once; 0 leaves it to the agents' own limits. notices: ARN of the
     topic that notifies people of budgets and decisions. provision_agents: functions of agents with resources are kept warm,
-    as many as their limit. metrics_secret: ARN of the secret whose text is the bearer token for /metrics.
+    as many as their limit. thresholds: of `helix.core.thresholds`, as JSON: those that differ from the defaults.
+    metrics_secret: ARN of the secret whose text is the bearer token for /metrics; empty: its hash is a row.
     secrets: what tools may read, each `NAME=PLACE` (`core.tool_settings.SecretPlace`). own_profiles: agents with functions
     of their own that do not ask for resources.
     triggers: what starts runs by itself, as JSON (`helix.core.triggers.dump_starts`). dead_letters: URL of the queue for
@@ -64,6 +65,7 @@ class CloudSettings:
     max_runs: int = 0
     notices: str = ""
     provision_agents: bool = False
+    thresholds: str = ""
     metrics_secret: str = ""
     secrets: tuple[str, ...] = ()
     own_profiles: tuple[str, ...] = ()

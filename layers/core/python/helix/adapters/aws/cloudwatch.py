@@ -50,8 +50,18 @@ class CloudWatchMetrics:
         metrics = metrics_of(tally, now - start, now)
         return metrics.model_copy(update={name: found[name] for name in PERCENTILES})
 
-    async def _ask(self, agent: str, start: int, end: int) -> dict[str, float]:
-        dimensions = [{"Name": STAGE, "Value": self._stage}, {"Name": AGENT, "Value": agent}]
+    async def spent(self, window_s: float) -> float:
+        """US dollars for the model calls of all agents in the last `window_s` seconds."""
+        end = (int(self._clock.now()) // MINUTE_S + 1) * MINUTE_S
+        found = await self._ask(None, end - ceil(window_s / MINUTE_S) * MINUTE_S, end, {"cost": SUMS["cost"]})
+        return found["cost"]
+
+    async def _ask(
+        self, agent: str | None, start: int, end: int, asked: Mapping[str, tuple[str, str]] = ASKED
+    ) -> dict[str, float]:
+        """`agent` None: of all."""
+        dimensions = [{"Name": STAGE, "Value": self._stage}]
+        dimensions += [{"Name": AGENT, "Value": agent}] if agent is not None else []
         queries = [
             {
                 "Id": name,
@@ -61,20 +71,20 @@ class CloudWatchMetrics:
                     "Stat": statistic,
                 },
             }
-            for name, (metric, statistic) in ASKED.items()
+            for name, (metric, statistic) in asked.items()
         ]
         request: dict[str, Any] = {
             "MetricDataQueries": queries,
             "StartTime": datetime.fromtimestamp(start, UTC),
             "EndTime": datetime.fromtimestamp(end, UTC),
         }
-        values: dict[str, list[float]] = {name: [] for name in ASKED}
+        values: dict[str, list[float]] = {name: [] for name in asked}
         while True:
             answer = await call(self._client, "get_metric_data", "reading metrics", **request)
             for result in answer["MetricDataResults"]:
                 values[result["Id"]] += result["Values"]
             if not (token := answer.get("NextToken")):
-                return {name: _together(ASKED[name][1], points) for name, points in values.items()}
+                return {name: _together(asked[name][1], points) for name, points in values.items()}
             request["NextToken"] = token
 
 

@@ -29,7 +29,7 @@ QUIET_S = 2.0
 KEY_S = 3600.0
 USER = "helix-check"
 MESSAGE_CHARS = 40_000
-ALARMS = ("govern-fails", "sweep-fails", "executions-timed-out")
+ALARMS = ("govern-fails", "messages-throttled", "events-undelivered")
 """Of these, one that does not sound is set."""
 REASON = "helix check: a test, nothing is wrong"
 Result = Literal["ok", "failed", "not run"]
@@ -196,11 +196,14 @@ async def alarm(probe: Probe) -> str:
 
 
 async def log(probe: Probe) -> str:
-    """A new line, in a group with a key."""
+    """A new line, in a group with the stage's key if it has one."""
     group, since = f"/aws/lambda/{probe.at.stack}-govern", int((probe.clock.now() - PATIENCE_S) * 1000)
     found = (await probe.aws("logs", "describe_log_groups", logGroupNamePrefix=group))["logGroups"]
-    if not any(one["logGroupName"] == group and one.get("kmsKeyId") for one in found):
-        raise CheckError(f"log group {group} is missing, or has no key")
+    mine = next((one for one in found if one["logGroupName"] == group), None)
+    if mine is None:
+        raise CheckError(f"log group {group} is missing")
+    if "MetricsSecretArn" in probe.at.outputs and not mine.get("kmsKeyId"):
+        raise CheckError(f"log group {group} has no key")
 
     async def lines() -> Any:
         return (await probe.aws("logs", "filter_log_events", logGroupName=group, startTime=since, limit=1))["events"]

@@ -24,6 +24,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from helix.cli.cloud.check import run_checks
 from helix.cli.cloud.dev import StageName, pairs
+from helix.cli.cloud.keeping import keep_key
 from helix.cli.cloud.secrets import check_secrets
 from helix.cli.cloud.shards import check_shards
 from helix.cli.cloud.stack import look, protect_tables, release_failed
@@ -33,8 +34,10 @@ from helix.cli.options import Context, Profile, Project, Region
 from helix.cli.output import COMPLETED, RefusedError, write
 from helix.cli.stores import aws_client
 from helix.cli.view.base import command
+from helix.fleet.metrics_token import make_token
 from helix.gateway.authoriser import ApiKeys, Principal
 from helix.local.project import NODE_NOTICES
+from helix.ports.state_store import StateStore
 from helix.runtime.project import FILES, find_project, read_project
 from helix.runtime.system import SystemClock, SystemIds
 from helix.runtime.tables import open_tables
@@ -120,6 +123,8 @@ def deploy(
         release_failed(target.client("cloudformation"), target.stack)
         keep_log_role(target)
         read_concurrency(target)
+        living = look(target.client("cloudformation"), target.stack)
+        keep_key(living, target.setting("key", ""), target.context)
         wanted = target.setting("streaming", "kinesis")
         clients = (target.client("cloudformation"), target.client("cloudwatch"))
         check_streaming(*clients, SystemClock(), target.stack, wanted)
@@ -141,6 +146,10 @@ def deploy(
             key = first_key(target, outputs, user)
         rows.append(("key", key or "the first one was shown when it was made"))
         rows += [("", f"of user {user!r}; it is shown only now")] if key else []
+    if "MetricsSecretArn" not in outputs:
+        with aws_errors():
+            token = metrics_token(target, outputs)
+        rows += [("token", token), ("", "for /metrics; it is shown only now")] if token else []
     if int(target.setting("concurrency", "0")):
         rows.append(("limit", outputs["Concurrency"]))
     rows.append(("talk", f"HELIX_KEY=... {command('chat', 'AGENT', '--url', outputs['Url'])}"))
@@ -178,8 +187,7 @@ def read_concurrency(target: Target) -> None:
 
 def first_key(target: Target, outputs: Mapping[str, str], user: str) -> str | None:
     """A key for `user`, unless the stage has keys already."""
-    client = target.client("dynamodb", outputs["Region"])
-    keys = ApiKeys(open_tables(client, {"control": outputs["ControlTable"]}), SystemClock())
+    keys = ApiKeys(_control(target, outputs), SystemClock())
 
     async def make() -> str | None:
         if await keys.list(limit=1):
@@ -187,3 +195,13 @@ def first_key(target: Target, outputs: Mapping[str, str], user: str) -> str | No
         return await keys.create(SystemIds(), Principal(user), name="helix deploy")
 
     return asyncio.run(make())
+
+
+def metrics_token(target: Target, outputs: Mapping[str, str]) -> str | None:
+    """The bearer token for /metrics, unless the stage has one already."""
+    return asyncio.run(make_token(_control(target, outputs), SystemIds()))
+
+
+def _control(target: Target, outputs: Mapping[str, str]) -> StateStore:
+    client = target.client("dynamodb", outputs["Region"])
+    return open_tables(client, {"control": outputs["ControlTable"]})

@@ -43,7 +43,8 @@ def cost(
         return
     if session is None:
         raise RefusedError("name a session, or add --stage NAME --idle for what a stage costs at rest")
-    book = with_client(where, session, lambda client: _book(client, session, deployed=not where.here))
+    deployed, streaming = not where.here, _streaming(where)
+    book = with_client(where, session, lambda client: _book(client, session, deployed=deployed, streaming=streaming))
     if json:
         write_json(book.dump())
         return
@@ -57,14 +58,14 @@ def cost(
         out.print(f"{PRICED}. Not in it: {'; '.join(book.left_out)}.", style="dim")
 
 
-async def _book(client: HelixClient, session_id: str, *, deployed: bool) -> Ledger:
+async def _book(client: HelixClient, session_id: str, *, deployed: bool, streaming: str) -> Ledger:
     """The ledger of the session's rows, wherever they are."""
     rows = open_store(":memory:")
     found = await read_tree(client, session_id)
     for start in range(0, len(found), PAGE):
         puts: list[Operation] = [Put(row.key, row.value) for row in found[start : start + PAGE]]
         await rows.transact("read_ledger", puts)
-    return await ledger(rows, session_id, deployed=deployed)
+    return await ledger(rows, session_id, deployed=deployed, streaming=streaming)
 
 
 def _idle(store: Where, *, json: bool) -> None:
@@ -95,6 +96,22 @@ def _idle(store: Where, *, json: bool) -> None:
     out.print(f"{PRICED}. Not in it: what is stored, and metrics ($0.30 each while they arrive).", style="dim")
     if unknown:
         out.print(f"No price is known here for: {', '.join(unknown)}.", style="yellow")
+
+
+def _streaming(where: Where) -> str:
+    """The stage's setting. Only CloudFormation knows it: a service that was found by its URL counts as one with Kinesis."""
+    if where.stage is None:
+        return "kinesis"
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from helix.cli.cloud.stack import described
+
+    try:
+        stack = described(aws_client("cloudformation", where.profile, where.region), f"helix-{where.stage}") or {}
+    except (BotoCoreError, ClientError):
+        return "kinesis"
+    outputs = {each["OutputKey"]: each["OutputValue"] for each in stack.get("Outputs", [])}
+    return str(outputs.get("StreamingMode", "kinesis"))
 
 
 def _rows(lines: Sequence[Line], session: str) -> list[list[str]]:

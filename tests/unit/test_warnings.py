@@ -1,0 +1,67 @@
+"""What a stage warns of, and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from helix.core.llm_metrics import LLMMetrics
+from helix.core.measures import Measures
+from helix.core.thresholds import Thresholds
+from helix.fleet.warnings import LATE_S, late, passed, unwell
+from helix.services.warnings import warn
+
+CALM = LLMMetrics(
+    tokens_per_second=400, p95_latency_ms=10_000, p99_latency_ms=30_000, throttles=2, errors=2, requests=9
+)
+
+
+def names(*calls: LLMMetrics, waiting: float = 0, dollars: float = 0) -> set[str]:
+    return set(passed(Thresholds(), calls, waiting, dollars))
+
+
+def test_what_is_at_a_threshold_or_below_is_fine() -> None:
+    assert names() == set()
+    assert names(CALM, CALM, waiting=4, dollars=8) == set()
+
+
+@pytest.mark.parametrize(
+    ("found", "calls", "waiting", "dollars"),
+    [
+        ({"cost-warning"}, [], 0, 8.01),
+        ({"cost-warning", "cost-critical"}, [], 0, 9.51),
+        ({"tokens-per-second"}, [CALM, CALM.model_copy(update={"tokens_per_second": 401})], 0, 0),
+        ({"queue-depth"}, [], 5, 0),
+        ({"latency-p95"}, [CALM, CALM.model_copy(update={"p95_latency_ms": 10_001})], 0, 0),
+        ({"latency-p99"}, [CALM.model_copy(update={"p99_latency_ms": 30_001})], 0, 0),
+        ({"throttles"}, [CALM, CALM.model_copy(update={"throttles": 3})], 0, 0),
+        ({"model-errors"}, [CALM, CALM.model_copy(update={"errors": 3})], 0, 0),
+    ],
+)
+def test_each_threshold_is_of_all_agents_together(
+    found: set[str], calls: list[LLMMetrics], waiting: float, dollars: float
+) -> None:
+    assert names(*calls, waiting=waiting, dollars=dollars) == found
+
+
+def test_a_sweep_that_is_late_or_never_was_is_a_warning() -> None:
+    assert set(late(None, 0)) == {"sweep"}
+    assert late({"at": 1000.0}, 1000 + LATE_S) == {}
+    assert late({"at": 1000.0}, 1001 + LATE_S) == {"sweep": "the last one was 301 s ago"}
+
+
+def test_checks_that_say_no_are_one_warning() -> None:
+    assert unwell(0) == {} and set(unwell(3)) == {"health"}
+
+
+def test_nothing_is_recorded_where_there_is_nothing_to_warn_of() -> None:
+    class Recorded(list[Measures]):
+        def record(self, measures: Measures) -> None:
+            self.append(measures)
+
+    recorded = Recorded()
+    warn(recorded, {})
+    assert recorded == []
+    warn(recorded, {"sweep": "late", "health": "1"})
+    assert [(m.values, m.agent, m.details) for m in recorded] == [
+        ({"Warnings": 2}, None, {"warnings": "sweep, health"})
+    ]
