@@ -1,4 +1,4 @@
-"""Context keys that begin with `alarm_`: when alarms sound (`helix.core.thresholds`), and who is told."""
+"""Context keys that begin with `alarm_`: when alarms sound (`helix.core.thresholds`), and who receives them."""
 
 from __future__ import annotations
 
