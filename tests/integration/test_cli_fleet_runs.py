@@ -57,7 +57,7 @@ def test_the_fleet_and_not_the_command_says_which_model_plays(helix: CommandLine
 
 def test_serving_without_a_key_says_that_model_calls_will_fail(helix: CommandLine) -> None:
     with helix.started("fleet", "serve", TALKER) as served:
-        served.until("OPENAI_API_KEY is not set: model calls of talker will fail")
+        served.until("OPENAI_API_KEY is not set: its calls will fail")
 
 
 def test_ctrl_c_ends_a_module_whose_import_does_not_end(helix: CommandLine) -> None:

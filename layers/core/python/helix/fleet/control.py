@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from helix.core.checks import is_int
-from helix.core.errors import AgentNotFoundError, InvalidInputError, InvalidScaleError
+from helix.core.errors import AgentNotFoundError, AgentStoppedError, InvalidInputError, InvalidScaleError
 from helix.core.health import CheckType, HealthStatus, of_target
 from helix.core.resources import ResourceConfig
 from helix.core.scaling import Rule, ScalingDecision
@@ -130,10 +130,17 @@ class FleetControl:
         await self._admit(agent_name, why)
 
     async def restart(self, agent_name: str) -> None:
-        """Want all its processes anew, its code too: each hands over what it is at. One that was stopped starts."""
-        await self._existing(agent_name)
-        await change_entry(self._store, agent_name, add=["restarts"])
-        await self.start(agent_name)
+        """Want all its processes anew, its code too: each hands over what it is at. Raises `AgentStoppedError` for one that
+        was stopped: it stays so until `start`."""
+        while True:
+            entry = await self._existing(agent_name)
+            if entry.stopped:
+                raise AgentStoppedError(f"agent {agent_name!r} is stopped, and a restart does not undo that: start it")
+            wanted = max(entry.wanted, entry.limits.min_instances)
+            seen = {"wanted": entry.wanted, "stopped": False, "starts": entry.starts}
+            if await change_entry(self._store, agent_name, add=["restarts", "starts"], seen=seen, wanted=wanted):
+                await self._admit(agent_name, "somebody restarted it")
+                return
 
     async def apply_health(self, change: HealthChange) -> None:
         """Readiness lost: no more runs of the agent come in, until all of its readiness checks are well again. An agent

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from helix.core.errors import AgentNotFoundError
+from helix.core.errors import AgentNotFoundError, AgentStoppedError
 from helix.core.resources import ResourceConfig
 from helix.engine.engine import Engine
 from helix.fleet.control import NOT_FOUND, FleetControl
@@ -59,7 +59,10 @@ class DeployedRuntime:
         return await stop_runs(self._engine(), agent_id, STOPPED, force=force)
 
     async def restart_agent(self, agent_id: str) -> list[str]:
-        """Interrupt what is at work, and take runs again. New code needs no restart: the next step runs it."""
+        """Interrupt what is at work, and take runs again. New code needs no restart: the next step runs it. Raises
+        `AgentStoppedError` for one that was stopped: it stays so until `start_agent`."""
+        if (await self.get_agent_status(agent_id))["status"] == "stopped":
+            raise AgentStoppedError(f"agent {agent_id!r} is stopped, and a restart does not undo that: start it")
         await self.stop_agent(agent_id)
         return await self.start_agent(agent_id)
 

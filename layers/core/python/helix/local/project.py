@@ -23,6 +23,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
+from helix.local.node import OLDEST, node_problem
 from helix.local.process import OfflineError
 from helix.runtime.private import make_private, private_files
 from helix.runtime.project import PACKAGE, PYPROJECT, read_project
@@ -123,10 +124,10 @@ APP = (sys.executable, "-m", "helix.infra.app")
 RETAINED = 3
 SYNTH_S = 300
 NODE_NOTICES = {
-    "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
-    "JSII_SILENCE_WARNING_DEPRECATED_NODE_VERSION": "20",
+    "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": str(OLDEST),
+    "JSII_SILENCE_WARNING_DEPRECATED_NODE_VERSION": str(OLDEST),
 }
-"""Node 20 serves; jsii says in eleven lines, each time, that 22 is newer."""
+"""The oldest Node serves; jsii says in eleven lines, each time, that 22 is newer."""
 QUICK_SYNTH = {"CDK_VALIDATION": "false", **NODE_NOTICES}
 """CDK checks a template against CloudFormation's schemas for seven seconds. `helix deploy` and CI let it; here the
 emulator's CloudFormation says what is wrong."""
@@ -195,10 +196,8 @@ class Project:
             yield from sorted(files_of(path)) if path.is_dir() else [path] if path.is_file() else []
 
     def _run(self, command: list[str]) -> None:
-        if shutil.which("node", path=self._environment.get("PATH")) is None:
-            raise SynthError(
-                "Node is missing: CDK needs it to synthesise the app (https://nodejs.org, version 20 or later)"
-            )
+        if (problem := node_problem(self._environment.get("PATH"))) is not None:
+            raise SynthError(problem)
         environment = {**self.environment(), **QUICK_SYNTH}
         try:
             done = subprocess.run(

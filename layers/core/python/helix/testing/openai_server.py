@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, TypeAlias, assert_never
 
+from helix.core.errors import InvalidInputError
 from helix.testing.loopback_server import LoopbackServer, RecordedRequest, Responder
 
 __all__ = [
@@ -99,6 +100,14 @@ class ModelAnswer:
     delta_length: int = 8
     delay_s: float = 0.0
     fault: StallAfter | CutAfter | None = None
+
+    def __post_init__(self) -> None:
+        for call in self.tool_calls:
+            if not isinstance(call, ModelToolCall):
+                raise InvalidInputError(
+                    f"tool_calls has {call!r}; it must be a list of ModelToolCall, for example "
+                    'ModelToolCall("search", {"query": "bees"})'
+                )
 
     @property
     def finish(self) -> str:

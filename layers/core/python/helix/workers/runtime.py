@@ -14,6 +14,7 @@ them. Runs that are at work when it shuts down stay open, and the next runtime o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
@@ -362,16 +363,17 @@ class AgentRuntime:
         wanted = 0 if entry is None or entry.stopped else entry.wanted
         processes = await self.processes.list_processes(agent_id)
         running = sum(info.status is ProcessStatus.RUNNING for info in processes)
-        coming = sum(info.status is ProcessStatus.STARTING and not info.restart_count for info in processes)
-        well = running + coming >= wanted or not processes  # none yet: the supervisor is about to start them
-        return well, f"{running} of {wanted} processes run"
+        coming = sum(info.status is ProcessStatus.STARTING for info in processes)
+        starting = f", {coming} starting" if coming else ""
+        return running >= wanted, f"{running} of {wanted} processes run{starting}"
 
     async def _on_health(self, change: HealthChange) -> None:
         """Readiness lost: no more runs come in. Liveness lost: its processes are started anew."""
         if change.target not in self._agents:
             return
         if change.check_type is CheckType.LIVENESS and change.asks_restart:
-            await self.control.restart(change.target)
+            with contextlib.suppress(AgentStoppedError):  # a manual stop has the last word
+                await self.control.restart(change.target)
         if change.stops_admission is not None and self.engine.slots is not None:
             await self.control.apply_health(change)
             await begin_granted(self.engine, await self.engine.slots.grant())

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,6 +35,7 @@ from helix.cli.stores import aws_client
 from helix.cli.view.base import command
 from helix.fleet.metrics_token import make_token
 from helix.gateway.authoriser import ApiKeys, Principal
+from helix.local.node import node_problem
 from helix.local.project import NODE_NOTICES
 from helix.ports.state_store import StateStore
 from helix.runtime.project import FILES, find_project, read_project
@@ -96,10 +96,8 @@ class Target:
         with contextlib.suppress(OSError, ValueError, KeyError):
             if json.loads((modules / "aws-cdk" / "package.json").read_text(encoding="utf-8"))["version"] == wanted:
                 return [str(modules / ".bin" / "cdk")]
-        if shutil.which("npx") is None:
-            raise RefusedError(
-                "Node is missing: the CDK command line needs it (https://nodejs.org, version 20 or later)"
-            )
+        if (problem := node_problem()) is not None:
+            raise RefusedError(problem)
         return ["npx", "--yes", f"aws-cdk@{wanted}"]
 
 

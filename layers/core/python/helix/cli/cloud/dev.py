@@ -22,7 +22,7 @@ import typer
 
 from helix.cli.options import Context, Model, Project
 from helix.cli.output import RefusedError, say, write, write_json
-from helix.cli.view.base import command
+from helix.cli.view.base import command, model_in_words
 from helix.local.cloud import REGION, OfflineCloud
 from helix.local.console import Console
 from helix.local.credentials import ENDPOINT as AWS_ENDPOINT
@@ -217,14 +217,6 @@ def make_cloud(
     if not cloud.project.is_retained(cloud.context):
         say("synthesising the app with CDK: up to a minute, only after the app has changed")
     return cloud, choice, looked["profiles"]
-
-
-def model_in_words(choice: ModelChoice) -> str:
-    if choice.missing:
-        return f"the demonstration model, because {choice.missing} is not set (--model takes any litellm name)"
-    if choice.is_demonstration:
-        return "the demonstration model: a program, not a language model; it costs nothing"
-    return f"{choice.name}, for all agents" if choice.name else "each agent's own"
 
 
 def _key(cloud: OfflineCloud) -> str:

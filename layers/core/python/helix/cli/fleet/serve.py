@@ -16,6 +16,7 @@ import typer
 from helix.cli.agents import load_agent
 from helix.cli.options import Db, Model, settings
 from helix.cli.output import say
+from helix.cli.view.base import model_in_words
 from helix.cli.view.formats import count
 from helix.core.agents import AnyAgent
 from helix.runtime.models import choose_model
@@ -49,10 +50,13 @@ async def _serve(config: RuntimeConfig, agents: Mapping[str, AnyAgent]) -> None:
         for place, agent in agents.items():
             name = agent.name
             await runtime.register_agent(name, place if ":" in place else agent)
-            missing = choose_model(agent, None, os.environ).missing if config.model is None else None
-            if missing is not None:
+            choice = choose_model(agent, config.model, os.environ)
+            if choice.missing is None:
+                say(f"{name}: model: {model_in_words(choice)}")
+            else:
                 say(
-                    f"{missing} is not set: model calls of {name} will fail; set it and serve again, or use --model demo"
+                    f"{name}: model: each agent's own, and {choice.missing} is not set: its calls will fail; set it and "
+                    "serve again, or use --model demo"
                 )
             processes = await runtime.start_agent(name)
             say(f"{name}: {count(len(processes), 'worker process')} ({', '.join(processes)})")

@@ -110,6 +110,15 @@ def demonstration_notice(choice: ModelChoice) -> str:
     )
 
 
+def model_in_words(choice: ModelChoice) -> str:
+    """Which model plays, as `helix dev` and `helix fleet serve` say it."""
+    if choice.missing:
+        return f"the demonstration model, because {choice.missing} is not set (--model takes any litellm name)"
+    if choice.is_demonstration:
+        return "the demonstration model: a program, not a language model; it costs nothing"
+    return f"{choice.name}, for all agents" if choice.name else "each agent's own"
+
+
 class JsonView:
     """Implements `View`."""
 
