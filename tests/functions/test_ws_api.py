@@ -21,6 +21,7 @@ from tests.support_run import agent
 
 from helix.adapters.system import SystemIds
 from helix.core.errors import InvalidInputError
+from helix.core.protocol import request
 from helix.core.registry import default_registry
 from helix.gateway.authoriser import ApiKeys, Principal
 from helix.gateway.connections import Connections
@@ -259,6 +260,40 @@ def test_agents_that_cannot_be_imported_are_one_error_here_and_one_there(
     (line,) = [line for line in log.getvalue().splitlines() if '"level":"INFO"' not in line]
     problem = f"ModuleNotFoundError: No module named 'nowhere' ({tmp_path / 'broken_agents.py'}:2)"
     assert json.loads(line)["message"] == f"the agents: module 'broken_agents': it cannot be imported: {problem}"
+
+
+def test_an_operator_who_may_invoke_the_function_sees_the_sessions_of_all(deploy: Any, api: ManagementApi) -> None:
+    deploy()
+    function("ws_connect")(sample("ws_connect"), CONTEXT)
+    handler = function("ws_message")
+    handler(sample("ws_message"), CONTEXT)
+    (begun,) = said(api)
+    session_id = begun["result"]["session_id"]
+
+    def ask(action: str, **fields: Any) -> Any:
+        answer = handler({"operator": request(action, "r1", fields)}, CONTEXT)
+        assert answer["statusCode"] == 200 and said(api) == []
+        return json.loads(answer["body"])
+
+    (listed,) = ask("list_sessions", status="running")["result"]["sessions"]
+    assert (listed["session_id"], listed["user_id"]) == (session_id, "ada")
+    assert ask("list_sessions", user="bob")["result"]["sessions"] == []
+    assert [sort for sort, _ in ask("read_rows", session_id=session_id)["result"]["rows"]][-1] == "session"
+    assert ask("interrupt", session_id=session_id)["result"] == {"interrupted": True}
+    assert ask("delete", session_id="nothing")["error"]["code"] == "session_not_found"
+    assert ask("nonsense")["error"]["code"] == "invalid_message"
+    for event in ({}, {**sample("ws_message_ping"), "operator": request("ping", "r1", {})}):
+        with pytest.raises(InvalidInputError, match="and not both"):
+            handler(event, CONTEXT)
+
+
+def test_a_user_lists_their_own_sessions_only(deploy: Any, api: ManagementApi) -> None:
+    deploy()
+    function("ws_connect")(sample("ws_connect"), CONTEXT)
+    event = sample("ws_message_ping")
+    for user, code in (("ada", None), ("bob", "invalid_input")):
+        function("ws_message")({**event, "body": request("list_sessions", "r1", {"user": user})}, CONTEXT)
+        assert said(api)[0].get("error", {}).get("code") == code
 
 
 def test_a_connection_that_is_gone_is_forgotten(deploy: Any, api: ManagementApi) -> None:
