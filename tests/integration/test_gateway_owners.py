@@ -23,6 +23,8 @@ OF_A_SESSION: dict[str, dict[str, Any]] = {
     "unsubscribe": {},
     "get_session": {"snapshot": True},
     "list_checkpoints": {},
+    "read_stream": {},
+    "read_rows": {"stream": True},
     "branch": {},
     "clone": {},
     "delete": {},

@@ -97,7 +97,7 @@ class Watcher:
         for key, before, after in changes:
             if key.table == "control":
                 self._control(key, after)
-            if key.table != "sessions" or key.partition.startswith("index#"):
+            if key.table != "sessions" or key.partition.startswith(("index#", "users#")):
                 continue
             if key.sort == "session":
                 self._session(name, key.partition, before, after)

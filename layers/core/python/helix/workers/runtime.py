@@ -329,6 +329,8 @@ class AgentRuntime:
         failed = [info for info in processes if info.status is ProcessStatus.FAILED]
         if failed:
             raise ProcessFailedError(f"agent {agent_id!r} does not come up: {failed[-1].last_error}")
+        if known.resources.health_check_enabled:
+            await self.health.check_health(agent_id, run=True)  # the last look saw them start
         return [info.process_id for info in processes if info.status is ProcessStatus.RUNNING]
 
     async def _processes(self, agent_id: str) -> list[ProcessInfo]:
@@ -359,11 +361,10 @@ class AgentRuntime:
 
     async def _processes_well(self, agent_id: str) -> tuple[bool, str]:
         """Whether as many run as are wanted."""
-        entry = await read_entry(self.store, agent_id)
-        wanted = 0 if entry is None or entry.stopped else entry.wanted
-        processes = await self.processes.list_processes(agent_id)
-        running = sum(info.status is ProcessStatus.RUNNING for info in processes)
-        coming = sum(info.status is ProcessStatus.STARTING for info in processes)
+        status = await self.control.status(agent_id)
+        states = [info["status"] for info in status["processes"]]  # from rows: another runtime may supervise them
+        wanted, running = status["wanted"], states.count(ProcessStatus.RUNNING)
+        coming = states.count(ProcessStatus.STARTING)
         starting = f", {coming} starting" if coming else ""
         return running >= wanted, f"{running} of {wanted} processes run{starting}"
 
