@@ -21,11 +21,11 @@ from helix.workers.queued import fleet_executor, queued_engine
 
 
 class Counting(MemoryStateStore):
-    """Counts requests, and rows of the partition of the counters."""
+    """Counts requests, rows of the partition of the counters, and the most rows that a query returned."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.gets = self.rows = 0
+        self.gets = self.rows = self.most = 0
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
         self.gets += 1
@@ -34,6 +34,7 @@ class Counting(MemoryStateStore):
     async def query(self, table: Any, partition: str, **options: Any) -> list[Row]:
         rows = await super().query(table, partition, **options)
         self.rows += len(rows) if partition == "admission" else 0
+        self.most = max(self.most, len(rows))
         return rows
 
 
@@ -60,9 +61,10 @@ async def test_a_sweep_that_comes_to_no_end_fills_free_slots_all_the_same() -> N
 async def test_a_long_line_is_passed_over_page_by_page() -> None:
     store = Counting()
     on = await queued(store, worker(), 150)
-    store.gets = 0
+    store.gets = store.most = 0
     done = await sweep(on.engine, Delivery("sweep", on.clock.now() + 60))
     assert done["queued"] == 149
+    assert store.most <= 100, "the line, or the index, is read at once"
     assert store.gets < 40, "a read for each run that waits, each minute"
 
 
@@ -91,3 +93,11 @@ async def test_who_only_starts_runs_does_not_lift_the_limit_of_all(tmp_path: Pat
     counters = await engine.slots.counters()
     assert counters[None].bound == 1 and counters["worker"].queued == 1
     assert await queue.open_work() == []
+
+
+async def test_a_run_with_a_priority_is_found_in_line() -> None:
+    """Its entry in the index names its ticket; without the priority each sweep would look at the run by itself."""
+    on = await queued(MemoryStateStore(), worker(), 1)
+    await on.executor.execute(worker(), "later", priority=-5)
+    on.clock.ahead_s += 120
+    assert (await sweep(on.engine, Delivery("sweep", on.clock.now() + 60)))["queued"] == 1

@@ -26,6 +26,7 @@ from helix.ports.tracing import NoTracer
 from helix.runtime.local import LocalExecutor
 from helix.runtime.system import SystemClock, SystemIds
 from helix.services.open_runs import PARTITIONS, partition_name
+from helix.services.paging import pages
 from helix.services.row_slots import RowSlots
 from helix.services.slot_rows import SlotCounter
 from helix.services.usage_counters import read_totals
@@ -134,8 +135,9 @@ class DeployedRuntime:
         """By agent, oldest first."""
         found: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
         for number in range(PARTITIONS):
-            for row in await self.store.query("control", partition_name(number)):
-                found[row.value["agent_type"]].append((row.value.get("started_at", 0.0), row.key.sort))
+            async for rows in pages(self.store, partition_name(number)):
+                for row in rows:
+                    found[row.value["agent_type"]].append((row.value.get("started_at", 0.0), row.key.sort))
         return {agent: [run_id for _, run_id in sorted(runs)] for agent, runs in found.items()}
 
     def _engine(self) -> Engine:

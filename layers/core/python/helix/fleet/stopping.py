@@ -7,11 +7,15 @@ A session that cannot be read keeps no other run from being stopped.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from helix.core.errors import DamagedRowError, SessionNotFoundError
 from helix.core.rows import StopRow
 from helix.engine.engine import Engine, logger
 from helix.engine.runs.ends import put_stop
+from helix.ports.state_store import Row
 from helix.services.open_runs import PARTITIONS, partition_name
+from helix.services.paging import pages
 
 
 async def stop_runs(engine: Engine, agent: str, reason: str, *, force: bool = False) -> int:
@@ -22,17 +26,20 @@ async def stop_runs(engine: Engine, agent: str, reason: str, *, force: bool = Fa
         waiting = {ticket.candidate.run_id for ticket in await engine.slots.queue(agent)}
     stopped = 0
     for number in range(PARTITIONS):
-        for row in await engine.store.query("control", partition_name(number)):
-            run_id, session_id = row.key.sort, row.value["session_id"]
-            if row.value["agent_type"] != agent or run_id in waiting:
-                continue
-            stop = StopRow(
-                run_id=run_id, stop="abort" if force else "interrupt", reason=reason, created_at=engine.clock.now()
-            )
-            try:
-                stopped += await put_stop(engine, session_id, stop)
-            except SessionNotFoundError:
-                continue  # deleted, or expired
-            except DamagedRowError as error:  # the sweep fails its run
-                logger.warning("run %s of agent %s cannot be stopped: %s", run_id, agent, error)
+        async for rows in pages(engine.store, partition_name(number)):
+            for row in rows:
+                if row.value["agent_type"] == agent and row.key.sort not in waiting:
+                    stopped += await _stop(engine, row, "abort" if force else "interrupt", reason)
     return stopped
+
+
+async def _stop(engine: Engine, row: Row, how: Literal["abort", "interrupt"], reason: str) -> bool:
+    run_id = row.key.sort
+    try:
+        stop = StopRow(run_id=run_id, stop=how, reason=reason, created_at=engine.clock.now())
+        return await put_stop(engine, row.value["session_id"], stop)
+    except SessionNotFoundError:
+        return False  # deleted, or expired
+    except DamagedRowError as error:  # the sweep fails its run
+        logger.warning("run %s of agent %s cannot be stopped: %s", run_id, row.value["agent_type"], error)
+        return False

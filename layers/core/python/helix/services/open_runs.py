@@ -33,5 +33,6 @@ def open_deletion_put(session: SessionRow, now: float) -> Put:
 
 
 def open_run_put(run: RunRow) -> Put:
+    """`priority`, where it is not 0: the sweep finds the run's ticket by it."""
     value = {"session_id": run.session_id, "agent_type": run.agent_type, "started_at": run.started_at}
-    return Put(open_run_key(run.run_id), value)
+    return Put(open_run_key(run.run_id), {**value, **({"priority": run.priority} if run.priority else {})})

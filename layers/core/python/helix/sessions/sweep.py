@@ -9,7 +9,7 @@ when it ran, for checks that the schedule still runs, and nothing of what it fou
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 
 from helix.core.delivery import Delivery, Position
 from helix.core.errors import AgentNotFoundError, DamagedRowError, RunNotFoundError, StoreError
@@ -20,12 +20,13 @@ from helix.engine.history import DELETING, row_key, session_key
 from helix.engine.runs.admission import launcher_of, part_of
 from helix.engine.runs.ends import fail_run, finish_run
 from helix.engine.runs.housekeeping import fail_damaged
-from helix.engine.runs.intake import begin_all, go_on, tidy, waiting_runs
+from helix.engine.runs.intake import begin_all, go_on, tidy, waiting_agents
 from helix.engine.verbs import end_late_child
 from helix.engine.writing import commit, never
 from helix.ports.state_store import Damaged, Delete, Key, Put, Row, Value
 from helix.services.open_runs import PARTITIONS, partition_name
-from helix.services.slot_rows import Waiting
+from helix.services.paging import pages
+from helix.services.slot_rows import Candidate, ticket_key
 from helix.sessions.deletion import delete_session, expire_sessions
 
 SWEEP = "sweep"
@@ -39,15 +40,12 @@ async def note_sweep(engine: Engine) -> None:
         logger.warning("the sweep's heartbeat could not be written: %s", error)
 
 
-PAGE = 100
-
-
 async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
     """Look at every open run once, or until the delivery's deadline is near. Returns how often what was done. A run that
     cannot be looked at now is logged, and does not keep the others waiting; what nobody expected is raised at the end."""
     done: Counter[str] = Counter()
     unexpected: list[Exception] = []
-    line = await waiting_runs(engine)
+    line = await waiting_agents(engine)
     async for row, known in _open_rows(engine, line):
         if not delivery.may_act(engine.clock.now() + 5):
             done["left for the next sweep"] += 1
@@ -81,15 +79,12 @@ async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
     return done
 
 
-async def _open_rows(engine: Engine, line: Mapping[str, Waiting]) -> AsyncIterator[tuple[Row, str | None]]:
+async def _open_rows(engine: Engine, line: Collection[str]) -> AsyncIterator[tuple[Row, str | None]]:
     """And how it is with the run, if that is known already. Each minute from another partition on: what a sweep has no
     time for is the first of a later one."""
     first = int(engine.clock.now() // 60)
     for partition in range(first, first + PARTITIONS):
-        start = ""
-        while rows := await engine.store.query(
-            "control", partition_name(partition % PARTITIONS), start=start, limit=PAGE
-        ):
+        async for rows in pages(engine.store, partition_name(partition % PARTITIONS)):
             before = engine.clock.now() - engine.settings.start_grace_s
             sound = [row for row in rows if _is_sound(row)]
             known = {row.key.sort: "young" for row in sound if row.value["started_at"] > before}
@@ -97,9 +92,6 @@ async def _open_rows(engine: Engine, line: Mapping[str, Waiting]) -> AsyncIterat
             known |= dict.fromkeys(await _move(engine, [row for row in sound if row.key.sort not in known]), "moves")
             for row in rows:
                 yield row, known.get(row.key.sort)
-            if len(rows) < PAGE:
-                break
-            start = rows[-1].key.sort + "\x00"
 
 
 async def _look(engine: Engine, row: Row, delivery: Delivery) -> str:
@@ -138,13 +130,22 @@ async def _fail(engine: Engine, row: Row, problem: DamagedRowError, delivery: De
     raise problem
 
 
-async def _keep_waiting(engine: Engine, rows: Sequence[Row], line: Mapping[str, Waiting]) -> set[str]:
-    """The runs of a page that wait, not too long, and were not asked to stop."""
+async def _keep_waiting(engine: Engine, rows: Sequence[Row], line: Collection[str]) -> set[str]:
+    """The runs of a page that wait, not too long, and were not asked to stop. line: the agents that runs wait for."""
     now = engine.clock.now()
-    runs = {row.key.sort: row.value["session_id"] for row in rows if row.key.sort in line}
-    runs = {run_id: session_id for run_id, session_id in runs.items() if line[run_id].expires_at > now}
+    candidates = [_candidate(row) for row in rows if row.value.get("agent_type") in line]
+    tickets = await engine.store.get([ticket_key(run) for run in candidates]) if candidates else []
+    waits = [ticket is not None and ticket["expires_at"] > now for ticket in tickets]
+    runs = {run.run_id: run.session_id for run, keeps in zip(candidates, waits, strict=True) if keeps}
     stops = await engine.store.get([row_key(session_id, stop_sort(run_id)) for run_id, session_id in runs.items()])
     return {run_id for run_id, stop in zip(runs, stops, strict=True) if stop is None}
+
+
+def _candidate(row: Row) -> Candidate:
+    """Its index row says when it was claimed, and with which priority: so it names the ticket."""
+    value = row.value
+    run = (value["agent_type"], row.key.sort, value["session_id"], value["started_at"])
+    return Candidate(*run, priority=value.get("priority", 0))
 
 
 async def _move(engine: Engine, rows: Sequence[Row]) -> set[str]:

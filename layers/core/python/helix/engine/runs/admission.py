@@ -26,6 +26,7 @@ from helix.engine.writing import TRIES, mine
 from helix.ports.launcher import Launcher, Part
 from helix.ports.state_store import Check, Damaged
 from helix.services.open_runs import PARTITIONS, partition_name
+from helix.services.paging import pages
 from helix.services.row_slots import RowSlots
 from helix.services.slot_rows import Admission, Candidate
 
@@ -42,6 +43,7 @@ class InLine(NamedTuple):
 GOING_ON: Final[frozenset[ClaimMode]] = frozenset({"continue", "with_confirmation", "takeover"})
 """Claims of what was let in before: they are never refused because a queue is full."""
 FREE = Admission("free")
+COUNTED_AT_ONCE = 1_000
 
 
 def candidate_of(run: RunRow) -> Candidate:
@@ -115,10 +117,11 @@ async def gauges(engine: Engine) -> dict[str | None, dict[str, float]]:
     counters = await engine.slots.counters() if engine.slots is not None else {}
     found: dict[str | None, dict[str, float]] = {None: {"QueueDepth": 0, "RunsActive": 0}}
     for number in range(PARTITIONS):
-        for row in await engine.store.query("control", partition_name(number)):
-            name = None if isinstance(row.value, Damaged) else row.value.get("agent_type")
-            if isinstance(name, str):  # one damaged row must not hide the others
-                found.setdefault(name, {"QueueDepth": 0, "RunsActive": 0})["RunsActive"] += 1
+        async for rows in pages(engine.store, partition_name(number), limit=COUNTED_AT_ONCE):
+            for row in rows:
+                name = None if isinstance(row.value, Damaged) else row.value.get("agent_type")
+                if isinstance(name, str):  # one damaged row must not hide the others
+                    found.setdefault(name, {"QueueDepth": 0, "RunsActive": 0})["RunsActive"] += 1
     for name, counter in counters.items():
         own_ = found.setdefault(name, {"QueueDepth": 0, "RunsActive": 0})
         if counter.bound is not None:

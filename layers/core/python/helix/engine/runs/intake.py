@@ -30,7 +30,9 @@ from helix.engine.runs.admission import (
 from helix.engine.runs.ends import finish_run
 from helix.engine.steps.close import Ending, close_run, stop_run
 from helix.ports.state_store import Key
-from helix.services.slot_rows import Admission, Candidate, Waiting
+from helix.services import slot_rows
+from helix.services.paging import pages
+from helix.services.slot_rows import Admission, Candidate
 
 
 async def begin(
@@ -116,24 +118,24 @@ async def tidy(engine: Engine) -> Counter[str]:
     for name, counter in (await engine.slots.counters()).items():
         if name is None:
             continue
-        known: list[Candidate] = await engine.slots.holders(name) if counter.running else []
-        known += [ticket.candidate for ticket in await engine.slots.queue(name)] if counter.queued else []
-        for run, value in zip(known, await engine.store.get([_run_key(run) for run in known]), strict=True):
-            if value is None or (value["status"] != "running" and value.get("effects") == "done"):
-                done["released"] += 1
-                await begin_granted(engine, await engine.slots.release(run))
+        counted = {slot_rows.slots(name): counter.running, slot_rows.tickets(name): counter.queued}
+        for partition in [partition for partition, number in counted.items() if number]:
+            async for rows in pages(engine.store, partition):
+                known = [slot_rows.candidate(row.value) for row in rows]
+                for run, value in zip(known, await engine.store.get([_run_key(run) for run in known]), strict=True):
+                    if value is None or (value["status"] != "running" and value.get("effects") == "done"):
+                        done["released"] += 1
+                        await begin_granted(engine, await engine.slots.release(run))
     granted = await engine.slots.grant()
     await begin_granted(engine, granted)
     done["granted"] += len(granted)
     return +done
 
 
-async def waiting_runs(engine: Engine) -> dict[str, Waiting]:
-    """All tickets, by run."""
-    if engine.slots is None:
-        return {}
-    names = [name for name, counter in (await engine.slots.counters()).items() if name is not None and counter.queued]
-    return {ticket.candidate.run_id: ticket for name in names for ticket in await engine.slots.queue(name)}
+async def waiting_agents(engine: Engine) -> frozenset[str]:
+    """The agents that runs wait for."""
+    counters = await engine.slots.counters() if engine.slots is not None else {}
+    return frozenset(name for name, counter in counters.items() if name is not None and counter.queued)
 
 
 # --- inside -----------------------------------------------------------------------------------------------------------
