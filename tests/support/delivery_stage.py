@@ -126,7 +126,9 @@ class Stage:
     async def deliver(self, verb: str, event: Json | None = None, *, left_s: float = 600.0) -> Any:
         delivery = Delivery(self.engine.ids.new("d"), self.clock.now() + left_s)
         parsed = EVENTS[verb].model_validate(event or {})
-        return await getattr(verbs, verb)(SimpleNamespace(engine=self.engine), parsed, delivery)
+        return await getattr(verbs, verb)(
+            SimpleNamespace(engine=self.engine, refresh_secrets=lambda: None), parsed, delivery
+        )
 
     async def follow(self, event: Json) -> Json:
         """Deliver `call_model` and `call_tool` until another verb is due: its event."""
