@@ -1,1 +1,20 @@
-"""The infrastructure of a deployed Helix: one construct per capability, one stack that composes them."""
+"""The infrastructure of a deployed Helix: one construct per capability. `Helix` composes them, for a stack of one's own;
+`HelixStack` is a stack that holds one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from helix.infra.stack import Helix, HelixStack
+
+__all__ = ["Helix", "HelixStack"]
+
+
+def __getattr__(name: str) -> Any:
+    """CDK takes seconds to import, and most modules here do not need it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from helix.infra import stack
+
+    return getattr(stack, name)

@@ -13,26 +13,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aws_cdk import App, CliCredentialsStackSynthesizer, DefaultStackSynthesizer, Environment
+from aws_cdk import App, Environment
 
-from helix.infra.agents import profiles
 from helix.infra.build import BuildError
-from helix.infra.config import Settings, SettingsError, pairs, read_settings
-from helix.infra.nag import check
+from helix.infra.config import DEFAULT_STAGE, SettingsError, pairs, read_settings
 from helix.infra.packages import LockError
 from helix.infra.stack import HelixStack
 from helix.runtime.project import HelixProject, NoProjectError, ProjectError, find_project, read_project
 
-FLAGS = {
-    "@aws-cdk/aws-lambda:recognizeLayerVersion": True,  # a new layer makes a new version, so that `live` gets it
-    "@aws-cdk/aws-lambda:recognizeVersionProps": True,
-    "@aws-cdk/core:enablePartitionLiterals": True,
-    "@aws-cdk/aws-iam:minimizePolicies": True,  # a role's policies have room for 10,240 characters
-    "@aws-cdk/aws-kms:reduceCrossAccountRegionPolicyScope": True,
-    "aws:cdk:enable-path-metadata": True,
-    "aws:cdk:enable-asset-metadata": True,  # `sam local` finds code by it
-    "aws:cdk:version-reporting": False,
-}
+FLAGS = {"@aws-cdk/core:enablePartitionLiterals": True, "aws:cdk:version-reporting": False}
+"""Of the app, beside those that the stage's constructs have."""
 
 
 def build(project: HelixProject, context: Mapping[str, Any] | None = None, outdir: str | None = None) -> App:
@@ -42,20 +32,14 @@ def build(project: HelixProject, context: Mapping[str, Any] | None = None, outdi
     """
     app = App(outdir=outdir, analytics_reporting=False, context={**FLAGS, **project.context, **(context or {})})
     given = app.node.get_all_context()
-    settings = read_settings({**project.settings(given.get("stage", "dev")), **given})
+    settings = read_settings({**project.settings(given.get("stage", DEFAULT_STAGE)), **given})
     HelixStack(
         app,
         f"Helix-{settings.stage}",
-        settings=settings,
-        project=project,
-        profiles=profiles(settings, project),
-        stack_name=f"helix-{settings.stage}",
-        description=f"Helix, stage {settings.stage}: durable, streaming agents",
+        project=project.root,
+        stage=settings.stage,
         env=Environment(account=settings.account, region=settings.region),
-        synthesizer=_synthesizer(settings),
-        termination_protection=settings.retain,
     )
-    check(app)
     return app
 
 
@@ -76,11 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if "ValidationFailed" not in str(error):
             raise
         sys.exit(f"infra: a rule of cdk-nag is broken, and nobody explained why: see above. {error}")
-
-
-def _synthesizer(settings: Settings) -> CliCredentialsStackSynthesizer | DefaultStackSynthesizer:
-    """The emulator's roles of the bootstrap stack have no rights: a deployment into it uses its own."""
-    return CliCredentialsStackSynthesizer() if settings.offline else DefaultStackSynthesizer()
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from helix.core.triggers import Trigger, Triggers, dump_starts
 from helix.infra.thresholds import AlarmSettings
+from helix.runtime.project import HelixProject
 
 Architecture = Literal["arm64", "x86_64"]
 
@@ -25,6 +26,7 @@ EMULATOR = "http://127.0.0.1:4566"
 ENDPOINT = "AWS_ENDPOINT_URL"
 """boto3's own. `sam local` passes on no variable that the template does not have."""
 HOST_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+DEFAULT_STAGE = "dev"
 AUTH_MODES = ("keys", "jwt", "keys,jwt", "none")
 PRODUCTION_STAGES = frozenset({"prod", "production"})
 MAX_TRIGGER_BYTES = 2_000
@@ -248,6 +250,16 @@ def read_settings(context: Mapping[str, Any]) -> Settings:
             raise SettingsError(f"context key {key!r}: {problem}") from error
         name = str(first["loc"][0])
         raise SettingsError(f"context key {name!r} is {given.get(name)!r}: {message}") from error
+
+
+def settings_of(
+    context: Mapping[str, Any], project: HelixProject, stage: str | None, given: Mapping[str, Any]
+) -> Settings:
+    """Of a stage in any app: context goes over `given`, which goes over the project's. Context keys that Helix does not
+    know are the app's own."""
+    known = {key: value for key, value in {**project.context, **context}.items() if key in Settings.model_fields}
+    name = stage or known.get("stage") or given.get("stage") or DEFAULT_STAGE
+    return read_settings({**project.table_settings(name), **given, **known, "stage": name})
 
 
 def pairs(words: Sequence[str]) -> dict[str, str]:

@@ -21,14 +21,25 @@ WRITE_KEY = (*READ_KEY, "kms:Encrypt", "kms:GenerateDataKey", "kms:ReEncryptFrom
 
 
 class Keys(Construct):
-    """`key`: None with `key=aws`."""
+    """`key`: None with `key=aws`. `given`: one of the app's, in place of the stage's own."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, names: Names, removal: RemovalPolicy, own: bool) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        names: Names,
+        removal: RemovalPolicy,
+        own: bool,
+        given: kms.IKey | None = None,
+    ) -> None:
         super().__init__(scope, construct_id)
-        self.key: kms.Key | None = self._key(names, removal) if own else None
+        self.key: kms.IKey | None = given or (self._key(names, removal) if own else None)
+        if self.key is not None:
+            _admit_services(self.key, Stack.of(self), names)
 
     def _key(self, names: Names, removal: RemovalPolicy) -> kms.Key:
-        key = kms.Key(
+        return kms.Key(
             self,
             "Key",
             alias=f"alias/{names.prefix}",
@@ -36,26 +47,6 @@ class Keys(Construct):
             enable_key_rotation=True,
             removal_policy=removal,
         )
-        stack = Stack.of(self)
-        _admit(
-            key,
-            iam.ServicePrincipal(f"logs.{stack.region}.amazonaws.com"),
-            {
-                "ArnLike": {
-                    "kms:EncryptionContext:aws:logs:arn": stack.format_arn(
-                        service="logs",
-                        resource="log-group",
-                        resource_name="*",
-                        arn_format=ArnFormat.COLON_RESOURCE_NAME,
-                    )
-                }
-            },
-        )
-        # Without it CloudWatch cannot publish an alarm to the encrypted topic, and says so nowhere but in the alarm's
-        # history. Actions and conditions: https://docs.aws.amazon.com/sns/latest/dg/sns-key-management.html
-        cloudwatch = iam.ServicePrincipal("cloudwatch.amazonaws.com")
-        _admit(key, cloudwatch, alarms_of(stack, names), ("Decrypt", "GenerateDataKey*"))
-        return key
 
     def grant_use(self, grantee: iam.IGrantable, *, services: Sequence[str], actions: Sequence[str]) -> None:
         """Let `grantee` use the key through `services` ("dynamodb", "s3", "kinesis") of this region. Keys of AWS need no
@@ -71,8 +62,19 @@ class Keys(Construct):
         )
 
 
+def _admit_services(key: kms.IKey, stack: Stack, names: Names) -> None:
+    arn_format = ArnFormat.COLON_RESOURCE_NAME
+    groups = stack.format_arn(service="logs", resource="log-group", resource_name="*", arn_format=arn_format)
+    logs = iam.ServicePrincipal(f"logs.{stack.region}.amazonaws.com")
+    _admit(key, logs, {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}})
+    # Without it CloudWatch cannot publish an alarm to the encrypted topic, and says so nowhere but in the alarm's
+    # history. Actions and conditions: https://docs.aws.amazon.com/sns/latest/dg/sns-key-management.html
+    cloudwatch = iam.ServicePrincipal("cloudwatch.amazonaws.com")
+    _admit(key, cloudwatch, alarms_of(stack, names), ("Decrypt", "GenerateDataKey*"))
+
+
 def _admit(
-    key: kms.Key, service: iam.ServicePrincipal, conditions: dict[str, object], verbs: Sequence[str] = ALL_VERBS
+    key: kms.IKey, service: iam.ServicePrincipal, conditions: dict[str, object], verbs: Sequence[str] = ALL_VERBS
 ) -> None:
     actions = [f"kms:{verb}" for verb in verbs]
     key.add_to_resource_policy(

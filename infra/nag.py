@@ -7,16 +7,40 @@ from __future__ import annotations
 
 from typing import Any
 
-from aws_cdk import Acknowledgment, App, Names, Stack, Validations
+import jsii
+from aws_cdk import (
+    Acknowledgment,
+    IPolicyValidationContext,
+    IPolicyValidationPlugin,
+    Names,
+    Stack,
+    Validations,
+)
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from cdk_nag import AwsSolutionsChecks
 from constructs import IConstruct
 
 
-def check(app: App) -> None:
-    """Have every template of `app` checked when it is synthesised."""
-    Validations.of(app).add_plugins(AwsSolutionsChecks(app, write_suppressions_to_cloud_formation=True))
+@jsii.implements(IPolicyValidationPlugin)
+class _Judge:
+    """cdk-nag, for one construct and what is under it."""
+
+    def __init__(self, scope: IConstruct) -> None:
+        self._scope = scope
+        self._pack = AwsSolutionsChecks(scope, write_suppressions_to_cloud_formation=True)
+
+    @property
+    def name(self) -> str:
+        return f"cdk-nag of {self._scope.node.path}"
+
+    def validate(self, context: IPolicyValidationContext) -> Any:
+        return self._pack.validate_scope(self._scope)
+
+
+def check(scope: IConstruct) -> None:
+    """Have `scope` checked when its app is synthesised, and nothing beside it."""
+    Validations.of(scope).add_plugins(_Judge(scope))
 
 
 def explain(construct: IConstruct, finding: str, reason: str) -> None:

@@ -102,7 +102,8 @@ class ProfileStack(NestedStack):
         super().__init__(scope, construct_id, description=f"Helix, stage {kit.settings.stage}: agent {profile.name}")
         if kit.settings.for_sam:  # which looks for layers only in the template that has the function
             kit = replace(kit, layers=Layers(self, "Layers", settings=kit.settings, project=kit.project))
-        ProfileFunctions(self, "Profile", profile=profile, kit=kit, grant=grant, shared=shared)
+        made = ProfileFunctions(self, "Profile", profile=profile, kit=kit, grant=grant, shared=shared)
+        self.functions = made.functions
 
 
 def construct_name(verb: str) -> str:

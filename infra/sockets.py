@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from aws_cdk import Aws, CfnParameter, Fn, RemovalPolicy, Stack
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_apigatewayv2 as apigatewayv2
+from aws_cdk import aws_certificatemanager as acm
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
@@ -46,12 +48,28 @@ _LOGGED = {
 """No addresses, no headers, no content."""
 
 
-class Sockets(Construct):
-    """`endpoint`: where the emulator answers, offline."""
+@dataclass(frozen=True, slots=True)
+class Domain:
+    name: str
+    certificate: acm.ICertificate
 
-    def __init__(self, scope: Construct, construct_id: str, *, settings: Settings, names: Names, keys: Keys) -> None:
+
+class Sockets(Construct):
+    """`endpoint`: where the emulator answers, offline. `domain`: for clients; functions post to API Gateway's own."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        settings: Settings,
+        names: Names,
+        keys: Keys,
+        domain: Domain | None = None,
+    ) -> None:
         super().__init__(scope, construct_id)
         self._stage_name = names.stage
+        self.domain: apigatewayv2.DomainName | None = None
         self.endpoint = (
             CfnParameter(
                 Stack.of(self), "Endpoint", default=settings.endpoint, description="Where the emulator answers"
@@ -92,6 +110,16 @@ class Sockets(Construct):
                 }
             },
         )
+        if domain is not None and self.endpoint is None:
+            self.domain = apigatewayv2.DomainName(
+                self,
+                "Domain",
+                domain_name=domain.name,
+                certificate=domain.certificate,
+                security_policy=apigatewayv2.SecurityPolicy.TLS_1_2,
+            )
+            mapping = {"api_id": self.api.ref, "domain_name": self.domain.name, "stage": self.stage.ref}
+            apigatewayv2.CfnApiMapping(self, "Mapping", **mapping)
         if settings.api_log_role:
             self.stage.node.add_dependency(self._account_log_role())
 
@@ -108,6 +136,8 @@ class Sockets(Construct):
         if self.endpoint is not None:
             host = Fn.select(1, Fn.split("://", self.endpoint.value_as_string))
             return f"ws://{host}{EMULATED}/{self.api.ref}/{self._stage_name}"
+        if self.domain is not None:
+            return f"wss://{self.domain.name}"
         return f"wss://{self._host}/{self._stage_name}"
 
     def grant_post(self, grantee: iam.IGrantable) -> None:

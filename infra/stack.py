@@ -1,16 +1,35 @@
-"""A stage of Helix: composes the constructs, and nothing else."""
+"""A stage of Helix: a construct for a stack of one's own, and a stack that holds one.
+
+Law: it composes the constructs, and nothing else. Names are made of the stage alone, so an account and region hold each
+stage once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from aws_cdk import CfnOutput, RemovalPolicy, Stack, Tags
+from aws_cdk import (
+    CfnOutput,
+    CliCredentialsStackSynthesizer,
+    DefaultStackSynthesizer,
+    Environment,
+    RemovalPolicy,
+    Stack,
+    Tags,
+)
+from aws_cdk import aws_certificatemanager as acm
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from constructs import Construct
 
+from helix.infra.agents import profiles
 from helix.infra.alarm_rules import Rule, agent_rules, stage_rules
 from helix.infra.alarms import Alarms
 from helix.infra.concurrency import division
-from helix.infra.config import Settings
+from helix.infra.config import Settings, SettingsError, settings_of
 from helix.infra.dashboards import Dashboards
 from helix.infra.endpoints import Endpoints
 from helix.infra.environment import environment, own_environment
@@ -20,45 +39,102 @@ from helix.infra.functions import Functions, Rights
 from helix.infra.governing import Provisioning
 from helix.infra.keys import Keys
 from helix.infra.layers import Layers
+from helix.infra.nag import check
 from helix.infra.names import Names
-from helix.infra.profile import Profile, ProfileFunctions, ProfileStack
+from helix.infra.network import Network
+from helix.infra.profile import ProfileFunctions, ProfileStack
+from helix.infra.reach import Parts, Reach
 from helix.infra.schedules import Schedules
-from helix.infra.sockets import Sockets
+from helix.infra.sockets import Domain, Sockets
 from helix.infra.storage import Storage
 from helix.infra.streaming import Streaming
 from helix.infra.topics import Topics
 from helix.infra.triggers import Triggers
 from helix.runtime.cloud_settings import variable
-from helix.runtime.project import HelixProject
+from helix.runtime.project import HelixProject, find_project, read_project
+
+FLAGS = {
+    "@aws-cdk/aws-lambda:recognizeLayerVersion": True,  # a new layer makes a new version, so that `live` gets it
+    "@aws-cdk/aws-lambda:recognizeVersionProps": True,
+    "@aws-cdk/aws-iam:minimizePolicies": True,  # a role's policies have room for 10,240 characters
+    "@aws-cdk/aws-kms:reduceCrossAccountRegionPolicyScope": True,
+    "aws:cdk:enable-path-metadata": True,
+    "aws:cdk:enable-asset-metadata": True,  # `sam local` finds code by it
+}
+"""Of the stage's constructs, whatever the app around them has chosen for its own."""
 
 
-class HelixStack(Stack):
+class Helix(Reach):
+    """A stage of Helix, for a stack of one's own. A stack holds one stage.
+
+    project: the folder of the pyproject.toml that has `[tool.helix]`, or one below. Default: the working directory.
+    stage: part of every resource's name. Default: the context key `stage`, which `helix dev` and `helix deploy` set, else
+        `dev`.
+    settings: keys as docs/guide/deploy.md lists them. They go over `[tool.helix.settings]`, and context goes over them.
+    encryption_key: encrypts tables, bucket, stream, logs and topics, whatever the setting `key` says. A key that is
+        imported must already admit CloudWatch and CloudWatch Logs (docs/guide/cdk.md). It is never deleted with the stage.
+    permissions_boundary: of every role of the stage.
+    vpc, vpc_subnets, security_groups: of the functions that execute tools, in place of what `[tool.helix.vpc]` names.
+        Default subnets: private ones with a way out; default group: one of the stage's own (`connections`).
+    domain_name, certificate: where clients connect, `wss://DOMAIN_NAME`, beside API Gateway's own address. Both or neither;
+        the certificate is of this region. Without effect offline.
+
+    Raises `SettingsError` for a setting that is wrong, `NoProjectError` and `ProjectError`, and `BuildError` if a layer
+    cannot be built.
+    """
+
     def __init__(
         self,
         scope: Construct,
         construct_id: str,
         *,
-        settings: Settings,
-        project: HelixProject,
-        profiles: Sequence[Profile],
-        **options: object,
+        project: Path | str = ".",
+        stage: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        encryption_key: kms.IKey | None = None,
+        permissions_boundary: iam.IManagedPolicy | None = None,
+        vpc: ec2.IVpc | None = None,
+        vpc_subnets: ec2.SubnetSelection | None = None,
+        security_groups: Sequence[ec2.ISecurityGroup] | None = None,
+        domain_name: str | None = None,
+        certificate: acm.ICertificate | None = None,
     ) -> None:
-        super().__init__(scope, construct_id, **options)
+        super().__init__(scope, construct_id)
+        for flag, value in FLAGS.items():
+            self.node.set_context(flag, value)
+        found = read_project(find_project(Path(project)))
+        known = settings_of(scope.node.get_all_context(), found, stage, settings or {})
+        network = Network.of(self, vpc, vpc_subnets, security_groups) if vpc is not None else None
+        self._compose(found, known, encryption_key, _domain(domain_name, certificate), network)
+        if permissions_boundary is not None:
+            iam.PermissionsBoundary.of(self).apply(permissions_boundary)
+        check(self)
+
+    def _compose(
+        self,
+        project: HelixProject,
+        settings: Settings,
+        encryption_key: kms.IKey | None,
+        domain: Domain | None,
+        network: Network | None,
+    ) -> None:
         names = Names(settings.stage)
         removal = RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if settings.retain else RemovalPolicy.DESTROY
-        shared_profile, *own_profiles = profiles
+        every_profile = [network.around(profile) if network else profile for profile in profiles(settings, project)]
+        shared_profile, *own_profiles = every_profile
 
-        keys = Keys(self, "Keys", names=names, removal=removal, own=settings.key == "own")
+        own_key = settings.key == "own"
+        keys = Keys(self, "Keys", names=names, removal=removal, own=own_key, given=encryption_key)
         followed = settings.streaming != "kinesis"
         storage = Storage(self, "Storage", names=names, keys=keys, removal=removal, followed=followed)
         streaming = Streaming(
             self, "Streaming", settings=settings, names=names, keys=keys, storage=storage, removal=removal
         )
-        sockets = Sockets(self, "Sockets", settings=settings, names=names, keys=keys)
+        sockets = Sockets(self, "Sockets", settings=settings, names=names, keys=keys, domain=domain)
         topics = Topics(self, "Topics", settings=settings, names=names, keys=keys)
         endpoints = Endpoints(self, "Endpoints", settings=settings, names=names, keys=keys, endpoint=sockets.endpoint)
         triggers = Triggers(self, "Triggers", settings=settings, names=names)
-        executions = Executions(self, names=names, profiles=[profile.name for profile in profiles])
+        executions = Executions(self, names=names, profiles=[profile.name for profile in every_profile])
         declared = [profile.name for profile in own_profiles if profile.declared]
         kit = Kit(
             settings=settings,
@@ -86,14 +162,31 @@ class HelixStack(Stack):
             bedrock="bedrock" in settings.model_packages,
         )
         shared = Functions(self, "Functions", kit=kit, rights=rights, more=triggers.verbs).by_verb
-        ProfileFunctions(self, "Profile", profile=shared_profile, kit=kit, grant=rights.grant, shared=shared)
+        its_own = ProfileFunctions(self, "Profile", profile=shared_profile, kit=kit, grant=rights.grant, shared=shared)
+        profile_functions = {shared_profile.name: its_own.functions}
         rules: list[Rule] = []
         for profile in own_profiles:
             agent = profile.name
             own = ProfileStack(self, f"Agent-{agent}", profile=profile, kit=kit, grant=rights.grant, shared=shared)
+            profile_functions[agent] = own.functions
             its_rules = [*agent_rules(names, settings, agent)]
             Alarms(own, "Alarms", names=names, topics=topics, rules=its_rules)
             rules += its_rules
+        self._parts = Parts(
+            settings=settings,
+            environment=kit.environment,
+            keys=keys,
+            storage=storage,
+            streaming=streaming,
+            sockets=sockets,
+            topics=topics,
+            endpoints=endpoints,
+            executions=executions,
+            shared=shared,
+            profiles=profile_functions,
+            inline=frozenset(profile.name for profile in every_profile if profile.inline),
+            network=network,
+        )
         streaming.feed(shared["project_stream"])
         sockets.serve(shared)
         endpoints.serve(shared["health"])
@@ -126,8 +219,7 @@ class HelixStack(Stack):
         self._output(triggers.outputs(endpoints))
         if endpoints.token is not None:
             self._output({"MetricsSecretArn": (endpoints.token_arn, "Its text is the bearer token for /metrics")})
-        for name, value in {"helix:stage": settings.stage, **settings.tags}.items():
-            Tags.of(self).add(name, value)
+        tag(self, settings)
         self._output(
             {
                 "Url": (sockets.url, "Where clients connect"),
@@ -146,10 +238,79 @@ class HelixStack(Stack):
                     "Whether the stage is well; /ready, /live and /metrics beside it",
                 ),
                 "Concurrency": (division(settings), "Of Lambda: how the stage divides it"),
-                "Region": (self.region, "Where all of it is"),
+                "Region": (Stack.of(self).region, "Where all of it is"),
             }
         )
 
     def _output(self, values: Mapping[str, tuple[str, str]]) -> None:
         for name, (value, description) in values.items():
-            CfnOutput(self, name, value=value, description=description)
+            # As in a stack of Helix's own, where the commands for a stage look for them.
+            CfnOutput(self, name, value=value, description=description).override_logical_id(name)
+
+
+class HelixStack(Stack):
+    """A stack that is a stage of Helix. `helix` is the construct.
+
+    options: as `aws_cdk.Stack` takes them, beside those of `Helix`. Defaults: `stack_name` helix-STAGE; `env` of the
+    settings `account` and `region`; `termination_protection` where the stage retains its data.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        project: Path | str = ".",
+        stage: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        encryption_key: kms.IKey | None = None,
+        permissions_boundary: iam.IManagedPolicy | None = None,
+        vpc: ec2.IVpc | None = None,
+        vpc_subnets: ec2.SubnetSelection | None = None,
+        security_groups: Sequence[ec2.ISecurityGroup] | None = None,
+        domain_name: str | None = None,
+        certificate: acm.ICertificate | None = None,
+        **options: Any,
+    ) -> None:
+        found = read_project(find_project(Path(project)))
+        known = settings_of(scope.node.get_all_context(), found, stage, settings or {})
+        offline = CliCredentialsStackSynthesizer if known.offline else DefaultStackSynthesizer
+        defaults = {
+            "stack_name": f"helix-{known.stage}",
+            "description": f"Helix, stage {known.stage}: durable, streaming agents",
+            # Offline they are the emulator's, whatever the app's other stacks are made for.
+            "env": None if known.offline else Environment(account=known.account, region=known.region),
+            "synthesizer": offline(),  # the emulator's roles of the bootstrap stack have no rights
+            "termination_protection": known.retain,
+        }
+        super().__init__(scope, construct_id, **{**defaults, **options})
+        self.helix = Helix(
+            self,
+            IN_STACK,
+            project=project,
+            stage=stage,
+            settings=settings,
+            encryption_key=encryption_key,
+            permissions_boundary=permissions_boundary,
+            vpc=vpc,
+            vpc_subnets=vpc_subnets,
+            security_groups=security_groups,
+            domain_name=domain_name,
+            certificate=certificate,
+        )
+        tag(self, known)
+
+
+IN_STACK = "Default"
+"""CDK leaves this id out of logical ids: what is deployed keeps those that it had when the stack held everything itself."""
+
+
+def tag(scope: Construct, settings: Settings) -> None:
+    for name, value in {"helix:stage": settings.stage, **settings.tags}.items():
+        Tags.of(scope).add(name, value)
+
+
+def _domain(name: str | None, certificate: acm.ICertificate | None) -> Domain | None:
+    if (name is None) is not (certificate is None):
+        raise SettingsError("domain_name and certificate belong together: give both, or neither")
+    return Domain(name, certificate) if name is not None else None

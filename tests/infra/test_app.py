@@ -16,11 +16,15 @@ pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 UNEXPLAINED = """
 import sys
 from aws_cdk import App, Stack, aws_s3 as s3
+from constructs import Construct
 from helix.infra.nag import check
 
 app = App(outdir=sys.argv[1])
-s3.Bucket(Stack(app, "S"), "Open")
-check(app)
+stack = Stack(app, "S")
+ours = Construct(stack, "Ours")
+s3.Bucket(ours, "Open")
+s3.Bucket(stack, "Theirs")
+check(ours)
 app.synth()
 """
 
@@ -43,6 +47,7 @@ def test_a_finding_that_nobody_explained_stops_the_synthesis(tmp_path: Path) -> 
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "AwsSolutions-S10" in done.stderr and "ValidationFailed" in done.stderr
+    assert "S/Ours/Open" in done.stderr and "S/Theirs" not in done.stderr
 
 
 def test_every_exception_has_a_reason(deployed: Assembly, production: Assembly, offline: Assembly) -> None:

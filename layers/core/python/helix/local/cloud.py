@@ -102,7 +102,8 @@ class OfflineCloud:
             name = f"helix/{self.stage}/model-keys"
             store_secret(self.client("secretsmanager"), name, json.dumps(self.model_keys, sort_keys=True))
             self.context["model_secrets"] = name
-        outputs = deploy(self.account, read_assembly(self.project.synthesise(self.context)))
+        assembly = read_assembly(self.project.synthesise(self.context)).of_stage(self.stage)
+        outputs = deploy(self.account, assembly)
         self.outputs = outputs[f"helix-{self.stage}"]
 
     def close(self) -> None:

@@ -12,13 +12,15 @@ import hashlib
 import io
 import json
 import os
+import re
+import shlex
 import shutil
 import stat
 import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from helix.local.process import OfflineError
 from helix.runtime.private import make_private, private_files
 from helix.runtime.project import PACKAGE, PYPROJECT, read_project
 
+_SESSIONS = re.compile(r"helix-([a-z][a-z0-9]*)-sessions")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -48,16 +51,32 @@ class Asset:
 
 @dataclass(frozen=True, slots=True)
 class StackArtifact:
+    """id: to CDK. name: to CloudFormation. stage: whose tables are in it. bootstrap: the SSM parameter with the version of
+    CDK's bootstrap stack, which it asks for."""
+
+    id: str
     name: str
+    stage: str | None
     template: Path
     parameters: dict[str, str]
     tags: dict[str, str]
+    bootstrap: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
     stacks: tuple[StackArtifact, ...]
     assets: tuple[Asset, ...]
+
+    def of_stage(self, stage: str) -> Assembly:
+        """Without the stacks of other stages. Raises `SynthError` where the stage is in no stack of its name."""
+        stacks = tuple(stack for stack in self.stacks if stack.stage in (None, stage))
+        if (name := f"helix-{stage}") not in [stack.name for stack in stacks if stack.stage == stage]:
+            known = ", ".join(f"{s.name!r} has stage {s.stage!r}" for s in self.stacks if s.stage) or "no stack has one"
+            raise SynthError(
+                f"the app has no stack {name!r} with stage {stage!r} ({known}): make it a HelixStack, or name it so"
+            )
+        return replace(self, stacks=stacks)
 
 
 def read_assembly(folder: Path) -> Assembly:
@@ -71,15 +90,25 @@ def read_assembly(folder: Path) -> Assembly:
             case "aws:cloudformation:stack":
                 stacks.append(
                     StackArtifact(
+                        artifact.get("displayName", name),
                         properties.get("stackName", name),
+                        _stage_of(folder / properties["templateFile"]),
                         folder / properties["templateFile"],
                         properties.get("parameters", {}),
                         properties.get("tags", {}),
+                        properties.get("bootstrapStackVersionSsmParameter"),
                     )
                 )
             case "cdk:asset-manifest":
                 assets += _assets(folder / properties["file"])
     return Assembly(tuple(stacks), tuple(assets))
+
+
+def _stage_of(template: Path) -> str | None:
+    resources: dict[str, Any] = json.loads(template.read_text(encoding="utf-8")).get("Resources", {})
+    tables = [r["Properties"].get("TableName") for r in resources.values() if r["Type"] == "AWS::DynamoDB::Table"]
+    found = [_SESSIONS.fullmatch(name) for name in tables if isinstance(name, str)]
+    return next((match[1] for match in found if match), None)
 
 
 def _assets(manifest: Path) -> Iterator[Asset]:
@@ -121,6 +150,8 @@ def files_of(folder: Path) -> Iterator[Path]:
 
 SETTINGS = (PYPROJECT, "cdk.json")
 APP = (sys.executable, "-m", "helix.infra.app")
+MADE = ("node_modules", "cdk.out", "build", "dist", "__pycache__")
+VENV = "pyvenv.cfg"
 RETAINED = 3
 SYNTH_S = 300
 NODE_NOTICES = {
@@ -155,11 +186,16 @@ class Project:
             return folder
         made = folder.with_suffix(f".{os.getpid()}")
         shutil.rmtree(made, ignore_errors=True)
+        project = read_project(self.root)
         pairs = [word for name, value in sorted(context.items()) for word in ("-c", f"{name}={value}")]
         try:
             with private_files():
                 made.mkdir(parents=True)
-                self._run([*APP, *pairs, "-o", str(made)])
+                if project.app:
+                    given = json.dumps({**project.context, **context})
+                    self._run(shlex.split(app_command(project.app)), CDK_CONTEXT_JSON=given, CDK_OUTDIR=str(made))
+                else:
+                    self._run([*APP, *pairs, "-o", str(made)])
             make_private(made)  # CDK copies files with their modes
             _put(made, folder)
         finally:
@@ -192,13 +228,15 @@ class Project:
         named = [module.split(".")[0] for module in given.split(",")]
         agents = [path / form for path in self._paths for name in named if name for form in (name, f"{name}.py")]
         settings = [self.root / name for name in SETTINGS]
-        for path in (PACKAGE, *settings, *read_project(self.root).parts(given), *agents):
+        project = read_project(self.root)
+        own = _app_files(self.root) if project.app else []
+        for path in (PACKAGE, *settings, *project.parts(given), *agents, *own):
             yield from sorted(files_of(path)) if path.is_dir() else [path] if path.is_file() else []
 
-    def _run(self, command: list[str]) -> None:
+    def _run(self, command: list[str], **more: str) -> None:
         if (problem := node_problem(self._environment.get("PATH"))) is not None:
             raise SynthError(problem)
-        environment = {**self.environment(), **QUICK_SYNTH}
+        environment = {**self.environment(), **QUICK_SYNTH, **more}
         try:
             done = subprocess.run(
                 command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=SYNTH_S, check=False
@@ -218,6 +256,22 @@ class Project:
         )
         for folder in retained[RETAINED:]:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def app_command(app: str) -> str:
+    """With this interpreter, where the command asks for any."""
+    program, _, rest = app.partition(" ")
+    return f"{shlex.quote(sys.executable)} {rest}" if program in ("python", "python3") else app
+
+
+def _app_files(root: Path) -> Iterator[Path]:
+    """Of a project with an app of its own, which may read any of them: without what is hidden, installed or made."""
+    for place, folders, names in os.walk(root):
+        made = [
+            name for name in folders if name.startswith(".") or name in MADE or (Path(place) / name / VENV).is_file()
+        ]
+        folders[:] = sorted(set(folders) - set(made))
+        yield from (Path(place) / name for name in sorted(names) if not name.startswith("."))
 
 
 def _put(made: Path, folder: Path) -> None:

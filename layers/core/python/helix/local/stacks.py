@@ -21,6 +21,8 @@ ENDPOINT = "Endpoint"
 """The parameter of a stack that says where the emulator answers, so that its outputs do."""
 POLL_S = 0.05
 TRIES = 2400
+BOOTSTRAPPED = "1000"
+"""Newer than any version that a stack asks for: buckets are made as they are needed, and there are no roles."""
 
 
 class StackFailedError(OfflineError):
@@ -54,6 +56,8 @@ def deploy(account: Account, assembly: Assembly) -> dict[str, dict[str, str]]:
     keys = publish(account, assembly.assets)
     cloud = account.client("cloudformation")
     outputs = {}
+    for parameter in {stack.bootstrap for stack in assembly.stacks if stack.bootstrap}:
+        account.client("ssm").put_parameter(Name=parameter, Value=BOOTSTRAPPED, Type="String", Overwrite=True)
     for stack in assembly.stacks:
         taken = json.loads(stack.template.read_text(encoding="utf-8")).get("Parameters", {})
         here = {ENDPOINT: account.endpoint} if ENDPOINT in taken and account.endpoint else {}

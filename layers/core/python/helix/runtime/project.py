@@ -24,6 +24,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 FILES = PACKAGE / "infra" / "files"
 """What the package ships beside its modules: the functions' folders, the locked requirements of the deps layer, and the
 version of the CDK command line. In Helix's own repository they are links."""
+OWN_APP = "helix.infra.app"
 NOT_SOURCES = ("__pycache__", ".DS_Store")
 
 Value = bool | int | float | str | list[str] | dict[str, str]
@@ -48,6 +49,7 @@ class HelixTable(BaseModel):
     source: the folder that they are imported from.
     include: more modules and packages of `source` that the agents import. They are deployed too.
     requirements: the file of pinned packages that the agents import, for Lambda.
+    app: the command that makes the project's own CDK app: `python app.py`. Default: the `app` of its cdk.json, or Helix's.
     settings: of the deployment (docs/guide/deploy.md), for every stage.
     stages: the same, for one stage.
     triggers: what starts runs by itself, see `helix.core.triggers`. The deployment checks them, as its settings.
@@ -60,6 +62,7 @@ class HelixTable(BaseModel):
     source: str = "."
     include: list[str] = []
     requirements: str = ""
+    app: str = ""
     settings: dict[str, Value] = {}
     stages: dict[str, dict[str, Value]] = {}
     triggers: dict[str, dict[str, Any]] = {}
@@ -78,12 +81,21 @@ class HelixProject:
         return self.root / self.table.source
 
     @functools.cached_property
+    def app(self) -> str:
+        """The command that makes the project's own CDK app; "" where Helix's is meant."""
+        command = self.table.app or str(self._cdk.get("app", ""))
+        return "" if OWN_APP in command else command
+
+    @functools.cached_property
     def context(self) -> dict[str, Any]:
         """Of cdk.json, where the project has one."""
+        found: dict[str, Any] = self._cdk.get("context", {})
+        return found
+
+    @functools.cached_property
+    def _cdk(self) -> dict[str, Any]:
         file = self.root / "cdk.json"
-        found: dict[str, Any] = (
-            json.loads(file.read_text(encoding="utf-8")).get("context", {}) if file.is_file() else {}
-        )
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
         return found
 
     @functools.cached_property
@@ -93,8 +105,12 @@ class HelixProject:
 
     def settings(self, stage: str) -> dict[str, Any]:
         """Of the deployment of that stage. The context of cdk.json goes over the table."""
+        return {**self.table_settings(stage), **self.context}
+
+    def table_settings(self, stage: str) -> dict[str, Any]:
+        """What the table alone says of the deployment of that stage."""
         table = {**self.table.settings, **self.table.stages.get(stage, {})}
-        return {"agents": ",".join(self.modules), "triggers": self.table.triggers, **table, **self.context}
+        return {"agents": ",".join(self.modules), "triggers": self.table.triggers, **table}
 
     def parts(self, modules: str = "") -> list[Path]:
         """The top-level packages and modules that are deployed. `modules`: others than the table's, separated by commas;

@@ -36,7 +36,7 @@ from helix.cli.view.base import command
 from helix.fleet.metrics_token import make_token
 from helix.gateway.authoriser import ApiKeys, Principal
 from helix.local.node import node_problem
-from helix.local.project import NODE_NOTICES
+from helix.local.project import NODE_NOTICES, app_command, read_assembly
 from helix.ports.state_store import StateStore
 from helix.runtime.project import FILES, find_project, read_project
 from helix.runtime.system import SystemClock, SystemIds
@@ -65,7 +65,8 @@ class Target:
         if self.context.get("offline") == "true" and (endpoint := os.environ.get(ENDPOINT)):
             self.context.setdefault("endpoint", endpoint.rstrip("/"))
         self.root, self.stage, self.profile = find_project(Path(given.project)), self.context["stage"], given.profile
-        self.settings = {**read_project(self.root).settings(self.stage), **self.context}
+        project = read_project(self.root)
+        self.app, self.settings = project.app, {**project.settings(self.stage), **self.context}
         offline = OFFLINE_REGION if os.environ.get(ENDPOINT) and not os.environ.get("AWS_REGION") else None
         self.region = given.region or self.context.get("region") or offline  # the emulator has no configuration
         self.construct, self.stack = f"Helix-{self.stage}", f"helix-{self.stage}"  # to CDK, and to CloudFormation
@@ -79,10 +80,21 @@ class Target:
         return aws_client(service, self.profile, region or self.region)
 
     def cdk(self, verb: str, *words: str) -> None:
+        """Deploy or destroy the stage. An app of the project's own is synthesised first, because its manifest alone knows
+        its stacks: all but those of other stages are deployed, and the stage's is destroyed, with those that use it."""
         context = [word for name, value in self.context.items() for word in ("-c", f"{name}={value}")]
+        if not self.app:
+            self._cdk(verb, self.construct, *words, "--app", f'"{sys.executable}" -m helix.infra.app', *context)
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            self._cdk("synth", "--quiet", "--output", folder, "--app", app_command(self.app), *context)
+            stacks = read_assembly(Path(folder)).of_stage(self.stage).stacks
+            chosen = [stack.id for stack in stacks if verb == "deploy" or stack.stage]
+            self._cdk(verb, *chosen, *words, "--app", folder)
+
+    def _cdk(self, verb: str, *words: str) -> None:
         profile = ["--profile", self.profile] if self.profile else []
-        app = ["--app", f'"{sys.executable}" -m helix.infra.app', "--no-notices"]
-        line = [*self._program(), verb, self.construct, *words, *app, *context, *profile]
+        line = [*self._program(), verb, *words, "--no-notices", *profile]
         region = {"AWS_REGION": self.region, "AWS_DEFAULT_REGION": self.region} if self.region else {}
         done = subprocess.run(line, cwd=self.root, env={**os.environ, **NODE_NOTICES, **region}, check=False)
         if done.returncode:

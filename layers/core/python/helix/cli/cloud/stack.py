@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from botocore.exceptions import ClientError
+
+from helix.runtime.tables import TABLES
 
 NESTED = "AWS::CloudFormation::Stack"
 BUCKET = "AWS::S3::Bucket"
@@ -28,6 +30,8 @@ class Resource:
     kind: str
     name: str
     retained: bool
+    own: bool = True
+    """Of Helix, and not of the app around it."""
 
     @property
     def words(self) -> str:
@@ -50,19 +54,19 @@ class Deployed:
     @property
     def buckets(self) -> list[str]:
         """Those that are deleted, which S3 refuses while they hold anything."""
-        return [r.name for r in self.resources if r.kind == BUCKET and not r.retained]
+        return [r.name for r in self.resources if r.kind == BUCKET and r.own and not r.retained]
 
     @property
     def rules(self) -> list[str]:
-        return [r.name for r in self.resources if r.kind == RULE]
+        return [r.name for r in self.resources if r.kind == RULE and r.own]
 
     @property
     def machines(self) -> list[str]:
         """Their ARNs."""
-        return [r.name for r in self.resources if r.kind == MACHINE]
+        return [r.name for r in self.resources if r.kind == MACHINE and r.own]
 
     def tables(self, *, retained: bool) -> list[str]:
-        return [r.name for r in self.resources if r.kind == TABLE and r.retained is retained]
+        return [r.name for r in self.resources if r.kind == TABLE and r.own and r.retained is retained]
 
     @property
     def key(self) -> str | None:
@@ -87,7 +91,15 @@ def look(cloudformation: Any, name: str) -> Deployed | None:
     if stack is None:
         return None
     protected = bool(stack.get("EnableTerminationProtection"))
-    return Deployed(stack["StackId"].split(":")[4], protected, tuple(_resources(cloudformation, stack["StackId"])))
+    outputs = {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+    exact = frozenset({outputs.get("BucketName", ""), *(f"{name}-{table}" for table in TABLES)})
+    resources = [
+        replace(
+            resource, own=resource.name in exact if resource.kind in (BUCKET, TABLE) else f"{name}-" in resource.name
+        )
+        for resource in _resources(cloudformation, stack["StackId"])
+    ]
+    return Deployed(stack["StackId"].split(":")[4], protected, tuple(resources))
 
 
 def release_failed(cloudformation: Any, name: str) -> None:
