@@ -95,9 +95,13 @@ async def test_who_only_starts_runs_does_not_lift_the_limit_of_all(tmp_path: Pat
     assert await queue.open_work() == []
 
 
-async def test_a_run_with_a_priority_is_found_in_line() -> None:
-    """Its entry in the index names its ticket; without the priority each sweep would look at the run by itself."""
-    on = await queued(MemoryStateStore(), worker(), 1)
-    await on.executor.execute(worker(), "later", priority=-5)
+async def test_runs_with_a_priority_are_found_in_line() -> None:
+    """Their entries in the index name their tickets; without the priority each run would be looked at by itself."""
+    store = Counting()
+    on = await queued(store, worker(), 1)
+    for n in range(40):
+        await on.executor.execute(worker(), f"later {n}", priority=-5)
     on.clock.ahead_s += 120
-    assert (await sweep(on.engine, Delivery("sweep", on.clock.now() + 60)))["queued"] == 1
+    store.gets = 0
+    assert (await sweep(on.engine, Delivery("sweep", on.clock.now() + 60)))["queued"] == 40
+    assert store.gets < 60, "a read for each run that waits"
