@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -42,7 +43,8 @@ def renewed(cloud: CloudForTests) -> str:
         assert token is not None
         return token
 
-    return asyncio.run(make())
+    with ThreadPoolExecutor(1) as elsewhere:  # some who ask run in an event loop
+        return elsewhere.submit(asyncio.run, make()).result()
 
 
 def counters(client: httpx.Client, bearer: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
