@@ -22,7 +22,7 @@ async def test_an_agent_without_its_processes_is_not_healthy(tmp_path: Path) -> 
     await runtime.control.start("steady")
     result = await runtime.health.check_health("steady", run=True)
     assert result.status is not HealthStatus.HEALTHY and "0 of 1 processes run" in result.message
-    await runtime.store.close()
+    await runtime.shutdown(5)
 
 
 async def test_a_restart_does_not_undo_a_stop(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ async def test_a_restart_does_not_undo_a_stop(tmp_path: Path) -> None:
     assert (await runtime.control.status("steady"))["wanted"] == 0
     await runtime.control.start("steady")
     assert (await runtime.control.status("steady"))["wanted"] == 1
-    await runtime.store.close()
+    await runtime.shutdown(5)
 
 
 def test_a_tool_call_that_is_a_mapping_is_refused_by_name() -> None:

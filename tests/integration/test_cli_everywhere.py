@@ -17,7 +17,6 @@ from tests.support.command_line import CommandLine, Done
 from tests.support_gateway import key_for, keyed
 
 from helix import LocalExecutor
-from helix.cli import where
 from helix.core.registry import AgentRegistry
 from helix.gateway.authoriser import Authoriser
 from helix.gateway.backend import OperatorBackend
@@ -87,7 +86,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         yield Place(helix, ["--db", "there.db"])
         return
     service = Service(tmp_path / "service.db")
-    monkeypatch.setattr(where, "aws_client", lambda *_: service)
+    for module in ("where", "sessions.cost"):
+        monkeypatch.setattr(f"helix.cli.{module}.aws_client", lambda *_: service)
     words = ["--url", service.url, "--key", service.key] if request.param == "url" else ["--stage", "there"]
     yield Place(helix, words)
     service.stop()

@@ -45,4 +45,4 @@ def test_a_finished_run_is_shown_in_the_format_of_the_logs(logs: str, capsys: py
 @pytest.mark.parametrize("name", [ENDPOINT, TRACES_ENDPOINT])
 def test_an_endpoint_of_ones_own_gets_the_traces(name: str) -> None:
     with tracing(lambda spans: None, {name: "http://collector:4318"}) as (variables, where):
-        assert variables == {} and where == "http://collector:4318"
+        assert variables == {name: "http://collector:4318"} and where == "http://collector:4318"

@@ -90,6 +90,8 @@ class Partner(Protocol):
 def partner_at(where: Where, options: RunOptions, showing: Showing, stored: str | None) -> Partner:
     """`stored`: the session that must be there. Raises `RefusedError` for options of another place, and for an agent that
     cannot be loaded."""
+    if where.here and showing.mode.fleet and options.model is not None:
+        raise RefusedError("--model is for runs of this process; `helix fleet serve --model` sets that of a fleet")
     if where.here:
         require_session(where.db, stored)
         return LocalAgent(where.db, options, showing)
@@ -106,8 +108,6 @@ class LocalAgent:
         mode = showing.mode
         self._db, self._fleet, self._checked = db, mode.fleet, False
         self.agent = load_agent(options.agent, settings().agents)
-        if mode.fleet and options.model is not None:
-            raise RefusedError("--model is for runs of this process; `helix fleet serve --model` sets that of a fleet")
         self.choice = FLEETS_OWN if mode.fleet else choose_model(self.agent, options.model, os.environ)
         self.hints = Hints(options.agent, None if db == settings().db else db, options.model, mode.fleet)
         heading = Heading(self.agent, self.choice, db, showing.message, showing.brief)
