@@ -90,6 +90,7 @@ class CommandLine:
         sys.stdin = io.StringIO(stdin)
         os.environ.clear()
         os.environ.update({**self.environment, **(environment or {})})
+        registered = [default_registry.resolve(name) for name in default_registry.registered_types()]
         default_registry.clear()
         try:
             with contextlib.chdir(self.folder), redirect_stdout(out), redirect_stderr(err):
@@ -99,6 +100,8 @@ class CommandLine:
             os.environ.clear()
             os.environ.update(surroundings)
             default_registry.clear()
+            for agent in registered:
+                default_registry.register(agent)
             for name in set(sys.modules) - modules:
                 if str(self.folder) in str(getattr(sys.modules[name], "__file__", "")):
                     del sys.modules[name]
