@@ -126,8 +126,8 @@ def workers_have_random_credentials(make: Any, config: Mapping[str, Any]) -> dic
     if not app.AUTH:
         root = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
         return {**{name: os.environ[name] for name in root}, "AWS_SESSION_TOKEN": ""}
-    known: dict[str, str] = make(config)
-    with _giving_out:
+    with _giving_out:  # also of the names: two invocations at once register the same key
+        known: dict[str, str] = make(config)
         session = sts._sessions.pop(known["AWS_ACCESS_KEY_ID"])
         key = f"{config['FunctionArn']}:{config.get('Role', '')}"
         given = _given_out.setdefault(key, (f"ASIA{new_secret()[:RANDOM]}", new_secret(), new_secret()))
