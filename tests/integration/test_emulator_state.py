@@ -134,7 +134,7 @@ def test_outputs_say_where_the_emulator_is_now(tmp_path: Path) -> None:
         )
     )
     asset = Asset(template, "assets", "stack", zipped=False)
-    assembly = Assembly((StackArtifact("ported", template, {}, {}),), (asset,))
+    assembly = Assembly((StackArtifact("ported", "ported", None, template, {}, {}),), (asset,))
     for _ in range(2):
         with started(tmp_path / "state") as desk:
             session = boto3.Session(**desk.emulator.credentials.options)
