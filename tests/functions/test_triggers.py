@@ -140,6 +140,17 @@ def test_a_bad_event_is_put_aside_with_its_reason_and_the_others_go_on(functions
     assert "there is no trigger 'gone'" in letters[bad[2]["body"]]["reason"]["StringValue"]
 
 
+@pytest.mark.parametrize(
+    "given", [{"source": "shop"}, {"id": ""}, {"id": None}, {**TICK, "time": None}, {**TICK, "time": ""}]
+)
+def test_an_event_that_nothing_tells_from_others_is_put_aside(
+    functions: Functions, failed: str, given: dict[str, Any]
+) -> None:
+    assert deliver(functions, event("paid", given)) == [] and functions.executions() == []
+    (letter,) = dead(failed)
+    assert letter["MessageAttributes"]["reason"]["StringValue"].startswith("the event has no ")
+
+
 def test_a_bad_event_comes_again_where_it_cannot_be_put_aside(functions: Functions, failed: str) -> None:
     boto3.client("sqs").delete_queue(QueueUrl=failed)
     assert deliver(functions, message("[]", "m2")) == ["m2"]

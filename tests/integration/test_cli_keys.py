@@ -88,9 +88,10 @@ def test_a_user_is_forgotten_and_nothing_of_them_is_left(helix: CommandLine, tmp
     db = tmp_path / "helix.db"
     asyncio.run(lived(db))
     helix("keys", "create", "--user", "ada")
-    before_bob = rows_with(db, "bob")
+    before_bob, before_ada = rows_with(db, "bob"), rows_with(db, "ada")
     asked = helix("forget", "--user", "ada", stdin="no\n")
-    assert asked.code == 2 and rows_with(db, "ada:1"), "the id must be typed again"
+    assert asked.code == 2, "the id must be typed again"
+    assert rows_with(db, "ada") == before_ada and rows_with(db, "forget#") == [], "and nothing was written"
     done = helix("forget", "--user", "ada", "--yes", "--json")
     assert done.code == 0, done
     report = json.loads(done.out)
@@ -130,7 +131,10 @@ async def test_a_running_session_is_left_alone_unless_it_may_be_aborted(helix: C
     async with LocalExecutor(tmp_path / "helix.db", model=ScriptedModel([gated(gate, "never")])) as executor:
         handle = await executor.execute(agent("waiting"), "go", session_id="g", user_id="ada")
         await gate.reached()
+        key = await asyncio.to_thread(helix, "keys", "create", "--user", "ada")
+        before = rows_with(tmp_path / "helix.db", "ada")
         refused = await asyncio.to_thread(helix, "forget", "--user", "ada", "--yes")
+        assert key.code == 0 and rows_with(tmp_path / "helix.db", "ada") == before, "the key is there too"
         assert "'g' for example" in refused.refusal
         done = await asyncio.to_thread(helix, "forget", "--user", "ada", "--yes", "--abort")
         assert done.code == 0, done

@@ -117,13 +117,17 @@ def occurrence_of(stage: str, known: dict[str, Start], record: QueueRecord) -> O
 
 def _ident(event: Any) -> str:
     """A tick is its minute, whatever id EventBridge gave it; an object's change its bucket, key and sequencer, which S3
-    repeats; any other event its id."""
-    if event.get("detail-type") == "Scheduled Event":
-        return str(event.get("time"))[:16]
+    repeats; any other event its id. Raises `InvalidInputError` for an event without it: all of these would be one."""
     match event:
+        case {"detail-type": "Scheduled Event", "time": str(time)} if len(time) >= len("2026-11-23T02:00"):
+            return time[:16]
+        case {"detail-type": "Scheduled Event"}:
+            raise InvalidInputError("the event has no time: a scheduled event is known by it")
         case {"source": "aws.s3", "detail": {"bucket": {"name": bucket}, "object": {"key": key, "sequencer": number}}}:
             return dumps([event.get("detail-type"), bucket, key, number])
-    return str(event.get("id"))
+        case {"id": str(ident)} if ident:
+            return ident
+    raise InvalidInputError("the event has no id: send it through EventBridge, which gives it one")
 
 
 def request_of(backend: Backend, start: Start, found: Occurrence) -> p.Run:

@@ -1,7 +1,8 @@
 """`helix forget`: all that is stored of a user is deleted, and read again.
 
-Law: what is to be deleted is noted before anything is, so a command that died goes on when it is repeated, and the last
-look sees all that the first one saw. A session that runs is left alone unless `--abort` is given.
+Law: nothing is written before the user confirms. What is to be deleted is noted before anything is, so a command that died
+goes on when it is repeated, and the last look sees all that the first one saw. A session that runs is left alone, and so
+is all else of its user, unless `--abort` is given.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from helix.cli.where import NotThereError, Where, with_client
 from helix.client import HelixClient
 from helix.core.errors import SessionNotFoundError
 from helix.core.protocol import PAGE
-from helix.fleet.forgetting import Forgetting, Held
+from helix.fleet.forgetting import Forgetting
 from helix.gateway.authoriser import ApiKeys
 from helix.ports.objects import NoObjects, Objects
 from helix.ports.state_store import StateStore
@@ -42,11 +43,14 @@ def forget(
         raise NotThereError("a service deletes one session at a time for its user: forget a user with --stage or --db")
     if not user:
         raise RefusedError("--user is empty: name the user")
-    before = with_store(where, lambda rows: _held(rows, where, user, note=True))
+    before = with_store(where, lambda rows: _held(rows, where, user))
     if not yes and any(before.values()):
         _show(user, before, None, json=json)
         if ask(f"Type {user!r} to delete all of it: ") != user:
             raise RefusedError("nothing was deleted: --yes, or the user's id typed again, confirms")
+    if not abort:
+        with_client(where, None, lambda client: _check_idle(client, user))
+    with_store(where, lambda rows: _begin(rows, where, user))
     with_client(where, None, lambda client: _delete_sessions(client, user, abort=abort))
     after = with_store(where, lambda rows: _forget(rows, where, user))
     _show(user, before, after, json=json)
@@ -56,23 +60,26 @@ def forget(
     return COMPLETED
 
 
-async def _held(rows: StateStore, where: Where, user: str, *, note: bool) -> dict[str, int]:
-    forgetting = Forgetting(rows, _objects(where), user, SystemClock())
-    held: Held = await forgetting.look()
-    if note:
-        await forgetting.note(held)
+async def _held(rows: StateStore, where: Where, user: str) -> dict[str, int]:
+    held = await Forgetting(rows, _objects(where), user, SystemClock()).look()
     keys = len(await ApiKeys(rows, SystemClock()).of_user(user))
     return {**held.counts(), KEYS: keys}
 
 
-async def _forget(rows: StateStore, where: Where, user: str) -> dict[str, int]:
-    """Delete what is not a session's own, look again, and let go of the note."""
+async def _begin(rows: StateStore, where: Where, user: str) -> None:
+    """Note what is to be deleted, and revoke the user's keys: who still has one would begin new sessions meanwhile."""
+    forgetting = Forgetting(rows, _objects(where), user, SystemClock())
+    await forgetting.note(await forgetting.look())
     keys = ApiKeys(rows, SystemClock())
     for key_id in await keys.of_user(user):
         await keys.delete(key_id)
+
+
+async def _forget(rows: StateStore, where: Where, user: str) -> dict[str, int]:
+    """Delete what is not a session's own, look again, and delete the notes."""
     forgetting = Forgetting(rows, _objects(where), user, SystemClock())
     await forgetting.delete(await forgetting.look())
-    after = await _held(rows, where, user, note=False)
+    after = await _held(rows, where, user)
     if not any(after.values()):
         await forgetting.close()
     return after
@@ -84,21 +91,38 @@ def _objects(where: Where) -> Objects:
     return open_objects(lambda service: aws_client(service, where.profile, where.region), f"helix-{where.stage}")
 
 
+async def _check_idle(client: HelixClient, user: str) -> None:
+    """Raises `RefusedError` where a session runs."""
+    _refuse_running(await _sessions(client, user), user)
+
+
+def _refuse_running(found: list[dict[str, Any]], user: str) -> None:
+    if running := _running(found):
+        raise RefusedError(
+            f"{count(len(running), 'session')} of user {user!r} {'is' if len(running) == 1 else 'are'} running, "
+            f"{running[0]!r} for example: abort them (helix abort, or --abort), or wait"
+        )
+
+
 async def _delete_sessions(client: HelixClient, user: str, *, abort: bool) -> None:
     while found := await _sessions(client, user):
-        running = [entry["session_id"] for entry in found if entry["status"] == "running"]
-        if running and not abort:
-            raise RefusedError(
-                f"{count(len(running), 'session')} of user {user!r} {'is' if len(running) == 1 else 'are'} running, "
-                f"{running[0]!r} for example: abort them (helix abort, or --abort), or wait"
-            )
+        if not abort:
+            _refuse_running(found, user)
+        running = _running(found)
         for session_id in running:
             await client.abort(session_id, "the user is forgotten")
-        async with asyncio.timeout(STOP_S):
-            for session_id in running:
-                await _ended(client, session_id)
+        try:
+            async with asyncio.timeout(STOP_S):
+                for session_id in running:
+                    await _ended(client, session_id)
+        except TimeoutError:
+            raise RefusedError(f"an aborted session still runs after {STOP_S:.0f} s: repeat the command") from None
         for entry in found:
             await client.delete(entry["session_id"])
+
+
+def _running(found: list[dict[str, Any]]) -> list[str]:
+    return [entry["session_id"] for entry in found if entry["status"] == "running"]
 
 
 async def _ended(client: HelixClient, session_id: str) -> None:
