@@ -6,8 +6,10 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Any
 
+from jsonschema import Draft202012Validator
 from tests.support_run import QUICK, agent
 
 from helix import LocalExecutor, MemoryStateStore, ScriptedModel
@@ -17,6 +19,7 @@ from helix.core.agents import AnyAgent
 from helix.core.frames import MAX_FRAME_BYTES, Joiner
 from helix.core.json import dumps
 from helix.core.registry import AgentRegistry
+from helix.core.replies import protocol_json_schema
 from helix.gateway.authoriser import ApiKeys, Authoriser, Principal
 from helix.gateway.backend import Backend
 from helix.gateway.gateway import Gateway
@@ -40,6 +43,20 @@ def executor_of(script: Any, *agents: AnyAgent, **options: Any) -> LocalExecutor
     options.setdefault("settings", QUICK)
     store = options.pop("store", None) or MemoryStateStore()
     return LocalExecutor(store, model=model, registry=registry, **options)
+
+
+@lru_cache
+def _schema(group: str, name: str) -> Draft202012Validator:
+    schema = protocol_json_schema()
+    part = schema["properties"][group]["properties"][name]
+    return Draft202012Validator({**part, "$defs": schema["$defs"]})
+
+
+def check_frame(frame: dict[str, Any]) -> None:
+    """What a service sends is what the protocol's schema says."""
+    _schema("frames", frame["type"]).validate(frame)
+    if frame["type"] == "reply":
+        _schema("replies", frame["action"]).validate(frame["result"])
 
 
 class Mailbox:
@@ -102,6 +119,8 @@ class Desk:
         told = await self.say(connection_id, dumps(request))
         (answer,) = [frame for frame in told if frame["type"] in ("reply", "error")]
         assert (answer["v"], answer["id"], answer["action"]) == (1, request["id"], action)
+        for frame in told:
+            check_frame(frame)
         return answer
 
     async def result(self, connection_id: str, action: str, /, **fields: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.support_gateway import ADA, BOB, HOUR, Desk, executor_of, started
 
-from helix.core.protocol import ACTIONS
+from helix.core.requests import ACTIONS
 
 # --- whose it is --------------------------------------------------------------------------------------------------------
 

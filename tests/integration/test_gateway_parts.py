@@ -13,7 +13,8 @@ from tests.support_gateway import ADA, BOB, Desk, desk_of, executor_of, served
 
 from helix.core.frames import MAX_FRAME_BYTES, SUBPROTOCOL
 from helix.core.json import dumps
-from helix.core.protocol import MAX_REQUEST_BYTES, MAX_REQUEST_PARTS
+from helix.core.protocol import MAX_REQUEST_BYTES
+from helix.core.requests import MAX_REQUEST_PARTS
 from helix.gateway.parts import MAX_OPEN_REQUESTS, PARTS_S
 
 PIECE = 10_000

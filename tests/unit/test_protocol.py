@@ -10,6 +10,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from helix.core.errors import (
     AgentAlreadyRunningError,
@@ -27,12 +28,10 @@ from helix.core.errors import (
     SessionNotFoundError,
     StoreError,
 )
+from helix.core.handles import SessionState
 from helix.core.json import dumps
 from helix.core.protocol import (
-    ACTIONS,
     MAX_REQUEST_BYTES,
-    AnyRequest,
-    Run,
     error_reply,
     parse_request,
     reply,
@@ -40,6 +39,8 @@ from helix.core.protocol import (
     request_tags,
 )
 from helix.core.refusals import INTERNAL, RemoteError, error_of, refusal_of
+from helix.core.replies import REPLIES, ListedSession, protocol_json_schema
+from helix.core.requests import ACTIONS, AnyRequest, Run
 from helix.gateway.gateway import ACTS
 
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -78,6 +79,22 @@ def test_a_request_is_read(action: str) -> None:
     assert read.action == action and read.id == "r1"
     for name, value in EXAMPLES[action].items():
         assert getattr(read, name) == value
+
+
+@pytest.mark.parametrize("action", sorted(EXAMPLES))
+def test_the_schema_accepts_the_request_and_refuses_an_unknown_field(action: str) -> None:
+    schema = protocol_json_schema()
+    here = {**schema["properties"]["requests"]["properties"][action], "$defs": schema["$defs"]}
+    validator = Draft202012Validator(here)
+    validator.validate(json.loads(body(action=action, **EXAMPLES[action])))
+    assert not validator.is_valid(json.loads(body(action=action, **EXAMPLES[action], surprise=1)))
+
+
+def test_the_schema_has_every_action_and_its_reply() -> None:
+    schema = protocol_json_schema()
+    Draft202012Validator.check_schema(schema)
+    assert set(REPLIES) == ACTIONS == {*schema["properties"]["requests"]["properties"]}
+    assert set(ListedSession.model_fields) == {*SessionState.model_fields, "title"} - {"custom_state", "output"}
 
 
 @pytest.mark.parametrize("action", sorted(EXAMPLES))

@@ -13,9 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from helix.core.chunks import StreamChunk
 from helix.core.json import JsonObject, JsonValue
-from helix.core.messages import Record
+from helix.core.messages import Message, Record
 from helix.core.rows import ErrorInfo, Pending
-from helix.core.status import AgentStatus, EndStatus
+from helix.core.status import AgentStatus, EndStatus, SessionStatus
 from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
 
@@ -77,6 +77,28 @@ class SessionState(Record):
     lease_expires: float = 0
     created_at: float = 0
     updated_at: float = 0
+
+
+class SubSessionRef(Record):
+    """A sub-agent's session, as its parent knows it."""
+
+    session_id: str
+    agent_type: str
+    parent_tool_call_id: str
+    status: SessionStatus
+
+
+class SessionSnapshot(Record):
+    """`status` is the session's at the moment of reading; messages and state are those of `checkpoint_id`."""
+
+    session_id: str
+    run_id: str
+    status: SessionStatus
+    checkpoint_id: str
+    sequence: int
+    messages: list[Message]
+    custom_state: JsonObject
+    pending: list[Pending] = Field(default_factory=list)
 
 
 class AgentResult(BaseModel, Generic[OutputT]):

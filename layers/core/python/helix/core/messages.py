@@ -16,9 +16,15 @@ from helix.core.json import JsonObject, check_text
 
 
 class Record(BaseModel):
-    """Base of stored values: closed, so that a typing error in a field name is an error, not a silent loss."""
+    """Base of stored values: closed, so that a typing error in a field name is an error, not a silent loss. What is sent
+    has all fields, and its JSON schema says so (`core.replies`)."""
 
-    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="null", defer_build=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        ser_json_inf_nan="null",
+        defer_build=True,
+        json_schema_serialization_defaults_required=True,
+    )
 
 
 class ToolCallRequest(Record):

@@ -15,14 +15,14 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Final, assert_never
 
-from helix.core import protocol as p
+from helix.core import requests as p
 from helix.core.agents import AnyAgent
 from helix.core.errors import DamagedRowError
 from helix.core.frames import lagging_frame, message_frames
 from helix.core.handles import AgentExecutionHandle, Confirmation
 from helix.core.initial import AgentInput
 from helix.core.json import JsonObject, dumps
-from helix.core.protocol import AnswerAction, Resume, Retry, Run
+from helix.core.requests import AnswerAction, Resume, Retry, Run
 from helix.core.rows import SessionRow
 from helix.core.wire import StreamMessage
 from helix.gateway.backend import Backend, check_root

@@ -10,10 +10,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, assert_never
 
 from helix._log import get_logger
-from helix.core import protocol as p
+from helix.core import requests as p
 from helix.core.errors import CallerError, HelixError, InvalidInputError, NotAuthenticatedError
 from helix.core.frames import split
 from helix.core.json import JsonObject, clean_text
+from helix.core.protocol import error_reply, parse_part, parse_request, reply, request_tags
 from helix.core.refusals import refusal_of
 from helix.gateway import actions, reads
 from helix.gateway.actions import ConnectionGoneError
@@ -47,41 +48,41 @@ class Gateway:
 
     async def handle(self, connection_id: str, body: str | bytes) -> None:
         """Do what the message asks, and post the answer to its connection: of a request in parts, once it is whole."""
-        ident, action = p.request_tags(body)
+        ident, action = request_tags(body)
         code = "ok"
         try:
-            if (part := p.parse_part(body)) is not None:
+            if (part := parse_part(body)) is not None:
                 whole = await add_part(self.backend.executor.store, self.backend.clock, connection_id, part)
                 if whole is None:
                     self._count("part", code)
                     return
-                body, (ident, action) = whole, p.request_tags(whole)
-            request = p.parse_request(body)
+                body, (ident, action) = whole, request_tags(whole)
+            request = parse_request(body)
             caller = await self._caller(connection_id, request)
-            text = p.reply(request.id, request.action, await act(self.backend, caller, request))
+            text = reply(request.id, request.action, await act(self.backend, caller, request))
         except ConnectionGoneError:
             await self.disconnect(connection_id)
             return
         except Exception as error:
             self._log(error, connection_id, ident, action)
             refusal = refusal_of(error)
-            code, text = str(refusal["code"]), p.error_reply(ident, action, refusal)
+            code, text = str(refusal["code"]), error_reply(ident, action, refusal)
         self._count(action or "none", code)
         await self.post(connection_id, text)
 
     async def answer(self, body: str) -> str:
         """The reply to an operator's request, or the error, which says what happened in full."""
-        ident, action = p.request_tags(body)
+        ident, action = request_tags(body)
         code = "ok"
         try:
-            request = p.parse_request(body)
-            text = p.reply(request.id, request.action, await act(self.backend, OPERATOR, request))
+            request = parse_request(body)
+            text = reply(request.id, request.action, await act(self.backend, OPERATOR, request))
         except Exception as error:
             self._log(error, OPERATOR.connection_id, ident, action)
             refusal = refusal_of(error)
             code, text = (
                 str(refusal["code"]),
-                p.error_reply(ident, action, refusal | {"message": clean_text(str(error))}),
+                error_reply(ident, action, refusal | {"message": clean_text(str(error))}),
             )
         self._count(action or "none", code)
         return text

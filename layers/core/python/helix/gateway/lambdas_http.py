@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pydantic import AliasPath, BaseModel, ConfigDict, Field
 
 from helix._log import get_logger
-from helix.core import protocol as p
+from helix.core import requests as p
 from helix.core.errors import (
     AgentAlreadyRunningError,
     AgentNotFoundError,
@@ -30,6 +30,7 @@ from helix.core.errors import (
     StreamNotFoundError,
 )
 from helix.core.json import JsonObject, dumps, load_object, text_size
+from helix.core.protocol import VERSION, parse_request
 from helix.core.refusals import refusal_of
 from helix.core.triggers import read_starts
 from helix.gateway import actions, reads
@@ -138,7 +139,7 @@ async def run(request: HttpRequest) -> HttpAnswer:
     the request waits and the run ends meanwhile."""
     app, backend, caller, event, _ = request
     wait_s = request.wait_s
-    asked = p.parse_request(dumps(_given(app, event)))
+    asked = parse_request(dumps(_given(app, event)))
     assert isinstance(asked, p.Run)
     reply = await actions.run(backend, caller, asked)
     ids = {name: reply[name] for name in ("session_id", "run_id", "turn", "stream_id", "after")}
@@ -160,7 +161,7 @@ def _given(app: Application, event: HttpEvent) -> JsonObject:
         raise InvalidInputError(f"the body has no field {own[0]!r}{hint}")
     key = event.header("idempotency-key")
     given: JsonObject = {"agent": default_agent(app), **body} if default_agent(app) else body
-    given = {**given, "v": p.VERSION, "id": app.ids.new("req"), "action": "run", "subscribe": False}
+    given = {**given, "v": VERSION, "id": app.ids.new("req"), "action": "run", "subscribe": False}
     return given if key is None else {**given, "key": key}
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from helix._log import get_logger
-from helix.core import protocol as p
+from helix.core import requests as p
 from helix.core.errors import (
     AgentAlreadyRunningError,
     CallerError,

@@ -11,7 +11,8 @@ from typing import Final
 
 from helix.core.errors import InvalidInputError, NotAuthenticatedError
 from helix.core.json import text_size
-from helix.core.protocol import MAX_REQUEST_BYTES, Part
+from helix.core.protocol import MAX_REQUEST_BYTES
+from helix.core.requests import Part
 from helix.gateway.connections import CONNECTION, partition_name
 from helix.ports.clock import Clock
 from helix.ports.state_store import Delete, Key, Operation, Put, Row, StateStore, When

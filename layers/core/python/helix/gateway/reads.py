@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from helix.core import protocol as p
+from helix.core import requests as p
 from helix.core.errors import DamagedRowError
 from helix.core.handles import SessionState
 from helix.core.json import JsonObject, size

@@ -21,6 +21,7 @@ from helix.core.handles import (
     Confirmation,
     ResumeMode,
     RetryMode,
+    SessionSnapshot,
     SessionState,
 )
 from helix.core.initial import Input, parse_input
@@ -40,7 +41,7 @@ from helix.services.request_keys import keyed_run
 from helix.sessions.copies import clone_session
 from helix.sessions.deletion import delete_session, expire_all
 from helix.sessions.read import Sessions
-from helix.sessions.snapshots import SessionSnapshot, read_snapshot
+from helix.sessions.snapshots import read_snapshot
 
 StateT = TypeVar("StateT")
 OutputT = TypeVar("OutputT")

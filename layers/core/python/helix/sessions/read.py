@@ -10,13 +10,12 @@ from typing import NamedTuple, assert_never
 from helix.core.claim_plan import lapsed
 from helix.core.entries import AssistantRow, CallRow, ChildRef, UserRow, parse_entry
 from helix.core.errors import CheckpointNotFoundError, DamagedRowError, InvalidInputError, SessionNotFoundError
-from helix.core.handles import CanResumeResult, SessionState
+from helix.core.handles import CanResumeResult, SessionState, SubSessionRef
 from helix.core.json import JsonObject, text_size
-from helix.core.messages import AnyMessage, Record, strip_thinking
+from helix.core.messages import AnyMessage, strip_thinking
 from helix.core.prompt import repair_pairs
 from helix.core.row_keys import checkpoint_sort, checkpoint_version, message_sort
 from helix.core.rows import CheckpointRow, Pending, RunRow, SessionRow
-from helix.core.status import SessionStatus
 from helix.engine.claims.claim_rows import index_partition
 from helix.engine.history import DELETING, History, StateMissingError, session_key
 from helix.ports.state_store import StateStore
@@ -26,15 +25,6 @@ MAX_PAGE = 1000
 PAGE = 50
 CURSOR = re.compile(r"c#\d{10}")
 """A cursor of checkpoints as an earlier version gave it."""
-
-
-class SubSessionRef(Record):
-    """A sub-agent's session, as its parent knows it."""
-
-    session_id: str
-    agent_type: str
-    parent_tool_call_id: str
-    status: SessionStatus
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,31 +6,12 @@ shows first, before it follows the stream.
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from helix.core.errors import CheckpointNotFoundError
-from helix.core.handles import SessionState
-from helix.core.json import JsonObject
-from helix.core.messages import Message, Record
-from helix.core.rows import Pending
-from helix.core.status import SessionStatus
+from helix.core.handles import SessionSnapshot, SessionState
 from helix.ports.streams import StreamManager
 from helix.sessions.read import Sessions
 
 TRIES, WAIT_S = 20, 0.25
-
-
-class SessionSnapshot(Record):
-    """`status` is the session's at the moment of reading; messages and state are those of `checkpoint_id`."""
-
-    session_id: str
-    run_id: str
-    status: SessionStatus
-    checkpoint_id: str
-    sequence: int
-    messages: list[Message]
-    custom_state: JsonObject
-    pending: list[Pending] = Field(default_factory=list)
 
 
 async def read_snapshot(sessions: Sessions, streams: StreamManager, session_id: str) -> SessionSnapshot:

@@ -21,7 +21,7 @@ from helix.client import HelixClient
 from helix.core.handles import SessionState
 from helix.core.json import JsonObject
 from helix.core.messages import AnyMessage, AssistantMessage, Message, ToolResultMessage, UserMessage
-from helix.core.protocol import PAGE
+from helix.core.requests import PAGE
 from helix.runtime.system import SystemClock
 
 TEXT_CHARS, RESULT_CHARS = 2000, 200

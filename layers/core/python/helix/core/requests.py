@@ -1,0 +1,298 @@
+"""The requests of the WebSocket protocol, version 1: what a client may ask for (`core.protocol` reads them).
+
+Law: closed models, every field bounded. `core.replies` has the result of each.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, TypeAlias, get_args
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from helix.core.json import JsonObject, JsonValue
+from helix.core.messages import Record
+from helix.core.status import SessionStatus
+
+PAGE: Final = 100
+MAX_REQUEST_PARTS: Final = 16
+
+ID: Final = r"^[A-Za-z0-9_.:-]{1,64}$"
+Id: TypeAlias = Annotated[str, StringConstraints(pattern=ID)]
+SessionId: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:@+=-]{1,256}$")]
+Name: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+Text: TypeAlias = Annotated[str, StringConstraints(min_length=1)]
+Reason: TypeAlias = Annotated[str, StringConstraints(max_length=2000)]
+Token: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=8192)]
+Key: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+"""The client's name of what is to be done once: a repeat with the same key, from any connection, does it no second time."""
+LOWEST_PRIORITY: Final = -999
+
+
+def _modest(priority: int) -> int:
+    if not LOWEST_PRIORITY <= priority <= 0:
+        raise ValueError(
+            f"a client's priority is {LOWEST_PRIORITY} to 0; what goes before others is the service's to say"
+        )
+    return priority
+
+
+Priority: TypeAlias = Annotated[int, AfterValidator(_modest)]
+Limit: TypeAlias = Annotated[int, Field(ge=1, le=PAGE)]
+
+
+class _Request(Record):
+    """`id` is the client's own name of the request: it comes back with the answer."""
+
+    v: Literal[1]
+    id: Id
+
+
+class _OfSession(_Request):
+    session_id: SessionId
+
+
+class Authenticate(_Request):
+    """A new proof of the same principal; without a token: who this connection is.
+    Result: `{"principal", "expires_at", "prefix"}`; session ids of one's own choice begin with `prefix`."""
+
+    action: Literal["authenticate"]
+    token: Token | None = None
+
+
+class Run(_Request):
+    """A new session, or the next message of one. `message`, or `input` with a function agent's parameters.
+
+    `session_id` of a session that does not exist must begin with the principal's prefix (see `Authenticate`).
+    `key` makes repeats harmless: a run that was started under it is answered, not started again. Without, that holds for
+    the same request on the same connection. `priority`: where runs wait for slots, a higher one goes first; a client may
+    let others go first (below 0), and nobody who merely has a socket goes before them.
+    Result: `{"session_id", "run_id", "turn", "stream_id", "after", "replay"}`: the run's messages have sequences above
+    `after`; where `replay` is true some were there before the subscription: subscribe after `after`.
+    """
+
+    action: Literal["run"]
+    agent: Annotated[str, StringConstraints(min_length=1, max_length=128)]
+    message: Text | None = None
+    input: JsonObject | None = None
+    state: JsonObject | None = None
+    session_id: SessionId | None = None
+    tags: list[Annotated[str, StringConstraints(max_length=256)]] = Field(default_factory=list, max_length=50)
+    metadata: JsonObject = Field(default_factory=dict)
+    priority: Priority | None = None
+    key: Key | None = None
+    subscribe: bool = True
+
+    @model_validator(mode="after")
+    def _one_input(self) -> Run:
+        if (self.message is None) == (self.input is None):
+            raise ValueError("give message, or input, and not both")
+        return self
+
+
+class _GoOn(_OfSession):
+    message: Text | None = None
+    key: Key | None = None
+    subscribe: bool = True
+
+
+class Resume(_GoOn):
+    """Result as of `Run`."""
+
+    action: Literal["resume"]
+    mode: Literal["continue", "with_message", "from_checkpoint"] = "continue"
+    checkpoint_id: Name | None = None
+
+
+class Retry(_GoOn):
+    """Result as of `Run`."""
+
+    action: Literal["retry"]
+    mode: Literal["from_checkpoint", "from_start"] = "from_checkpoint"
+
+
+class _Stop(_OfSession):
+    """The run: default the current one."""
+
+    run_id: Name | None = None
+    reason: Reason | None = None
+
+
+class Interrupt(_Stop):
+    """Result: `{"interrupted"}`: false if the run does not run any more."""
+
+    action: Literal["interrupt"]
+
+
+class Abort(_Stop):
+    """Result: `{}`. Idempotent."""
+
+    action: Literal["abort"]
+
+
+class AnswerAction(_OfSession):
+    """A person's word on a call that waits, in the session or in a sub-agent below it; the first one counts.
+    Result: as of `Run`, `run_id` being the session's current run, and `resumed`: whether the answer started one."""
+
+    action: Literal["answer"]
+    tool_call_id: Name
+    approved: bool = True
+    data: JsonValue = None
+    reason: Reason | None = None
+    subscribe: bool = True
+
+
+class _OfStream(_Request):
+    session_id: SessionId | None = None
+    stream_id: SessionId | None = None
+
+    @model_validator(mode="after")
+    def _one_stream(self) -> _OfStream:
+        if (self.session_id is None) == (self.stream_id is None):
+            raise ValueError("give session_id, or stream_id, and not both")
+        return self
+
+
+class Subscribe(_OfStream):
+    """Be sent what is on the stream after the sequence `after`, and what comes.
+    Result: `{"stream_id", "caught_up", "complete"}`: what was stored up to `caught_up` has been sent; where `complete`
+    is false there is more: subscribe again after it."""
+
+    action: Literal["subscribe"]
+    after: int = Field(default=0, ge=0)
+
+
+class Unsubscribe(_OfStream):
+    """Result: `{"stream_id"}`."""
+
+    action: Literal["unsubscribe"]
+
+
+class GetSession(_OfSession):
+    """Result: `{"session", "can_resume"}`, and where its run waits for a slot `"queued"`: `{"place", "expires_at"}`, 1
+    being the next of its agent to go; with `run_id` also `"run"`: how that run ended (status `running` if it has
+    not), with `messages` and `runs` the newest that many of these, with `sub_sessions` those of its sub-agents, and with
+    `snapshot` the conversation and where the stream goes on from it."""
+
+    action: Literal["get_session"]
+    run_id: Name | None = None
+    messages: int = Field(default=0, ge=0, le=PAGE)
+    before: int | None = Field(default=None, ge=0)  # index behind the last of these messages; default: the newest
+    runs: int = Field(default=0, ge=0, le=PAGE)
+    sub_sessions: bool = False
+    snapshot: bool = False
+
+
+class ListSessions(_Request):
+    """One's own root sessions, newest id first; an operator's are those of all users, or of `user`. The other fields are
+    filters; `since` is the Unix time of the last change. Result: `{"sessions", "cursor", "damaged"}`, with `titles` each
+    with its first message's beginning; `cursor` is the next page's `after`: a page may be short although there is more."""
+
+    action: Literal["list_sessions"]
+    limit: Limit = 20
+    after: Name | None = None
+    user: Name | None = None
+    status: SessionStatus | None = None
+    agent: Name | None = None
+    tag: Name | None = None
+    since: float | None = None
+    waiting: bool = False
+    titles: bool = False
+
+
+class ListCheckpoints(_OfSession):
+    """Newest first, without states. Result: `{"checkpoints", "cursor"}`."""
+
+    action: Literal["list_checkpoints"]
+    limit: Limit = 20
+    after: Name | None = None
+
+
+class ReadStream(_OfSession):
+    """A page of the stored stream behind the sequence `after`. Result: `{"stream_id", "messages"}`."""
+
+    action: Literal["read_stream"]
+    after: int = Field(default=0, ge=0)
+    limit: Annotated[int, Field(ge=1, le=1000)] = 200
+
+
+class ReadRows(_OfSession):
+    """A page of a session's stored rows, or with `stream` of its stream's. Result: `{"rows", "cursor"}`, each
+    `[sort, value]`; `cursor` is the next page's `after`."""
+
+    action: Literal["read_rows"]
+    stream: bool = False
+    after: Name | None = None
+    limit: Limit = PAGE
+
+
+class _Copy(_OfSession):
+    checkpoint_id: Name | None = None
+    target: SessionId | None = None
+    key: Key | None = None
+
+
+class Branch(_Copy):
+    """A new session from a checkpoint (default the latest). Result: `{"session_id"}`; `target` names it, see `Run`."""
+
+    action: Literal["branch"]
+
+
+class Clone(_Copy):
+    """A copy up to a checkpoint or message. Result: `{"session_id"}`; `target` names it, see `Run`."""
+
+    action: Literal["clone"]
+    message_index: int | None = Field(default=None, ge=0)
+
+
+class Delete(_OfSession):
+    """Result: `{"deleted": true}`."""
+
+    action: Literal["delete"]
+
+
+class Ping(_Request):
+    """Keeps the connection open. Result: `{"now"}`, the server's Unix seconds."""
+
+    action: Literal["ping"]
+
+
+AnyRequest: TypeAlias = (
+    Authenticate
+    | Run
+    | Resume
+    | Retry
+    | Interrupt
+    | Abort
+    | AnswerAction
+    | Subscribe
+    | Unsubscribe
+    | GetSession
+    | ListSessions
+    | ListCheckpoints
+    | ReadStream
+    | ReadRows
+    | Branch
+    | Clone
+    | Delete
+    | Ping
+)
+Request = Annotated[AnyRequest, Field(discriminator="action")]
+ACTIONS: Final = frozenset(get_args(cls.model_fields["action"].annotation)[0] for cls in get_args(AnyRequest))
+
+
+class Part(Record):
+    """A piece of the JSON text of a request, for clients that cannot send a message in several frames: browsers. `part`
+    names the request on its connection."""
+
+    v: Literal[1]
+    type: Literal["part"]
+    part: Id
+    index: Annotated[int, Field(ge=0)]
+    total: Annotated[int, Field(ge=1, le=MAX_REQUEST_PARTS)]
+    data: Text
+
+    @model_validator(mode="after")
+    def _counts(self) -> Part:
+        if self.index >= self.total:
+            raise ValueError("index is below total")
+        return self
