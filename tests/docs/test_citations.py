@@ -12,8 +12,8 @@ import pytest
 from helix.core import entries, rows
 
 ROOT = Path(__file__).parents[2]
-CITED = ("protocol.md", "semantics.md")
-CITATION = re.compile(r"\b(protocol|semantics)\.md#([\w-]+)")
+CITED = ("protocol.md", "appendix/semantics.md")
+CITATION = re.compile(r"\b(protocol|(?:appendix/)?semantics)\.md#([\w-]+)")
 RETIRED = re.compile(r"\bPROTOCOL\b(?! *=)|\bsemantics [A-E]\d")
 SECTIONS = {
     "row-session": [rows.SessionRow],

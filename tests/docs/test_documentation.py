@@ -35,7 +35,7 @@ from helix import Agent, Hooks, LLMConfig, LocalExecutor, ScriptedModel, ToolCon
 from helix.core.chunks import CHUNK_TYPES
 from helix.testing.openai_server import OpenAIServer
 
-NAMES = ROOT / "docs" / "guide" / "names.md"
+NAMES = ROOT / "docs" / "appendix" / "names.md"
 RUN = [pytest.param(path, marks=pytest.mark.slow) if path.name in PROJECT_GUIDES else path for path in DOCUMENTS]
 documents = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 

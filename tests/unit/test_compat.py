@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from tests.docs.documents import ROOT, claimed_names
 
-TABLE = (ROOT / "docs" / "guide" / "names.md").read_text(encoding="utf-8")
+TABLE = (ROOT / "docs" / "appendix" / "names.md").read_text(encoding="utf-8")
 METHODS = ("State store", "Stream manager")
 """Sections whose functions are methods in the source."""
 

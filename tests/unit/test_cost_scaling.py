@@ -1,4 +1,4 @@
-"""Scaling by what an agent costs (docs/semantics.md#scaling-llm): the worst of hour, day and month decides."""
+"""Scaling by what an agent costs (docs/appendix/semantics.md#scaling-llm): the worst of hour, day and month decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scaling by tokens, queue and latency (docs/semantics.md#scaling-llm)."""
+"""Scaling by tokens, queue and latency (docs/appendix/semantics.md#scaling-llm)."""
 
 from __future__ import annotations
 

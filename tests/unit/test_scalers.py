@@ -1,4 +1,7 @@
-"""`Scaler` and `LLMScaler`: policies, and what was applied (docs/semantics.md#scaling, docs/semantics.md#scaling-llm)."""
+"""`Scaler` and `LLMScaler`: policies, and what was applied.
+
+The rules: docs/appendix/semantics.md#scaling and docs/appendix/semantics.md#scaling-llm.
+"""
 
 from __future__ import annotations
 

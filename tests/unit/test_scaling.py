@@ -1,4 +1,7 @@
-"""The CPU and memory policy, cooldowns and the oscillation lock (docs/semantics.md#scaling). Moments are seconds."""
+"""The CPU and memory policy, cooldowns and the oscillation lock. Moments are seconds.
+
+The rules: docs/appendix/semantics.md#scaling.
+"""
 
 from __future__ import annotations
 

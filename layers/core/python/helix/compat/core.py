@@ -2,7 +2,7 @@
 
     from helix.compat.core import define_agent, define_tool, create_sub_agent_tool
 
-The table of names (docs/guide/names.md) says of each where it is, and how it differs.
+The table of names (docs/appendix/names.md) says of each where it is, and how it differs.
 """
 
 from __future__ import annotations

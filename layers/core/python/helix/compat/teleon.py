@@ -2,7 +2,7 @@
 
     from helix.compat.teleon import AgentRuntime, TokenTracker, create_cache
 
-The table of names (docs/guide/names.md) says of each where it is, and how it differs.
+The table of names (docs/appendix/names.md) says of each where it is, and how it differs.
 """
 
 from __future__ import annotations

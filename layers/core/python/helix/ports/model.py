@@ -63,9 +63,10 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the response cache is asked (docs/semantics.md#cache). exact: a digest of everything that changes the answer.
-    For questions that may be worded otherwise: threshold, the least cosine similarity; context, a digest of all but the
-    last user message; text, that message."""
+    """What the response cache is asked (docs/appendix/semantics.md#cache).
+
+    exact: a digest of everything that changes the answer. For questions that may be worded otherwise: threshold, the
+    least cosine similarity; context, a digest of all but the last user message; text, that message."""
 
     exact: str
     threshold: float | None = None
