@@ -26,13 +26,15 @@ default_registry.register(agent)
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The project with an agent of its own, to be edited: what is not edited is linked."""
+    """A project with an agent to be edited, in a package that is a link to a folder elsewhere."""
     root = tmp_path / "project"
     root.mkdir()
     (root / "pyproject.toml").write_text('[tool.helix]\nsource = "layers"\nagents = ["cloud_agents", "edited"]\n')
     agents = root / "layers"
     agents.mkdir()
-    (agents / "edited.py").write_text(AGENT.replace("{more}", ""))
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "__init__.py").write_text(AGENT.replace("{more}", ""))
+    (agents / "edited").symlink_to(tmp_path / "shared")
     shutil.copytree(
         ROOT / "tests/support/cloud_agents", agents / "cloud_agents", ignore=shutil.ignore_patterns("__pycache__")
     )
@@ -40,11 +42,12 @@ def project(tmp_path: Path) -> Path:
 
 
 async def test_a_reload_keeps_sessions_and_a_broken_edit_changes_nothing(project: Path, tmp_path: Path) -> None:
-    file = project / "layers/edited.py"
+    file = tmp_path / "shared" / "__init__.py"
     ask = plan(use(call("edition")), say("Told."))
     options = {"root": project, "paths": [], "context": {"agents": "cloud_agents,edited"}}
     with deployed(tmp_path / "state", **options, assemblies=tmp_path / "assemblies") as cloud:
         reloader = Reloader(cloud.cloud, cloud.cloud.look()["profiles"])
+        assert any(file.is_relative_to(folder) for folder in reloader.watched()), "behind the link too"
         async with cloud.user("dev") as client:
             handle = await client.run("edited", ask)
             assert (await handle.result(60)).status == "completed"
@@ -54,7 +57,7 @@ async def test_a_reload_keeps_sessions_and_a_broken_edit_changes_nothing(project
             assert (
                 done is not None
                 and done.error is not None
-                and "edited.py:" in done.error
+                and "__init__.py:" in done.error
                 and "SyntaxError" in done.error
             )
             assert reloader.reload([project / "layers/__pycache__/edited.cpython-311.pyc"]) is None
