@@ -9,6 +9,8 @@ import pytest
 from tests.support.cloud_agents.plans import call, plan, say, use
 from tests.support.offline_cloud import ROOT, deployed
 
+from helix.local.reload import Reloader
+
 AGENT = """
 import boto3
 from helix import Agent, LLMConfig, default_registry, tool
@@ -71,3 +73,11 @@ async def test_tools_read_the_apps_bucket_and_no_other(project: Path, tmp_path: 
         stacks = cloud.aws("cloudformation").describe_stacks()["Stacks"]
         assert {stack["StackName"] for stack in stacks} >= {"helix-test", "Around"}
         assert "helix-elsewhere" not in {stack["StackName"] for stack in stacks}
+
+        app = project / "app.py"
+        reloader = Reloader(cloud.cloud, cloud.cloud.look()["profiles"])
+        assert app in reloader.watched()
+        app.write_text(APP.replace('bucket_name="shared-notes"', 'bucket_name="other-notes"'))
+        done = reloader.reload([app])
+        assert done is not None and done.what == "deployed app.py", done
+        assert "other-notes" in {bucket["Name"] for bucket in cloud.aws("s3").list_buckets()["Buckets"]}

@@ -91,3 +91,20 @@ def test_an_import_that_is_not_deployed_is_named_before_anything_starts(tmp_path
     write(root, '[tool.helix]\nagents = ["desk"]\ninclude = ["prices"]\n')
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     assert '"agents": []' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "files"),
+    [
+        ("python app.py", ["app.py"]),
+        ("python -m deploy.app --fast", ["deploy"]),
+        ("python -m app", ["app.py"]),
+        ("run .", []),
+        ("python -m helix.infra.app", []),
+    ],
+)
+def test_the_files_of_an_own_app_are_those_that_its_command_names(
+    tmp_path: Path, command: str, files: list[str]
+) -> None:
+    root = write(tmp_path, f'[tool.helix]\napp = "{command}"\n', "app.py", "deploy/app.py")
+    assert [path.relative_to(root).as_posix() for path in read_project(root).app_files] == files

@@ -46,7 +46,7 @@ class Reloader:
         parts = [part.resolve() for part in self._project().parts(self._modules)]
         files = [path.resolve() for path in self._project().files(self._modules).values()]
         linked = {file.parent for file in files if not any(file.is_relative_to(part) for part in parts)}
-        return [*own, *settings, *parts, *linked, *self._cloud.paths]
+        return [*own, *settings, *self._project().app_files, *parts, *linked, *self._cloud.paths]
 
     def reload(self, changed: Iterable[Path]) -> Reloaded | None:
         """None if nothing of it matters."""
@@ -70,7 +70,8 @@ class Reloader:
 
     def _is_infrastructure(self, path: Path) -> bool:
         settings = [self._cloud.root / name for name in SETTINGS]
-        return path in settings or any(path.is_relative_to(own) for own in OWN)
+        deployed = [*OWN, *self._project().app_files]
+        return path in settings or any(path.is_relative_to(place) for place in deployed)
 
     @property
     def _modules(self) -> str:

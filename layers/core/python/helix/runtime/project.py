@@ -6,8 +6,10 @@ Law: this is the one place that reads the table. A key that is not here, or a va
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
+import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -85,6 +87,14 @@ class HelixProject:
         """The command that makes the project's own CDK app; "" where Helix's is meant."""
         command = self.table.app or str(self._cdk.get("app", ""))
         return "" if OWN_APP in command else command
+
+    @property
+    def app_files(self) -> list[Path]:
+        """The files and packages that `app` names: of `python app.py` app.py, of `python -m deploy.app` deploy."""
+        words = shlex.split(self.app)
+        modules = [name.split(".")[0] for option, name in itertools.pairwise(words) if option == "-m"]
+        named = [self.root / name for name in (*words, *modules, *(f"{module}.py" for module in modules))]
+        return [path for path in named if path.exists() and not self.root.is_relative_to(path)]
 
     @functools.cached_property
     def context(self) -> dict[str, Any]:
