@@ -20,7 +20,7 @@ from pathlib import Path
 from packaging.utils import canonicalize_name
 
 from helix.infra.config import HOST_PYTHON, Architecture
-from helix.infra.packages import Lock
+from helix.infra.packages import NO_LOCK, Lock, machine
 from helix.runtime.private import make_folder
 from helix.runtime.project import FILES, PACKAGE
 
@@ -32,7 +32,6 @@ NOT_IN_FUNCTIONS = ("helix/cli", "helix/client", "helix/infra", "helix/local", "
 """Folders of the core layer's sources that no function imports. They are not deployed."""
 MOST_BUILDS = 6
 """How many builds of a layer stay: the last ones may still be in use, and there are two at once."""
-NO_LOCK = Lock()
 
 UNUSED = (
     "bin",  # command line tools
@@ -89,7 +88,9 @@ def deps_layer(
     """The packages of layers/deps/requirements.txt, for Lambda, without those that only other model packages need; and
     those of the project's lock. Raises `BuildError` if one has no wheel for it."""
     interpreter = interpreter_of(python)
-    wanted = [pin for pin in requirements_for(model_packages) if _name(pin) not in lock.names]
+    ours = requirements_for(model_packages)
+    lock = lock.beside({_name(pin) for pin in ours})
+    wanted = [pin for pin in ours if _name(pin) not in lock.names]
     inputs = (architecture, python, interpreter is not None, wanted, UNUSED, NOT_COMPILED, DATA_OF_LITELLM)
     digest = hashlib.sha256(repr((*inputs, lock) if lock.pins else inputs).encode())
 
@@ -148,8 +149,7 @@ def keep_data(litellm: Path, target: Path) -> None:
 
 def pip_target(architecture: Architecture, python: str) -> list[str]:
     """What makes pip choose wheels for Lambda instead of this machine."""
-    machine = "aarch64" if architecture == "arm64" else "x86_64"
-    platforms = [word for glibc in GLIBC for word in ("--platform", f"{glibc}_{machine}")]
+    platforms = [word for glibc in GLIBC for word in ("--platform", f"{glibc}_{machine(architecture)}")]
     return [*platforms, "--implementation", "cp", "--python-version", python, "--only-binary=:all:"]
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from helix.infra.build import BUILDS, NO_LOCK, core_files, deps_layer, source_layer
+from helix.infra.build import BUILDS, core_files, deps_layer, source_layer
 from helix.infra.config import Settings
-from helix.infra.packages import check_size, read_lock
+from helix.infra.locks import lock_of
+from helix.infra.packages import check_size
 from helix.runtime.project import HelixProject
 
 RUNTIMES = {
@@ -38,14 +39,13 @@ class Layers(Construct):
         self._calling = self._others = sources
         # The emulator's workers run under the interpreter that runs the emulator, with the packages that it has.
         if settings.deps:
-            check_size("a function", [*folders, Path(settings.deps)], project.table.requirements)
+            check_size("a function", [*folders, Path(settings.deps)], project.lock)
             self._calling = self._others = [*sources, self._layer("Deps", Path(settings.deps))]
         elif not settings.offline:
             target = (settings.target_architecture, settings.python)
-            file = project.table.requirements
-            lock = read_lock(project.root / file, *target) if file else NO_LOCK
+            lock = lock_of(project, settings)
             models = deps_layer(*target, builds, settings.model_packages, lock)
-            check_size("call_model", [*folders, models], file)
+            check_size("call_model", [*folders, models], project.lock)
             self._calling = [*sources, self._layer("ModelDeps", models)]
             self._others = [*sources, self._layer("Deps", deps_layer(*target, builds, (), lock))]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -25,19 +25,29 @@ ELSEWHERE = re.compile(
     r"helix-agents|aws-cdk[\w-]*|cdk-nag|constructs|jsii|ministack|pytest[\w-]*|hypothesis|pip|setuptools|wheel"
 )
 """Helix itself is a layer of its own; the others deploy, emulate or test."""
-LOCK = "uv export --no-dev --no-emit-project -o requirements.txt, or pip freeze > requirements.txt"
+LOCK = "uv lock, or pip freeze > requirements.txt"
 
 
 class LockError(ValueError):
     """The lock cannot be used; the message names the line."""
 
 
+ROOT = ""
+"""In `Lock.needs`: the project itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """`pins`: by name, the line for pip. `options`: of the whole file, such as an index."""
+    """What a project pins, for Lambda's machine. A pin is a package's name and its line for pip.
+
+    pins: what the project needs. options: for pip, such as an index. spare: what was locked for Helix alone; the version
+    holds where Helix has the package on Lambda. needs: by package, whom it needs; empty where the lock does not say it.
+    """
 
     pins: tuple[tuple[str, str], ...] = ()
     options: tuple[str, ...] = ()
+    spare: tuple[tuple[str, str], ...] = ()
+    needs: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def names(self) -> frozenset[str]:
@@ -47,8 +57,26 @@ class Lock:
     def text(self) -> str:
         return "\n".join([*self.options, *(line for _, line in self.pins), ""])
 
+    def beside(self, names: Collection[str]) -> Lock:
+        """With what is spare of those that Helix needs."""
+        return Lock(tuple(sorted([*self.pins, *(pin for pin in self.spare if pin[0] in names)])), self.options)
 
-def read_lock(file: Path, architecture: Architecture, python: str) -> Lock:
+    def without(self, names: Collection[str]) -> Lock:
+        """Without these, and what only they need, where the lock says who needs whom."""
+        needs = dict(self.needs)
+        left, waiting = set[str](), [ROOT]
+        while needs and waiting:
+            new = [name for name in needs.get(waiting.pop(), ()) if name not in left and name not in names]
+            left.update(new)
+            waiting += new
+        left = left if needs else self.names - set(names)
+        return replace(self, pins=tuple(pin for pin in self.pins if pin[0] in left))
+
+
+NO_LOCK = Lock()
+
+
+def read_requirements(file: Path, architecture: Architecture, python: str) -> Lock:
     """Raises `LockError` for a line that pins nothing."""
     try:
         text = file.read_text(encoding="utf-8")
@@ -67,12 +95,17 @@ def read_lock(file: Path, architecture: Architecture, python: str) -> Lock:
         pinned, *hashes = re.split(r"\s+(?=--hash)", line)
         wanted = _requirement(file, pinned)
         name = canonicalize_name(wanted.name)
-        if name in OF_THE_RUNTIME or ELSEWHERE.fullmatch(name):
+        if is_left_out(name):
             continue
-        if wanted.marker is None or wanted.marker.evaluate(_target(architecture, python)):
+        if wanted.marker is None or wanted.marker.evaluate(target(architecture, python)):
             wanted.marker = None
             pins[name] = " ".join([str(wanted), *hashes])
     return Lock(tuple(sorted(pins.items())), tuple(options))
+
+
+def is_left_out(name: str) -> bool:
+    """Whether the runtime has it, or only this machine needs it."""
+    return name in OF_THE_RUNTIME or ELSEWHERE.fullmatch(name) is not None
 
 
 def _requirement(file: Path, text: str) -> Requirement:
@@ -85,12 +118,17 @@ def _requirement(file: Path, text: str) -> Requirement:
     return wanted
 
 
-def _target(architecture: Architecture, python: str) -> dict[str, str]:
-    machine = "aarch64" if architecture == "arm64" else "x86_64"
+def machine(architecture: Architecture) -> str:
+    """As Linux calls it."""
+    return "aarch64" if architecture == "arm64" else "x86_64"
+
+
+def target(architecture: Architecture, python: str) -> dict[str, str]:
+    """Lambda, as markers know it."""
     return {
         "implementation_name": "cpython",
         "os_name": "posix",
-        "platform_machine": machine,
+        "platform_machine": machine(architecture),
         "platform_python_implementation": "CPython",
         "platform_system": "Linux",
         "python_full_version": f"{python}.0",

@@ -26,6 +26,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 FILES = PACKAGE / "infra" / "files"
 """What the package ships beside its modules: the functions' folders, the locked requirements of the deps layer, and the
 version of the CDK command line. In Helix's own repository they are links."""
+LOCKS = ("uv.lock", "pylock.toml")
 OWN_APP = "helix.infra.app"
 NOT_SOURCES = ("__pycache__", ".DS_Store")
 
@@ -50,7 +51,8 @@ class HelixTable(BaseModel):
     agents: modules that define and register agents: `desk`, `desk.agents`, or a file: `desk.py`.
     source: the folder that they are imported from.
     include: more modules and packages of `source` that the agents import. They are deployed too.
-    requirements: the file of pinned packages that the agents import, for Lambda.
+    requirements: the file that pins the packages that the agents import, for Lambda: a `uv.lock`, a `pylock.toml`, or lines
+        for pip. Default: the first two, if one is beside pyproject.toml.
     app: the command that makes the project's own CDK app: `python app.py`. Default: the `app` of its cdk.json, or Helix's.
     settings: of the deployment (docs/guide/deploy.md), for every stage.
     stages: the same, for one stage.
@@ -81,6 +83,11 @@ class HelixProject:
     @property
     def source(self) -> Path:
         return self.root / self.table.source
+
+    @functools.cached_property
+    def lock(self) -> str:
+        """The file that pins packages, below `root`; "" if there is none."""
+        return self.table.requirements or next((name for name in LOCKS if (self.root / name).is_file()), "")
 
     @functools.cached_property
     def app(self) -> str:
