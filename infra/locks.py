@@ -75,7 +75,7 @@ class _Reader:
         return [self.pin(packages[name]) for name in sorted(names) if not is_left_out(name) and name not in self._own]
 
     def pin(self, package: Table) -> tuple[str, str, list[str], str]:
-        name = canonicalize_name(package["name"])
+        name: str = canonicalize_name(package["name"])
         index = package.get("source", {}).get("registry") or package.get("index", "")
         if not index.startswith(("https://", "http://")):
             place = ", ".join(f"{key} {value!r}" for key, value in package.get("source", {}).items()) or "no index"
@@ -122,9 +122,9 @@ def _read_uv(reader: _Reader, table: Table, pyproject: Table) -> Lock:
     for package in table["package"]:
         packages.setdefault(package["name"], []).append(package)
     project: Table = pyproject.get("project", {})
-    if (name := canonicalize_name(str(project.get("name", "")))) not in packages:
-        raise LockError(f"{reader.file} does not have the project {name!r}: run `uv lock`")
-    (root,) = packages[name]
+    if (own_name := canonicalize_name(str(project.get("name", "")))) not in packages:
+        raise LockError(f"{reader.file} does not have the project {own_name!r}: run `uv lock`")
+    (root,) = packages[own_name]
     asked = {canonicalize_name(Requirement(line).name) for line in project.get("dependencies", ())}
     known = {entry["name"] for entry in root.get("metadata", {}).get("requires-dist", ())}
     if missing := sorted(asked - known):
@@ -174,7 +174,7 @@ def _read_pylock(reader: _Reader, table: Table) -> Lock:
     if not str(table.get("lock-version", "")).startswith("1."):
         raise LockError(f"{reader.file}: lock-version {table.get('lock-version')!r} is not known; it must be 1.0")
     held = [package for package in table.get("packages", ()) if reader.holds(package)]
-    packages = {canonicalize_name(package["name"]): package for package in held}
+    packages: dict[str, Table] = {canonicalize_name(package["name"]): package for package in held}
     project = {name for name, package in packages.items() if package.get("directory", {}).get("path") == "."}
     return reader.lock(reader.pins(packages, packages.keys() - project), (), ())
 

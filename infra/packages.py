@@ -69,8 +69,8 @@ class Lock:
             new = [name for name in needs.get(waiting.pop(), ()) if name not in left and name not in names]
             left.update(new)
             waiting += new
-        left = left if needs else self.names - set(names)
-        return replace(self, pins=tuple(pin for pin in self.pins if pin[0] in left))
+        stays = left if needs else self.names - set(names)
+        return replace(self, pins=tuple(pin for pin in self.pins if pin[0] in stays))
 
 
 NO_LOCK = Lock()
