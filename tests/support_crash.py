@@ -1,6 +1,7 @@
 """A run worth crashing: parallel and sequential tools, state, a sub-agent, an approval, an output. And its recovery."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from pydantic import BaseModel
 from tests.support.journal import Journal
@@ -18,6 +19,7 @@ from helix import (
     tool,
 )
 from helix.core.entries import AssistantRow, CallRow
+from helix.core.json import JsonObject
 from helix.engine.engine import Settings
 from helix.ports.model import LLMAdapter, LLMGenerateInput
 from helix.ports.state_store import StateStore
@@ -150,7 +152,9 @@ def executor(
     return LocalExecutor(store, streams=streams, model=scripted, clock=ShiftedClock(ahead_s), settings=settings)
 
 
-async def settle(workers: LocalExecutor, agent: Agent, session_id: str, *, approve: bool = True) -> str:
+async def settle(
+    workers: LocalExecutor, agent: Agent, session_id: str, *, approve: bool = True, arguments: JsonObject | None = None
+) -> str:
     """Do what a user does until the session is completed: resume, retry, answer. Returns the last status."""
     for _ in range(20):
         state = await workers.sessions.load(session_id)
@@ -170,7 +174,7 @@ async def settle(workers: LocalExecutor, agent: Agent, session_id: str, *, appro
                 if call_id is None:
                     handle = await workers.resume(agent, session_id)
                 else:
-                    answer = Confirmation(call_id, approved=approve)
+                    answer = Confirmation(call_id, approved=approve, arguments=arguments)
                     handle = await workers.resume(agent, session_id, mode="with_confirmation", confirmation=answer)
             case _:
                 handle = await workers.resume(agent, session_id)
@@ -238,10 +242,12 @@ class Sweep:
         *,
         rebuys: bool = False,
         approve: bool = True,
+        arguments: JsonObject | None = None,
         settings: Settings | None = None,
     ) -> None:
         self.settings = settings
-        self.agent, self.scripted, self.rebuys, self.approve = agent, scripted, rebuys, approve
+        self.agent, self.scripted, self.rebuys = agent, scripted, rebuys
+        self.answered: dict[str, Any] = {"approve": approve, "arguments": arguments}
         self.outcomes: list[str] = []
         self.states: list[object] = []
 
@@ -251,11 +257,11 @@ class Sweep:
         had, mark = await bought(store, S), len(LOG)
         workers = executor(store, streams, self.scripted, LONG, self.settings)
         if await workers.sessions.exists(S):
-            status = await settle(workers, self.agent, S, approve=self.approve)
+            status = await settle(workers, self.agent, S, **self.answered)
         else:
             handle = await workers.execute(self.agent, "begin", session_id=S)
             await handle.result(timeout_s=20)
-            status = await settle(workers, self.agent, S, approve=self.approve)
+            status = await settle(workers, self.agent, S, **self.answered)
         await quiet(workers)
         await journal.check(store, streams, S, at_rest=True)
         problems = await find_usage_problems(store, S)

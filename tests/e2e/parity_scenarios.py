@@ -134,6 +134,14 @@ async def an_approval(stage: Stage) -> None:
 
 
 @scenario
+async def an_approval_with_other_arguments(stage: Stage) -> None:
+    result = await stage.run("talker", plan(use(call("gated", topic="x")), say("Allowed.")))
+    assert [pending.parameters["properties"].keys() for pending in result.pending] == [{"topic"}]
+    changed = {"arguments": {"topic": "z"}, "by": "me"}
+    assert (await stage.answer("talker", result.pending[0], **changed)).status == "completed"
+
+
+@scenario
 async def a_denial(stage: Stage) -> None:
     result = await stage.run("talker", plan(use(call("gated", topic="x")), say("As you wish.")))
     assert (await stage.answer("talker", result.pending[0], approved=False, reason="no")).status == "completed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ from tests.support_run import (
     results,
 )
 
-from helix import Agent, Confirmation, ToolContext
+from helix import Agent, Confirmation, ScriptedModel, ToolContext, define_tool
 from helix.core.errors import CallNotPendingError, InvalidInputError, SessionNotFoundError
 from helix.engine.history import session_key
 
@@ -226,3 +227,101 @@ async def test_an_approval_rule_that_breaks_asks(quick_world: World) -> None:
     pay = a_tool("pay", lambda given, ctx: "paid", require_approval=rule)
     _, result, _ = await play(quick_world.executor([calls(call("pay"))]), agent(tools=[pay]))
     assert result.status == "paused"
+
+
+# --- arguments that a person changed --------------------------------------------------------------------------------------
+
+
+async def test_an_approval_may_change_the_arguments(world: World) -> None:
+    """The call is executed with them; the answer stays as the model gave it, and its result says who changed what."""
+    ran: list[Any] = []
+    who = approving(ran)
+    model = ScriptedModel([calls(call("pay", text="rent")), "done"], record=True)
+    executor = world.executor(model)
+    handle, _, _ = await play(executor, who)
+    answered = await executor.answer(
+        who, handle.session_id, Confirmation("call_0", data={"ok": 1}, arguments={"text": "half"}, by="ada")
+    )
+    assert answered.claimed is not None
+    again = await executor.get_handle(who, handle.session_id)
+    assert (await result_of(again)).output == "done" and ran == [("half", {"ok": 1})]
+    chunks = await chunks_of(again)
+    (start,) = of_type(chunks, "tool_start")
+    assert (start.arguments, start.edited.by) == ({"text": "half"}, "ada") and start.edited.at > 0
+    assert_stream(chunks)
+    messages = await history(executor, handle.session_id)
+    (asked,) = [call for message in messages if message.role == "assistant" for call in message.tool_calls]
+    assert asked.arguments == {"text": "rent"}
+    (result,) = [message for message in messages if message.role == "tool"]
+    assert result.content == "paid half"
+    assert result.metadata == {"edited": {"by": "ada", "at": start.edited.at, "arguments": {"text": "half"}}}
+    (_, second) = model.requests
+    assert second.messages[-1].content == (
+        'paid half\n[A person changed the arguments of this call before it was executed: {"text":"half"}]'
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"arguments": {"text": 5}}, "invalid arguments for 'pay': text"),
+        ({"arguments": {}}, "text: Field required"),
+        ({"arguments": [1]}, "arguments must be a JSON object"),
+        ({"arguments": {"text": "x"}, "approved": False}, "arguments go with an approval"),
+        ({"arguments": {"text": "\ud800"}}, "arguments"),
+    ],
+)
+async def test_arguments_that_the_tool_does_not_take_answer_nothing(world: World, given: Any, problem: str) -> None:
+    ran: list[Any] = []
+    executor = world.executor([calls(call("pay", text="rent")), "done"])
+    who = approving(ran)
+    handle, _, _ = await play(executor, who)
+    with pytest.raises(InvalidInputError, match=re.escape(problem)):
+        await executor.answer(who, handle.session_id, Confirmation("call_0", **given))
+    assert [p.call_id for p in (await handle.get_state()).pending] == ["call_0"] and ran == []
+    again = await executor.resume(who, handle.session_id, confirmation=Confirmation("call_0"))
+    assert (await result_of(again)).output == "done" and ran == [("rent", None)]
+
+
+async def test_the_first_of_two_edits_counts(world: World) -> None:
+    ran: list[Any] = []
+    executor = world.executor([calls(call("pay", text="rent")), "done"])
+    who = approving(ran)
+    handle, _, _ = await play(executor, who)
+    said = [Confirmation("call_0", arguments={"text": text}, by=text) for text in ("a", "b", "c")]
+    outcomes = await asyncio.gather(
+        *(executor.answer(who, handle.session_id, one) for one in said), return_exceptions=True
+    )
+    (won,) = [one.by for one, outcome in zip(said, outcomes, strict=True) if not isinstance(outcome, Exception)]
+    assert (await result_of(await executor.get_handle(who, handle.session_id))).output == "done"
+    assert ran == [(won, None)]
+
+
+async def test_a_client_result_takes_no_arguments(world: World) -> None:
+    ask = define_tool(name="ask", description="Ask.", input_schema=Text, execute="client")
+    executor = world.executor([calls(call("ask", text="who?")), "done"])
+    who = agent(tools=[ask])
+    handle, _, _ = await play(executor, who)
+    with pytest.raises(InvalidInputError, match="waits for no approval"):
+        await executor.answer(who, handle.session_id, Confirmation("call_0", data="me", arguments={"text": "you?"}))
+    assert (await handle.get_state()).status == "paused"
+
+
+async def test_who_is_asked_reads_the_schema_and_the_reason(world: World) -> None:
+    """In the chunk, the result and the session; a rule that fails is a reason too."""
+
+    def dear(given: Text) -> bool | str:
+        if given.text == "broken":
+            raise ValueError("no")
+        return f"{given.text} is dear" if given.text != "cheap" else ""
+
+    pay = a_tool("pay", lambda given, ctx: "paid", input_schema=Text, require_approval=dear)
+    who = agent(tools=[pay])
+    script = [calls(call("pay", text="rent"), call("pay", text="cheap"), call("pay", text="broken")), "done"]
+    executor = world.executor(script)
+    handle, result, chunks = await play(executor, who)
+    reasons = ["rent is dear", "the tool's rule for approvals failed: ValueError"]
+    assert [(p.reason, p.parameters) for p in result.pending] == [(reason, pay.parameters) for reason in reasons]
+    assert [p.reason for p in (await handle.get_state()).pending] == reasons
+    asked = of_type(chunks, "tool_approval_request")
+    assert [(chunk.reason, chunk.parameters) for chunk in asked] == [(reason, pay.parameters) for reason in reasons]

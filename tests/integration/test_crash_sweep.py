@@ -73,6 +73,20 @@ async def test_an_approval_and_its_answer(approve: bool) -> None:
     assert all(sorted(state["seen"]) == seen for state, _ in sweep.states)
 
 
+async def test_an_approval_with_other_arguments() -> None:
+    """What a person approved is executed wherever a process dies: never the model's arguments."""
+    sweep = Sweep(lead, model(lead=GATED_SCRIPT), arguments={"topic": "z"})
+
+    async def act(workers: LocalExecutor) -> None:
+        result = await (await workers.execute(lead, "begin", session_id=S)).result()
+        assert result.status == "paused"
+        await settle(workers, lead, S, arguments={"topic": "z"})
+
+    await sweep.everywhere(act)
+    assert set(sweep.outcomes) == {"completed"}
+    assert all(sorted(state["seen"]) == ["gated z", "y"] for state, _ in sweep.states)
+
+
 @pytest.mark.slow
 async def test_an_approval_in_a_sub_agent() -> None:
     script = [{"tool_calls": [call("subagent__careful", message="ask"), call("look", topic="y")]}, finish("done", "x")]

@@ -149,6 +149,40 @@ async def test_an_answer_starts_the_run_that_acts_on_it_and_the_first_one_counts
         assert error["code"] == "call_not_pending"
 
 
+async def test_an_approver_reads_the_schema_and_may_change_the_arguments() -> None:
+    """What was executed is stored with the user who changed it, whatever the client says."""
+    ran: list[str] = []
+    tool = a_tool(
+        "refund", lambda args, ctx: ran.append(args.text), input_schema=Text, require_approval=lambda given: "dear"
+    )
+    desk = desk_of([calls(call("refund", text="A7")), "It is done."], agent("helper", tools=[tool]))
+    async with desk.executor:
+        await desk.connect("ada", ADA)
+        await desk.connect("bob", BOB)
+        place = await started(desk)
+        found = await desk.result("ada", "get_session", session_id=place["session_id"], run_id=place["run_id"])
+        for (pending,) in (found["run"]["pending"], found["session"]["pending"]):
+            shown = (pending["arguments"], pending["reason"], pending["parameters"])
+            assert shown == ({"text": "A7"}, "dear", tool.parameters)
+        asked = {"session_id": place["session_id"], "tool_call_id": pending["call_id"]}
+        foreign = await desk.error("bob", "answer", **asked, arguments={"text": "B"})
+        wrong = await desk.error("ada", "answer", **asked, arguments={"text": 5})
+        shape = await desk.error("ada", "answer", **asked, arguments=[5])
+        assert (foreign["code"], wrong["code"], shape["code"]) == (
+            "session_not_found",
+            "invalid_input",
+            "invalid_message",
+        )
+        assert "invalid arguments for 'refund': text" in wrong["message"]
+        forged = await desk.error("ada", "answer", **asked, arguments={"text": "A8"}, by="bob")
+        assert forged["code"] == "invalid_message"
+        await desk.result("ada", "answer", **asked, arguments={"text": "A8"})
+        assert (await desk.ended(place["session_id"]))["text"] == "It is done." and ran == ["A8"]
+        found = await desk.result("ada", "get_session", session_id=place["session_id"], messages=10)
+        edited = next(message["metadata"]["edited"] for message in found["messages"] if message["role"] == "tool")
+        assert (edited["by"], edited["arguments"]) == (ADA, {"text": "A8"})
+
+
 async def test_sub_agents_sessions_belong_through_their_root_and_are_no_roots() -> None:
     tool = a_tool("refund", lambda args, ctx: "refunded", require_approval=True)
     child = agent("desk", tools=[tool], output_schema=Text)

@@ -163,7 +163,10 @@ async def by_confirmation(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
     desk.script.answers.append(ToolCallsStepResult.model_validate({"tool_calls": [{"id": "c", "name": tool}]}))
     await _execute(desk, who)
     reason = value if desk.rng.random() < 0.3 else None
-    given = Confirmation(desk.rng.choice(("c", "c", "c", value)), desk.rng.random() < 0.7, value, reason)
+    arguments: Any = desk.rng.choice((None, None, value, {"value": value}))
+    by = value if desk.rng.random() < 0.1 else None
+    called = desk.rng.choice(("c", "c", "c", value))
+    given = Confirmation(called, desk.rng.random() < 0.7, value, reason, arguments, by)
     try:
         await desk.executor.answer(who, S, given)
     finally:
@@ -192,6 +195,7 @@ async def by_frame(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
         fields = {"v": 1, "id": "r", "action": rng.choice(actions), "session_id": S}
         extra = (
             "data",
+            "arguments",
             "reason",
             "run_id",
             "after",

@@ -201,6 +201,7 @@ class HelixClient:
         if confirmation is not None:
             word = confirmation
             verdict: dict[str, Any] = {"approved": word.approved, "data": word.data, "reason": word.reason}
+            verdict["arguments"] = word.arguments
             return await self.answer(session_id, word.tool_call_id, **verdict)
         if mode == "with_confirmation":
             raise InvalidInputError("with_confirmation needs a confirmation: which call, approved or not")
@@ -226,12 +227,14 @@ class HelixClient:
         approved: bool = True,
         data: JsonValue = None,
         reason: str | None = None,
+        arguments: JsonObject | None = None,
     ) -> RemoteHandle:
         """Answer a call that waits, in the session or a sub-agent below it. The handle is of the session's current run.
+        arguments: of an approval, in place of the model's; `InvalidInputError` if they do not fit the tool's schema.
         First answer wins; a later one raises `CallNotPendingError`, and so does one that was sent twice because the
         connection was lost behind the first."""
         fields: JsonObject = {"session_id": session_id, "tool_call_id": tool_call_id, "approved": approved}
-        return await self._started("answer", fields | {"data": data, "reason": reason})
+        return await self._started("answer", fields | {"data": data, "reason": reason, "arguments": arguments})
 
     async def handle(self, session_id: str, run_id: str | None = None) -> RemoteHandle:
         """A handle of a run by ids (default: the session's current run)."""

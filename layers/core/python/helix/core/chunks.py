@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, JsonValue
+from helix.core.messages import Edit
 from helix.core.usage import Usage
 
 
@@ -47,12 +48,14 @@ class ThinkingChunk(ChunkBase):
 
 
 class ToolStartChunk(ChunkBase):
-    """A claimed call begins. A second one for the same call (higher `attempt`) replaces the first."""
+    """A claimed call begins. A second one for the same call (higher `attempt`) replaces the first. `edited`: a person
+    approved these `arguments` in place of the model's."""
 
     type: Literal["tool_start"] = "tool_start"
     tool_call_id: str
     tool_name: str
     arguments: JsonObject = Field(default_factory=dict)
+    edited: Edit | None = None
 
 
 class ToolEndChunk(ChunkBase):
@@ -180,12 +183,15 @@ class StreamResyncChunk(ChunkBase):
 
 
 class ToolApprovalRequestChunk(ChunkBase):
-    """`kind` says what is asked for: `approval` of the call, the `client`'s result, or a ruling on an `unknown` outcome."""
+    """`kind` says what is asked for: `approval` of the call, the `client`'s result, or a ruling on an `unknown` outcome.
+    `parameters` is the JSON schema of `input`; `reason` is why the tool asks, where its rule says it."""
 
     type: Literal["tool_approval_request"] = "tool_approval_request"
     tool_call_id: str
     tool_name: str
     input: JsonObject = Field(default_factory=dict)
+    parameters: JsonObject = Field(default_factory=dict)
+    reason: str | None = None
     kind: Literal["approval", "client", "unknown"] = "approval"
 
 

@@ -17,13 +17,15 @@ from helix.core.errors import DamagedRowError
 from helix.core.json import JsonObject
 from helix.core.messages import (
     AssistantMessage,
+    Edit,
+    EditedArguments,
     Record,
     ThinkingContent,
     ToolCallRequest,
     ToolResultMessage,
     UserMessage,
 )
-from helix.core.rows import AsStored, Stored
+from helix.core.rows import AsStored, Pending, Stored
 from helix.core.status import ResultSource
 from helix.core.usage import Usage
 
@@ -74,6 +76,8 @@ class CallRow(Stored):
         dead after `deadline` (Unix seconds).
     plain: `content` is a text that the tool returned as such; other results are JSON.
     inline: executed by the function that asked the model, where functions execute.
+    reason: why an approval is asked for, where the tool's rule says it.
+    edited: the arguments that a person approved in place of the model's.
     by: who gave the result: `tool`, `answer`, `plan` (refused when the answer was staged), `policy` (unknown outcome),
         `close` (the run ended before it ran), `child`, `merge` (the fold refused its
         changes of the state).
@@ -87,6 +91,8 @@ class CallRow(Stored):
     leased: bool = False
     inline: bool = False
     ask: Literal["approval", "client", "unknown"] | None = None
+    reason: str | None = None
+    edited: EditedArguments | None = None
     owner: str | None = None
     claim: int = 0
     run_id: str | None = None
@@ -101,6 +107,15 @@ class CallRow(Stored):
     usage: StoredUsage | None = None
     child: ChildRef | None = None
     ended_at: float | None = None
+
+
+def pending_of(row: CallRow) -> Pending:
+    """What an asked call waits for."""
+    pending = Pending(call_id=row.call_id, tool_name=row.tool_name, kind=row.ask or "approval", reason=row.reason)
+    if row.edited is None:
+        return pending
+    edit = Edit(by=row.edited.by, at=row.edited.at)
+    return pending.model_copy(update={"edited": edit, "arguments": row.edited.arguments})
 
 
 AnyEntry = UserRow | AssistantRow | CallRow
@@ -153,4 +168,5 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
                 tool_name=entry.tool_name,
                 content=entry.content or "",
                 success=bool(entry.success),
+                metadata={} if entry.edited is None else {"edited": entry.edited.model_dump(mode="json")},
             )

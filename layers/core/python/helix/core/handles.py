@@ -30,12 +30,15 @@ CanResumeReason = Literal[
 @dataclass(frozen=True, slots=True)
 class Confirmation:
     """An answer: `approved`, or denied with a `reason`. `data` goes to the tool as `ctx.confirmation`; for a client tool
-    it is the result, for an unknown outcome (denied, with data) what really happened."""
+    it is the result, for an unknown outcome (denied, with data) what really happened. `arguments`: an approval executes the
+    call with these in place of the model's; `by` is who changed them, stored with them."""
 
     tool_call_id: str
     approved: bool = True
     data: JsonValue = None
     reason: str | None = None
+    arguments: JsonObject | None = None
+    by: str | None = None
 
 
 class CanResumeResult(Record):
@@ -152,17 +155,24 @@ class AgentExecutionHandle(Protocol[OutputT]):
         ...
 
     async def get_state(self) -> SessionState:
-        """The session's committed state."""
+        """The session's committed state. What waits has the JSON schema of its arguments (`Pending.parameters`)."""
         ...
 
     async def can_resume(self) -> CanResumeResult: ...
 
     async def answer(
-        self, tool_call_id: str, *, approved: bool = True, data: JsonValue = None, reason: str | None = None
+        self,
+        tool_call_id: str,
+        *,
+        approved: bool = True,
+        data: JsonValue = None,
+        reason: str | None = None,
+        arguments: JsonObject | None = None,
     ) -> AgentExecutionHandle[OutputT]:
         """Answer a call that waits, here or in a sub-agent: a handle of the session's current run. The first answer wins,
-        later ones raise `CallNotPendingError`."""
-        return await self.resume(confirmation=Confirmation(tool_call_id, approved, data, reason))
+        later ones raise `CallNotPendingError`. See `Confirmation`; arguments that do not fit the tool's schema raise
+        `InvalidInputError`, and the call waits on."""
+        return await self.resume(confirmation=Confirmation(tool_call_id, approved, data, reason, arguments))
 
     async def resume(
         self,

@@ -47,6 +47,20 @@ class ThinkingContent(Record):
     redacted: str | None = None
 
 
+class Edit(Record):
+    """Who changed the arguments of a call before it was executed, and when (Unix seconds). `by` is None where the service
+    does not know its users, or its operator did it."""
+
+    by: str | None = None
+    at: float = 0
+
+
+class EditedArguments(Edit):
+    """In place of those that the model asked for."""
+
+    arguments: JsonObject
+
+
 class _Stored(Record):
     id: str = ""
     run_id: str | None = None
@@ -73,7 +87,8 @@ class AssistantMessage(_Stored):
 
 
 class ToolResultMessage(_Stored):
-    """`content` is a string result verbatim, any other value as JSON; a failure is `{"error": message}`."""
+    """`content` is a string result verbatim, any other value as JSON; a failure is `{"error": message}`. Where a person
+    changed the call's arguments, `metadata` has them as `edited` (`EditedArguments`)."""
 
     role: Literal["tool"] = "tool"
     tool_call_id: str

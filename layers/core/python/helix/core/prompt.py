@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from helix.core.agents import AnyAgent
@@ -38,10 +38,22 @@ def build_messages_for_llm(
     arguments are not changed."""
     prompt = resolve_system_prompt(system_prompt, custom_state)
     built: list[AnyMessage] = [SystemMessage(content=prompt)] if prompt else []
-    built.extend(messages if paired else repair_pairs(messages))
+    built.extend(_edits_shown(messages if paired else repair_pairs(messages)))
     if force_finish and built and built[-1].role in ("assistant", "tool"):
         built.append(UserMessage(content=FINISH_NUDGE))
     return built
+
+
+def _edits_shown(messages: Sequence[AnyMessage]) -> Iterator[AnyMessage]:
+    """A result says with which arguments its call was executed, where a person changed them: the answer with the call
+    stays as the model gave it."""
+    for message in messages:
+        edited = message.metadata.get("edited") if isinstance(message, ToolResultMessage) else None
+        if isinstance(message, ToolResultMessage) and isinstance(edited, dict):
+            arguments = dumps(edited.get("arguments"))
+            note = f"\n[A person changed the arguments of this call before it was executed: {arguments}]"
+            message = message.model_copy(update={"content": message.content + note})
+        yield message
 
 
 def repair_pairs(messages: Sequence[AnyMessage]) -> list[AnyMessage]:

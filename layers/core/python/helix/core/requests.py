@@ -130,7 +130,8 @@ class Abort(_Stop):
 
 
 class AnswerAction(_OfSession):
-    """A person's word on a call that waits, in the session or in a sub-agent below it; the first one counts.
+    """A person's word on a call that waits, in the session or in a sub-agent below it; the first one counts. `arguments`
+    of an approval take the place of the model's; they fit the tool's schema, or the call waits on.
     Result: as of `Run`, `run_id` being the session's current run, and `resumed`: whether the answer started one."""
 
     action: Literal["answer"]
@@ -138,6 +139,7 @@ class AnswerAction(_OfSession):
     approved: bool = True
     data: JsonValue = None
     reason: Reason | None = None
+    arguments: JsonObject | None = None
     subscribe: bool = True
 
 

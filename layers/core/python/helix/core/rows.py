@@ -29,9 +29,7 @@ from helix.core.compact import (
 )
 from helix.core.errors import DamagedRowError
 from helix.core.json import JsonObject, JsonValue, clean_text
-from helix.core.messages import (
-    Record,
-)
+from helix.core.messages import Edit, Record
 from helix.core.spans import Trace
 from helix.core.status import ClaimMode, RunStatus, SessionStatus
 from helix.core.usage import Usage
@@ -84,8 +82,9 @@ class ErrorInfo(Record):
 
 class Pending(Record):
     """A call that waits for people. `kind`: `approval`, `client` (its result), `unknown` (a ruling), or `child`: a
-    sub-agent waits; then `child_session_id` is where. `arguments` of the call are not stored here: reads take them from
-    the call itself."""
+    sub-agent waits; then `child_session_id` is where. `reason`: why the tool asks, where its rule says it. `arguments` of
+    the call and `parameters`, their JSON schema, are not stored here: reads take them from the call and from the agent,
+    where they know it. `edited`: a person approved other `arguments` than the model's, before the outcome was lost."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -93,7 +92,10 @@ class Pending(Record):
     tool_name: str
     kind: Literal["approval", "client", "unknown", "child"] = "approval"
     child_session_id: str | None = None
+    reason: str | None = None
+    edited: Edit | None = None
     arguments: JsonObject = Field(default_factory=dict)
+    parameters: JsonObject = Field(default_factory=dict)
 
 
 class OpenStep(Record):

@@ -33,7 +33,7 @@ DEFAULT_TOOL_TIMEOUT_S = 60.0
 In = TypeVar("In", bound=BaseModel)
 Kind = Literal["tool", "client", "subagent", "finish"]
 OnUnknown = Literal["retry", "skip", "ask"]
-Approval = bool | Callable[[Any], bool]
+Approval = bool | Callable[[Any], bool | str]
 Execute = Callable[[Any, ToolContext[Any]], Any]
 
 
@@ -46,7 +46,8 @@ class Tool(Generic[In]):
     output_schema: if given, results are validated too.
     execute: `(input, context) -> result`, sync (run in a thread) or async. None for client and sub-agent tools.
     finish_with: success makes the result the run's output.
-    require_approval: True, or a function of the validated input; the run pauses until someone answers.
+    require_approval: True, or a function of the validated input; the run pauses until someone answers. A text that the
+        function returns is the reason, which whoever is asked reads; an empty one means no.
     timeout_s: bound of one execution, in seconds.
     on_unknown: what to do with a call that was started and has no result after its deadline (its process died):
         `retry` runs it again (it is idempotent, or uses `ctx.idempotency_key`), `skip` answers the model that the outcome

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from helix.core.claim_plan import OpenRows
-from helix.core.entries import AnyEntry, AssistantRow, CallRow, message_of, parse_entry
+from helix.core.entries import AnyEntry, AssistantRow, CallRow, message_of, parse_entry, pending_of
 from helix.core.errors import CheckpointNotFoundError, RunNotFoundError, SessionNotFoundError, StoreError
 from helix.core.json import JsonObject
 from helix.core.lineage import ROOT, spans
@@ -235,7 +235,7 @@ class History:
             if row is None or row.state == "done":
                 continue
             if row.state == "asked":
-                found[row.call_id] = Pending(call_id=row.call_id, tool_name=row.tool_name, kind=row.ask or "approval")
+                found[row.call_id] = pending_of(row)
             elif row.child is not None:
                 child = await self.session(row.child.session_id)
                 if child is not None and child.status in ("paused", "interrupted"):
@@ -265,7 +265,7 @@ class History:
             rows = await self.open_rows(session)
             for row in rows.calls if rows is not None else ():
                 if row is not None and row.state == "asked":
-                    found.append(Pending(call_id=row.call_id, tool_name=row.tool_name, kind=row.ask or "approval"))
+                    found.append(pending_of(row))
                 elif row is not None and row.child is not None and row.state != "done":
                     child = await self.session(row.child.session_id)
                     if child is not None and await self.pending(child):
@@ -299,7 +299,9 @@ class History:
             answer = None if value is None else parse_entry(value)
             calls = answer.tool_calls if isinstance(answer, AssistantRow) else []
             given = {call.id: call.arguments for call in calls}
-            found.append([p.model_copy(update={"arguments": given.get(p.call_id, {})}) for p in pending])
+            found.append(
+                [p if p.edited else p.model_copy(update={"arguments": given.get(p.call_id, {})}) for p in pending]
+            )
         return found
 
     async def messages(self, session: SessionRow) -> Sequence[AnyMessage]:

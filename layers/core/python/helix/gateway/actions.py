@@ -145,7 +145,8 @@ async def answer(backend: Backend, caller: Connection, request: AnswerAction) ->
     row = await backend.owned(caller.principal, request.session_id)
     agent = await backend.agent_of(row, caller.principal)
     after = await subscribed(backend, caller, row.stream_id, request.subscribe)
-    verdict = Confirmation(request.tool_call_id, request.approved, request.data, request.reason)
+    said = (request.tool_call_id, request.approved, request.data, request.reason, request.arguments)
+    verdict = Confirmation(*said, by=caller.principal)
     answered = await backend.executor.answer(agent, request.session_id, verdict)
     now = await backend.history.existing(request.session_id)
     resumed = answered.claimed is not None

@@ -5,10 +5,11 @@ Law: nothing here writes. Whose sessions a caller sees is the backend's to say (
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 from helix.core import requests as p
-from helix.core.errors import DamagedRowError
+from helix.core.errors import AgentNotFoundError, DamagedRowError
 from helix.core.handles import SessionState
 from helix.core.json import JsonObject, size
 from helix.core.messages import UserMessage
@@ -16,7 +17,7 @@ from helix.core.rows import SessionRow
 from helix.engine.runs.admission import in_line
 from helix.gateway.backend import Backend
 from helix.gateway.connections import Connection
-from helix.runtime.handle import result_of
+from helix.runtime.handle import result_of, with_parameters
 from helix.sessions.exports import KINDS
 from helix.sessions.users import list_of_users
 
@@ -30,6 +31,10 @@ async def get_session(backend: Backend, caller: Connection, request: p.GetSessio
     row = await backend.owned(caller.principal, request.session_id)
     sessions = backend.executor.sessions
     state = await sessions.get(request.session_id)
+    if state.pending:
+        with suppress(AgentNotFoundError):  # who only looks may not have the agents
+            agent = await backend.agent_of(row, caller.principal)
+            state.pending = with_parameters(agent, state.pending)
     can = await backend.executor.can_resume(request.session_id)
     found: JsonObject = {"session": state.model_dump(mode="json"), "can_resume": can.model_dump(mode="json")}
     if state.status == "running":

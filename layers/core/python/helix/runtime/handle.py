@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from helix.core.agents import Agent
+from helix.core.agents import Agent, AnyAgent
 from helix.core.errors import OperatorError
 from helix.core.handles import (
     AgentExecutionHandle,
@@ -106,11 +106,20 @@ def make_result(
         error=run.error.message if run.error else None,
         error_code=run.error.code if run.error else None,
         recoverable=run.error.recoverable if run.error else True,
-        pending=pending,
+        pending=with_parameters(agent, pending),
         completion_reason=run.completion_reason,
         usage=run.usage,
         steps=run.steps,
     )
+
+
+def with_parameters(agent: AnyAgent, pending: Sequence[Pending]) -> list[Pending]:
+    """With the JSON schema of the arguments of those calls whose tools the agent has."""
+    tools = [agent.find_tool(call.tool_name) for call in pending]
+    return [
+        call if tool is None else call.model_copy(update={"parameters": tool.parameters})
+        for call, tool in zip(pending, tools, strict=True)
+    ]
 
 
 class ExecutorHandle(AgentExecutionHandle[OutputT]):
@@ -134,7 +143,8 @@ class ExecutorHandle(AgentExecutionHandle[OutputT]):
         await self._executor.abort(self._agent, self.session_id, reason, run_id=self.run_id)
 
     async def get_state(self) -> SessionState:
-        return await self._executor.sessions.get(self.session_id)
+        state = await self._executor.sessions.get(self.session_id)
+        return state.model_copy(update={"pending": with_parameters(self._agent, state.pending)})
 
     async def can_resume(self) -> CanResumeResult:
         return await self._executor.can_resume(self.session_id)

@@ -242,9 +242,9 @@ class RemoteAgent:
         await self._check_agent(session_id)
         result = None
         for answer in confirmations:
-            handle = await self._client.answer(
-                session_id, answer.tool_call_id, approved=answer.approved, data=answer.data, reason=answer.reason
-            )
+            given: dict[str, Any] = {"approved": answer.approved, "data": answer.data, "reason": answer.reason}
+            given["arguments"] = answer.arguments
+            handle = await self._client.answer(session_id, answer.tool_call_id, **given)
             if handle.run_id != self._shown:  # the same run still waits for the other answers
                 result = await self._show(handle)
         return result

@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Annotated, Any
 
 import typer
@@ -19,7 +19,7 @@ import typer
 from helix.cli.options import InSession, RunOptions, SessionName
 from helix.cli.output import COMPLETED, STOPPED, ask, naming, say, write
 from helix.cli.run.agents import Mode, Partner, Result, Showing, partner_at
-from helix.cli.run.follow import code_of, confirmations, parse_data
+from helix.cli.run.follow import code_of, confirmations, parse_arguments, parse_data
 from helix.cli.view import formats
 from helix.cli.view.base import Question
 from helix.cli.where import Where
@@ -95,7 +95,8 @@ class Chat:
             text = self._ask(f"result of {called}, as JSON or text: ")
             return Confirmation(question.call_id, data=parse_data(text)) if text else None
         verb = "run again" if question.kind == "unknown" else "approve"
-        text = self._ask(f"{verb} {called}? [y/n] ")
+        why = f" ({question.reason})" if question.reason else ""
+        text = self._ask(f"{verb} {called}{why}? [y/n] ")
         return Confirmation(question.call_id, approved=text.lower() in ("y", "yes")) if text else None
 
     def _ask(self, prompt: str) -> str:
@@ -162,8 +163,13 @@ def answer(
     deny: Annotated[bool, typer.Option("--deny", help="Deny the call [default: approve it]")] = False,
     data: Annotated[str | None, typer.Option("--data", help="JSON or text that goes with the answer")] = None,
     reason: Annotated[str | None, typer.Option("--reason", help="Why it is denied; the model reads it")] = None,
+    arguments: Annotated[
+        str | None, typer.Option("--arguments", metavar="JSON", help="Approve the call with these arguments instead")
+    ] = None,
 ) -> int:
     given = confirmations(*(([], [call]) if deny else ([call], [])), data, reason, other=False)
+    if arguments is not None:
+        given = [replace(given[0], arguments=parse_arguments(arguments))]
     return Asked(options, where, mode, session).play(lambda partner: partner.answer(session, given))
 
 

@@ -42,7 +42,7 @@ async def open_questions(load: Callable[[str], Awaitable[SessionState | None]], 
             found += await open_questions(load, pending.child_session_id)
         else:
             asked = (pending.call_id, pending.tool_name, pending.kind, pending.arguments)
-            found.append(Question(*asked, state.agent_type))
+            found.append(Question(*asked, state.agent_type, pending.reason))
     return found
 
 
@@ -72,6 +72,13 @@ def parse_data(text: str) -> Any:
         return loads(text)
     except ValueError:
         return text
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    value = parse_data(text)
+    if not isinstance(value, dict):
+        raise RefusedError("--arguments must be a JSON object: all arguments of the call, as the tool names them")
+    return value
 
 
 POLL_S = 0.1

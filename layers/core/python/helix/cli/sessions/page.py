@@ -164,7 +164,8 @@ def _head(page: Page, now: float) -> Iterator[Line]:
         yield ((f"waits for a slot: number {page.queued['place']} in line", "yellow"),)
     for question in page.questions:
         called = formats.call(question.tool_name, question.arguments)
-        yield ((f"waits for {question.kind} of {called}, call {question.call_id}", "yellow"),)
+        why = f": {question.reason}" if question.reason else ""
+        yield ((f"waits for {question.kind} of {called}, call {question.call_id}{why}", "yellow"),)
 
 
 def _message(message: AnyMessage) -> Iterator[Line]:

@@ -57,13 +57,14 @@ def program() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A call that waits for a person, in the session or in a sub-agent's. `kind` as in `core.rows.Pending`."""
+    """A call that waits for a person, in the session or in a sub-agent's. `kind` and `reason` as in `core.rows.Pending`."""
 
     call_id: str
     tool_name: str
     kind: str
     arguments: JsonObject
     agent_type: str
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

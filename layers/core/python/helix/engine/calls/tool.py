@@ -11,7 +11,7 @@ from typing import Literal
 
 from helix.core.entries import AssistantRow, CallRow
 from helix.core.errors import WorkInProgressError
-from helix.core.json import JsonObject, dumps
+from helix.core.json import JsonObject, clean_text, dumps
 from helix.core.messages import ToolCallRequest
 from helix.core.prompt import UNKNOWN
 from helix.core.tools import AnyTool
@@ -26,6 +26,9 @@ from helix.engine.observers.telemetry import within_tool
 from helix.engine.step_view import StepView
 from helix.engine.writing import commit, entry_put, mine
 from helix.ports.state_store import ABSENT, Check, Delete, Key, When
+
+MAX_REASON = 2_000
+"""Characters of what a rule for approvals says."""
 
 
 def first_claim(run: RunContext, request: ToolCallRequest, answer: AssistantRow) -> CallRow:
@@ -43,9 +46,10 @@ def first_claim(run: RunContext, request: ToolCallRequest, answer: AssistantRow)
         owner=run.delivery.owner,
         inline=run.agent.is_inline(tool),
     )
-    if tool is not None and (tool.kind == "client" or needs_approval(tool, request)):
-        ask = "client" if tool.kind == "client" else "approval"
-        return row.model_copy(update={"state": "asked", "ask": ask, "owner": None})
+    if tool is not None and tool.kind == "client":
+        return row.model_copy(update={"state": "asked", "ask": "client", "owner": None})
+    if tool is not None and (reason := approval_reason(tool, request)) is not None:
+        return row.model_copy(update={"state": "asked", "ask": "approval", "reason": reason or None, "owner": None})
     child = answer.children.get(request.id)
     if child is not None:  # claimed by the child: no deadline, its end is the result
         return row.model_copy(update={"child": child, "claim": 1, "owner": child.session_id})
@@ -96,15 +100,22 @@ def may_start(run: RunContext, deadline: float) -> bool:
     return run.delivery.may_act(now) and now < deadline - run.engine.settings.margin_s
 
 
-def needs_approval(tool: AnyTool, request: ToolCallRequest) -> bool:
-    """What the tool says; a rule that raises counts as yes, because a veto must not fail open."""
+def approval_reason(tool: AnyTool, request: ToolCallRequest) -> str | None:
+    """Why the call waits for an approval, empty where the tool gives no reason; None where it needs none. A rule that
+    raises counts as yes, because a veto must not fail open."""
     if isinstance(tool.require_approval, bool):
-        return tool.require_approval
+        return "" if tool.require_approval else None
     try:
-        return bool(tool.require_approval(tool.input_schema.model_validate(request.arguments)))
-    except Exception:
+        asks = tool.require_approval(tool.input_schema.model_validate(request.arguments))
+        return None if not asks else clean_text(asks[:MAX_REASON]) if isinstance(asks, str) else ""
+    except Exception as error:
         logger.warning("require_approval of tool %r raised; asking for approval", tool.name, exc_info=True)
-        return True
+        return f"the tool's rule for approvals failed: {type(error).__name__}"
+
+
+def executed(request: ToolCallRequest, row: CallRow) -> ToolCallRequest:
+    """The call as it is executed: with the arguments that a person approved in place of the model's."""
+    return request if row.edited is None else request.model_copy(update={"arguments": row.edited.arguments})
 
 
 Progress = Literal["done", "asked", "skipped", "waits", "over", "again"]
@@ -150,7 +161,7 @@ async def call_tool(run: RunContext, view: StepView, call_id: str) -> Progress:
         return "again"
     if tool is None:  # the code changed in mid-run
         return await _record(run, view, row, _gone(run, row))
-    return await _run(run, view, ToolClaimed(tool, request, row))  # 3 to 5
+    return await _run(run, view, ToolClaimed(tool, executed(request, row), row))  # 3 to 5
 
 
 async def _take(run: RunContext, view: StepView, request: ToolCallRequest, row: CallRow | None) -> CallRow | Progress:
@@ -190,14 +201,15 @@ def _unknown_outcome(run: RunContext, row: CallRow, tool: AnyTool | None) -> Cal
             changes = {"state": "done", "content": dumps(UNKNOWN), "success": False, "by": "policy"}
             return row.model_copy(update={**changes, "ended_at": run.now()})
         case _:
-            return row.model_copy(update={"state": "asked", "ask": "unknown", "owner": None})
+            return row.model_copy(update={"state": "asked", "ask": "unknown", "reason": None, "owner": None})
 
 
 async def _give_back(run: RunContext, view: StepView, row: CallRow) -> None:
     """Release a claim that was never started, so that its outcome is not unknown. What a person approved stays approved."""
     owner = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
     key, tool = view.key(row.call_id), run.agent.find_tool(row.tool_name)
-    if tool is not None and needs_approval(tool, view.rows.answer.tool_calls[view.place(row.call_id)]):
+    request = view.rows.answer.tool_calls[view.place(row.call_id)]
+    if row.edited is not None or (tool is not None and approval_reason(tool, request) is not None):
         back = row.model_copy(update={"state": "approved", "owner": None})
         put = entry_put(view.session.session_id, view.session.lineage, _index(view, row.call_id), back, owner)
         await commit(run.engine, "release_call", [put], partial(_is, run.engine, key, back))

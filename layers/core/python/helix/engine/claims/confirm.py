@@ -19,8 +19,9 @@ from helix.core.errors import (
     StaleStateError,
 )
 from helix.core.handles import Confirmation
-from helix.core.json import JsonObject, JsonValue, check_json, dumps
-from helix.core.planning import result_content
+from helix.core.json import JsonObject, JsonValue, check_json, check_text, dumps, loads
+from helix.core.messages import EditedArguments, ToolCallRequest
+from helix.core.planning import refuse_call, result_content
 from helix.core.prompt import UNKNOWN
 from helix.core.rows import SessionRow
 from helix.engine.calls.children import call_place
@@ -47,6 +48,7 @@ async def answer(
     Raises `CallNotPendingError` where no such call waits (answered before, or its step is past).
     """
     check_json(confirmation.data, "data")
+    _check_arguments(confirmation)
     check_reason(confirmation.reason)
     session, own = await _find(engine, session_id, confirmation.tool_call_id)
     target = agent.find_agent(session.agent_type) or engine.agents(session.agent_type)
@@ -56,6 +58,8 @@ async def answer(
         if key is None or row is None or row.state != "asked":
             raise _not_pending(session_id, confirmation.tool_call_id)
         new = _answered(row, confirmation, engine.clock.now())
+        if confirmation.arguments is not None:
+            new = _edited(target, row, new, confirmation, engine.clock.now())
         put = entry_put(session.session_id, session.lineage, int(key.sort.rpartition("#")[2]), new, ASKED)
         if session.status == "paused":
             try:
@@ -147,6 +151,33 @@ def _answered(row: CallRow, confirmation: Confirmation, now: float) -> CallRow:
             return _reported(row, confirmation.data, now)
         return _done(row, dumps(UNKNOWN), False, now)
     return _done(row, result_content(f"denied: {confirmation.reason or 'no reason given'}", False), False, now)
+
+
+def _check_arguments(confirmation: Confirmation) -> None:
+    if confirmation.arguments is None:
+        return
+    if not isinstance(confirmation.arguments, dict):
+        raise InvalidInputError("arguments must be a JSON object")
+    if not confirmation.approved:
+        raise InvalidInputError("arguments go with an approval, and the call is denied: leave one of the two out")
+    check_json(confirmation.arguments, "arguments")
+    if confirmation.by is not None:
+        check_text(confirmation.by, "by", 256)
+
+
+def _edited(agent: AnyAgent, row: CallRow, approved: CallRow, confirmation: Confirmation, now: float) -> CallRow:
+    """The approved row with other arguments than the model's. Raises `InvalidInputError` where the tool does not take
+    them: nothing was answered."""
+    if row.ask != "approval":
+        raise InvalidInputError(
+            f"call {row.call_id!r} waits for no approval (kind {row.ask!r}): arguments cannot be changed"
+        )
+    given = confirmation.arguments or {}
+    refused = refuse_call(ToolCallRequest(id=row.call_id, name=row.tool_name, arguments=given), agent.find_tool)
+    if refused is not None:
+        raise InvalidInputError(str(loads(refused.content)["error"]))
+    edited = EditedArguments(arguments=given, by=confirmation.by, at=now)
+    return approved.model_copy(update={"edited": edited})
 
 
 def _reported(row: CallRow, data: JsonValue, now: float) -> CallRow:

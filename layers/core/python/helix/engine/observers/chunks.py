@@ -32,10 +32,12 @@ from helix.core.chunks import (
 from helix.core.entries import AssistantRow, CallRow
 from helix.core.errors import HelixError
 from helix.core.json import clean_text, text_of
+from helix.core.messages import Edit
 from helix.core.planning import call_error, call_value, parsed_content
 from helix.core.row_keys import checkpoint_version
 from helix.core.rows import CheckpointRow, RunRow, StepClaim
 from helix.core.sequencer import Mark
+from helix.core.tools import AnyTool
 from helix.engine import facts
 from helix.engine.context import RunContext
 from helix.services.run_stream import RUN, Boundary, RunStream, Writer
@@ -87,7 +89,7 @@ def _put_call_chunks(run: RunContext, fact: facts.Fact) -> None:
             )
             _calling(run.stream, row, [_tool_start(row, request.arguments), child])
         case facts.CallWaits(row, answer):
-            _calling(run.stream, row, [_approval(row, answer)])
+            _calling(run.stream, row, [_approval(row, answer, run.agent.find_tool(row.tool_name))])
         case facts.CallsRefused():
             _refusals(run.stream, fact)
         case facts.RunQueued(queued, expires_at):
@@ -106,7 +108,8 @@ def _calling(stream: RunStream, row: CallRow, chunks: Sequence[AnyChunk]) -> Non
 
 
 def _tool_start(row: CallRow, arguments: Any) -> ToolStartChunk:
-    return ToolStartChunk(tool_call_id=row.call_id, tool_name=row.tool_name, arguments=arguments)
+    edited = None if row.edited is None else Edit(by=row.edited.by, at=row.edited.at)
+    return ToolStartChunk(tool_call_id=row.call_id, tool_name=row.tool_name, arguments=arguments, edited=edited)
 
 
 def _failed_try(fact: facts.TryFailed) -> list[AnyChunk]:
@@ -118,10 +121,15 @@ def _failed_try(fact: facts.TryFailed) -> list[AnyChunk]:
     return chunks
 
 
-def _approval(row: CallRow, answer: AssistantRow) -> ToolApprovalRequestChunk:
-    arguments = next((c.arguments for c in answer.tool_calls if c.id == row.call_id), {})
+def _approval(row: CallRow, answer: AssistantRow, tool: AnyTool | None) -> ToolApprovalRequestChunk:
+    asked = next((c.arguments for c in answer.tool_calls if c.id == row.call_id), {})
     return ToolApprovalRequestChunk(
-        tool_call_id=row.call_id, tool_name=row.tool_name, input=arguments, kind=row.ask or "approval"
+        tool_call_id=row.call_id,
+        tool_name=row.tool_name,
+        input=asked if row.edited is None else row.edited.arguments,
+        parameters=tool.parameters if tool is not None else {},
+        reason=row.reason,
+        kind=row.ask or "approval",
     )
 
 
