@@ -13,7 +13,7 @@ MODEL ?=
 # A worker that crashes ends the run: pytest-xdist hangs where it replaces one under loadgroup (its issue 1323).
 PYTEST ?= -q -n auto --dist loadgroup --max-worker-restart=0
 # Folders whose slow tests start servers and workers on all processors: they run one after the other.
-ALONE := docs e2e fleet
+ALONE := docs e2e fleet js
 AGENT := examples/docs_agent/agent.py:librarian
 
 # The first of these that is 3.11 or later; `make PYTHON=... setup` chooses another.

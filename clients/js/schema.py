@@ -1,0 +1,83 @@
+"""Writes schema.json: what the types of the TypeScript client are generated from.
+
+    python clients/js/schema.py     then, in clients/js: npm run generate
+
+Law: everything comes from the models of the service. `tests/js/test_schema.py` fails where schema.json is another.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, models_json_schema
+
+from helix.core import errors
+from helix.core.chunks import CHUNK_CLASSES, ChunkBase
+from helix.core.handles import AgentResult
+from helix.core.refusals import RemoteError
+from helix.core.replies import REPLIES
+from helix.core.requests import AnyRequest
+from helix.core.usage import Usage
+from helix.core.wire import StreamMessage
+
+PLACE = Path(__file__).with_name("schema.json")
+MADE: tuple[type[BaseModel], ...] = (StreamMessage, AgentResult)
+"""What the client makes of replies."""
+
+
+class _Untitled(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """A type of its own for each field helps nobody."""
+        return False
+
+
+def schema() -> dict[str, Any]:
+    """`$defs` of all models; `chunks` by type, `requests` and `replies` by action, and `made`: the names of theirs;
+    `defaults` of chunks, and `codes` of errors."""
+    chunks = dict(sorted(CHUNK_CLASSES.items()))
+    requests = {get_args(cls.model_fields["action"].annotation)[0]: cls for cls in get_args(AnyRequest)}
+    sent = {*chunks.values(), *MADE, *REPLIES.values()}
+    modes: list[tuple[type[BaseModel], JsonSchemaMode]] = [(cls, "validation") for cls in requests.values()]
+    modes += [(cls, "serialization") for cls in sorted(sent, key=lambda cls: cls.__name__)]
+    places, found = models_json_schema(modes, schema_generator=_Untitled)
+    named = {key: place["$ref"].rpartition("/")[2] for key, place in places.items()}
+    for cls in (*chunks.values(), *MADE):  # the client fills in what is left out
+        model = found["$defs"][named[cls, "serialization"]]
+        model["required"] = sorted(model["properties"])
+    return {
+        "$defs": found["$defs"],
+        "chunks": {kind: named[cls, "serialization"] for kind, cls in chunks.items()},
+        "requests": {action: named[cls, "validation"] for action, cls in sorted(requests.items())},
+        "replies": {action: named[cls, "serialization"] for action, cls in sorted(REPLIES.items())},
+        "made": {cls.__name__: named[cls, "serialization"] for cls in MADE},
+        "defaults": {
+            "chunk": _defaults(ChunkBase),
+            "usage": _defaults(Usage),
+            "types": {kind: own for kind, cls in chunks.items() if (own := _own_defaults(cls))},
+        },
+        "codes": sorted({cls.code for cls in vars(errors).values() if _is_error(cls)} | {RemoteError.code}),
+    }
+
+
+def _defaults(cls: type[BaseModel]) -> dict[str, Any]:
+    fields = {name: field for name, field in cls.model_fields.items() if not field.is_required()}
+    return {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
+
+
+def _own_defaults(cls: type[ChunkBase]) -> dict[str, Any]:
+    return {name: value for name, value in _defaults(cls).items() if name not in {*ChunkBase.model_fields, "type"}}
+
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, errors.HelixError)
+
+
+def text() -> str:
+    return json.dumps(schema(), indent=1, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    PLACE.write_text(text(), encoding="utf-8")

@@ -1,0 +1,258 @@
+// HelixClient: deployed agents over WebSocket. What a caller asks for is done once, whatever happens to the connection; what a
+// caller reads has no gap and no repeat.
+import { HelixError } from "./errors.ts";
+import type { Feed } from "./feed.ts";
+import type {
+  Authenticated,
+  CanResumeResult,
+  CheckpointList,
+  Replies,
+  Requests,
+  SessionFound,
+  SessionList,
+  SessionSnapshot,
+  SessionState,
+  Started,
+  StreamPage,
+} from "./generated.ts";
+import { RunHandle } from "./handle.ts";
+import { SocketLink, type Token } from "./link.ts";
+import { type ClientSettings, SETTINGS } from "./settings.ts";
+import { type Judge, oneRun, type StreamMessage, wholeStream } from "./wire.ts";
+
+export type Action = keyof Requests;
+/** What a request of that action takes, as the service names it; what is undefined is left out. */
+export type Fields<A extends Action> = {
+  [K in keyof Requests[A] as K extends "v" | "id" | "action" ? never : K]: Requests[A][K];
+};
+type Options<A extends Action, Given extends string> = Partial<Omit<Fields<A>, Given | "subscribe">>;
+
+export interface ConnectOptions {
+  /** An API key, a JSON Web Token, or a function that gives one; none where the service takes anybody. */
+  token?: Token;
+  settings?: Partial<ClientSettings>;
+}
+
+export class HelixClient {
+  readonly settings: Readonly<ClientSettings>;
+  readonly #link: SocketLink;
+
+  private constructor(url: string, options: ConnectOptions) {
+    this.settings = { ...SETTINGS, ...options.settings };
+    this.#link = new SocketLink(url, options.token, this.settings);
+  }
+
+  /**
+   * A connected client, to be closed. `url`: of the WebSocket API, `wss://...`.
+   * Rejects with `connection_lost` where nothing answers, or where the token is refused: a browser does not say which.
+   */
+  static async connect(url: string, options: ConnectOptions = {}): Promise<HelixClient> {
+    const client = new HelixClient(url, options);
+    await client.#link.open();
+    return client;
+  }
+
+  /** Idempotent. Runs go on; what waits here fails with `closed`. */
+  close(): void {
+    this.#link.close();
+  }
+
+  /** How often it has connected. */
+  get connections(): number {
+    return this.#link.connections;
+  }
+
+  /** Any request of the protocol. Rejects with the service's error, `timeout`, `connection_lost` or `closed`. */
+  async ask<A extends Action>(action: A, fields: Fields<A>): Promise<Replies[A]> {
+    return (await this.#link.ask(action, fields)) as unknown as Replies[A];
+  }
+
+  // --- starting runs --------------------------------------------------------------------------------------------------
+
+  /**
+   * Start a run: a new session, or the next message of one that is not running. `message`: a text, or a function agent's
+   * parameters. `session_id`: one that exists, or a new one that begins with the own prefix (`whoami`). `key`: what makes a
+   * repeat, from another page too, find the same run for at least a day; default a new one.
+   * Rejects with `agent_already_running` if the session is running, and `queue_full` if too many runs wait.
+   */
+  async run(
+    agent: string,
+    message: string | Record<string, unknown>,
+    options: Options<"run", "agent" | "message" | "input"> = {},
+  ): Promise<RunHandle> {
+    const input = typeof message === "string" ? { message } : { input: message };
+    return await this.#start("run", { agent, ...input, ...options });
+  }
+
+  /** Go on with an interrupted or paused session, or rewind to a checkpoint. */
+  async resume(session_id: string, options: Options<"resume", "session_id"> = {}): Promise<RunHandle> {
+    return await this.#start("resume", { session_id, ...options });
+  }
+
+  /** Try a failed session again. */
+  async retry(session_id: string, options: Options<"retry", "session_id"> = {}): Promise<RunHandle> {
+    return await this.#start("retry", { session_id, ...options });
+  }
+
+  /**
+   * Answer a call that waits, in the session or a sub-agent below it. The handle is of the session's current run. The first
+   * answer wins; a later one rejects with `call_not_pending`, and so does one that was sent twice because the connection was
+   * lost behind the first.
+   */
+  async answer(
+    session_id: string,
+    tool_call_id: string,
+    options: Options<"answer", "session_id" | "tool_call_id"> = {},
+  ): Promise<RunHandle> {
+    return await this.#started("answer", { session_id, tool_call_id, ...options });
+  }
+
+  /** A handle of a run by ids (default: the session's current run). */
+  async handle(session_id: string, run_id?: string): Promise<RunHandle> {
+    const id = run_id ?? (await this.getSession(session_id)).current_run_id;
+    const { run, session } = await this.ask("get_session", { session_id, run_id: id });
+    if (run == null) throw new HelixError("run_not_found", `session ${session_id} has no run ${id}`);
+    const place = { session_id, run_id: id, turn: run.turn, after: run.start_sequence, stream_id: session.stream_id };
+    return new RunHandle(this, place);
+  }
+
+  async #start<A extends "run" | "resume" | "retry">(action: A, fields: Partial<Fields<A>> & { key?: string | null }): Promise<RunHandle> {
+    return await this.#started(action, { ...fields, key: fields.key ?? freshKey() });
+  }
+
+  async #started(action: Action, fields: object): Promise<RunHandle> {
+    const following = this.#link.following;
+    await following.makeRoom();
+    return await following.starting(async () => {
+      const place = (await this.#link.ask(action, fields)) as unknown as Started;
+      const judge = oneRun(place.session_id, place.turn);
+      return new RunHandle(this, place, following.add(place.stream_id, place.after, judge, !place.replay));
+    });
+  }
+
+  // --- controlling ----------------------------------------------------------------------------------------------------
+
+  /** Ask the run (default: the current one) to stop; state is stored and `resume` goes on. False if it does not run. */
+  async interrupt(session_id: string, options: Options<"interrupt", "session_id"> = {}): Promise<boolean> {
+    return (await this.ask("interrupt", { session_id, ...options })).interrupted;
+  }
+
+  /** Fail the running session for good, its sub-agents too. */
+  async abort(session_id: string, options: Options<"abort", "session_id"> = {}): Promise<void> {
+    await this.ask("abort", { session_id, ...options });
+  }
+
+  /** Who this connection is, until when (Unix seconds), and how the ids of sessions begin that it may choose itself. */
+  async whoami(): Promise<Authenticated> {
+    return await this.ask("authenticate", {});
+  }
+
+  /** Renew the proof of the same user on the open connection. */
+  async authenticate(token: string): Promise<Authenticated> {
+    return await this.ask("authenticate", { token });
+  }
+
+  /** The service's time, in Unix seconds. */
+  async ping(): Promise<number> {
+    return (await this.ask("ping", {})).now;
+  }
+
+  // --- sessions -------------------------------------------------------------------------------------------------------
+
+  /** The session's committed state. Rejects with `session_not_found`. */
+  async getSession(session_id: string): Promise<SessionState> {
+    return (await this.ask("get_session", { session_id })).session;
+  }
+
+  async canResume(session_id: string): Promise<CanResumeResult> {
+    return (await this.ask("get_session", { session_id })).can_resume;
+  }
+
+  /** The newest `limit` (at most 100) messages before the index `before`. */
+  async getMessages(
+    session_id: string,
+    options: { limit?: number; before?: number } = {},
+  ): Promise<Required<Pick<SessionFound, "messages" | "offset">>> {
+    const { limit = 50, ...before } = options;
+    const { messages = [], offset = 0 } = await this.ask("get_session", { session_id, messages: limit, ...before });
+    return { messages, offset };
+  }
+
+  /** The conversation at its newest checkpoint, and the `sequence` after which the stream goes on from there. */
+  async getSnapshot(session_id: string): Promise<SessionSnapshot> {
+    return (await this.ask("get_session", { session_id, snapshot: true })).snapshot as SessionSnapshot;
+  }
+
+  /** One's own root sessions, newest first; `cursor` is the next page's `after`: there is more as long as there is one. */
+  async listSessions(options: Options<"list_sessions", never> = {}): Promise<SessionList> {
+    return await this.ask("list_sessions", options);
+  }
+
+  /** Newest first. */
+  async listCheckpoints(
+    session_id: string,
+    options: Options<"list_checkpoints", "session_id"> = {},
+  ): Promise<CheckpointList> {
+    return await this.ask("list_checkpoints", { session_id, ...options });
+  }
+
+  /** A page of the stored stream behind the sequence `after`, without a subscription. */
+  async readStream(
+    session_id: string,
+    options: Options<"read_stream", "session_id"> = {},
+  ): Promise<StreamPage> {
+    return await this.ask("read_stream", { session_id, ...options });
+  }
+
+  /** A new session with another's messages and state up to a checkpoint (default its latest): its id. */
+  async branch(session_id: string, options: Options<"branch", "session_id"> = {}): Promise<string> {
+    const fields = { session_id, ...options, key: options.key ?? freshKey() };
+    return (await this.ask("branch", fields)).session_id;
+  }
+
+  /** A copy of a session up to a checkpoint, or of its first messages: its id. */
+  async clone(session_id: string, options: Options<"clone", "session_id"> = {}): Promise<string> {
+    const fields = { session_id, ...options, key: options.key ?? freshKey() };
+    return (await this.ask("clone", fields)).session_id;
+  }
+
+  /** Delete the session, its sub-agents' sessions and its stream. False if there is none. */
+  async delete(session_id: string): Promise<boolean> {
+    try {
+      return (await this.ask("delete", { session_id })).deleted;
+    } catch (error) {
+      if (error instanceof HelixError && error.code === "session_not_found") return false;
+      throw error;
+    }
+  }
+
+  // --- following ------------------------------------------------------------------------------------------------------
+
+  /** The session's stream behind the sequence `after`, across its runs; it ends with its reader. */
+  async *follow(session_id: string, options: { after?: number } = {}): AsyncGenerator<StreamMessage, void, undefined> {
+    const { stream_id } = await this.getSession(session_id);
+    yield* this.read(await this.feed(stream_id, options.after ?? 0, wholeStream));
+  }
+
+  /** @internal A feed of what is behind `after`. */
+  async feed(streamId: string, after: number, judge: Judge): Promise<Feed> {
+    await this.#link.following.makeRoom();
+    return this.#link.following.add(streamId, after, judge, false);
+  }
+
+  /** @internal */
+  read(feed: Feed): AsyncGenerator<StreamMessage, void, undefined> {
+    return this.#link.following.read(feed);
+  }
+
+  /** @internal */
+  catchUp(feed: Feed): void {
+    this.#link.following.catchUp(feed);
+  }
+}
+
+/** What makes the repeats of a request one. Pages without TLS have no `randomUUID`. */
+function freshKey(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return `key_${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}

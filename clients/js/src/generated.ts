@@ -1,0 +1,1290 @@
+// Generated from schema.json by scripts/generate.ts: do not edit.
+
+/**
+ * @minItems 2
+ * @maxItems 2
+ */
+export type Trace = [unknown, unknown];
+
+/**
+ * All types of the protocol, as the service has them.
+ */
+export interface Protocol {
+  chunks: Chunks;
+  requests: Requests;
+  replies: Replies;
+  made: Made;
+}
+/**
+ * Chunks by their `type`.
+ */
+export interface Chunks {
+  checkpoint_created: CheckpointCreatedChunk;
+  custom: CustomEventChunk;
+  error: ErrorChunk;
+  output: OutputChunk;
+  run_interrupted: RunInterruptedChunk;
+  run_paused: RunPausedChunk;
+  run_queued: RunQueuedChunk;
+  run_resumed: RunResumedChunk;
+  run_superseded: RunSupersededChunk;
+  state_patch: StatePatchChunk;
+  step_committed: StepCommittedChunk;
+  step_discarded: StepDiscardedChunk;
+  stream_resync: StreamResyncChunk;
+  subagent_end: SubAgentEndChunk;
+  subagent_start: SubAgentStartChunk;
+  text_delta: TextDeltaChunk;
+  thinking: ThinkingChunk;
+  tool_approval_request: ToolApprovalRequestChunk;
+  tool_end: ToolEndChunk;
+  tool_start: ToolStartChunk;
+}
+export interface CheckpointCreatedChunk {
+  agent_id: string;
+  agent_type: string;
+  attempt: number;
+  checkpoint_id: string;
+  message_count: number;
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  step: number;
+  step_count: number;
+  timestamp: number;
+  type: "checkpoint_created";
+}
+export interface CustomEventChunk {
+  agent_id: string;
+  agent_type: string;
+  attempt: number;
+  data: unknown;
+  event_name: string;
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  step: number;
+  timestamp: number;
+  type: "custom";
+}
+/**
+ * `recoverable` is false exactly once, right before the stream of a failed run ends.
+ */
+export interface ErrorChunk {
+  agent_id: string;
+  agent_type: string;
+  attempt: number;
+  code: string;
+  error: string;
+  recoverable: boolean;
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  step: number;
+  timestamp: number;
+  type: "error";
+}
+export interface OutputChunk {
+  agent_id: string;
+  agent_type: string;
+  attempt: number;
+  output: unknown;
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  step: number;
+  timestamp: number;
+  type: "output";
+}
+export interface RunInterruptedChunk {
+  agent_id: string;
+  agent_type: string;
+  attempt: number;
+  checkpoint_id: string | null;
+  reason: string | null;
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  step: number;
+  timestamp: number;
+  type: "run_interrupted";
+}
+/**
+ * The run waits for people: `pending` lists the calls, see `core.rows.Pending`.
+ */
+export interface RunPausedChunk {
+  agent_id: string;
+  agent_type: string;
+  attempt: number;
+  checkpoint_id: string | null;
+  pending: {
+    [k: string]: unknown;
+  }[];
+  reason: string;
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  step: number;
+  timestamp: number;
+  type: "run_paused";
+}
+/**
+ * The run waits for a free slot of its agent, or of the account. `queued` runs of the agent waited then, with it.
+ */
+export interface RunQueuedChunk {
+  agent_id: string;
+  agent_type: string;
+  attempt: number;
+  expires_at: number;
+  queued: number;
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  step: number;
+  timestamp: number;
+  type: "run_queued";
+}
+/**
+ * First chunk of a run that goes on from an earlier one. `mode` is a resume or retry mode, or `takeover`.
+ */
+export interface RunResumedChunk {
+  agent_id: string;
+  agent_type: string;
+  attempt: number;
+  checkpoint_id: string | null;
+  mode: string;
+  previous_run_id: string;
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  step: number;
+  timestamp: number;
+  type: "run_resumed";
+}
+export interface RunSupersededChunk {
+  agent_id: string;
+  agent_type: string;
+  attempt: number;
+  by_run_id: string;
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  step: number;
+  superseded_run_id: string;
+  timestamp: number;
+  type: "run_superseded";
+}
+/**
+ * RFC 6902 operations from the previously committed custom state to the one now committed.
+ */
+export interface StatePatchChunk {
+  agent_id: string;
+  agent_type: string;
+  attempt: number;
+  patches: {
+    [k: string]: unknown;
+  }[];
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  step: number;
+  timestamp: number;
+  type: "state_patch";
+  warnings: string[];
+}
+/**
+ * The text of this step and attempt is final and equals the stored answer.
+ */
+export interface StepCommittedChunk {
+  agent_id: string;
+  agent_type: string;
+  attempt: number;
+  model: string | null;
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  step: number;
+  stop_reason: string | null;
+  timestamp: number;
+  type: "step_committed";
+  usage: Usage | null;
+}
+/**
+ * Tokens of one call or a sum of calls. `prompt_tokens` includes `cached_tokens`; `completion_tokens` includes
+ * `reasoning_tokens`. `cost_micros` is in millionths of a US dollar; `priced` is false where no price was known.
+ * `unknown_calls`: those that may have used more than was reported: cut off, or answered without their usage.
+ */
+export interface Usage {
+  cached_tokens: number;
+  calls: number;
+  completion_tokens: number;
+  cost_micros: number;
+  priced: boolean;
+  prompt_tokens: number;
+  reasoning_tokens: number;
+  unknown_calls: number;
+}
+/**
+ * Drop what this step and attempt showed.
+ */
+export interface StepDiscardedChunk {
+  agent_id: string;
+  agent_type: string;
+  attempt: number;
+  reason: string | null;
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  step: number;
+  timestamp: number;
+  type: "step_discarded";
+}
+/**
+ * Drop what is shown and start again from the checkpoint: the session was rewound, or chunks were lost.
+ */
+export interface StreamResyncChunk {
+  agent_id: string;
+  agent_type: string;
+  attempt: number;
+  checkpoint_id: string | null;
+  from_sequence: number;
+  reason: string;
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  step: number;
+  timestamp: number;
+  type: "stream_resync";
+}
+export interface SubAgentEndChunk {
+  agent_id: string;
+  agent_type: string;
+  attempt: number;
+  error: string | null;
+  parent_tool_call_id: string;
+  result: unknown;
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  status: string;
+  step: number;
+  sub_agent_id: string;
+  sub_agent_type: string;
+  timestamp: number;
+  type: "subagent_end";
+}
+export interface SubAgentStartChunk {
+  agent_id: string;
+  agent_type: string;
+  attempt: number;
+  parent_tool_call_id: string;
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  step: number;
+  sub_agent_id: string;
+  sub_agent_type: string;
+  timestamp: number;
+  type: "subagent_start";
+}
+export interface TextDeltaChunk {
+  agent_id: string;
+  agent_type: string;
+  attempt: number;
+  delta: string;
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  step: number;
+  timestamp: number;
+  type: "text_delta";
+}
+/**
+ * A delta where `is_complete` is false; the whole block once where it is true (do not append it to the deltas).
+ */
+export interface ThinkingChunk {
+  agent_id: string;
+  agent_type: string;
+  attempt: number;
+  content: string;
+  is_complete: boolean;
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  step: number;
+  timestamp: number;
+  type: "thinking";
+}
+/**
+ * `kind` says what is asked for: `approval` of the call, the `client`'s result, or a ruling on an `unknown` outcome.
+ * `parameters` is the JSON schema of `input`; `reason` is why the tool asks, where its rule says it.
+ */
+export interface ToolApprovalRequestChunk {
+  agent_id: string;
+  agent_type: string;
+  attempt: number;
+  input: {
+    [k: string]: unknown;
+  };
+  kind: "approval" | "client" | "unknown";
+  parameters: {
+    [k: string]: unknown;
+  };
+  reason: string | null;
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  step: number;
+  timestamp: number;
+  tool_call_id: string;
+  tool_name: string;
+  type: "tool_approval_request";
+}
+export interface ToolEndChunk {
+  agent_id: string;
+  agent_type: string;
+  attempt: number;
+  error: string | null;
+  result: unknown;
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  step: number;
+  success: boolean;
+  timestamp: number;
+  tool_call_id: string;
+  tool_name: string;
+  type: "tool_end";
+}
+/**
+ * A claimed call begins. A second one for the same call (higher `attempt`) replaces the first. `edited`: a person
+ * approved these `arguments` in place of the model's.
+ */
+export interface ToolStartChunk {
+  agent_id: string;
+  agent_type: string;
+  arguments: {
+    [k: string]: unknown;
+  };
+  attempt: number;
+  edited: Edit | null;
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  step: number;
+  timestamp: number;
+  tool_call_id: string;
+  tool_name: string;
+  type: "tool_start";
+}
+/**
+ * Who changed the arguments of a call before it was executed, and when (Unix seconds). `by` is None where the service
+ * does not know its users, or its operator did it.
+ */
+export interface Edit {
+  at: number;
+  by: string | null;
+}
+/**
+ * Requests by their `action`.
+ */
+export interface Requests {
+  abort: Abort;
+  answer: AnswerAction;
+  authenticate: Authenticate;
+  branch: Branch;
+  clone: Clone;
+  delete: Delete;
+  get_session: GetSession;
+  interrupt: Interrupt;
+  list_checkpoints: ListCheckpoints;
+  list_sessions: ListSessions;
+  ping: Ping;
+  read_rows: ReadRows;
+  read_stream: ReadStream;
+  resume: Resume;
+  retry: Retry;
+  run: Run;
+  subscribe: Subscribe;
+  unsubscribe: Unsubscribe;
+}
+/**
+ * Result: `{}`. Idempotent.
+ */
+export interface Abort {
+  action: "abort";
+  id: string;
+  reason?: string | null;
+  run_id?: string | null;
+  session_id: string;
+  v: 1;
+}
+/**
+ * A person's word on a call that waits, in the session or in a sub-agent below it; the first one counts. `arguments`
+ * of an approval take the place of the model's; they fit the tool's schema, or the call waits on.
+ * Result: as of `Run`, `run_id` being the session's current run, and `resumed`: whether the answer started one.
+ */
+export interface AnswerAction {
+  action: "answer";
+  approved?: boolean;
+  arguments?: {
+    [k: string]: unknown;
+  } | null;
+  data?: unknown;
+  id: string;
+  reason?: string | null;
+  session_id: string;
+  subscribe?: boolean;
+  tool_call_id: string;
+  v: 1;
+}
+/**
+ * A new proof of the same principal; without a token: who this connection is.
+ * Result: `{"principal", "expires_at", "prefix"}`; session ids of one's own choice begin with `prefix`.
+ */
+export interface Authenticate {
+  action: "authenticate";
+  id: string;
+  token?: string | null;
+  v: 1;
+}
+/**
+ * A new session from a checkpoint (default the latest). Result: `{"session_id"}`; `target` names it, see `Run`.
+ */
+export interface Branch {
+  action: "branch";
+  checkpoint_id?: string | null;
+  id: string;
+  key?: string | null;
+  session_id: string;
+  target?: string | null;
+  v: 1;
+}
+/**
+ * A copy up to a checkpoint or message. Result: `{"session_id"}`; `target` names it, see `Run`.
+ */
+export interface Clone {
+  action: "clone";
+  checkpoint_id?: string | null;
+  id: string;
+  key?: string | null;
+  message_index?: number | null;
+  session_id: string;
+  target?: string | null;
+  v: 1;
+}
+/**
+ * Result: `{"deleted": true}`.
+ */
+export interface Delete {
+  action: "delete";
+  id: string;
+  session_id: string;
+  v: 1;
+}
+/**
+ * Result: `{"session", "can_resume"}`, and where its run waits for a slot `"queued"`: `{"place", "expires_at"}`, 1
+ * being the next of its agent to go; with `run_id` also `"run"`: how that run ended (status `running` if it has
+ * not), with `messages` and `runs` the newest that many of these, with `sub_sessions` those of its sub-agents, and with
+ * `snapshot` the conversation and where the stream goes on from it.
+ */
+export interface GetSession {
+  action: "get_session";
+  before?: number | null;
+  id: string;
+  messages?: number;
+  run_id?: string | null;
+  runs?: number;
+  session_id: string;
+  snapshot?: boolean;
+  sub_sessions?: boolean;
+  v: 1;
+}
+/**
+ * Result: `{"interrupted"}`: false if the run does not run any more.
+ */
+export interface Interrupt {
+  action: "interrupt";
+  id: string;
+  reason?: string | null;
+  run_id?: string | null;
+  session_id: string;
+  v: 1;
+}
+/**
+ * Newest first, without states. Result: `{"checkpoints", "cursor"}`.
+ */
+export interface ListCheckpoints {
+  action: "list_checkpoints";
+  after?: string | null;
+  id: string;
+  limit?: number;
+  session_id: string;
+  v: 1;
+}
+/**
+ * One's own root sessions, newest id first; an operator's are those of all users, or of `user`. The other fields are
+ * filters; `since` is the Unix time of the last change. Result: `{"sessions", "cursor", "damaged"}`, with `titles` each
+ * with its first message's beginning; `cursor` is the next page's `after`: a page may be short although there is more.
+ */
+export interface ListSessions {
+  action: "list_sessions";
+  after?: string | null;
+  agent?: string | null;
+  id: string;
+  limit?: number;
+  since?: number | null;
+  status?: ("running" | "completed" | "failed" | "interrupted" | "paused" | "deleting") | null;
+  tag?: string | null;
+  titles?: boolean;
+  user?: string | null;
+  v: 1;
+  waiting?: boolean;
+}
+/**
+ * Keeps the connection open. Result: `{"now"}`, the server's Unix seconds.
+ */
+export interface Ping {
+  action: "ping";
+  id: string;
+  v: 1;
+}
+/**
+ * A page of a session's stored rows, or with `stream` of its stream's. Result: `{"rows", "cursor"}`, each
+ * `[sort, value]`; `cursor` is the next page's `after`.
+ */
+export interface ReadRows {
+  action: "read_rows";
+  after?: string | null;
+  id: string;
+  limit?: number;
+  session_id: string;
+  stream?: boolean;
+  v: 1;
+}
+/**
+ * A page of the stored stream behind the sequence `after`. Result: `{"stream_id", "messages"}`.
+ */
+export interface ReadStream {
+  action: "read_stream";
+  after?: number;
+  id: string;
+  limit?: number;
+  session_id: string;
+  v: 1;
+}
+/**
+ * Result as of `Run`.
+ */
+export interface Resume {
+  action: "resume";
+  checkpoint_id?: string | null;
+  id: string;
+  key?: string | null;
+  message?: string | null;
+  mode?: "continue" | "with_message" | "from_checkpoint";
+  session_id: string;
+  subscribe?: boolean;
+  v: 1;
+}
+/**
+ * Result as of `Run`.
+ */
+export interface Retry {
+  action: "retry";
+  id: string;
+  key?: string | null;
+  message?: string | null;
+  mode?: "from_checkpoint" | "from_start";
+  session_id: string;
+  subscribe?: boolean;
+  v: 1;
+}
+/**
+ * A new session, or the next message of one. `message`, or `input` with a function agent's parameters.
+ *
+ * `session_id` of a session that does not exist must begin with the principal's prefix (see `Authenticate`).
+ * `key` makes repeats harmless: a run that was started under it is answered, not started again. Without, that holds for
+ * the same request on the same connection. `priority`: where runs wait for slots, a higher one goes first; a client may
+ * let others go first (below 0), and nobody who merely has a socket goes before them.
+ * Result: `{"session_id", "run_id", "turn", "stream_id", "after", "replay"}`: the run's messages have sequences above
+ * `after`; where `replay` is true some were there before the subscription: subscribe after `after`.
+ */
+export interface Run {
+  action: "run";
+  agent: string;
+  id: string;
+  input?: {
+    [k: string]: unknown;
+  } | null;
+  key?: string | null;
+  message?: string | null;
+  metadata?: {
+    [k: string]: unknown;
+  };
+  priority?: number | null;
+  session_id?: string | null;
+  state?: {
+    [k: string]: unknown;
+  } | null;
+  subscribe?: boolean;
+  /**
+   * @maxItems 50
+   */
+  tags?: string[];
+  v: 1;
+}
+/**
+ * Be sent what is on the stream after the sequence `after`, and what comes.
+ * Result: `{"stream_id", "caught_up", "complete"}`: what was stored up to `caught_up` has been sent; where `complete`
+ * is false there is more: subscribe again after it.
+ */
+export interface Subscribe {
+  action: "subscribe";
+  after?: number;
+  id: string;
+  session_id?: string | null;
+  stream_id?: string | null;
+  v: 1;
+}
+/**
+ * Result: `{"stream_id"}`.
+ */
+export interface Unsubscribe {
+  action: "unsubscribe";
+  id: string;
+  session_id?: string | null;
+  stream_id?: string | null;
+  v: 1;
+}
+/**
+ * Results by the `action` of their request.
+ */
+export interface Replies {
+  abort: Nothing;
+  answer: Answered;
+  authenticate: Authenticated;
+  branch: Copied;
+  clone: Copied;
+  delete: Deleted;
+  get_session: SessionFound;
+  interrupt: Interrupted;
+  list_checkpoints: CheckpointList;
+  list_sessions: SessionList;
+  ping: Pong;
+  read_rows: RowPage;
+  read_stream: StreamPage;
+  resume: Started;
+  retry: Started;
+  run: Started;
+  subscribe: Subscribed;
+  unsubscribe: Unsubscribed;
+}
+export interface Nothing {}
+export interface Answered {
+  after: number;
+  replay: boolean;
+  resumed: boolean;
+  run_id: string;
+  session_id: string;
+  stream_id: string;
+  turn: number;
+}
+export interface Authenticated {
+  expires_at: number;
+  prefix: string;
+  principal: string | null;
+}
+export interface Copied {
+  session_id: string;
+}
+export interface Deleted {
+  deleted: true;
+}
+export interface SessionFound {
+  can_resume: CanResumeResult;
+  messages?: (SystemMessage | UserMessage | AssistantMessage | ToolResultMessage)[];
+  more_runs?: boolean;
+  offset?: number;
+  queued?: Queued | null;
+  run?: RunFound | null;
+  runs?: RunRow[];
+  session: SessionState;
+  snapshot?: SessionSnapshot | null;
+  sub_sessions?: SubSessionRef[];
+}
+/**
+ * `reason` says why not, or for a failed session which verb fits; `pending_confirmation`: it can, with an answer.
+ */
+export interface CanResumeResult {
+  can_resume: boolean;
+  reason:
+    | (
+        | "running"
+        | "completed"
+        | "failed_use_retry"
+        | "aborted"
+        | "not_found"
+        | "pending_confirmation"
+        | "agent_not_registered"
+      )
+    | null;
+}
+export interface SystemMessage {
+  content: string;
+  role: "system";
+}
+export interface UserMessage {
+  content: string;
+  /**
+   * Unix seconds.
+   */
+  created_at: number | null;
+  id: string;
+  metadata: {
+    [k: string]: unknown;
+  };
+  role: "user";
+  run_id: string | null;
+  step: number | null;
+}
+export interface AssistantMessage {
+  content: string | null;
+  /**
+   * Unix seconds.
+   */
+  created_at: number | null;
+  id: string;
+  metadata: {
+    [k: string]: unknown;
+  };
+  role: "assistant";
+  run_id: string | null;
+  step: number | null;
+  thinking: ThinkingContent[];
+  tool_calls: ToolCallRequest[];
+}
+/**
+ * One reasoning block, kept losslessly: Anthropic wants the signed block back beside the tool results.
+ */
+export interface ThinkingContent {
+  redacted: string | null;
+  signature: string | null;
+  text: string;
+}
+/**
+ * A call the model asked for. `id` is unique in the session; `arguments` is the parsed JSON object.
+ *
+ * `malformed` holds the raw text where the model's arguments were no JSON object: never executed, answered as failed.
+ */
+export interface ToolCallRequest {
+  arguments: {
+    [k: string]: unknown;
+  };
+  id: string;
+  malformed: string | null;
+  name: string;
+}
+/**
+ * `content` is a string result verbatim, any other value as JSON; a failure is `{"error": message}`. Where a person
+ * changed the call's arguments, `metadata` has them as `edited` (`EditedArguments`).
+ */
+export interface ToolResultMessage {
+  content: string;
+  /**
+   * Unix seconds.
+   */
+  created_at: number | null;
+  id: string;
+  metadata: {
+    [k: string]: unknown;
+  };
+  role: "tool";
+  run_id: string | null;
+  step: number | null;
+  success: boolean;
+  tool_call_id: string;
+  tool_name: string;
+}
+/**
+ * `place`: 1 is the next of its agent to go. `expires_at`: Unix seconds.
+ */
+export interface Queued {
+  expires_at: number;
+  place: number;
+}
+/**
+ * How a run ended, as `helix.AgentResult`; of one that is `running` no field from `output` on is there.
+ */
+export interface RunFound {
+  completion_reason?: string | null;
+  error?: string | null;
+  error_code?: string | null;
+  output?: unknown;
+  pending?: Pending[];
+  recoverable?: boolean;
+  run_id: string;
+  session_id: string;
+  start_sequence: number;
+  status: "running" | ("completed" | "failed" | "interrupted" | "paused");
+  steps?: number;
+  text?: string | null;
+  turn: number;
+  usage?: Usage;
+}
+/**
+ * A call that waits for people. `kind`: `approval`, `client` (its result), `unknown` (a ruling), or `child`: a
+ * sub-agent waits; then `child_session_id` is where. `reason`: why the tool asks, where its rule says it. `arguments` of
+ * the call and `parameters`, their JSON schema, are not stored here: reads take them from the call and from the agent,
+ * where they know it. `edited`: a person approved other `arguments` than the model's, before the outcome was lost.
+ */
+export interface Pending {
+  arguments: {
+    [k: string]: unknown;
+  };
+  call_id: string;
+  child_session_id: string | null;
+  edited: Edit | null;
+  kind: "approval" | "client" | "unknown" | "child";
+  parameters: {
+    [k: string]: unknown;
+  };
+  reason: string | null;
+  tool_name: string;
+}
+/**
+ * `start_*` is where the run began: what `retry from_start` goes back to. `part`, `part_step`: the execution at work
+ * and the first step it buys (0: `first_step`). `model`: what its agent was set to call; `parts`: what of `usage` is of
+ * others (`core.usage_parts`). `late_*`: answers that came when the run was no longer their delivery's; `over_*`: what
+ * these used beyond what had been reserved for them. `editions`: (step, fingerprint) where a later step found another
+ * agent. `deadline`: when a sub-agent is to be over (Unix seconds): its parent's tool waits no longer. `effects`:
+ * docs/protocol.md#ends.
+ */
+export interface RunRow {
+  agent_type: string;
+  blocks: Block[];
+  checkpoint: string | null;
+  claim: StepClaim | null;
+  completion_reason: string | null;
+  deadline: number | null;
+  editions: [unknown, unknown][];
+  effects: "open" | "done";
+  ended_at: number | null;
+  error: ErrorInfo | null;
+  fingerprint: string;
+  first_step: number;
+  input: {
+    [k: string]: unknown;
+  } | null;
+  kind: "run";
+  last: [unknown, unknown] | null;
+  late_calls: number;
+  late_micros: number;
+  late_tokens: number;
+  mode: string;
+  model: string;
+  output: unknown;
+  over_micros: number;
+  over_tokens: number;
+  part: number;
+  part_step: number;
+  parts: {
+    [k: string]: (number | boolean)[];
+  };
+  pending: Pending[];
+  previous_run_id: string | null;
+  priority: number;
+  reason: string | null;
+  run_id: string;
+  session_id: string;
+  start_count: number;
+  start_lineage: number;
+  start_sequence: number;
+  start_state_at: string;
+  start_step: number;
+  started_at: number;
+  status: string;
+  steps: number;
+  trace: Trace | null;
+  turn: number;
+  usage: (number | boolean)[];
+}
+/**
+ * What the current run has drawn from one window of a budget, in the budget's unit: `spent + reserved + assumed <=
+ * drawn`. `draws`: the session's version at its last draw. `closed`: no call is reserved from it any more, because
+ * another window has begun or the budget is gone.
+ */
+export interface Block {
+  assumed: number;
+  budget: string;
+  closed: boolean;
+  drawn: number;
+  draws: number;
+  spent: number;
+  unit: "micros" | "tokens";
+}
+/**
+ * Who is buying a step. `deadline` is the latest moment (Unix seconds) at which the holder can still act.
+ */
+export interface StepClaim {
+  attempt: number;
+  attempt_id: string;
+  deadline: number;
+  micros: number;
+  run_id: string;
+  step: number;
+  tokens: number;
+}
+/**
+ * Why a run failed. `recoverable` says whether `retry` makes sense.
+ */
+export interface ErrorInfo {
+  code: string;
+  message: string;
+  recoverable: boolean;
+}
+/**
+ * The committed state of a session: what a run left, or has reached so far.
+ */
+export interface SessionState {
+  abort_reason: string | null;
+  aborted: boolean;
+  agent_type: string;
+  checkpoint_id: string;
+  created_at: number;
+  current_run_id: string;
+  custom_state: {
+    [k: string]: unknown;
+  };
+  error: ErrorInfo | null;
+  forked_from: {
+    [k: string]: unknown;
+  } | null;
+  lease_expires: number;
+  message_count: number;
+  metadata: {
+    [k: string]: unknown;
+  };
+  output: unknown;
+  parent_session_id: string | null;
+  pending: Pending[];
+  session_id: string;
+  status: "running" | "completed" | "failed" | "interrupted" | "paused";
+  step_count: number;
+  stream_id: string;
+  tags: string[];
+  turn: number;
+  updated_at: number;
+  usage: Usage;
+  user_id: string | null;
+  version: number;
+}
+/**
+ * `status` is the session's at the moment of reading; messages and state are those of `checkpoint_id`.
+ */
+export interface SessionSnapshot {
+  checkpoint_id: string;
+  custom_state: {
+    [k: string]: unknown;
+  };
+  messages: (SystemMessage | UserMessage | AssistantMessage | ToolResultMessage)[];
+  pending: Pending[];
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  status: "running" | "completed" | "failed" | "interrupted" | "paused" | "deleting";
+}
+/**
+ * A sub-agent's session, as its parent knows it.
+ */
+export interface SubSessionRef {
+  agent_type: string;
+  parent_tool_call_id: string;
+  session_id: string;
+  status: "running" | "completed" | "failed" | "interrupted" | "paused" | "deleting";
+}
+export interface Interrupted {
+  interrupted: boolean;
+}
+export interface CheckpointList {
+  checkpoints: ListedCheckpoint[];
+  cursor: string | null;
+}
+/**
+ * `usage`: the numbers of a `Usage` in the order of its fields, without zeros at the end.
+ */
+export interface ListedCheckpoint {
+  count: number;
+  created_at: number;
+  id: string;
+  lineage: number;
+  name: string | null;
+  pending: Pending[];
+  run_id: string;
+  state_at: string;
+  status: "running" | "completed" | "failed" | "interrupted" | "paused" | "deleting";
+  step: number;
+  turn: number;
+  usage: (number | boolean)[];
+  warnings: string[];
+}
+export interface SessionList {
+  cursor: string | null;
+  damaged: string[];
+  sessions: ListedSession[];
+}
+/**
+ * A `SessionState` without `custom_state` and `output`. `title`: the beginning of its first message.
+ */
+export interface ListedSession {
+  abort_reason: string | null;
+  aborted: boolean;
+  agent_type: string;
+  checkpoint_id: string;
+  created_at: number;
+  current_run_id: string;
+  error: ErrorInfo | null;
+  forked_from: {
+    [k: string]: unknown;
+  } | null;
+  lease_expires: number;
+  message_count: number;
+  metadata: {
+    [k: string]: unknown;
+  };
+  parent_session_id: string | null;
+  pending: Pending[];
+  session_id: string;
+  status: "running" | "completed" | "failed" | "interrupted" | "paused";
+  step_count: number;
+  stream_id: string;
+  tags: string[];
+  title?: string;
+  turn: number;
+  updated_at: number;
+  usage: Usage;
+  user_id: string | null;
+  version: number;
+}
+export interface Pong {
+  now: number;
+}
+/**
+ * Each row is `[sort, value]`.
+ */
+export interface RowPage {
+  cursor: string | null;
+  rows: [unknown, unknown][];
+}
+export interface StreamPage {
+  messages: WireMessage[];
+  stream_id: string;
+}
+/**
+ * A `helix.core.wire.StreamMessage` without what equals its default. `chunk` is one of `chunks`, or of a type that
+ * this version does not know.
+ */
+export interface WireMessage {
+  chunk?: {
+    [k: string]: unknown;
+  } | null;
+  error?: string | null;
+  kind: "chunk" | "end" | "fail" | "paused";
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  status?: string | null;
+  turn?: number;
+  v?: 1;
+}
+export interface Started {
+  after: number;
+  replay: boolean;
+  run_id: string;
+  session_id: string;
+  stream_id: string;
+  turn: number;
+}
+export interface Subscribed {
+  caught_up: number;
+  complete: boolean;
+  stream_id: string;
+}
+export interface Unsubscribed {
+  stream_id: string;
+}
+/**
+ * What the client makes of replies.
+ */
+export interface Made {
+  AgentResult: AgentResult;
+  StreamMessage: StreamMessage;
+}
+/**
+ * How a run ended. `output` is an instance of the agent's output schema (over a socket the JSON of one), or for agents
+ * without a schema the last text. `error` is set for failed runs; `pending` lists what a paused one waits for.
+ */
+export interface AgentResult {
+  completion_reason: string | null;
+  error: string | null;
+  error_code: string | null;
+  output: unknown;
+  pending: Pending[];
+  recoverable: boolean;
+  run_id: string;
+  session_id: string;
+  status: "completed" | "failed" | "interrupted" | "paused";
+  steps: number;
+  text: string | null;
+  usage: Usage;
+}
+/**
+ * `chunk` carries a chunk. `end`, `fail` and `paused` close a run's part of the stream: `status` is the run's, and
+ * `error` its message. `session_id` names the session: a child's end is not the root's.
+ */
+export interface StreamMessage {
+  chunk: {
+    [k: string]: unknown;
+  } | null;
+  error: string | null;
+  kind: "chunk" | "end" | "fail" | "paused";
+  run_id: string;
+  sequence: number;
+  session_id: string;
+  status: string | null;
+  stream_id: string;
+  turn: number;
+  v: 1;
+}
+
+/** A chunk of a type that this version knows. One of a later version has another `type`: leave it out. */
+export type StreamChunk = Chunks[keyof Chunks];
+
+/** Codes of the service's errors. */
+export type ServiceErrorCode =
+  | "AGENT_ERROR"
+  | "DUPLICATE_AGENT"
+  | "INVALID_SCALE"
+  | "agent_already_running"
+  | "agent_not_found"
+  | "agent_stopped"
+  | "batch_failed"
+  | "budget_exceeded"
+  | "call_not_pending"
+  | "cannot_resume"
+  | "checkpoint_not_found"
+  | "condition_failed"
+  | "context_too_large"
+  | "damaged_row"
+  | "fatal_tool_error"
+  | "helix_error"
+  | "illegal_transition"
+  | "internal_error"
+  | "invalid_definition"
+  | "invalid_input"
+  | "invalid_message"
+  | "invalid_request"
+  | "model_error"
+  | "not_authenticated"
+  | "object_gone"
+  | "operator_error"
+  | "process_failed"
+  | "process_not_found"
+  | "queue_full"
+  | "run_failed"
+  | "run_not_found"
+  | "script_exhausted"
+  | "secret_not_found"
+  | "session_exists"
+  | "session_not_found"
+  | "stale_state"
+  | "store_error"
+  | "stream_not_found"
+  | "tool_error"
+  | "work_in_progress";
+
+/** Fields that are left out on the wire where they equal these. */
+export const DEFAULTS: {
+  chunk: object;
+  usage: object;
+  types: Record<string, object>;
+} = {
+  "chunk": {
+    "agent_id": "",
+    "agent_type": "",
+    "attempt": 0,
+    "run_id": "",
+    "sequence": 0,
+    "session_id": "",
+    "step": 0,
+    "timestamp": 0
+  },
+  "types": {
+    "custom": {
+      "data": null
+    },
+    "error": {
+      "code": "error",
+      "recoverable": true
+    },
+    "run_interrupted": {
+      "checkpoint_id": null,
+      "reason": null
+    },
+    "run_paused": {
+      "checkpoint_id": null,
+      "pending": [],
+      "reason": "pending"
+    },
+    "run_resumed": {
+      "checkpoint_id": null
+    },
+    "state_patch": {
+      "warnings": []
+    },
+    "step_committed": {
+      "model": null,
+      "stop_reason": null,
+      "usage": null
+    },
+    "step_discarded": {
+      "reason": null
+    },
+    "stream_resync": {
+      "checkpoint_id": null,
+      "from_sequence": 0
+    },
+    "subagent_end": {
+      "error": null,
+      "result": null
+    },
+    "thinking": {
+      "is_complete": false
+    },
+    "tool_approval_request": {
+      "input": {},
+      "kind": "approval",
+      "parameters": {},
+      "reason": null
+    },
+    "tool_end": {
+      "error": null,
+      "result": null,
+      "success": true
+    },
+    "tool_start": {
+      "arguments": {},
+      "edited": null
+    }
+  },
+  "usage": {
+    "cached_tokens": 0,
+    "calls": 0,
+    "completion_tokens": 0,
+    "cost_micros": 0,
+    "priced": true,
+    "prompt_tokens": 0,
+    "reasoning_tokens": 0,
+    "unknown_calls": 0
+  }
+};

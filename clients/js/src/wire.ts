@@ -1,0 +1,75 @@
+// The wire format of a stream, and what a message is to a reader.
+import { HelixError } from "./errors.ts";
+import { DEFAULTS, type StreamChunk, type StreamMessage as Sent } from "./generated.ts";
+
+/**
+ * A message of a stream. `kind` is `chunk`, or `end`, `fail` or `paused` where a run's part of the stream closes; then `status`
+ * is the run's. `session_id` names the session: a sub-agent's end is not the root's.
+ */
+export type StreamMessage = Sent;
+
+/** What a message is to a reader: to be shown, not its own, shown and the last, or a sign that the end has passed. */
+export type Verdict = "show" | "skip" | "last" | "over";
+export type Judge = (message: StreamMessage) => Verdict;
+
+/** A message of a frame, whole. Throws `invalid_message` for what is none. */
+export function messageOf(streamId: string, body: unknown): StreamMessage {
+  const sent = (typeof body === "object" && body !== null ? body : {}) as Partial<StreamMessage>;
+  const whole = { v: 1, turn: 0, chunk: null, status: null, error: null, ...sent, stream_id: streamId };
+  if (
+    !Number.isSafeInteger(sent.sequence) ||
+    (sent.sequence as number) < 1 ||
+    typeof sent.session_id !== "string" ||
+    typeof sent.run_id !== "string" ||
+    !["chunk", "end", "fail", "paused"].includes(sent.kind as string)
+  ) {
+    throw new HelixError("invalid_message", "a message of a stream has session_id, run_id, sequence and kind");
+  }
+  return whole as StreamMessage;
+}
+
+/** The message's chunk with all its fields. Only where `kind` is `chunk`. */
+export function chunkOf(message: StreamMessage): StreamChunk {
+  const sent = (message.chunk ?? {}) as Record<string, unknown>;
+  const own = structuredClone(DEFAULTS.types[sent["type"] as string] ?? {});
+  const chunk: Record<string, unknown> = { ...DEFAULTS.chunk, ...own, ...sent, sequence: message.sequence };
+  if (chunk["type"] === "step_committed" && chunk["usage"] !== null) {
+    chunk["usage"] = { ...DEFAULTS.usage, ...(chunk["usage"] as object) };
+  }
+  return chunk as unknown as StreamChunk;
+}
+
+/** The word of the log that everything before is lost: it is in no run's name. */
+export function isResync(message: StreamMessage): boolean {
+  return message.run_id === "" && (message.chunk as { type?: unknown } | null)?.type === "stream_resync";
+}
+
+/** For readers that follow a stream across its runs. */
+export const wholeStream: Judge = () => "show";
+
+/**
+ * For readers that follow one run: from the session's first message of that turn to its end, the sub-agents' messages between
+ * included. A later turn means that the run was taken over, and has no end of its own.
+ */
+export function oneRun(sessionId: string, turn: number): Judge {
+  let begun = false;
+  return (message) => {
+    if (isResync(message)) return "show";
+    const own = message.session_id === sessionId;
+    if (own && message.turn > turn) return "over";
+    if (own && message.turn === turn) {
+      begun = true;
+      return message.kind === "chunk" ? "show" : "last";
+    }
+    return begun && !own ? "show" : "skip";
+  };
+}
+
+/** The same, without what has been seen already. */
+export function behind(after: number, judge: Judge): Judge {
+  return (message) => {
+    const verdict = judge(message);
+    if (message.sequence > after) return verdict;
+    return verdict === "show" ? "skip" : verdict === "last" ? "over" : verdict;
+  };
+}

@@ -1,0 +1,98 @@
+"""The TypeScript client as a user has it: installed, built and packed once for all tests, and a process that it runs in."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from helix.core.json import dumps
+
+ROOT = Path(__file__).parents[2]
+CLIENT = ROOT / "clients" / "js"
+DRIVER = Path(__file__).with_name("driver.mjs")
+LINE_BYTES = 64 * 1024 * 1024
+PATIENCE_S = 100
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "/tests/js/" in item.path.as_posix():
+            item.add_marker(pytest.mark.xdist_group("typescript"))
+
+
+class Npm:
+    """`npm` in the client's folder, with the Node of its lock file."""
+
+    def __init__(self) -> None:
+        modules = CLIENT / "node_modules" / ".bin"
+        self.variables = {**os.environ, "PATH": f"{modules}{os.pathsep}{os.environ['PATH']}"}
+
+    def __call__(self, *arguments: str, cwd: Path = CLIENT) -> str:
+        """What it printed. Fails with all of it."""
+        done = subprocess.run(["npm", *arguments], cwd=cwd, env=self.variables, capture_output=True, text=True)
+        assert done.returncode == 0, f"npm {' '.join(arguments)}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+
+@pytest.fixture(scope="session")
+def npm() -> Npm:
+    """With the packages of the lock file installed."""
+    npm, modules = Npm(), CLIENT / "node_modules"
+    (ROOT / "build").mkdir(exist_ok=True)
+    with (ROOT / "build" / "clients-js.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        installed, wanted = modules / ".installed", (CLIENT / "package-lock.json").read_text()
+        if not installed.exists() or installed.read_text() != wanted:
+            npm("ci", "--no-audit", "--no-fund")
+            installed.write_text(wanted)
+    return npm
+
+
+@pytest.fixture(scope="session")
+def package(npm: Npm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packed client, unpacked: a folder with its package.json."""
+    folder = tmp_path_factory.mktemp("package")
+    (packed,) = json.loads(npm("pack", "--json", "--pack-destination", str(folder)))
+    shutil.unpack_archive(folder / packed["filename"], folder)
+    return folder / "package"
+
+
+Ask = Callable[..., Any]
+
+
+@pytest_asyncio.fixture
+async def typescript(npm: Npm, package: Path) -> AsyncIterator[Ask]:
+    """`await typescript("play", url=..., ...)`: the answer of `driver.mjs`."""
+    process = await asyncio.create_subprocess_exec(
+        CLIENT / "node_modules" / ".bin" / "node",
+        DRIVER,
+        package / "dist",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        limit=LINE_BYTES,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    wire_in, wire_out = process.stdin, process.stdout
+
+    async def ask(name: str, **given: Any) -> Any:
+        wire_in.write(f"{dumps({'name': name, **given})}\n".encode())
+        async with asyncio.timeout(PATIENCE_S):
+            line = await wire_out.readline()
+        assert line, f"the driver died at {name}"
+        return json.loads(line)
+
+    try:
+        yield ask
+    finally:
+        wire_in.close()
+        await process.wait()

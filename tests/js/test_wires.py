@@ -1,0 +1,91 @@
+"""One recorded wire, read by both clients: the same messages, the same chunks, the same state.
+
+Each scenario of the parity suite is a recording: failed and repeated steps, pauses, sub-agents, rewinds, aborts. Its frames
+come in another order and some of them twice, as over several connections.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.parity_scenarios import SCENARIOS
+from tests.e2e.parity_stage import Stage, stage_of
+
+from helix.client.feed import Feed, whole_stream
+from helix.core.chunks import StreamChunk
+from helix.core.errors import HelixError
+from helix.core.frames import Joiner, message_frames
+from helix.core.json import loads
+from helix.core.wire import StreamMessage
+from helix.stream.state import Snapshot, StreamProjector, create_state_projection
+
+pytestmark = pytest.mark.slow
+
+
+async def recorded(stage: Stage) -> list[StreamMessage]:
+    stream_id = (await stage.executor.sessions.get(stage.session)).stream_id
+    return await stage.executor.streams.read(stream_id, 0, 100_000)
+
+
+def shuffled(messages: list[StreamMessage], seed: int) -> list[str]:
+    """Frames of a few messages each, not in order, and some twice."""
+    dice = random.Random(seed)
+    frames: list[bytes] = []
+    while messages:
+        count = dice.randint(1, 5)
+        frames += message_frames(messages[0].stream_id, messages[:count])
+        messages = messages[count:]
+    frames += dice.choices(frames, k=len(frames) // 3)
+    dice.shuffle(frames)
+    return [frame.decode() for frame in frames]
+
+
+async def fold(frames: list[str], session_id: str, stream_id: str) -> dict[str, Any]:
+    """What `driver.mjs` does, with the Python client's parts."""
+    joiner, feed = Joiner(), Feed(stream_id, 0, whole_stream, 1_000_000)
+
+    def take(text: str) -> None:
+        frame = loads(text)
+        if frame["type"] == "part":
+            if (whole := joiner.add(frame)) is not None:
+                take(whole)
+        else:
+            feed.offer([StreamMessage.model_validate({"stream_id": stream_id, **body}) for body in frame["messages"]])
+
+    for text in frames:
+        take(text)
+    messages: list[StreamMessage] = []
+    while feed.waiting and (message := await feed.next(0)) is not None:
+        messages.append(message)
+    chunks: list[StreamChunk] = [message.parsed() for message in messages if message.kind == "chunk"]
+    projector = StreamProjector(create_state_projection(lambda state: state), Snapshot({}), session_id=session_id)
+    state: Any
+    try:
+        for chunk in chunks:
+            await projector.feed(chunk)
+        state = projector.state
+    except HelixError as error:
+        state = error.code
+    found = {"messages": messages, "chunks": chunks}
+    return {name: [item.model_dump(mode="json") for item in items] for name, items in found.items()} | {"state": state}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_both_clients_read_a_recorded_wire_the_same(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest, typescript: Any
+) -> None:
+    async with stage_of("local", tmp_path, request, f"ses_{name}") as stage:
+        await SCENARIOS[name](stage)
+        messages = await recorded(stage)
+    stream_id = messages[0].stream_id
+    for seed in range(3):
+        frames = shuffled(messages, seed)
+        here = await fold(frames, stage.session, stream_id)
+        there = await typescript("fold", frames=frames, session_id=stage.session, stream_id=stream_id)
+        assert len(here["messages"]) == len(messages) > 3
+        assert there["messages"] == here["messages"]
+        assert there["chunks"] == here["chunks"]
+        assert there["state"] == here["state"]
