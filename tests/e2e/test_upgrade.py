@@ -1,0 +1,47 @@
+"""A stage with sessions in every state is upgraded from an earlier Helix, and each of them goes on.
+
+The earlier Helix is the repository's own history: its template, deployed, and its functions, which do the work until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.living_stage import USER, Living
+from tests.support.old_release import OldStage, old_stage
+
+from helix.local.cloud import ALIAS
+
+pytestmark = pytest.mark.timeout(600)
+
+RELEASES = {
+    "before short and packed rows": "6934f783c07716e051ecc274f1bd53bd2d6d1909",
+    "before projects": "fb9ceceb2a6a9787bd18a46ce7b989af92668d14",
+}
+"""Commits. A release goes here when the stored format changes after it."""
+UNKEYED = {"before short and packed rows"}
+"""Their request keys do not hold for the code of today: a repeat of a request finds the session at work."""
+
+
+def codes(stage: OldStage) -> dict[str, Any]:
+    """By function, the layers that are live: its own code is a line, which may be as before."""
+    names, ask = stage.cloud.functions(), stage.aws("lambda").get_function_configuration
+    return {name: sorted(str(layer) for layer in ask(FunctionName=name, Qualifier=ALIAS)["Layers"]) for name in names}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+async def test_sessions_go_on_through_an_upgrade(release: str, tmp_path: Path) -> None:
+    with old_stage(RELEASES[release], tmp_path) as stage:
+        (tmp_path / "gates").mkdir()
+        living = Living(stage, tmp_path / "gates", keyed=release not in UNKEYED)
+        async with stage.user(USER) as client:
+            await living.leave(client)
+            before = codes(stage)
+            await asyncio.to_thread(stage.upgrade)
+            assert all(codes(stage)[name] != code for name, code in before.items()), "a function has its old code"
+            await living.go_on(client)
+            await living.sound(client)
+            await living.delete_all(client)
