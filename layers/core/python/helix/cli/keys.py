@@ -28,9 +28,9 @@ DAY_S = 86_400
 
 def create(
     store: Store,
-    user: Annotated[str, typer.Option("--user", help="User whose key it is: who makes sessions with it owns them")],
+    user: Annotated[str, typer.Option("--user", help="User of the key, who owns the sessions that are made with it")],
     tenant: Annotated[str | None, typer.Option("--tenant", help="Tenant of the user")] = None,
-    name: Annotated[str, typer.Option("--name", help="For people who read the list")] = "",
+    name: Annotated[str, typer.Option("--name", help="Label in the list of keys")] = "",
     days: Annotated[int | None, typer.Option("--days", min=1, help="Days until it expires [default: never]")] = None,
     json: Json = False,
 ) -> None:

@@ -35,12 +35,12 @@ class Fleet(Commands):
         "start": ("fleet.commands", "Accept runs of a stopped agent again. Waiting runs start in order."),
         "restart": (
             "fleet.commands",
-            "Restart an agent's worker processes with their current code. Runs are handed over.",
+            "Restart an agent's worker processes with the current code. The new ones take over its runs.",
         ),
         "health": ("fleet.commands", "Show the last result of each health check. Exit code 3 if one is unhealthy."),
         "history": (
             "fleet.commands",
-            "Show an agent's scaling decisions with their reasons, and its processes' lives.",
+            "Show an agent's scaling decisions with their reasons, and when its processes started and ended.",
         ),
         "budgets": ("fleet.commands", "Show budgets and what is used of them."),
         "set-budget": (
@@ -55,20 +55,20 @@ class Fleet(Commands):
 
 class Keys(Commands):
     table: ClassVar = {
-        "create": ("keys", "Make an API key for a user. It is shown once."),
-        "list": ("keys", "List keys: their ids, users and times. Secrets are not stored."),
-        "revoke": ("keys", "Revoke a key. It opens no connection from now on."),
+        "create": ("keys", "Create an API key for a user. It is shown once."),
+        "list": ("keys", "List keys with their users and dates. The keys themselves are not stored."),
+        "revoke": ("keys", "Revoke a key. New connections with it are refused."),
     }
 
 
 class Helix(Commands):
     table: ClassVar = {
-        "init": ("init.commands", "Make a project, or add to this one what it lacks."),
+        "init": ("init.commands", "Create a project, or add what is missing to an existing one."),
         "run": ("run.commands", "Run an agent on a message and show what it does."),
         "chat": ("run.commands", "Talk to an agent in one session, message after message."),
         "resume": ("run.commands", "Continue an interrupted, paused or crashed session."),
         "retry": ("run.commands", "Retry a failed session from its last checkpoint."),
-        "answer": ("run.commands", "Answer a call that waits, and follow the run that goes on."),
+        "answer": ("run.commands", "Approve or deny a call that waits, and follow the run as it continues."),
         "sessions": ("sessions.listing", "List sessions, or with --waiting the calls that wait for an answer."),
         "show": ("sessions.page", "Show a session: its messages, runs, checkpoints and state."),
         "tail": ("sessions.tail", "Follow a session's run live, from its beginning to its end."),
@@ -80,11 +80,11 @@ class Helix(Commands):
         "clone": ("sessions.commands", "Copy a session, or its first messages, to a new id."),
         "delete": ("sessions.commands", "Delete a session, its sub-agents' sessions and its stream."),
         "export": ("sessions.files", "Write a session with its sub-agents' sessions and its stream to a file."),
-        "import": ("sessions.files", "Make the session of an exported file again, under the same id."),
+        "import": ("sessions.files", "Import the session of an exported file, under the same id."),
         "forget": ("sessions.forget", "Delete all that is stored of a user, and verify that nothing is left."),
         "keys": (Keys, "API keys of a stage: create, list, revoke."),
         "dev": ("cloud.dev", "Run the deployed app on this machine, without an AWS account, until Ctrl-C."),
-        "demo": ("cloud.demo", "Ask an agent of the project in the offline app, and show what AWS recorded."),
+        "demo": ("cloud.demo", "Run an agent once in the offline app, and show what it used of AWS."),
         "deploy": ("cloud.deploy", "Deploy the project with CDK, and print its URL and a first API key."),
         "check": ("cloud.check", "Check a deployed stage, and print a report."),
         "destroy": ("cloud.destroy", "Delete a deployed stage with its sessions, unless its settings retain them."),
@@ -94,7 +94,7 @@ class Helix(Commands):
 
 app = typer.Typer(
     cls=Helix,
-    help="Durable, streaming AI agents in the terminal.",
+    help="Run, deploy and operate durable AI agents.",
     epilog="AGENT is module:name, path/file.py:name, or a registered name. HELIX_AGENTS, or agents under tool.helix in "
     "pyproject.toml, lists the modules and files whose agents have registered names.",
     rich_markup_mode=None,

@@ -25,18 +25,25 @@ SessionName = Annotated[str, typer.Argument(metavar="SESSION", help="Id of the s
 InSession = Annotated[str | None, typer.Option("--session", "-s", help="Continue this session, or name a new one")]
 Model = Annotated[
     str | None,
-    typer.Option("--model", "-m", help="Any litellm name, for all agents; `demo` is the demonstration model"),
+    typer.Option(
+        "--model", "-m", help="Model for all agents, such as openai/gpt-4o-mini; `demo` is the demonstration model"
+    ),
 ]
 Db = Annotated[str, typer.Option("--db", envvar=DB, help="SQLite file or Redis URL of the sessions")]
 Profile = Annotated[str | None, typer.Option("--profile", help="Profile of the AWS configuration")]
 Region = Annotated[str | None, typer.Option("--region", help="AWS region")]
-Json = Annotated[bool, typer.Option("--json", help="JSON lines on standard output")]
-Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many, the newest")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON lines")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many to list, newest first")]
 Context = Annotated[
     list[str] | None,
-    typer.Option("--context", "-c", metavar="KEY=VALUE", help="A setting of the deployment (docs/guide/deploy.md)"),
+    typer.Option(
+        "--context",
+        "-c",
+        metavar="KEY=VALUE",
+        help="A setting of the deployment, as the guide Deploy lists them; may be repeated",
+    ),
 ]
-Project = Annotated[str, typer.Option("--project", help="A folder in the project: at or below its pyproject.toml")]
+Project = Annotated[str, typer.Option("--project", help="The project's folder, or one below it")]
 
 
 def settings() -> ProcessSettings:

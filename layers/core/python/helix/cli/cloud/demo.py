@@ -21,7 +21,7 @@ QUIET_S = 10.0
 
 
 def demo(
-    question: Annotated[str, typer.Argument(metavar="MESSAGE", help="What the agent is asked")] = "",
+    question: Annotated[str, typer.Argument(metavar="MESSAGE", help="Message to the agent")] = "",
     agent: Annotated[
         str | None, typer.Option("--agent", help="Which of the project's agents [default: the first]")
     ] = None,

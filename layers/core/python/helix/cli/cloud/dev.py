@@ -80,7 +80,7 @@ NEEDED = ("ministack", "boto3", "watchfiles", "websockets")
 State = Annotated[
     str | None, typer.Option("--state", help="Where sessions are stored [default: .helix in the project]")
 ]
-StageName = Annotated[str, typer.Option("--stage", help="Part of the names of all resources")]
+StageName = Annotated[str, typer.Option("--stage", help="Name of the stage")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class CloudOptions:
 class Serve:
     port: Annotated[int, typer.Option("--port", help="Port on 127.0.0.1; 0 for a free one")] = 4566
     auth: Annotated[bool, typer.Option("--auth/--no-auth", help="Enforce IAM")] = True
-    watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Reload what changes")] = True
+    watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Reload code that changes")] = True
     logs: Annotated[str, typer.Option("--logs", help="`text` or `json`")] = "text"
 
 

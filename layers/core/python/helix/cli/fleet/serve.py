@@ -26,7 +26,9 @@ from helix.workers.runtime import AgentRuntime
 
 
 def serve(
-    agents: Annotated[list[str], typer.Argument(metavar="AGENT...", help="module:name or path/file.py:name, each")],
+    agents: Annotated[
+        list[str], typer.Argument(metavar="AGENT...", help="One or more of module:name or path/file.py:name")
+    ],
     model: Model = None,
     workers: Annotated[int, typer.Option("--workers", min=1, max=100, help="Worker processes at most")] = 10,
     watch: Annotated[bool, typer.Option("--watch/--no-watch", help="Restart when the agents' files change")] = False,

@@ -39,7 +39,7 @@ Template = StrEnum("Template", ["desk", "research", "minimal"])
 
 
 def init(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The project's folder [default: this one]")] = ".",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The project's folder")] = ".",
     template: Annotated[
         Template,
         typer.Option(

@@ -48,7 +48,9 @@ Result = AgentResult[Any] | None
 @dataclass(frozen=True, slots=True)
 class Mode:
     json: Json = False
-    fleet: Annotated[bool, typer.Option("--fleet", help="Workers on the same store run it (helix fleet serve)")] = False
+    fleet: Annotated[
+        bool, typer.Option("--fleet", help="Let the workers of `helix fleet serve` on this store run it")
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)

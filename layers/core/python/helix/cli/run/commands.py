@@ -125,7 +125,7 @@ Work = Callable[[Partner], Awaitable[Result]]
 def run(
     options: RunOptions,
     where: Where,
-    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="What the agent should do")],
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="Message to the agent")],
     mode: Mode,
     session: InSession = None,
 ) -> int:

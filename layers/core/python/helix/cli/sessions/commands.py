@@ -15,7 +15,7 @@ from helix.core.requests import PAGE
 from helix.runtime.system import SystemClock
 from helix.services.claim_input import check_session_id
 
-Checkpoint = Annotated[str | None, typer.Option("--checkpoint", help="Its state and messages [default: the latest]")]
+Checkpoint = Annotated[str | None, typer.Option("--checkpoint", help="Checkpoint to start from [default: the latest]")]
 Step = Annotated[int | None, typer.Option("--step", min=0, help="The newest checkpoint of this step")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Stored with the run")]
 
@@ -67,7 +67,9 @@ def clone(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="Id of the new session")],
     where: Where,
     checkpoint: Checkpoint = None,
-    messages: Annotated[int | None, typer.Option("--messages", min=0, help="Only the first messages")] = None,
+    messages: Annotated[
+        int | None, typer.Option("--messages", min=0, help="Copy only so many messages, from the first")
+    ] = None,
 ) -> None:
     check_session_id(target)
     cut: dict[str, Any] = {"checkpoint_id": checkpoint, "message_index": messages}

@@ -89,7 +89,9 @@ async def _streamed(client: HelixClient, session_id: str, run: dict[str, Any]) -
 
 
 def import_(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Of `helix export`; - for standard input")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A file that `helix export` wrote; - reads standard input")
+    ],
     where: Where,
     user: Annotated[str | None, typer.Option("--user", help="Owner of the session [default: as exported]")] = None,
 ) -> None:

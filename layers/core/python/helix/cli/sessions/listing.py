@@ -32,7 +32,9 @@ Found = tuple[list[dict[str, Any]], str | None, list[str], dict[str, list[Questi
 def sessions(
     where: Where,
     limit: Limit = 20,
-    after: Annotated[str | None, typer.Option("--after", metavar="SESSION", help="Only those behind this one")] = None,
+    after: Annotated[
+        str | None, typer.Option("--after", metavar="SESSION", help="Next page: only sessions after this one")
+    ] = None,
     user: Annotated[str | None, typer.Option("--user", help="Only sessions of this user id")] = None,
     status: Annotated[
         str | None, typer.Option("--status", help=f"Only those that are {', '.join(get_args(AgentStatus))}")

@@ -21,7 +21,7 @@ from helix.core.wire import one_run
 def tail(
     session: SessionName,
     where: Where,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Also the runs after this one, until Ctrl-C")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with later runs, until Ctrl-C")] = False,
     json: Json = False,
 ) -> int:
     """The exit code is that of the run."""
