@@ -18,6 +18,7 @@ from helix.core.registry import default_registry
 from helix.core.resources import DEFAULT_PROFILE, ResourceConfig
 from helix.core.tool_settings import WHERE, ToolSettings
 from helix.infra.config import Settings, SettingsError
+from helix.infra.image_packages import SUFFIX, hidden, in_images_only
 from helix.runtime.project import HelixProject
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def profiles(settings: Settings, project: HelixProject) -> list[Profile]:
         raise SettingsError(f"{WHERE}: tool.helix.agent.{unknown[0]}: there is no such agent; there are {known}")
     own = {name: agent for name, agent in agents.items() if agent.profile != DEFAULT_PROFILE or name in tables}
     for name in own:
-        if len(f"helix-{settings.stage}-{name}-call_model") > LONGEST_NAME:
+        image = SUFFIX if declared.of(settings.stage, name).image else ""
+        if len(f"helix-{settings.stage}-{name}-call_model{image}") > LONGEST_NAME:
             raise SettingsError(
                 f"agent {name!r}: its functions' names are too long for Lambda; shorten it, or the stage's"
             )
@@ -59,13 +61,17 @@ def profiles(settings: Settings, project: HelixProject) -> list[Profile]:
 
 
 def _with_tools(profile: Profile, tools: ToolSettings, agents: list[AnyAgent]) -> Profile:
-    """Raises `SettingsError` for a tool that may take longer than its function."""
+    """Raises `SettingsError` for a tool that may take longer than its function, or that no image can have."""
     for agent in agents:
         for tool in agent.tools:
             if tools.timeout_s is not None and tool.agent is None and tool.timeout_s + SPARE_S > tools.timeout_s:
                 problem = f"tool {tool.name!r} of agent {agent.name!r} may take {tool.timeout_s:g} s"
                 advice = f"its function needs {SPARE_S} s more: raise timeout_s, or lower the tool's"
                 raise SettingsError(f"{WHERE}: tool.helix: timeout_s is {tools.timeout_s}, and {problem}; {advice}")
+        if tools.image and (beside := [tool.name for tool in agent.tools if agent.is_inline(tool)]):
+            problem = f"tool {beside[0]!r} of agent {agent.name!r} is inline, so call_model would execute it"
+            advice = "call_model is no container image: take inline away, or give image to other agents"
+            raise SettingsError(f"{WHERE}: tool.helix: image: {problem}; {advice}")
     inline = any(agent.is_inline(tool) for agent in agents for tool in agent.tools)
     return replace(profile, tools=tools, inline=inline)
 
@@ -74,11 +80,12 @@ def deployed_agents(settings: Settings, project: HelixProject) -> Iterator[AnyAg
     """Every agent that the modules register, and every sub-agent of one, once."""
     if (source := str(project.source)) not in sys.path:
         sys.path.insert(0, source)
-    for module in settings.agents.split(","):
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise SettingsError(f"context key 'agents': {module!r} cannot be imported: {error}") from error
+    with hidden(in_images_only(settings, project)):
+        for module in settings.agents.split(","):
+            try:
+                importlib.import_module(module)
+            except ImportError as error:
+                raise SettingsError(f"context key 'agents': {module!r} cannot be imported: {error}") from error
     waiting = [default_registry.resolve(name) for name in default_registry.registered_types()]
     seen: set[str] = set()
     while waiting:

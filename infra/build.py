@@ -75,7 +75,7 @@ def source_layer(name: str, files: Mapping[str, Path], python: str, builds: Path
             shutil.copy(file, target)
         _compile(folder, interpreter)
 
-    return _built(builds, f"{name}-{_tag(python)}", digest.hexdigest(), make)
+    return built(builds, f"{name}-{_tag(python)}", digest.hexdigest(), make)
 
 
 def deps_layer(
@@ -84,6 +84,7 @@ def deps_layer(
     builds: Path,
     model_packages: Sequence[str] = ("litellm",),
     lock: Lock = NO_LOCK,
+    name: str = "deps",
 ) -> Path:
     """The packages of layers/deps/requirements.txt, for Lambda, without those that only other model packages need; and
     those of the project's lock. Raises `BuildError` if one has no wheel for it."""
@@ -123,7 +124,7 @@ def deps_layer(
                 shutil.rmtree(found) if found.is_dir() else found.unlink()
         _compile(folder, interpreter)
 
-    return _built(builds, f"deps-{architecture}-{_tag(python)}", digest.hexdigest(), make)
+    return built(builds, f"{name}-{architecture}-{_tag(python)}", digest.hexdigest(), make)
 
 
 def _name(pin: str) -> str:
@@ -171,7 +172,7 @@ def interpreter_of(python: str) -> str | None:
 # --- steps --------------------------------------------------------------------------------------------------------
 
 
-def _built(builds: Path, name: str, digest: str, make: Callable[[Path], None]) -> Path:
+def built(builds: Path, name: str, digest: str, make: Callable[[Path], None]) -> Path:
     """The folder of that name and digest; made aside and renamed, so that nobody sees half of it."""
     folder = builds / f"{name}-{digest[:16]}"
     if folder.is_dir():

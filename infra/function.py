@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from aws_cdk import Duration
 from aws_cdk import aws_iam as iam
@@ -122,38 +123,37 @@ class Function(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         declared = tools or kit.tools
-        settings, size, name = kit.settings, size_of(verb), kit.names.function(verb, profile)
+        settings, size = kit.settings, size_of(verb)
+        packages = declared.image if executes_tools and not settings.offline else None
+        name = (kit.names.image_function if packages else kit.names.function)(verb, profile)
         arm = settings.target_architecture == "arm64"
-        snap_start = settings.snap_start and verb == "call_model"
         self.verb = verb
         self.role = iam.Role(
             self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), description=f"What {name} may do"
         )
         group = log_group(self, "Logs", f"/aws/lambda/{name}", settings=settings, keys=kit.keys)
         group.grant_write(self.role)
-        self.function = lambda_.Function(
-            self,
-            "Function",
-            function_name=name,
-            description=f"Helix {verb}" if profile == DEFAULT_PROFILE else f"Helix {verb}, for agent {profile}",
-            runtime=RUNTIMES[settings.python],
-            architecture=lambda_.Architecture.ARM_64 if arm else lambda_.Architecture.X86_64,
-            handler="handler.handler",
-            code=lambda_.Code.from_asset(str(FILES / "functions" / verb), exclude=["__pycache__", "*.pyc"]),
-            layers=kit.layers.of(verb),
-            role=self.role,
-            log_group=group,
-            timeout=Duration.seconds((verb == "call_tool" and declared.timeout_s) or size.timeout_s),
-            memory_size=memory_of(verb, settings, memory_mb, (executes_tools and declared.memory_mb) or 0),
-            environment={
+        options: dict[str, Any] = {
+            "function_name": name,
+            "description": f"Helix {verb}" if profile == DEFAULT_PROFILE else f"Helix {verb}, for agent {profile}",
+            "architecture": lambda_.Architecture.ARM_64 if arm else lambda_.Architecture.X86_64,
+            "role": self.role,
+            "log_group": group,
+            "timeout": Duration.seconds((verb == "call_tool" and declared.timeout_s) or size.timeout_s),
+            "memory_size": memory_of(verb, settings, memory_mb, (executes_tools and declared.memory_mb) or 0),
+            "environment": {
                 **({} if verb in WITHOUT_AGENTS else declared.environment),
                 **({variable("secrets"): _places(declared)} if executes_tools and declared.secrets else {}),
                 **kit.environment,
                 **kit.own.get(verb, {}),
                 SERVICE_NAME: verb,
             },
-            reserved_concurrent_executions=reserved_concurrency or None,
-            snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if snap_start else None,
+            "reserved_concurrent_executions": reserved_concurrency or None,
+        }
+        self.function = (
+            lambda_.DockerImageFunction(self, "Function", code=kit.layers.image(profile, packages), **options)
+            if packages
+            else _zip_function(self, verb, kit, options)
         )
         if executes_tools and declared.vpc is not None:
             place = {"subnet_ids": list(declared.vpc.subnets), "security_group_ids": list(declared.vpc.security_groups)}
@@ -167,6 +167,21 @@ class Function(Construct):
             version=self.function.current_version,
             provisioned_concurrent_executions=provisioned_concurrency or None,
         )
+
+
+def _zip_function(scope: Construct, verb: str, kit: Kit, options: Mapping[str, Any]) -> lambda_.Function:
+    settings = kit.settings
+    snap_start = settings.snap_start and verb == "call_model"
+    return lambda_.Function(
+        scope,
+        "Function",
+        runtime=RUNTIMES[settings.python],
+        handler="handler.handler",
+        code=lambda_.Code.from_asset(str(FILES / "functions" / verb), exclude=["__pycache__", "*.pyc"]),
+        layers=kit.layers.of(verb),
+        snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if snap_start else None,
+        **options,
+    )
 
 
 def _places(tools: ToolSettings) -> str:

@@ -5,6 +5,7 @@ Law: a layer's content decides its name, so what did not change is neither built
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from aws_cdk import aws_lambda as lambda_
@@ -12,8 +13,10 @@ from constructs import Construct
 
 from helix.infra.build import BUILDS, core_files, deps_layer, source_layer
 from helix.infra.config import Settings
+from helix.infra.image_packages import check_image
+from helix.infra.images import image_code, image_folder
 from helix.infra.locks import lock_of
-from helix.infra.packages import check_size
+from helix.infra.packages import NO_LOCK, check_size
 from helix.runtime.project import HelixProject
 
 RUNTIMES = {
@@ -25,17 +28,18 @@ RUNTIMES = {
 
 
 class Layers(Construct):
-    """`of(verb)` is what a function gets, in the order of the search path. `call_model` alone has what calls models."""
+    """`of(verb)` is what a function gets, in the order of the search path. `call_model` alone has what calls models.
+    `image(profile, packages)` is what `call_tool` is made of where it has packages that no layer holds."""
 
     def __init__(self, scope: Construct, construct_id: str, *, settings: Settings, project: HelixProject) -> None:
         super().__init__(scope, construct_id)
         self._settings, self._project = settings, project
         builds, agents = project.root / BUILDS, project.files(settings.agents)
-        folders = [
-            source_layer("core", core_files(), settings.python, builds),
-            source_layer("agents", agents, settings.python, builds),
-        ]
-        sources = [self._layer("Core", folders[0]), self._layer("Agents", folders[1])]
+        core = source_layer("core", core_files(), settings.python, builds)
+        own = source_layer("agents", agents, settings.python, builds)
+        self._folders, folders = {"core": core, "agents": own}, [core, own]
+        sources = [self._layer("Core", core), self._layer("Agents", own)]
+        self._lock, self._images = NO_LOCK, project.tools.images(settings.stage)
         self._calling = self._others = sources
         # The emulator's workers run under the interpreter that runs the emulator, with the packages that it has.
         if settings.deps:
@@ -43,14 +47,28 @@ class Layers(Construct):
             self._calling = self._others = [*sources, self._layer("Deps", Path(settings.deps))]
         elif not settings.offline:
             target = (settings.target_architecture, settings.python)
-            lock = lock_of(project, settings)
+            self._lock = lock_of(project, settings)
+            check_image(self._lock, self._images, project.lock)
+            lock = self._lock.without(self._images)
             models = deps_layer(*target, builds, settings.model_packages, lock)
-            check_size("call_model", [*folders, models], project.lock)
+            check_size("call_model", [*folders, models], project.lock, lock.names)
             self._calling = [*sources, self._layer("ModelDeps", models)]
             self._others = [*sources, self._layer("Deps", deps_layer(*target, builds, (), lock))]
 
     def of(self, verb: str) -> list[lambda_.LayerVersion]:
         return self._calling if verb == "call_model" else self._others
+
+    def image(self, profile: str, packages: Collection[str]) -> lambda_.DockerImageCode:
+        """Of `call_tool` in that profile, with these packages of the lock, and those that they need."""
+        settings, builds = self._settings, self._project.root / BUILDS
+        if settings.deps:
+            deps = Path(settings.deps)
+        else:
+            lock = self._lock.without(self._images - set(packages))
+            target = (settings.target_architecture, settings.python)
+            deps = deps_layer(*target, builds, (), lock, f"image-{profile}")
+        folder = image_folder(f"context-{profile}", settings.python, {"deps": deps, **self._folders}, builds)
+        return image_code(folder, settings.target_architecture)
 
     def _layer(self, construct_id: str, folder: Path) -> lambda_.LayerVersion:
         settings = self._settings

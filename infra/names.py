@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from aws_cdk import ArnFormat, Stack
 
 from helix.core.resources import DEFAULT_PROFILE
+from helix.infra.image_packages import SUFFIX
 
 PROFILE = "{profile}"
 ALIAS = "live"
@@ -30,6 +31,9 @@ class Names:
 
     def function(self, verb: str, profile: str = DEFAULT_PROFILE) -> str:
         return self.of(verb if profile == DEFAULT_PROFILE else f"{profile}-{verb}")
+
+    def image_function(self, verb: str, profile: str = DEFAULT_PROFILE) -> str:
+        return f"{self.function(verb, profile)}{SUFFIX}"
 
     def machine(self, profile: str) -> str:
         return self.of(profile)

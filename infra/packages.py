@@ -6,6 +6,7 @@ holds. What Lambda's runtime has, and what only this machine needs, is left out.
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -137,8 +138,9 @@ def target(architecture: Architecture, python: str) -> dict[str, str]:
     }
 
 
-def check_size(verb: str, folders: Sequence[Path], lock: str, limit: int = LIMIT) -> None:
-    """Raises `LockError` with the largest packages where a function with these layers is larger than Lambda takes."""
+def check_size(verb: str, folders: Sequence[Path], lock: str, names: Collection[str] = (), limit: int = LIMIT) -> None:
+    """Raises `LockError` with the largest packages where a function with these layers is larger than Lambda takes. `names`:
+    those of the lock; the largest of them may go into a container image."""
     sizes: Counter[str] = Counter()
     for folder in folders:
         for file in folder.rglob("*"):
@@ -152,4 +154,16 @@ def check_size(verb: str, folders: Sequence[Path], lock: str, limit: int = LIMIT
         )
         where = f" of {lock}" if lock else ""
         advice = "the setting model_packages leaves out litellm"
+        if largest_own := _largest(folders, names):
+            advice += f'; or let a container image have the largest: image = ["{largest_own}"] in [tool.helix]'
         raise LockError(f"{takes}. The largest: {largest}. Leave out{where} what the agents do not import; {advice}")
+
+
+def _largest(folders: Sequence[Path], names: Collection[str]) -> str:
+    """Of the packages with these names that are installed there; "" if none is."""
+    sizes: Counter[str] = Counter()
+    for folder in folders:
+        for found in importlib.metadata.distributions(path=[str(folder / "python")]):
+            files = [Path(str(file.locate())) for file in found.files or ()]
+            sizes[canonicalize_name(found.name)] += sum(file.stat().st_size for file in files if file.is_file())
+    return max((name for name in names if name in sizes), key=lambda name: sizes[name], default="")

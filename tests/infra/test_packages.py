@@ -104,3 +104,19 @@ def test_what_is_too_large_is_named_by_its_largest(tmp_path: Path) -> None:
         "small 1 MB. Leave out of requirements.txt what the agents do not import; "
         "the setting model_packages leaves out litellm"
     )
+
+
+def test_the_largest_package_of_the_lock_is_proposed_for_an_image(tmp_path: Path) -> None:
+    for name, module, size in (("Py_Yaml", "yaml", 2), ("small", "small", 1), ("litellm", "litellm", 3)):
+        place = tmp_path / "python"
+        (place / module).mkdir(parents=True)
+        (place / module / "data").write_bytes(bytes(size * 2**20))
+        (place / f"{name}-1.0.dist-info").mkdir()
+        (place / f"{name}-1.0.dist-info" / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+        )
+        (place / f"{name}-1.0.dist-info" / "RECORD").write_text(f"{module}/data,,\n{module}/gone,,\n")
+    with pytest.raises(
+        LockError, match=r'let a container image have the largest: image = \["py-yaml"\] in \[tool\.helix\]$'
+    ):
+        check_size("a function", [tmp_path], "uv.lock", {"small", "py-yaml"}, limit=2**20)

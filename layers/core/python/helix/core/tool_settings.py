@@ -77,7 +77,14 @@ def _variable(name: str) -> str:
     return name
 
 
+def _package(name: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name) is None:
+        raise ValueError(f"{name!r} is no name of a package; its version is in the lock")
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 Variable = Annotated[str, AfterValidator(_variable)]
+Package = Annotated[str, AfterValidator(_package)]
 Place = Annotated[SecretPlace, BeforeValidator(_place)]
 
 
@@ -143,7 +150,7 @@ class Vpc(_Table):
 
 class ToolSettings(_Table):
     """What one table says, or several together. memory_mb and timeout_s: of the function that executes tools; None leaves
-    them as they are."""
+    them as they are. image: packages of the lock that only that function has: it is a container image then. () is none."""
 
     environment: dict[Variable, str] = Field(default_factory=dict)
     secrets: dict[Variable, Place] = Field(default_factory=dict)
@@ -151,6 +158,7 @@ class ToolSettings(_Table):
     vpc: Vpc | None = None
     memory_mb: int | None = Field(default=None, ge=256, le=10_240)
     timeout_s: int | None = Field(default=None, ge=60, le=900)
+    image: tuple[Package, ...] | None = None
 
     def under(self, narrower: ToolSettings) -> ToolSettings:
         """Both, where `narrower` goes first."""
@@ -161,6 +169,7 @@ class ToolSettings(_Table):
             vpc=narrower.vpc or self.vpc,
             memory_mb=narrower.memory_mb or self.memory_mb,
             timeout_s=narrower.timeout_s or self.timeout_s,
+            image=self.image if narrower.image is None else narrower.image,
         )
 
 
@@ -220,6 +229,11 @@ class ProjectTools(StageSettings):
         """Every place that holds a secret of the stage, and the secret's name."""
         tables = [self.of(stage), *(self.of(stage, agent) for agent in self.agents(stage))]
         return {place: name for tools in tables for name, place in tools.secrets.items()}
+
+    def images(self, stage: str) -> frozenset[str]:
+        """Every package that is in a container image of the stage, and in no layer."""
+        tables = [self.of(stage), *(self.of(stage, agent) for agent in self.agents(stage))]
+        return frozenset(name for tools in tables for name in tools.image or ())
 
     def of(self, stage: str | None, agent: str | None = None) -> ToolSettings:
         """What holds for the tools of an agent, or of all that have no table of their own. Raises `InvalidInputError` where

@@ -23,6 +23,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from helix.cli.cloud.check import run_checks
 from helix.cli.cloud.dev import StageName, pairs
+from helix.cli.cloud.images import check_builder
 from helix.cli.cloud.keeping import keep_key
 from helix.cli.cloud.secrets import check_secrets
 from helix.cli.cloud.shards import check_shards
@@ -128,8 +129,11 @@ def deploy(
     checked: Annotated[bool, typer.Option("--check/--no-check", help="Check the stage afterwards")] = True,
 ) -> int:
     target = Target(given)
+    tools = read_project(target.root).tools
+    if target.setting("offline", "") != "true":
+        check_builder(tools.images(target.stage))
     with aws_errors():
-        check_secrets(target.client, read_project(target.root).tools.places(target.stage))
+        check_secrets(target.client, tools.places(target.stage))
         release_failed(target.client("cloudformation"), target.stack)
         keep_log_role(target)
         read_concurrency(target)

@@ -20,6 +20,7 @@ from typing import Annotated, Any
 
 import typer
 
+from helix.cli.cloud.images import in_place_of_images
 from helix.cli.options import Context, Model, Project
 from helix.cli.output import RefusedError, say, write, write_json
 from helix.cli.view.base import command, model_in_words
@@ -32,7 +33,7 @@ from helix.local.reload import Reloaded, Reloader, watch
 from helix.local.traces import Received, TraceReceiver, render
 from helix.runtime.models import ModelChoice, variables_for
 from helix.runtime.private import STATE, make_folder
-from helix.runtime.project import find_project
+from helix.runtime.project import find_project, read_project
 from helix.runtime.system import SystemClock
 from helix.runtime.tracing import ENDPOINT, TRACES_ENDPOINT
 
@@ -171,6 +172,11 @@ class Serving:
             "health": cloud.health_url,
             **({"traces": traces} if traces is not None else {}),
             **({"reload": "when you save a file of the project"} if watched else {}),
+            **(
+                {"image": here}
+                if (here := in_place_of_images(read_project(cloud.root).tools.images(cloud.stage)))
+                else {}
+            ),
             "state": str(cloud.folder),
         }
         head = f"Helix runs offline on this machine, ready after {seconds:.1f} s. Press Ctrl-C to stop.\n"

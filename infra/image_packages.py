@@ -1,0 +1,67 @@
+"""The packages that are in container images and in no layer.
+
+Law: every function imports the agents' modules, and most have no image. So a module that imports such a package stops the
+synthesis, here as for a deployment; a tool imports it when it is called.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from helix.infra.config import Settings
+from helix.infra.locks import lock_of
+from helix.infra.packages import Lock, LockError
+from helix.runtime.project import PYPROJECT, HelixProject
+
+SUFFIX = "-image"
+"""Of the function's name: Lambda makes no image of a function that was a zip file, or the other way round."""
+
+
+def check_image(lock: Lock, names: Collection[str], file: str) -> None:
+    """Raises `LockError` for a package of `image` that the lock does not deploy."""
+    for name in sorted(set(names) - lock.names):
+        where = f"{file} pins no such package for Lambda" if file else "the project has no lock: see requirements"
+        raise LockError(f"{PYPROJECT}: tool.helix.image: {name!r}: {where}")
+
+
+def in_images_only(settings: Settings, project: HelixProject) -> frozenset[str]:
+    """The packages that layers do not have. Offline the lock is of no concern: those that are named."""
+    named = project.tools.images(settings.stage)
+    if not named or settings.offline or settings.deps:
+        return named
+    lock = lock_of(project, settings)
+    return lock.names - lock.without(named).names
+
+
+@contextmanager
+def hidden(packages: Collection[str]) -> Iterator[None]:
+    """Make these packages impossible to import, as they are in the functions that have no image."""
+    known = importlib.metadata.packages_distributions() if packages else {}
+    modules = {
+        module for module, owners in known.items() if {canonicalize_name(owner) for owner in owners} <= set(packages)
+    }
+    finder = _Hiding(modules | {package.replace("-", "_") for package in packages})
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _Hiding(MetaPathFinder):
+    def __init__(self, modules: Collection[str]) -> None:
+        self._modules = modules
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if fullname.partition(".")[0] not in self._modules:
+            return None
+        where = "is in the container image only (tool.helix.image), and every function imports the agents"
+        raise ModuleNotFoundError(f"{fullname!r} {where}: import it inside of the tools that use it", name=fullname)

@@ -1,0 +1,53 @@
+"""Container images of a stage: whether there is what builds them, and what is done in their place offline."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+from collections.abc import Collection, Mapping
+
+from helix.cli.output import RefusedError
+
+PROGRAM = "CDK_DOCKER"
+"""The variable by which CDK's own command line finds another program than `docker`."""
+ANSWERS_S = 30
+
+
+def check_builder(packages: Collection[str], environment: Mapping[str, str] = os.environ) -> None:
+    """Raises `RefusedError` if `packages` are to be in images, and nothing can build one."""
+    if not packages:
+        return
+    program = environment.get(PROGRAM) or "docker"
+    why = ""
+    try:
+        done = subprocess.run(
+            [program, "version"], env=dict(environment), capture_output=True, text=True, timeout=ANSWERS_S, check=False
+        )
+        if done.returncode:
+            said = (done.stderr or done.stdout).strip().splitlines()
+            why = f"`{program} version` fails: {said[-1] if said else f'it ends with {done.returncode}'}"
+    except OSError as error:
+        why = f"{program!r} cannot be started ({error.strerror})"
+    except subprocess.TimeoutExpired:
+        why = f"`{program} version` does not answer within {ANSWERS_S} s"
+    if why:
+        named = ", ".join(sorted(packages))
+        advice = f"Install and start Docker, or name another builder, such as finch, in {PROGRAM}"
+        raise RefusedError(f"{named}: tool.helix.image asks for a container image, and {why}. {advice}")
+
+
+def in_place_of_images(packages: Collection[str]) -> str:
+    """What the offline cloud does, in one line; "" if the stage has no images."""
+    if not packages:
+        return ""
+    named = ", ".join(name if _installed(name) else f"{name} (not installed)" for name in sorted(packages))
+    return f"none here: tools import {named} from this environment"
+
+
+def _installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True

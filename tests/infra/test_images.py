@@ -1,0 +1,273 @@
+"""Container images of the functions that execute tools: who gets one, what it is made of, and what layers lack then."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.infra.templates import Assembly, Template
+from tests.infra.test_lint import problems
+
+from helix.cli.cloud.deploy import Deployment, Target, deploy
+from helix.cli.cloud.images import check_builder, in_place_of_images
+from helix.cli.output import RefusedError
+from helix.infra import build, layers
+from helix.infra.build import BUILDS, HOST_PYTHON
+from helix.infra.config import read_settings
+from helix.infra.images import dockerfile
+from helix.infra.layers import Layers
+from helix.infra.packages import LockError
+from helix.runtime.project import read_project
+
+pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
+
+PROJECT = """
+[tool.helix]
+agents = ["staff"]
+{settings}
+timeout_s = 300
+memory_mb = 1024
+
+[tool.helix.rights]
+read_buckets = ["desk-files"]
+
+[tool.helix.secrets]
+CRM_KEY = "secretsmanager:prod/crm-key"
+
+[tool.helix.vpc]
+subnets = ["subnet-0a1b2c3d"]
+security_groups = ["sg-0a1b2c3d"]
+
+[tool.helix.agent.clerk]
+image = ["Pa_ndas"]
+"""
+STAFF = """
+{top}
+from helix import Agent, LLMConfig, default_registry, tool
+
+@tool(inline={inline})
+def look(topic: str) -> str:
+    "Look."
+    import pa_ndas
+    return topic
+
+for name in ("desk", "clerk"):
+    default_registry.register(Agent(name=name, system_prompt="Help.", tools=[look], llm_config=LLMConfig(model="openai/m")))
+"""
+
+
+def write(folder: Path, *, top: str = "", inline: bool = False, settings: str = "") -> Path:
+    (folder / "deps" / "python").mkdir(parents=True, exist_ok=True)
+    (folder / "deps" / "python" / "somebody_else.py").write_text("")
+    (folder / "pyproject.toml").write_text(PROJECT.replace("{settings}", settings))
+    (folder / "staff.py").write_text(STAFF.format(top=top, inline=inline))
+    (folder / "pa_ndas.py").write_text("")
+    return folder
+
+
+def synthesise(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """With a `docker` on the path that fails, so that nothing of a synthesis needs one."""
+    tools = folder / "tools"
+    tools.mkdir(exist_ok=True)
+    (tools / "docker").write_text("#!/bin/sh\nexit 9\n")
+    (tools / "docker").chmod(0o755)
+    command = [sys.executable, "-m", "helix.infra.app", "-o", str(folder / "out"), *words]
+    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture(scope="module")
+def assembly(project: Path) -> Assembly:
+    done = synthesise(project, "-c", f"deps={project / 'deps'}")
+    assert done.returncode == 0, done.stderr[-4000:]
+    return Assembly.read(project / "out")
+
+
+@pytest.fixture(scope="module")
+def clerk(assembly: Assembly) -> Template:
+    (nested,) = assembly.nested.values()
+    return nested
+
+
+def images(template: Template) -> list[str]:
+    return [p["FunctionName"] for p in template.of("Lambda::Function").values() if p.get("PackageType") == "Image"]
+
+
+def test_only_the_function_that_executes_the_tools_is_an_image(assembly: Assembly, clerk: Template) -> None:
+    assert images(assembly.main) == []
+    assert images(clerk) == ["helix-dev-clerk-call_tool-image"]
+    made = clerk.function("clerk-call_tool-image")
+    assert not {"Runtime", "Handler", "Layers"} & made.keys() and "ImageUri" in made["Code"]
+    assert clerk.function("clerk-call_model")["Runtime"] == "python3.13"
+
+
+def test_it_has_what_the_zip_function_would_have(assembly: Assembly, clerk: Template) -> None:
+    made, plain = clerk.function("clerk-call_tool-image"), assembly.main.function("call_tool")
+    for key in ("MemorySize", "Timeout", "VpcConfig", "Architectures"):
+        assert made[key] == plain[key], key
+    assert made["Environment"]["Variables"].keys() == plain["Environment"]["Variables"].keys()
+    (group,) = [p for p in clerk.of("Logs::LogGroup").values() if p["LogGroupName"].endswith("image")]
+    assert group["LogGroupName"] == "/aws/lambda/helix-dev-clerk-call_tool-image"
+
+
+def rights(assembly: Assembly, template: Template, function: dict[str, Any]) -> set[str]:
+    found = template.statements(template.role_of(function))
+    return {action for s in found for action in ([s["Action"]] if isinstance(s["Action"], str) else s["Action"])}
+
+
+def test_its_role_has_the_rights_of_the_tools_and_the_verb(assembly: Assembly, clerk: Template) -> None:
+    made = rights(assembly, clerk, clerk.function("clerk-call_tool-image"))
+    plain = rights(assembly, assembly.main, assembly.main.function("call_tool"))
+    assert made == plain and {"s3:GetObject", "secretsmanager:GetSecretValue"} <= made
+
+
+def test_the_machine_of_the_agent_calls_it(clerk: Template) -> None:
+    live = clerk.alias_of(clerk.function("clerk-call_tool-image"))
+    assert live in json.dumps(clerk.one("StepFunctions::StateMachine"))
+
+
+def test_templates_with_an_image_pass_cfn_lint(assembly: Assembly) -> None:
+    assert {problem for template in assembly.templates for problem in problems(template.text)} == set()
+
+
+def test_the_context_has_all_that_the_dockerfile_copies(assembly: Assembly, project: Path) -> None:
+    (file,) = assembly.folder.glob("asset.*/Dockerfile")
+    lines = file.read_text().splitlines()
+    assert lines == [
+        "FROM public.ecr.aws/lambda/python:3.13",
+        "COPY --chmod=755 deps/ /opt/",
+        "COPY --chmod=755 core/ /opt/",
+        "COPY --chmod=755 agents/ /opt/",
+        "COPY --chmod=755 function/ ${LAMBDA_TASK_ROOT}/",
+        'CMD ["handler.handler"]',
+    ]
+    for part, wanted in {
+        "deps": "python/somebody_else.py",
+        "core": "python/helix/engine/loop.py",
+        "agents": "python/staff.py",
+        "function": "handler.py",
+    }.items():
+        assert (file.parent / part / wanted).is_file(), part
+    assert 'serve("call_tool"' in (file.parent / "function" / "handler.py").read_text()
+    (asset,) = json.loads(next(assembly.folder.glob("Helix-dev.assets.json")).read_text())["dockerImages"].values()
+    assert asset["source"]["platform"] == "linux/arm64" and asset["source"]["directory"] == file.parent.name
+
+
+def test_changed_code_is_another_image(project: Path, assembly: Assembly) -> None:
+    staff = project / "staff.py"
+    staff.write_text(staff.read_text() + "\n# more\n")
+    done = synthesise(project, "-c", f"deps={project / 'deps'}", "-o", str(project / "again"))
+    assert done.returncode == 0, done.stderr[-4000:]
+    files = {file.parent.name for place in ("out", "again") for file in (project / place).glob("asset.*/Dockerfile")}
+    assert len(files) == 2
+
+
+def test_offline_there_is_none(project: Path) -> None:
+    done = synthesise(project, "-c", "offline=true", "-c", "endpoint=http://127.0.0.1:4999", "-o", str(project / "off"))
+    assert done.returncode == 0, done.stderr[-4000:]
+    offline = Assembly.read(project / "off")
+    assert [images(template) for template in offline.templates] == [[], []]
+    (nested,) = offline.nested.values()
+    assert nested.function("clerk-call_tool")["Handler"] == "handler.handler"
+
+
+@pytest.mark.parametrize(
+    ("options", "words", "told"),
+    [
+        ({"top": "import pa_ndas"}, (), "'pa_ndas' is in the container image only (tool.helix.image)"),
+        ({"top": "import pa_ndas"}, ("-c", "offline=true"), "import it inside of the tools that use it"),
+        ({"inline": True}, (), "image: tool 'look' of agent 'clerk' is inline, so call_model would execute it"),
+        ({"settings": 'image = ["torch==2"]'}, (), "tool.helix.image[0]: 'torch==2' is no name of a package"),
+    ],
+)
+def test_what_cannot_work_stops_the_synthesis_in_one_line(
+    tmp_path: Path, options: dict[str, Any], words: tuple[str, ...], told: str
+) -> None:
+    deps = () if words else ("-c", f"deps={write(tmp_path, **options) / 'deps'}")
+    done = synthesise(write(tmp_path, **options), *deps, *words)
+    assert done.returncode != 0 and told in done.stderr and "Traceback" not in done.stderr, done.stderr[-2000:]
+
+
+def test_layers_lack_what_the_image_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from aws_cdk import App, Stack
+
+    asked: list[set[str]] = []
+
+    def pip(*words: str) -> None:
+        target, rest = Path(words[words.index("--target") + 1]), words[words.index("--target") + 2 :]
+        target.mkdir(parents=True, exist_ok=True)
+        if rest[0] == "--requirement":
+            asked.append({line.partition("==")[0] for line in Path(rest[1]).read_text().splitlines()})
+
+    monkeypatch.setattr(build, "_pip", pip)
+    monkeypatch.setattr(build, "keep_data", lambda litellm, target: None)
+    monkeypatch.setattr(layers, "source_layer", lambda name, files, python, builds: tmp_path / "deps")
+    write(tmp_path, settings='requirements = "pins.txt"\nimage = ["torch"]')
+    (tmp_path / "pins.txt").write_text("torch==2.9\npa-ndas==1.0\nsmall==1.0\n")
+    project, settings = read_project(tmp_path), read_settings({"python": HOST_PYTHON})
+    made = Layers(Stack(App(), "S"), "Layers", settings=settings, project=project)
+    assert asked == [{"small"}, {"small"}]
+    made.image("default", ["torch"])
+    made.image("clerk", ["pa-ndas"])
+    assert asked[2:] == [{"torch", "small"}, {"pa-ndas", "small"}], "each image has its own"
+    (tmp_path / "pins.txt").write_text("pa-ndas==1.0\n")
+    with pytest.raises(LockError, match=r"tool\.helix\.image: 'torch': pins\.txt pins no such package for Lambda"):
+        Layers(Stack(App(), "S"), "Layers", settings=settings, project=project)
+    folders = [folder.name for folder in (tmp_path / BUILDS).glob("context-*")]
+    assert len(folders) == 2
+
+
+def test_the_narrower_image_goes_first(tmp_path: Path) -> None:
+    write(tmp_path, settings='image = ["torch"]')
+    with (tmp_path / "pyproject.toml").open("a") as file:
+        file.write("\n[tool.helix.stages.lean]\nimage = []\n")
+    tools = read_project(tmp_path).tools
+    assert (tools.of("dev").image, tools.of("dev", "clerk").image) == (("torch",), ("pa-ndas",))
+    assert (tools.of("lean").image, tools.of("lean", "clerk").image) == ((), ("pa-ndas",))
+    assert tools.images("dev") == {"torch", "pa-ndas"} and tools.images("lean") == {"pa-ndas"}
+
+
+def test_the_python_of_the_image_is_that_of_the_stage() -> None:
+    assert dockerfile("3.12", ["deps"]).startswith("FROM public.ecr.aws/lambda/python:3.12\nCOPY")
+
+
+def program(folder: Path, text: str) -> dict[str, str]:
+    file = folder / "finch"
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(file.stat().st_mode | stat.S_IXUSR)
+    return {"CDK_DOCKER": str(file), "PATH": os.environ["PATH"]}
+
+
+def test_a_deployment_with_an_image_needs_a_builder(tmp_path: Path) -> None:
+    check_builder([], {"CDK_DOCKER": "/nowhere/docker"})
+    check_builder(["torch"], program(tmp_path, "exit 0"))
+    with pytest.raises(
+        RefusedError, match=r"^torch: tool\.helix\.image asks for a container image, and '/nowhere/docker'"
+    ):
+        check_builder(["torch"], {"CDK_DOCKER": "/nowhere/docker"})
+    with pytest.raises(RefusedError, match=r"version` fails: no daemon\. Install and start Docker, or name another"):
+        check_builder(["torch"], program(tmp_path, "echo 'no daemon' >&2; exit 1"))
+
+
+def test_helix_deploy_says_so_before_it_asks_aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDK_DOCKER", "/nowhere/docker")
+    monkeypatch.setattr(Target, "client", lambda *_: pytest.fail("AWS was asked"))
+    with pytest.raises(RefusedError, match=r"^pa-ndas: tool\.helix\.image asks for a container image"):
+        deploy(Deployment(project=str(write(tmp_path))))
+
+
+def test_offline_it_is_said_what_is_done_instead() -> None:
+    assert in_place_of_images([]) == ""
+    said = in_place_of_images(["pydantic", "not-there-at-all"])
+    assert said == "none here: tools import not-there-at-all (not installed), pydantic from this environment"
