@@ -27,6 +27,11 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     page = (tmp_path / "reference" / "running.html").read_text("utf-8")
-    assert "LocalExecutor" in page and "session_id" in page, "signatures come from the sources"
+    for heading in ("helix.LocalExecutor.execute", "helix.Sessions.get", "helix.AgentExecutionHandle.result"):
+        assert f'id="{heading}"' in page, "methods are there, inherited ones too"
+    assert "session_id" in page, "signatures come from the sources"
+    words = " ".join(re.sub(r"<[^>]+>", "", page).split())
+    assert "completion_reason: str | None" in words, "and so do the fields of models"
+    assert "<li><code>branch</code>: " in page, "parameters are a list"
     assert 'href="guide/deploy.html' in (tmp_path / "index.html").read_text("utf-8")
     assert (tmp_path / "search" / "search_index.json").stat().st_size > 100_000
