@@ -36,6 +36,15 @@ def load_agent(spec: str, listed: tuple[str, ...] = ()) -> AnyAgent:
     return _registered(spec, listed or _listed_by_project())
 
 
+def all_agents(listed: tuple[str, ...] = ()) -> list[AnyAgent]:
+    """The agents that have registered names, sorted; `listed` as of `load_agent`. Raises `RefusedError`."""
+    found: dict[str, AnyAgent] = {}
+    for place in listed or _listed_by_project():
+        found |= {agent.name: agent for agent in _agents_in(_load(place)).values()}
+    found |= {name: default_registry.resolve(name) for name in default_registry.registered_types()}
+    return [found[name] for name in sorted(found)]
+
+
 def _member(module: ModuleType, place: str, name: str) -> AnyAgent:
     value: Any = module
     for part in name.split("."):

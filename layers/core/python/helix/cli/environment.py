@@ -16,7 +16,7 @@ EXTRAS = {
     **dict.fromkeys(("litellm", "tiktoken"), "models"),
     "websockets": "client",
     "redis": "redis",
-    "mcp": "mcp",
+    **dict.fromkeys(("mcp", "mcp_types", "uvicorn", "starlette"), "mcp"),
     "opentelemetry": "otel",
     "anthropic": "anthropic",
     "openai": "openai",

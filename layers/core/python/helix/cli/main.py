@@ -82,6 +82,7 @@ class Helix(Commands):
         "export": ("sessions.files", "Write a session with its sub-agents' sessions and its stream to a file."),
         "import": ("sessions.files", "Import the session of an exported file, under the same id."),
         "forget": ("sessions.forget", "Delete all that is stored of a user, and verify that nothing is left."),
+        "mcp": ("mcp", "Serve agents as tools of the Model Context Protocol, to programs of this machine."),
         "keys": (Keys, "API keys of a stage: create, list, revoke."),
         "dev": ("cloud.dev", "Run the deployed app on this machine, without an AWS account, until Ctrl-C."),
         "demo": ("cloud.demo", "Run an agent once in the offline app, and show what it used of AWS."),

@@ -1,0 +1,122 @@
+"""`helix mcp`: agents as tools of the Model Context Protocol, for programs of this machine.
+
+Law: standard output belongs to the protocol. Over HTTP only this machine is served, and only who has the token: a port on
+loopback is open to every user and every page of the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+import typer
+import uvicorn
+from mcp.server.auth.provider import AccessToken, TokenVerifier
+from mcp.server.stdio import stdio_server
+
+from helix.cli.agents import all_agents, load_agent
+from helix.cli.options import Model, settings
+from helix.cli.output import RefusedError, say
+from helix.cli.where import Where, link_to
+from helix.client import HelixClient
+from helix.core.errors import NotAuthenticatedError
+from helix.core.registry import AgentRegistry
+from helix.engine.engine import Settings
+from helix.mcp import ClientSource, ExecutorSource, MCPApp, Source, make_server
+from helix.mcp.server import WAIT_S
+from helix.mcp.web import LOOPBACK
+from helix.runtime.local import LocalExecutor
+from helix.runtime.models import choose_model
+from helix.runtime.system import SystemIds
+
+RANDOM = 16
+"""Random characters at an id's end."""
+
+
+def mcp(
+    where: Where,
+    agents: Annotated[
+        list[str] | None,
+        typer.Option("--agent", metavar="AGENT", help="Serve this agent; again for more [default: all that are known]"),
+    ] = None,
+    model: Model = None,
+    http: Annotated[
+        int | None,
+        typer.Option("--http", metavar="PORT", min=0, max=65535, help="Serve over HTTP on 127.0.0.1, instead of stdio"),
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option("--token", envvar="HELIX_MCP_TOKEN", help="Token of --http [default: a new one]")
+    ] = None,
+    wait: Annotated[float, typer.Option("--wait", min=0.1, help="Seconds that a call waits for its run")] = WAIT_S,
+) -> None:
+    if not where.here and model is not None:
+        raise RefusedError(f"--model is about agents that run here; with {where.option} the service has its own")
+    if http is None and token is not None and "HELIX_MCP_TOKEN" not in os.environ:
+        raise RefusedError("--token is for --http: over stdio only the program that started this command is served")
+    asyncio.run(_serve(where, agents or [], model, http, token, wait))
+
+
+async def _serve(
+    where: Where, agents: list[str], model: str | None, port: int | None, token: str | None, wait_s: float
+) -> None:
+    try:
+        async with _opened(where, agents, model) as source:
+            if port is None:
+                server = make_server(source, wait_s=wait_s)
+                async with stdio_server() as (read, write):
+                    await server.run(read, write, server.create_initialization_options())
+            else:
+                await _serve_http(source, port, token or _new_token(), wait_s)
+    except NotAuthenticatedError as error:
+        raise RefusedError(f"{where}: {error}; give a key with --key or HELIX_KEY") from None
+
+
+@asynccontextmanager
+async def _opened(where: Where, agents: list[str], model: str | None) -> AsyncIterator[Source]:
+    if not where.here:
+        async with HelixClient.over(link_to(where)) as client:
+            yield ClientSource(client, agents or None)
+        return
+    listed, registry = settings().agents, AgentRegistry()
+    for agent in [load_agent(spec, listed) for spec in agents] or all_agents(listed):
+        registry.replace(agent)
+        if model is None and (missing := choose_model(agent, None, os.environ).missing) is not None:
+            say(f"{agent.name}: {missing} is not set: its calls will fail; set it, or use --model demo")
+    names = registry.registered_types()
+    if not names:
+        raise RefusedError("there are no agents here: name some with --agent, or see --url and --stage")
+    adapter = None if model is None else choose_model(registry.resolve(names[0]), model, os.environ).adapter
+    lease = Settings(claim_s=settings().lease_s)
+    async with LocalExecutor(where.db, model=adapter, registry=registry, settings=lease) as executor:
+        yield ExecutorSource(executor)
+
+
+async def _serve_http(source: Source, port: int, token: str, wait_s: float) -> None:
+    try:
+        sock = socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        raise RefusedError(f"port {port} of 127.0.0.1 cannot be served: {error.strerror}") from None
+    with sock:
+        app = MCPApp(source, _OneToken(token), LOOPBACK, (), wait_s)
+        say(f"serving http://127.0.0.1:{sock.getsockname()[1]}/mcp until Ctrl-C; header: Authorization: Bearer {token}")
+        await uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2)).serve([sock])
+
+
+class _OneToken(TokenVerifier):
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        if not hmac.compare_digest(token.encode(), self._token):
+            return None
+        return AccessToken(token=token, client_id="owner", scopes=[])
+
+
+def _new_token() -> str:
+    ids = SystemIds()
+    return ids.new("secret")[-RANDOM:] + ids.new("secret")[-RANDOM:]

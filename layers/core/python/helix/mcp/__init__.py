@@ -1,0 +1,14 @@
+"""An MCP server: the agents of an executor or of a stage as tools of the Model Context Protocol.
+
+    from helix.mcp import app
+
+    mcp = app(executor)  # an ASGI app, for one route of any other
+
+Needs the extra `mcp`. For tools of other servers that agents use, see `helix.adapters.mcp`.
+"""
+
+from helix.mcp.server import make_server
+from helix.mcp.sources import ClientSource, ExecutorSource, Source
+from helix.mcp.web import MCPApp, app
+
+__all__ = ["ClientSource", "ExecutorSource", "MCPApp", "Source", "app", "make_server"]

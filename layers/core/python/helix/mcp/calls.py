@@ -1,0 +1,311 @@
+"""Calls of tools: runs that begin and are waited for, questions, progress, cancellation.
+
+Law: nothing that must last is here. A call begins a run, and whatever happens to the call or to this process, the run is
+found by its ids. A call that is cancelled interrupts its run; one whose server ends does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    CancelledNotificationParams,
+    ElicitRequestFormParams,
+    ElicitResult,
+    InputRequiredResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel
+from starlette.requests import Request
+
+from helix.client import HelixClient
+from helix.core.chunks import StreamChunk
+from helix.core.errors import CallerError, CallNotPendingError, HelixError, InvalidInputError
+from helix.core.json import JsonObject, dumps
+from helix.core.refusals import refusal_of
+from helix.mcp import runs, tools
+from helix.mcp.questions import can_elicit, form, verdict
+from helix.mcp.runs import Found, Question, RunRef, ref_of
+from helix.mcp.sources import Card, Source
+from helix.mcp.steps import step_in_words
+
+logger = logging.getLogger("helix.mcp")
+Context = ServerRequestContext[Any, Any]
+MAX_CALLS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and what their client can do."""
+
+    context: Context
+    principal: str | None
+
+    @property
+    def modern(self) -> bool:
+        return self.context.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    @property
+    def elicits(self) -> bool:
+        return can_elicit(self.context.session.client_capabilities)
+
+    @property
+    def asks_itself(self) -> bool:
+        """Whether the server may send a request in the midst of this one."""
+        return self.elicits and not self.modern and self.context.session.can_send_request
+
+    @property
+    def call(self) -> tuple[str | None, str]:
+        return _mcp_session(self.context), str(self.context.request_id)
+
+
+def caller_of(context: Context) -> Caller:
+    request = context.request
+    user = request.scope.get("user") if isinstance(request, Request) else None
+    return Caller(context, user.access_token.subject if isinstance(user, AuthenticatedUser) else None)
+
+
+def _mcp_session(context: Context) -> str | None:
+    request = context.request
+    return request.headers.get("mcp-session-id") if isinstance(request, Request) else None
+
+
+class AgentCalls:
+    """What answers `tools/list` and `tools/call`. wait_s: how long a call of a client without tasks waits for its run."""
+
+    def __init__(self, source: Source, wait_s: float) -> None:
+        self.source, self._wait_s = source, wait_s
+        self._calls: OrderedDict[tuple[str | None, str], asyncio.Task[RunRef]] = OrderedDict()
+
+    async def cards(self, client: HelixClient, caller: Caller) -> dict[str, Card]:
+        return {card.name: card for card in await self.source.agents(client, caller.principal)}
+
+    async def list_tools(self, context: Context, params: PaginatedRequestParams) -> ListToolsResult:
+        caller = caller_of(context)
+        async with self.reaching(caller) as client:
+            cards = await self.cards(client, caller)
+        listed = [tools.tool_of(cards[name]) for name in sorted(cards)]
+        return ListToolsResult(tools=[*listed, *tools.own_tools(not caller.elicits)])
+
+    @asynccontextmanager
+    async def reaching(self, caller: Caller) -> AsyncIterator[HelixClient]:
+        """A client for the caller. What it is refused with becomes an error that says what a caller may know."""
+        try:
+            async with self.source.client(caller.principal) as client:
+                yield client
+        except HelixError as error:
+            if not isinstance(error, CallerError):
+                logger.error("a request failed: %s", error.code, exc_info=error)
+            refused = refusal_of(error)
+            raise MCPError(INVALID_PARAMS, str(refused["message"]), {"code": refused["code"]}) from error
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    async def call_tool(self, context: Context, params: CallToolRequestParams) -> BaseModel | dict[str, Any]:
+        caller, arguments = caller_of(context), params.arguments or {}
+        try:
+            async with self.reaching(caller) as client:
+                match params.name:
+                    case tools.WAIT:
+                        return await self._outcome(client, caller, ref_in(arguments))
+                    case tools.INTERRUPT:
+                        return await self._interrupt(client, arguments)
+                    case tools.ANSWER if not caller.elicits:
+                        return await self._answer(client, caller, arguments)
+                    case _:
+                        return await self._agent(client, caller, params)
+        except MCPError as error:
+            return _correctable(error)
+
+    async def start(self, caller: Caller, params: CallToolRequestParams) -> Found | CallToolResult:
+        """Begin a call's run, and return at once; or what the model has to put right."""
+        try:
+            async with self.reaching(caller) as client:
+                card = (await self.cards(client, caller)).get(params.name)
+                if card is None:
+                    raise MCPError(INVALID_PARAMS, f"there is no tool {params.name!r}")
+                return await runs.find(client, await self.begin(client, caller, card, params.arguments or {}))
+        except MCPError as error:
+            return _correctable(error)
+
+    async def _agent(self, client: HelixClient, caller: Caller, params: CallToolRequestParams) -> BaseModel:
+        card = (await self.cards(client, caller)).get(params.name)
+        if card is None:
+            raise MCPError(INVALID_PARAMS, f"there is no tool {params.name!r}")
+        if params.request_state is not None:
+            ref = ref_of(params.request_state)
+            found = await runs.find(client, ref)
+            if found.agent != card.name:
+                raise MCPError(INVALID_PARAMS, "requestState is of another tool")
+            await self.take_answers(client, found, dict(params.input_responses or {}))
+        else:
+            ref = await self.begin(client, caller, card, params.arguments or {})
+        return await self._outcome(client, caller, ref)
+
+    async def begin(self, client: HelixClient, caller: Caller, card: Card, arguments: dict[str, Any]) -> RunRef:
+        """Start the run of a call. Cancelling the call does not stop the start, so that the run can be interrupted."""
+        fields = _fields_of(card, arguments)
+        starting = asyncio.ensure_future(runs.start(client, card.name, fields, _key(caller, card, arguments)))
+        self._calls[caller.call] = starting
+        while len(self._calls) > MAX_CALLS:
+            self._calls.popitem(last=False)
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait({starting})
+            await self._left(caller)
+            raise
+
+    async def take_answers(self, client: HelixClient, found: Found, given: dict[str, Any]) -> None:
+        """Record what was filled in. What answers no open question, or comes second, is left out."""
+        for question in found.questions:
+            filled = given.get(question.key)
+            if isinstance(filled, ElicitResult):
+                await self._give(client, question, filled)
+
+    async def _give(self, client: HelixClient, question: Question, filled: ElicitResult) -> bool:
+        """Whether it was an answer."""
+        said = verdict(question, filled)
+        if said is None:
+            return False
+        try:
+            await runs.answer(client, question.session_id, question.call.call_id, said)
+        except CallNotPendingError:
+            logger.info("call %s was answered before", question.call.call_id)
+        return True
+
+    async def _outcome(self, client: HelixClient, caller: Caller, ref: RunRef) -> CallToolResult | InputRequiredResult:
+        """Wait for the task, and ask the person where it waits for one."""
+        shown = 0
+
+        async def report(chunk: StreamChunk) -> None:
+            nonlocal shown
+            if (text := step_in_words(chunk)) is not None:
+                shown += 1
+                await caller.context.session.report_progress(shown, None, text)
+
+        try:
+            while True:
+                found = await runs.wait(client, ref, self._wait_s, report)
+                if not (found.questions and caller.asks_itself and await self._ask(client, caller, found)):
+                    break
+        except asyncio.CancelledError:
+            await self._left(caller)
+            raise
+        self._calls.pop(caller.call, None)
+        if found.questions and caller.modern and caller.elicits and caller.context.method == "tools/call":
+            asked = {question.key: form(question) for question in found.questions}
+            return InputRequiredResult(input_requests=asked, request_state=str(ref))
+        return tools.outcome(found, not caller.elicits)
+
+    async def _ask(self, client: HelixClient, caller: Caller, found: Found) -> bool:
+        """Ask the open questions, one after the other, on the connection of the call. False if one has no answer."""
+        context = caller.context
+        for question in found.questions:
+            params = form(question).params
+            assert isinstance(params, ElicitRequestFormParams)
+            try:
+                filled = await context.session.elicit_form(params.message, params.requested_schema, context.request_id)
+            except MCPError as error:
+                logger.info("the client did not ask: %s", error)
+                return False
+            if not await self._give(client, question, filled):
+                return False
+        return True
+
+    async def _answer(self, client: HelixClient, caller: Caller, arguments: dict[str, Any]) -> BaseModel:
+        ref, approved = ref_in(arguments), arguments.get("approved")
+        if not isinstance(approved, bool):
+            raise InvalidInputError("approved must be true or false")
+        found = await runs.find(client, ref)
+        wanted = (arguments.get("call_session_id", ref.session_id), arguments.get("call_id"))
+        question = next((q for q in found.questions if (q.session_id, q.call.call_id) == wanted), None)
+        if question is None:
+            known = ", ".join(repr(q.call.call_id) for q in found.questions) or "none"
+            raise InvalidInputError(f"no call {wanted[1]!r} waits there; waiting are: {known}")
+        said = {"approved": approved, "data": arguments.get("data"), "reason": arguments.get("reason")}
+        await runs.answer(client, question.session_id, question.call.call_id, said)
+        return await self._outcome(client, caller, ref)
+
+    async def _interrupt(self, client: HelixClient, arguments: dict[str, Any]) -> CallToolResult:
+        asked = await runs.interrupt(client, ref_in(arguments))
+        text = "The run stops at its next point." if asked else "The run does not run."
+        return tools.structured({"interrupted": asked}, text)
+
+    # --- cancellation -------------------------------------------------------------------------------------------------
+
+    async def cancelled(self, context: Context, params: CancelledNotificationParams) -> None:
+        """The client gave a call up: its run stops."""
+        starting = self._calls.pop((_mcp_session(context), str(params.request_id)), None)
+        if starting is not None:
+            await self._stop(caller_of(context), starting)
+
+    async def _left(self, caller: Caller) -> None:
+        """A call ends before its answer. Where there is no connection but the request's own, its end is how a client
+        cancels; a server that ends cancels too, and then the client is still there."""
+        request = caller.context.request
+        with anyio.CancelScope(shield=True):
+            if caller.modern and isinstance(request, Request) and await request.is_disconnected():
+                starting = self._calls.pop(caller.call, None)
+                if starting is not None:
+                    await self._stop(caller, starting)
+
+    async def _stop(self, caller: Caller, starting: asyncio.Task[RunRef]) -> None:
+        try:
+            async with self.reaching(caller) as client:
+                await runs.interrupt(client, await starting)
+        except (MCPError, HelixError) as error:  # nobody waits for an answer
+            logger.info("nothing to interrupt: %s", error)
+
+
+def _correctable(error: MCPError) -> CallToolResult:
+    """What the model can put right, as a result that it reads. Raises any other error."""
+    if isinstance(error.__cause__, CallerError):
+        return tools.refusal(error.error.message)
+    raise error
+
+
+def ref_in(arguments: dict[str, Any]) -> RunRef:
+    session_id, run_id = arguments.get("session_id"), arguments.get("run_id")
+    if not isinstance(session_id, str) or not isinstance(run_id, str):
+        raise InvalidInputError("session_id and run_id must be texts, as a result of an agent's tool has them")
+    return RunRef(session_id, run_id)
+
+
+def _fields_of(card: Card, arguments: dict[str, Any]) -> JsonObject:
+    if card.input_schema is not None:
+        return {"input": arguments}
+    unknown = sorted(set(arguments) - {"message", "session_id"})
+    if unknown:
+        raise InvalidInputError(f"{card.name} takes message and session_id, not {', '.join(map(repr, unknown))}")
+    if not isinstance(arguments.get("message"), str):
+        raise InvalidInputError("message must be a text")
+    return {"message": arguments["message"], "session_id": arguments.get("session_id")}
+
+
+def _key(caller: Caller, card: Card, arguments: dict[str, Any]) -> str | None:
+    """The same for a repeat of the request: a client numbers the requests of an MCP session, and none twice. The arguments
+    are in it for those that do."""
+    session = _mcp_session(caller.context)
+    if session is None:
+        return None
+    request_id: Any = caller.context.request_id
+    whole: JsonObject = {"s": session, "r": request_id, "a": card.name, "i": arguments}
+    return f"mcp {hashlib.sha256(dumps(whole).encode()).hexdigest()}"

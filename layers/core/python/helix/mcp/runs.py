@@ -1,0 +1,207 @@
+"""Runs as an MCP server sees them: started, found again by a text, waited for, answered.
+
+Law: a task is a run and those that go on from it (after an answer, a resume, or its worker's death), up to the session's
+next message. All of it is in the session's rows, so any process finds a task by its id. A dead worker's run is taken over
+by whoever asks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from helix.client import HelixClient
+from helix.client.client import RemoteHandle
+from helix.client.link import fields_of
+from helix.core.chunks import StreamChunk
+from helix.core.errors import AgentAlreadyRunningError, CannotResumeError, InvalidInputError
+from helix.core.handles import AgentResult, CanResumeResult, SessionState
+from helix.core.json import JsonObject, JsonValue
+from helix.core.rows import Pending
+
+logger = logging.getLogger("helix.mcp")
+RUNS = 100
+BETWEEN_S = 0.25
+LAST_WORDS_S = 1.0
+Report = Callable[[StreamChunk], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRef:
+    """A run. As a text, `<session id>/<run id>`, it is the id of a task."""
+
+    session_id: str
+    run_id: str
+
+    def __str__(self) -> str:
+        return f"{self.session_id}/{self.run_id}"
+
+
+def ref_of(text: str) -> RunRef:
+    """Raises `InvalidInputError`."""
+    session_id, slash, run_id = text.partition("/")
+    if not (slash and session_id and run_id):
+        raise InvalidInputError("a task's id is <session id>/<run id>")
+    return RunRef(session_id, run_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A call that waits for a person, in the task's session or a sub-agent's below it."""
+
+    session_id: str
+    run_id: str
+    call: Pending
+
+    @property
+    def key(self) -> str:
+        """No other question of the task has it."""
+        return f"{self.run_id}.{self.call.kind}.{self.call.call_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A task. `status` is `running` also while the runs below a paused one go on. Times in Unix seconds. `result`: of a run
+    that has ended."""
+
+    ref: RunRef
+    run_id: str
+    status: str
+    agent: str
+    started_at: float
+    updated_at: float
+    result: AgentResult[JsonValue] | None = None
+    questions: list[Question] = field(default_factory=list)
+
+
+async def start(client: HelixClient, agent: str, fields: JsonObject, key: str | None) -> RunRef:
+    """`fields`: `message` or `input`, and `session_id`."""
+    asked: JsonObject = {"agent": agent, "subscribe": False, "key": key, **fields}
+    begun = await client.ask("run", asked)
+    return RunRef(str(begun["session_id"]), str(begun["run_id"]))
+
+
+async def find(client: HelixClient, ref: RunRef) -> Found:
+    """The task. Raises `SessionNotFoundError`, also for another's, and `HelixError` for a run that is not there."""
+    found = await _read(client, ref, ref.run_id, 1)
+    state = SessionState.model_validate(found["session"])
+    if state.current_run_id != ref.run_id:
+        found = await _read(client, ref, ref.run_id, RUNS)
+        last = _last(ref.run_id, found)
+        if last != ref.run_id:
+            found = {**found, "run": (await _read(client, ref, last, 0))["run"]}
+        state = SessionState.model_validate(found["session"])
+    run, can = fields_of(found["run"]), CanResumeResult.model_validate(found["can_resume"])
+    run_id, status = str(run["run_id"]), str(run["status"])
+    newest = run_id == state.current_run_id
+    if newest and status == "running" and can.can_resume and await _taken_over(client, ref, run_id):
+        return await find(client, ref)
+    questions = await _questions(client, state) if newest and status == "paused" else []
+    begun = next((fields_of(row) for row in _list(found, "runs") if fields_of(row)["run_id"] == ref.run_id), {})
+    goes_on = status == "paused" and newest and not questions and bool(state.pending)
+    return Found(
+        ref=ref,
+        run_id=run_id,
+        status="running" if goes_on else status,
+        agent=state.agent_type,
+        started_at=float(begun.get("started_at") or state.created_at),
+        updated_at=state.updated_at,
+        result=None if status == "running" else AgentResult[JsonValue].model_validate(run),
+        questions=questions,
+    )
+
+
+async def _read(client: HelixClient, ref: RunRef, run_id: str, runs: int) -> JsonObject:
+    return await client.ask("get_session", {"session_id": ref.session_id, "run_id": run_id, "runs": runs})
+
+
+def _list(found: JsonObject, name: str) -> list[JsonValue]:
+    rows = found.get(name)
+    return rows if isinstance(rows, list) else []
+
+
+def _last(run_id: str, found: JsonObject) -> str:
+    """The newest run that goes on from this one."""
+    later: list[dict[str, Any]] = []
+    for row in map(fields_of, _list(found, "runs")):  # the newest first
+        if row["run_id"] == run_id:
+            break
+        later.append(row)
+    else:
+        return run_id
+    for row in reversed(later):
+        if row.get("mode", "execute") == "execute":
+            break
+        run_id = str(row["run_id"])
+    return run_id
+
+
+async def _taken_over(client: HelixClient, ref: RunRef, run_id: str) -> bool:
+    try:
+        await client.ask(
+            "resume", {"session_id": ref.session_id, "subscribe": False, "key": f"take over {run_id}"[:128]}
+        )
+    except (AgentAlreadyRunningError, CannotResumeError):  # somebody else did
+        return False
+    return True
+
+
+async def _questions(client: HelixClient, state: SessionState) -> list[Question]:
+    asked: list[Question] = []
+    for call in state.pending:
+        if call.kind != "child":
+            asked.append(Question(state.session_id, state.current_run_id, call))
+        elif call.child_session_id is not None:
+            child = await client.get_session(call.child_session_id)
+            asked += await _questions(client, child) if child.status == "paused" else []
+    return asked
+
+
+async def wait(client: HelixClient, ref: RunRef, seconds: float, report: Report) -> Found:
+    """The task once it does not run, or after `seconds`."""
+    found = await find(client, ref)
+    try:
+        async with asyncio.timeout(seconds):
+            while found.status == "running":
+                if found.result is None:
+                    await _end_of(await client.handle(ref.session_id, found.run_id), report)
+                else:  # sub-agents go on below
+                    await asyncio.sleep(BETWEEN_S)
+                found = await find(client, ref)
+    except TimeoutError:
+        return await find(client, ref)
+    return found
+
+
+async def _end_of(handle: RemoteHandle, report: Report) -> None:
+    reading = asyncio.ensure_future(_show(handle, report))
+    try:
+        await handle.result()
+        await asyncio.wait({reading}, timeout=LAST_WORDS_S)
+    finally:
+        reading.cancel()
+        (ended,) = await asyncio.gather(reading, return_exceptions=True)
+        if isinstance(ended, Exception):
+            logger.info("progress of run %s ended: %s", handle.run_id, ended)
+
+
+async def _show(handle: RemoteHandle, report: Report) -> None:
+    async with aclosing(await handle.stream()) as chunks:  # type: ignore[type-var]
+        async for chunk in chunks:
+            await report(chunk)
+
+
+async def answer(client: HelixClient, session_id: str, call_id: str, verdict: JsonObject) -> None:
+    """`verdict`: approved, data, reason. Raises `CallNotPendingError` if another answer was first."""
+    asked: JsonObject = {"session_id": session_id, "tool_call_id": call_id, "subscribe": False, **verdict}
+    await client.ask("answer", asked)
+
+
+async def interrupt(client: HelixClient, ref: RunRef) -> bool:
+    """False if the task does not run."""
+    found = await find(client, ref)
+    return await client.interrupt(ref.session_id, "cancelled by the MCP client", run_id=found.run_id)

@@ -1,0 +1,137 @@
+"""Agents as MCP tools: names, schemas, and what a call returns.
+
+Law: each agent is one tool of its name; names of agents and of Helix's own tools never meet: an agent's name has no `__`.
+What is returned fits the output schema, whatever became of the run.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
+
+from helix.core.json import JsonObject, JsonValue, dumps
+from helix.mcp.questions import words
+from helix.mcp.runs import Found
+from helix.mcp.sources import Card
+
+WAIT: Final = "helix__wait"
+ANSWER: Final = "helix__answer"
+INTERRUPT: Final = "helix__interrupt"
+_ID: Final[JsonObject] = {"type": "string", "minLength": 1, "maxLength": 256}
+_TASK: Final[JsonObject] = {"session_id": _ID, "run_id": _ID}
+_CHAT: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "message": {"type": "string", "minLength": 1, "description": "What to say to the agent"},
+        "session_id": {**_ID, "description": "Continue this conversation; without, a new one begins"},
+    },
+    "required": ["message"],
+    "additionalProperties": False,
+}
+
+
+def tool_of(card: Card) -> Tool:
+    return Tool(
+        name=card.name,
+        description=card.description or f"Runs the agent {card.name!r}.",
+        input_schema={"type": "object", **(card.input_schema or _CHAT)},
+        output_schema=_outcome(card),
+    )
+
+
+def own_tools(answers: bool) -> list[Tool]:
+    """What goes on with a run. `answers`: whether the client may answer calls that wait."""
+    wait = Tool(
+        name=WAIT,
+        description="Wait for a run that was still running or waiting, and return what became of it.",
+        input_schema=_object(_TASK, "session_id", "run_id"),
+        output_schema=_outcome(None),
+        annotations=ToolAnnotations(read_only_hint=True),
+    )
+    interrupt = Tool(
+        name=INTERRUPT,
+        description="Stop a run at its next point. Its conversation can be continued.",
+        input_schema=_object(_TASK, "session_id", "run_id"),
+        output_schema=_object({"interrupted": {"type": "boolean"}}, "interrupted"),
+        annotations=ToolAnnotations(idempotent_hint=True, destructive_hint=False),
+    )
+    fields = {**_TASK, "call_id": _ID, "call_session_id": _ID, "approved": {"type": "boolean"}}
+    fields |= {"data": {"description": "The call's result, where the client gives it"}, "reason": {"type": "string"}}
+    answer = Tool(
+        name=ANSWER,
+        description="Give a person's decision on a call that waits. Ask the person first; never decide for them.",
+        input_schema=_object(fields, "session_id", "run_id", "call_id", "approved"),
+        output_schema=_outcome(None),
+        annotations=ToolAnnotations(destructive_hint=True),
+    )
+    return [wait, interrupt, *([answer] if answers else [])]
+
+
+def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": [*required], "additionalProperties": False}
+
+
+def _outcome(card: Card | None) -> dict[str, Any]:
+    """The schema of `outcome`. Definitions that the agent's schema refers to move to the root, where references look."""
+    output: dict[str, Any] = {}
+    if card is not None:
+        output = dict(card.output_schema or ({} if card.input_schema is not None else {"type": "string"}))
+    definitions = output.pop("$defs", None)
+    call = {"call_id": _ID, "session_id": _ID, "tool_name": {"type": "string"}, "kind": {"type": "string"}}
+    schema = _object(
+        {
+            "status": {"enum": ["running", "completed", "failed", "interrupted", "paused"]},
+            **_TASK,
+            "output": output,
+            "error": {"type": "string"},
+            "error_code": {"type": "string"},
+            "pending": {"type": "array", "items": _object({**call, "arguments": {"type": "object"}}, *call)},
+        },
+        "status",
+        "session_id",
+        "run_id",
+    )
+    return schema | ({"$defs": definitions} if definitions else {})
+
+
+def outcome(found: Found, answers: bool) -> CallToolResult:
+    """What a call returns. The run's id is the task's, by which it is found again."""
+    value: JsonObject = {
+        "status": found.status,
+        "session_id": found.ref.session_id,
+        "run_id": found.ref.run_id,
+    }
+    result, again = found.result, f'session_id "{found.ref.session_id}" and run_id "{found.ref.run_id}"'
+    if found.status == "running" or result is None:
+        return structured(value, f"Still running. Call {WAIT} with {again}.")
+    if found.status == "completed":
+        value |= {} if result.output is None else {"output": result.output}
+        return structured(value, result.output if isinstance(result.output, str) else dumps(result.output))
+    if found.questions:
+        pending: list[JsonValue] = [
+            {
+                "call_id": question.call.call_id,
+                "session_id": question.session_id,
+                "tool_name": question.call.tool_name,
+                "kind": question.call.kind,
+                "arguments": question.call.arguments,
+            }
+            for question in found.questions
+        ]
+        asked = " ".join(words(question) for question in found.questions)
+        advice = f"Ask the person, then call {ANSWER} with {again}." if answers else f"Then call {WAIT} with {again}."
+        return structured(value | {"pending": pending}, f"Waits for a person. {asked} {advice}")
+    value |= {"error": result.error} if result.error is not None else {}
+    value |= {"error_code": result.error_code} if result.error_code is not None else {}
+    why = result.error or result.completion_reason or ""
+    return structured(value, f"The run is {found.status}{f': {why}' if why else ''}.", failed=found.status == "failed")
+
+
+def refusal(message: str) -> CallToolResult:
+    """An error that the model reads, and can do something about."""
+    return CallToolResult(content=[TextContent(text=message)], is_error=True)
+
+
+def structured(value: JsonObject, text: str, *, failed: bool = False) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=text)], structured_content=value, is_error=failed)

@@ -1,0 +1,133 @@
+"""An MCP server over streamable HTTP, as an ASGI app for one route of any other.
+
+Law: who asks proves it with each request, by the same keys and tokens as at the gateway. Only names of hosts and origins
+that were given are answered: a page that a browser shows cannot reach a server on its own machine by a name of its choice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
+from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
+from mcp.server.auth.provider import AccessToken, TokenVerifier
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from helix.core.errors import NotAuthenticatedError
+from helix.core.registry import AgentRegistry
+from helix.gateway.authoriser import Authoriser
+from helix.mcp.server import WAIT_S, make_server
+from helix.mcp.sources import ExecutorSource, Source
+from helix.runtime.executor import Executor
+
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+
+
+class Proving(TokenVerifier):
+    """The gateway's authoriser, as the package `mcp` asks for tokens."""
+
+    def __init__(self, authoriser: Authoriser) -> None:
+        self._authoriser = authoriser
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        try:
+            proof = await self._authoriser.prove(token)
+        except NotAuthenticatedError:
+            return None
+        who = proof.principal or ""
+        return AccessToken(token=token, client_id=who, scopes=[], expires_at=int(proof.expires_at), subject=who)
+
+
+class MCPApp:
+    """An ASGI app that answers on every path. It starts with its first request, or with a server's lifespan."""
+
+    def __init__(
+        self,
+        source: Source,
+        verifier: TokenVerifier | None,
+        hosts: Sequence[str],
+        origins: Sequence[str],
+        wait_s: float,
+    ) -> None:
+        self._source, self._wait_s, self._verifier = source, wait_s, verifier
+        self._security = TransportSecuritySettings(
+            allowed_hosts=[*hosts, *(f"{host}:*" for host in hosts)], allowed_origins=[*origins]
+        )
+        self._app: ASGIApp | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._ready, self._ending = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match scope["type"]:
+            case "lifespan":
+                await self._live(receive, send)
+            case "http":
+                await (await self._started())(scope, receive, send)
+            case other:
+                raise ValueError(f"MCP is served over HTTP, not {other}")
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while (message := await receive())["type"] != "lifespan.shutdown":
+            assert message["type"] == "lifespan.startup"
+            await self._started()
+            await send({"type": "lifespan.startup.complete"})
+        await self.aclose()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def aclose(self) -> None:
+        """End the connections. Runs go on."""
+        self._ending.set()
+        if self._serving is not None:
+            await self._serving
+
+    async def _started(self) -> ASGIApp:
+        if self._serving is None:
+            self._serving = asyncio.get_running_loop().create_task(self._serve(), name="helix:mcp")
+        ready = asyncio.ensure_future(self._ready.wait())
+        try:
+            await asyncio.wait({ready, self._serving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ready.cancel()
+        if self._app is None:
+            self._serving.result()
+            raise RuntimeError("this MCP app was closed: make another")
+        return self._app
+
+    async def _serve(self) -> None:
+        manager = StreamableHTTPSessionManager(
+            make_server(self._source, wait_s=self._wait_s), security_settings=self._security
+        )
+        app: Any = StreamableHTTPASGIApp(manager)
+        if self._verifier is not None:
+            app = RequireAuthMiddleware(AuthContextMiddleware(app), [])
+            app = AuthenticationMiddleware(app, backend=BearerAuthBackend(self._verifier))
+        async with manager.run():
+            self._app = app
+            self._ready.set()
+            await self._ending.wait()
+            self._app = None
+
+
+def app(
+    executor: Executor,
+    *,
+    registry: AgentRegistry | None = None,
+    authoriser: Authoriser | None = None,
+    hosts: Sequence[str] = LOOPBACK,
+    origins: Sequence[str] = (),
+    wait_s: float = WAIT_S,
+) -> MCPApp:
+    """The agents of an executor as MCP tools, for one route of an ASGI app: `Route("/mcp", app(executor))`.
+
+    registry: the agents that are served (default: the executor's). authoriser: who may ask, and whose sessions are theirs
+    (default: anybody, all sessions being everybody's). hosts: names in the header `Host` that are answered, with any port;
+    default this machine's own. origins: whole origins (`https://app.example.org`) of browser pages that may ask; default
+    none. wait_s: seconds that a call waits before it answers that the run goes on.
+    """
+    verifier = None if authoriser is None or authoriser.anonymous else Proving(authoriser)
+    return MCPApp(ExecutorSource(executor, registry=registry), verifier, hosts, origins, wait_s)
