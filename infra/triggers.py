@@ -14,6 +14,7 @@ from aws_cdk import Duration, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_scheduler as scheduler
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
@@ -33,6 +34,8 @@ HIDDEN = Duration.seconds(6 * TRIGGER_SIZES["start_triggered"].timeout_s)
 """Six times the function's timeout: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html"""
 TRIES = 480
 """A day, where each one finds the session busy or the stage full. SQS allows 1,000."""
+SCHEDULED_TIME = "<aws.scheduler.scheduled-time>"
+"""EventBridge Scheduler replaces it: https://docs.aws.amazon.com/scheduler/latest/UserGuide/managing-schedule-context-attributes.html"""
 RECEIVE = ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"]
 
 
@@ -46,12 +49,15 @@ class Triggers(Construct):
         self.queued = {name: each for name, each in self._triggers.items() if not each.http}
         self.failed: sqs.Queue | None = None
         self._queues: dict[str, sqs.IQueue] = {}
+        self._role: iam.Role | None = None
         if not self.queued:
             return
         self.failed = self._queue("Failed", FAILED)
         explain(self.failed, "SQS3", "It is where dead letters go; an alarm watches it.")
         for name, trigger in self.queued.items():
             match trigger.queue:
+                case None if trigger.timezone:
+                    self._schedule(name, trigger)
                 case None:
                     self._rule(name, trigger)
                 case True:
@@ -143,6 +149,38 @@ class Triggers(Construct):
             targets=[target],
         )
         rule.node.add_dependency(queue)
+
+    def _schedule(self, name: str, trigger: Trigger) -> None:
+        """Of EventBridge Scheduler: rules know UTC only. The event that it sends has the form of a rule's."""
+        assert self.failed is not None
+        queue = self._shared(self.failed)
+        event = {"detail-type": "Scheduled Event", "source": "aws.scheduler", "time": SCHEDULED_TIME}
+        schedule = scheduler.CfnSchedule(
+            self,
+            f"{_id(name)}Schedule",
+            name=self._rule_name(name),
+            description=f"Helix: runs agent {trigger.agent}",
+            schedule_expression=trigger.schedule,
+            schedule_expression_timezone=trigger.timezone,
+            flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
+            target=scheduler.CfnSchedule.TargetProperty(
+                arn=queue.queue_arn,
+                role_arn=self._sender(queue, self.failed).role_arn,
+                input=json.dumps({"trigger": name, "event": event}),
+                dead_letter_config=scheduler.CfnSchedule.DeadLetterConfigProperty(arn=self.failed.queue_arn),
+            ),
+        )
+        schedule.node.add_dependency(queue, self._sender(queue, self.failed))
+
+    def _sender(self, *queues: sqs.IQueue) -> iam.Role:
+        """The role with which the stage's schedules send."""
+        if self._role is None:
+            account = {"StringEquals": {"aws:SourceAccount": Stack.of(self).account}}
+            assumed_by = iam.ServicePrincipal("scheduler.amazonaws.com", conditions=account)
+            self._role = iam.Role(self, "Sender", assumed_by=assumed_by, description="How schedules start runs")
+            arns = [queue.queue_arn for queue in queues]
+            iam.Grant.add_to_principal(grantee=self._role, actions=["sqs:SendMessage"], resource_arns=arns)
+        return self._role
 
     def _shared(self, failed: sqs.Queue) -> sqs.IQueue:
         if QUEUE in self._queues:

@@ -17,6 +17,7 @@ BUCKET = "incoming-files"
 ECHO = json.dumps([{"say": "{word}"}]).replace("{", "{{").replace("}", "}}").replace("{{word}}", "{word}")
 TRIGGERS: dict[str, Any] = {
     "nightly": {"agent": "talker", "schedule": "cron(0 2 * * ? *)", "session": "nightly", "user": "ops"},
+    "morning": {"agent": "talker", "schedule": "cron(0 8 * * ? *)", "timezone": "Asia/Tokyo", "prompt": "{time}"},
     "orders": {"agent": "talker", "queue": True, "prompt": ECHO, "session": "order-{id}"},
     "uploads": {
         "agent": "talker",
@@ -69,6 +70,13 @@ def test_a_schedule_runs_its_agent_once_a_tick(stage: CloudForTests) -> None:
     tick = {"detail-type": "Scheduled Event", "source": "aws.events", "id": "x", "time": "2026-01-01T02:00:17Z"}
     sent(stage, "triggers", *({"trigger": "nightly", "event": {**tick, "id": ident}} for ident in "ab"))
     assert len(runs(stage, "nightly", 3)) == 2, "the same minute is the same tick"
+
+
+def test_a_schedule_with_a_time_zone_runs_its_agent_too(stage: CloudForTests) -> None:
+    stage.cloud.tick()
+    assert runs(stage, "morning", 1)
+    asked = stage.aws("scheduler").get_schedule(Name="helix-test-trigger-morning")
+    assert asked["ScheduleExpressionTimezone"] == "Asia/Tokyo"
 
 
 def test_a_bad_message_goes_aside_and_the_others_go_on(stage: CloudForTests) -> None:

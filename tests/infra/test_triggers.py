@@ -11,6 +11,7 @@ from tests.infra.templates import Assembly, listed, text
 from tests.infra.test_roles import GET, LINE, PUT, QUERY, rights_of
 
 from helix.core.triggers import read_starts
+from helix.gateway.lambdas_triggers import QueueRecord, occurrence_of
 from helix.infra.config import MAX_TRIGGER_BYTES, SettingsError, read_settings
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 THEIRS = "arn:aws:sqs:eu-central-1:123456789012:their-queue"
 TRIGGERS: dict[str, Any] = {
     "nightly": {"agent": "helper", "schedule": "cron(0 2 * * ? *)", "prompt": "Night of {time}"},
+    "morning": {"agent": "helper", "schedule": "cron(0 8 ? * MON-FRI *)", "timezone": "Europe/Berlin"},
     "orders": {"agent": "helper", "queue": True, "session": "order-{id}", "user": "shop"},
     "theirs": {"agent": "helper", "queue": THEIRS},
     "uploads": {"agent": "helper", "bucket": "incoming", "prefix": "in/", "suffix": ".txt"},
@@ -63,6 +65,33 @@ def test_each_source_leads_to_the_function(stage: Assembly) -> None:
     sources = [p for p in template.of("Lambda::EventSourceMapping").values() if alias in text(p["FunctionName"])]
     assert {text(p["EventSourceArn"]) for p in sources} == {f"<{shared}.Arn>", f"<{own}.Arn>", THEIRS}
     assert all(p["FunctionResponseTypes"] == ["ReportBatchItemFailures"] for p in sources)
+
+
+def test_a_schedule_with_a_time_zone_is_one_of_the_scheduler(stage: Assembly) -> None:
+    template = stage.main
+    made = template.one("Scheduler::Schedule")
+    assert (made["ScheduleExpression"], made["ScheduleExpressionTimezone"]) == (
+        "cron(0 8 ? * MON-FRI *)",
+        "Europe/Berlin",
+    )
+    target, queues = made["Target"], {p["QueueName"]: id_ for id_, p in template.of("SQS::Queue").items()}
+    shared, failed = queues["helix-dev-triggers"], queues["helix-dev-trigger-failures"]
+    assert (text(target["Arn"]), text(target["DeadLetterConfig"]["Arn"])) == (f"<{shared}.Arn>", f"<{failed}.Arn>")
+    said = json.loads(target["Input"])
+    assert said["trigger"] == "morning" and said["event"]["time"] == "<aws.scheduler.scheduled-time>"
+    record = QueueRecord(
+        messageId="m",
+        body=target["Input"].replace("<aws.scheduler.scheduled-time>", "2026-11-23T07:00:05Z"),
+        eventSourceARN="arn:aws:sqs:eu-west-1:123456789012:helix-dev-triggers",
+    )
+    assert occurrence_of("dev", {}, record).ident == "2026-11-23T07:00", "the same tick twice is one event"
+    (role,) = [id_ for id_ in template.of("IAM::Role") if text(target["RoleArn"]) == f"<{id_}.Arn>"]
+    (statement,) = template.statements(role)
+    assert statement["Action"] == "sqs:SendMessage"
+    assert {text(arn) for arn in statement["Resource"]} == {f"<{shared}.Arn>", f"<{failed}.Arn>"}
+    (trust,) = template.of("IAM::Role")[role]["AssumeRolePolicyDocument"]["Statement"]
+    assert trust["Principal"] == {"Service": "scheduler.amazonaws.com"}
+    assert trust["Condition"] == {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
 
 
 def test_an_event_waits_a_day_and_then_goes_aside(stage: Assembly) -> None:
@@ -113,7 +142,7 @@ def test_functions_may_do_what_a_start_takes(stage: Assembly) -> None:
 def test_the_function_knows_what_events_start(stage: Assembly) -> None:
     told = stage.main.function("start_triggered")["Environment"]["Variables"]
     starts = read_starts(told["HELIX_TRIGGERS"])
-    assert set(starts) == {"nightly", "orders", "theirs", "uploads", "paid"}
+    assert set(starts) == {"nightly", "morning", "orders", "theirs", "uploads", "paid"}
     assert (starts["orders"].session, starts["orders"].user, starts["orders"].queue) == ("order-{id}", "shop", True)
     assert starts["nightly"].prompt == "Night of {time}"
     assert "trigger-failures" in stage.main.resources[told["HELIX_DEAD_LETTERS"]["Ref"]]["Properties"]["QueueName"]
@@ -141,6 +170,12 @@ def test_http_has_routes_with_a_throttle_of_their_own(stage: Assembly) -> None:
         ({"agent": "a", "schedule": "daily"}, "tool.helix.triggers.x.schedule"),
         ({"agent": "a", "queue": "orders"}, "tool.helix.triggers.x.queue"),
         ({"agent": "a", "queue": True, "prefix": "in/"}, "prefix belongs to bucket"),
+        ({"agent": "a", "queue": True, "timezone": "UTC"}, "timezone belongs to schedule"),
+        ({"agent": "a", "schedule": "rate(1 hour)", "timezone": "UTC"}, "timezone belongs to cron: a rate has none"),
+        (
+            {"agent": "a", "schedule": "cron(0 8 * * ? *)", "timezone": "Berlin"},
+            "'Berlin' is no time zone; there are names",
+        ),
         ({"agent": "a", "http": True, "prompt": "Hi"}, "prompt does not belong to http"),
         ({"agent": "a", "queue": True, "prompt": "Hi {}"}, "'{}' names no field of the event"),
         ({"agent": "a", "queue": True, "prompt": "Hi {a"}, "'{' names no field of the event"),

@@ -23,6 +23,7 @@ from tests.support.emulator_fleet import (
     alarms_look_at_their_own_metric,
     alarms_speak_as_cloudwatch,
     provisioned_concurrency_is_a_right,
+    schedules_have_a_time_zone,
 )
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -298,6 +299,7 @@ CHECKS: dict[str, Callable[[Desk], None]] = {
         alarms_are_evaluated_as_time_passes,
         alarms_speak_as_cloudwatch,
         provisioned_concurrency_is_a_right,
+        schedules_have_a_time_zone,
     )
 }
 

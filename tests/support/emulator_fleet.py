@@ -104,3 +104,23 @@ def provisioned_concurrency_is_a_right(desk: Desk) -> None:
         raise AssertionError(f"denied: {error}") from error
     with pytest.raises(ClientError, match="PutProvisionedConcurrencyConfig"):
         put(FunctionName=function, Qualifier="other", ProvisionedConcurrentExecutions=1)
+
+
+def schedules_have_a_time_zone(desk: Desk) -> None:
+    """What falls due has its time in the input; `tests/unit/test_zoned_schedules.py` says when it does."""
+    name, queues = desk.name(), desk.client("sqs")
+    url = queues.create_queue(QueueName=name)["QueueUrl"]
+    desk.client("scheduler").create_schedule(
+        Name=name,
+        ScheduleExpression="cron(0 8 * * ? *)",
+        ScheduleExpressionTimezone="Europe/Berlin",
+        FlexibleTimeWindow={"Mode": "OFF"},
+        Target={
+            "Arn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}",
+            "RoleArn": desk.role(),
+            "Input": "at <aws.scheduler.scheduled-time>",
+        },
+    )
+    desk.emulator.ask("tick")
+    (message,) = until(lambda: queues.receive_message(QueueUrl=url).get("Messages"))
+    assert message["Body"].startswith("at 20") and message["Body"].endswith("Z")

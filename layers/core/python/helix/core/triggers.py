@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self, TypeAlias
+from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, model_validator
 
@@ -17,7 +18,7 @@ from helix.core.json import JsonObject, dumps
 
 NAME: Final = r"^[a-z][a-z0-9-]{0,31}$"
 SOURCES: Final = ("schedule", "queue", "bucket", "event", "http")
-FILTERS: Final = {"prefix": "bucket", "suffix": "bucket", "bus": "event"}
+FILTERS: Final = {"timezone": "schedule", "prefix": "bucket", "suffix": "bucket", "bus": "event"}
 QUEUE: Final = r"^arn:[a-z-]+:sqs:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]+$"
 _PLAIN = "[A-Za-z0-9_.@+=-]+"
 _FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
@@ -29,6 +30,14 @@ def _template(text: str) -> str:
         if match[0] not in ("{{", "}}") and not _PATH.match(match[1] or ""):
             raise ValueError(f"{match[0]!r} names no field of the event; write {{{{ and }}}} for braces")
     return text
+
+
+def _zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        raise ValueError(f"{name!r} is no time zone; there are names as Europe/Berlin") from None
+    return name
 
 
 Template: TypeAlias = Annotated[str, StringConstraints(min_length=1), AfterValidator(_template)]
@@ -56,12 +65,13 @@ class Start(BaseModel):
 
 
 class Trigger(Start):
-    """schedule: `rate(1 hour)` or `cron(0 2 * * ? *)`, in UTC. bucket: its new objects, with `prefix` and `suffix`; it must
-    send its events to EventBridge. event: a pattern of EventBridge, on the bus `bus`. http: POST /run and GET /sessions/ID.
-    stages: where it is deployed; everywhere by default.
+    """schedule: `rate(1 hour)` or `cron(0 2 * * ? *)`, which is in UTC or in the `timezone`. bucket: its new objects, with
+    `prefix` and `suffix`; it must send its events to EventBridge. event: a pattern of EventBridge, on the bus `bus`. http:
+    POST /run and GET /sessions/ID. stages: where it is deployed; everywhere by default.
     """
 
     schedule: Annotated[str, StringConstraints(pattern=r"^(rate|cron)\([^()]+\)$")] | None = None
+    timezone: Annotated[str, AfterValidator(_zone)] | None = None
     bucket: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")] | None = None
     prefix: str = ""
     suffix: str = ""
@@ -78,6 +88,8 @@ class Trigger(Start):
         for name, source in FILTERS.items():
             if name in self.model_fields_set and named != [source]:
                 raise ValueError(f"{name} belongs to {source}")
+        if self.timezone and not (self.schedule or "").startswith("cron("):
+            raise ValueError("timezone belongs to cron: a rate has none")
         if self.http:
             if wrong := sorted({"prompt", "session", "user"} & self.model_fields_set):
                 raise ValueError(f"{wrong[0]} does not belong to http: the request says it")

@@ -12,7 +12,7 @@ from typing import Any
 
 from ministack.core import lambda_runtime
 from ministack.core.responses import set_request_account_id, set_request_region
-from ministack.services import eventbridge, lambda_svc
+from ministack.services import eventbridge, lambda_svc, scheduler
 
 from helix.local.corrections import code_of
 from helix.local.pool import Pool
@@ -30,12 +30,16 @@ def commands_of(pool: Pool, save: Callable[[], bool]) -> Commands:
 
 
 def _tick() -> int:
-    """Every schedule is due now. Returns how many rules there are; their targets have been called."""
+    """Every schedule is due now. Returns how many there are; their targets have been called."""
     rules = [key for key, rule in eventbridge._rules._data.items() if rule.get("ScheduleExpression")]
     for key in rules:
         eventbridge._rule_last_fired[key] = 0.0
     eventbridge._tick_scheduled_rules()
-    return len(rules)
+    schedules = list(scheduler._schedules._data)
+    for key in schedules:
+        scheduler._schedule_last_fired[key] = 0.0
+    scheduler._tick_schedules()
+    return len(rules) + len(schedules)
 
 
 def _warm(pool: Pool, account: str, region: str, functions: list[str], qualifier: str) -> None:

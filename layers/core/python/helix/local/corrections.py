@@ -22,7 +22,7 @@ from ministack.core import iam_evaluator, lambda_runtime
 from ministack.services import apigateway, cloudformation, dynamodb, lambda_svc, stepfunctions, sts
 from ministack.services.cloudformation import provisioners
 
-from helix.local import corrections_fleet
+from helix.local import corrections_fleet, corrections_schedules
 from helix.local.corrections_fleet import Corrections
 from helix.local.credentials import RANDOM, new_secret
 from helix.local.pool import Pool
@@ -51,7 +51,8 @@ def all_of(pool: Pool) -> list[Callable[[], None]]:
     def functions_run_in_the_pool() -> None:
         functions_run_in(pool)
 
-    return [functions_run_in_the_pool, *CORRECTIONS, *corrections_fleet.CORRECTIONS]
+    more = [*corrections_fleet.CORRECTIONS, *corrections_schedules.CORRECTIONS]
+    return [functions_run_in_the_pool, *CORRECTIONS, *more]
 
 
 # --- Lambda --------------------------------------------------------------------------------------------------------------

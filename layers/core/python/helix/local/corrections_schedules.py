@@ -1,0 +1,92 @@
+"""Schedules of EventBridge Scheduler, which have a time zone. Part of `helix.local.corrections`.
+
+Law: the time zone is stored behind the expression, where MiniStack's own ticker hands it on with the expression.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from ministack.services import eventbridge, scheduler
+from ministack.services.cloudformation import provisioners
+
+from helix.local.corrections_fleet import Corrections
+
+CORRECTIONS = Corrections()
+UTC = "UTC"
+TIME = "<aws.scheduler.scheduled-time>"
+TYPE = "AWS::Scheduler::Schedule"
+_ZONE = "ScheduleExpressionTimezone"
+
+
+class ZonedFields(tuple[Any, ...]):
+    """The fields of a cron expression, in a time zone."""
+
+    zone: ZoneInfo
+
+
+@CORRECTIONS.add
+def schedules_have_a_time_zone() -> None:
+    """A cron expression is of the schedule's time zone, and the input has the time at its place. MiniStack takes it for
+    UTC, forgets the zone of a schedule of CloudFormation, and leaves the input as it is."""
+    for verb in ("_create_schedule", "_update_schedule"):
+        setattr(scheduler, verb, partial(_created, getattr(scheduler, verb)))
+    handlers = provisioners._RESOURCE_HANDLERS[TYPE]
+    provisioners._RESOURCE_HANDLERS[TYPE] = {
+        **handlers,
+        "create": partial(_provisioned, handlers["create"], 1),
+        "update": partial(_provisioned, handlers["update"], 2),
+    }
+    eventbridge._parse_cron_fields = partial(parsed, eventbridge._parse_cron_fields)
+    eventbridge._cron_next_fire = partial(next_fire, eventbridge._cron_next_fire)
+    eventbridge._invoke_target = partial(_invoked, eventbridge._invoke_target)
+
+
+def _created(otherwise: Any, name: str, body: Mapping[str, Any]) -> Any:
+    answer = otherwise(name, body)
+    _zoned(body.get("GroupName", "default"), name, body.get(_ZONE, UTC))
+    return answer
+
+
+def _provisioned(otherwise: Any, given: int, *words: Any) -> Any:
+    """`given`: at which place the properties are."""
+    physical, attributes = otherwise(*words)
+    _zoned(words[given].get("GroupName", "default"), physical, words[given].get(_ZONE, UTC))
+    return physical, attributes
+
+
+def _zoned(group: str, name: str, zone: str) -> None:
+    schedule = scheduler._schedules.get(f"{group}/{name}")
+    if schedule is None:
+        return
+    schedule[_ZONE] = zone
+    expression = schedule["ScheduleExpression"].partition(")")[0] + ")"
+    schedule["ScheduleExpression"] = expression if zone == UTC else f"{expression} {zone}"
+
+
+def parsed(otherwise: Any, expression: str) -> Any:
+    plain, closed, zone = expression.partition(")")
+    fields = otherwise(plain + closed)
+    if fields is None or not zone.strip():
+        return fields
+    zoned = ZonedFields(fields)
+    zoned.zone = ZoneInfo(zone.strip())
+    return zoned
+
+
+def next_fire(otherwise: Any, fields: Any, after: datetime.datetime) -> Any:
+    if not isinstance(fields, ZonedFields):
+        return otherwise(fields, after)
+    found = otherwise(fields, after.astimezone(fields.zone))
+    return None if found is None else found.astimezone(datetime.UTC)
+
+
+def _invoked(otherwise: Any, target: Mapping[str, Any], event: Mapping[str, Any], *more: Any, **named: Any) -> Any:
+    if event.get("Source") == "aws.scheduler" and TIME in target.get("Input", ""):
+        moment = datetime.datetime.fromtimestamp(float(event["Time"]), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        target = {**target, "Input": target["Input"].replace(TIME, moment)}
+    return otherwise(target, event, *more, **named)
