@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import websockets
@@ -23,6 +24,31 @@ async def test_a_run_goes_through_the_deployed_app(cloud: CloudForTests) -> None
     assert sequences == list(range(sequences[0], sequences[0] + len(sequences))), "dense"
     (execution,) = cloud.executions(handle.session_id)
     until(lambda: cloud.describe(execution["executionArn"])["status"] == "SUCCEEDED", "end of the execution")
+
+
+async def test_an_approver_changes_the_arguments_and_looks_at_all_there_is(cloud: CloudForTests) -> None:
+    """With the rights that the deployed function has."""
+    async with cloud.user("smoke") as client, cloud.user("eve") as eve:
+        handle = await client.run("talker", plan(use(call("gated", topic="x")), say("Allowed.")))
+        (pending,) = (await handle.result(30)).pending
+        assert pending.arguments == {"topic": "x"} and "topic" in str(pending.parameters)
+        answered = await client.answer(handle.session_id, pending.call_id, arguments={"topic": "z"})
+        assert (await answered.result(30)).text == "Allowed."
+        session_id = handle.session_id
+        points: Any = (await client.list_checkpoints(session_id))["checkpoints"]
+        step: Any = await client.get_step(session_id, 1)
+        cost: Any = await client.get_cost(session_id)
+        diff: Any = await client.diff_checkpoints(session_id, points[-1]["id"])
+        usage, budgets = await client.get_usage(hours=2), await client.get_budgets(session_id)
+        names: Any = (await client.list_agents(limit=100))["agents"]
+        asked = {"session_id": session_id, "before": points[-1]["id"], "step": 1}
+        for action, fields in {"get_step": ["step"], "diff_checkpoints": ["before"], "get_cost": []}.items():
+            with pytest.raises(SessionNotFoundError):
+                await eve.ask(action, {name: asked[name] for name in ("session_id", *fields)})
+    assert step["calls"][0]["edited"]["by"] == usage["user"] == "smoke"
+    assert {"Lambda", "DynamoDB", "Step Functions"} <= {line["service"] for line in cost["lines"]} and cost["left_out"]
+    assert diff["added"] == len(diff["messages"]) > 0
+    assert budgets["session_id"] == session_id and "talker" in {card["name"] for card in names}
 
 
 async def test_a_step_with_one_tool_takes_three_transitions(cloud: CloudForTests) -> None:

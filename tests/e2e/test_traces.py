@@ -20,10 +20,10 @@ from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.system import SystemClock
 from helix.core.ledger import Ledger
 from helix.core.spans import run_ref
-from helix.fleet.ledger import ledger
 from helix.gateway.authoriser import Principal, prefix_of
 from helix.local.run_report import read_report
 from helix.local.traces import Received, TraceReceiver, render
+from helix.sessions.ledger import ledger
 
 HASTY_S = 8
 """Timeout of a function whose death is waited for."""

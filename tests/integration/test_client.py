@@ -14,6 +14,7 @@ from tests.support_gateway import (
     BRISK,
     PATIENCE_S,
     FaultySockets,
+    check_frame,
     executor_of,
     key_for,
     keyed,
@@ -29,6 +30,7 @@ from helix.core.errors import (
     AgentNotFoundError,
     CallNotPendingError,
     CannotResumeError,
+    InvalidInputError,
     NotAuthenticatedError,
     ProtocolError,
     SessionNotFoundError,
@@ -125,6 +127,38 @@ async def test_a_denial_carries_its_reason_and_a_client_tool_its_data() -> None:
         messages = (await client.get_messages(handle.session_id))["messages"]
         results = [m["content"] for m in messages if m["role"] == "tool"]  # type: ignore[union-attr,index,call-overload]
         assert "too much" in str(results[0]) and json.loads(str(results[1])) == {"at": "home"}
+
+
+async def test_what_a_client_may_look_at() -> None:
+    """Each request about agents, steps, checkpoints and money has its method, and what it gives fits the schema."""
+    tool = a_tool("refund", lambda a, c: a.text, input_schema=Text, require_approval=True)
+    who = agent("helper", description="Helps.", tools=[tool])
+    executor = executor_of([calls(call("refund", text="A7")), "So be it."], who)
+    async with served(executor, authoriser=keyed(executor), token=await key_for(executor, "ada")) as (_, client):
+        handle = await client.run("helper", "hi")
+        paused = await handle.result(PATIENCE_S)
+        assert paused.pending[0].parameters == tool.parameters
+        with pytest.raises(InvalidInputError, match="invalid arguments"):
+            await handle.answer(paused.pending[0].call_id, arguments={"text": 7})
+        answered = await handle.answer(paused.pending[0].call_id, arguments={"text": "A8"})
+        assert (await answered.result(PATIENCE_S)).status == "completed"
+        session_id = handle.session_id
+        points: Any = (await client.list_checkpoints(session_id))["checkpoints"]
+        looks: dict[str, Any] = {
+            "list_agents": await client.list_agents(),
+            "get_step": await client.get_step(session_id, 1, run_id=handle.run_id),
+            "get_checkpoint": {"checkpoint": await client.get_checkpoint(session_id)},
+            "diff_checkpoints": await client.diff_checkpoints(session_id, points[-1]["id"], limit=1),
+            "get_cost": await client.get_cost(session_id),
+            "get_budgets": await client.get_budgets(session_id),
+            "get_usage": await client.get_usage(hours=1),
+        }
+        for action, found in looks.items():
+            check_frame({"v": 1, "type": "reply", "id": "r", "action": action, "result": found})
+        assert [card["name"] for card in looks["list_agents"]["agents"]] == ["helper"]
+        assert looks["get_step"]["calls"][0]["edited"]["by"] == "ada"
+        assert looks["get_checkpoint"]["checkpoint"]["count"] == 4 and len(looks["diff_checkpoints"]["messages"]) == 1
+        assert looks["get_usage"]["user"] == "ada" and looks["get_cost"]["session_id"] == session_id
 
 
 async def test_errors_arrive_as_their_own_classes() -> None:

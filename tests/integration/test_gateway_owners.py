@@ -23,6 +23,11 @@ OF_A_SESSION: dict[str, dict[str, Any]] = {
     "unsubscribe": {},
     "get_session": {"snapshot": True},
     "list_checkpoints": {},
+    "get_checkpoint": {},
+    "diff_checkpoints": {"before": "c"},
+    "get_step": {"step": 1},
+    "get_cost": {},
+    "get_budgets": {},
     "read_stream": {},
     "read_rows": {"stream": True},
     "branch": {},
@@ -32,7 +37,7 @@ OF_A_SESSION: dict[str, dict[str, Any]] = {
 
 
 def test_the_table_has_every_action_that_names_a_session() -> None:
-    assert set(OF_A_SESSION) == ACTIONS - {"authenticate", "list_sessions", "ping"}
+    assert set(OF_A_SESSION) == ACTIONS - {"authenticate", "list_sessions", "list_agents", "get_usage", "ping"}
 
 
 @pytest.mark.parametrize("action", sorted(OF_A_SESSION))

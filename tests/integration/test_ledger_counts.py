@@ -14,8 +14,8 @@ from tests.support_run import Text, a_tool, agent, call, calls
 from helix import Confirmation, create_sub_agent_tool
 from helix.core.agents import AnyAgent
 from helix.core.steps import ErrorStepResult
-from helix.fleet.ledger_counts import count_run
-from helix.fleet.ledger_rows import read_rows
+from helix.sessions.ledger_counts import count_run
+from helix.sessions.ledger_rows import read_rows
 
 ECHO = a_tool("echo", lambda given, context: given.text, input_schema=Text)
 QUICK = a_tool("quick", lambda given, context: "quick", inline=True)

@@ -192,10 +192,24 @@ async def by_frame(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
     fields: dict[str, Any] = {"v": 1, "id": "r", "action": "run", "agent": who.name, "message": "go", "session_id": S}
     if rng.random() < 0.4:
         actions = ("answer", "resume", "abort", "clone", "get_session", "subscribe", "list_checkpoints", "delete")
+        actions += (
+            "get_checkpoint",
+            "diff_checkpoints",
+            "get_step",
+            "get_cost",
+            "get_budgets",
+            "get_usage",
+            "list_agents",
+        )
         fields = {"v": 1, "id": "r", "action": rng.choice(actions), "session_id": S}
         extra = (
             "data",
             "arguments",
+            "before",
+            "step",
+            "hours",
+            "user",
+            "offset",
             "reason",
             "run_id",
             "after",
@@ -207,6 +221,8 @@ async def by_frame(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
             "key",
         )
         fields[rng.choice(extra)] = value
+        if fields["action"] in ("get_usage", "list_agents"):
+            del fields["session_id"]
     else:
         name = rng.choice(
             ("state", "metadata", "input", "tags", "message", "agent", "id", "session_id", "key", "priority", "v")

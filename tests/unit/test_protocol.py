@@ -56,6 +56,13 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "get_session": {"session_id": "s", "messages": 10, "before": 5, "snapshot": True, "run_id": "r"},
     "list_sessions": {"limit": 5, "after": "x"},
     "list_checkpoints": {"session_id": "s"},
+    "get_checkpoint": {"session_id": "s", "checkpoint_id": "c"},
+    "diff_checkpoints": {"session_id": "s", "before": "c", "offset": 2},
+    "get_step": {"session_id": "s", "step": 3, "run_id": "r"},
+    "get_cost": {"session_id": "s"},
+    "get_budgets": {"session_id": "s"},
+    "get_usage": {"user": "ada", "hours": 24},
+    "list_agents": {"limit": 3},
     "read_stream": {"session_id": "s", "after": 7},
     "read_rows": {"session_id": "s", "stream": True, "after": "s#1"},
     "branch": {"session_id": "s", "checkpoint_id": "c", "target": "t"},
@@ -70,7 +77,7 @@ def body(**fields: Any) -> str:
 
 
 def test_every_action_has_a_model_and_an_example() -> None:
-    assert set(EXAMPLES) == ACTIONS and len(get_args(AnyRequest)) == 18
+    assert set(EXAMPLES) == ACTIONS and len(get_args(AnyRequest)) == 25
 
 
 @pytest.mark.parametrize("action", sorted(EXAMPLES))
@@ -143,6 +150,14 @@ def test_an_unknown_field_is_refused_by_name(action: str) -> None:
         (body(action="list_sessions", limit=101), "limit"),
         (body(action="get_session", session_id="s", messages=101), "messages"),
         (body(action="answer", session_id="s"), "tool_call_id"),
+        (body(action="answer", session_id="s", tool_call_id="c", arguments=[1]), "arguments"),
+        (body(action="get_usage", hours=169), "hours"),
+        (body(action="get_usage", hours=0), "hours"),
+        (body(action="get_step", session_id="s", step=0), "step"),
+        (body(action="get_step", session_id="s"), "step"),
+        (body(action="diff_checkpoints", session_id="s"), "before"),
+        (body(action="diff_checkpoints", session_id="s", before="c", limit=101), "limit"),
+        (body(action="list_agents", limit=0), "limit"),
         (body(action="abort", session_id="s", reason="x" * 2001), "reason"),
     ],
 )

@@ -305,6 +305,41 @@ class HelixClient:
         may be short, and there is more as long as there is a cursor."""
         return await self.ask("list_sessions", {"limit": limit, "after": after, **filters})
 
+    async def list_agents(self, *, limit: int = 20, after: str | None = None) -> JsonObject:
+        """The agents that `run` takes: `{"agents", "cursor"}`, of each `name`, `description`, `kind`, and JSON schemas of
+        its `input` and `output`."""
+        return await self.ask("list_agents", {"limit": limit, "after": after})
+
+    async def get_cost(self, session_id: str) -> JsonObject:
+        """What the session cost, with its sub-agents', line by line (`helix.core.reports.CostFound`)."""
+        return await self.ask("get_cost", {"session_id": session_id})
+
+    async def get_budgets(self, session_id: str) -> JsonObject:
+        """The budgets that bind the session: `{"session_id", "budgets"}` (`helix.core.reports.BudgetFound`)."""
+        return await self.ask("get_budgets", {"session_id": session_id})
+
+    async def get_usage(self, *, user: str | None = None, hours: int | None = None) -> JsonObject:
+        """What this user has used, in the last `hours` (1 to 168) or ever: `{"user", "since", "usd", "lines"}`. `user` is
+        an operator's to name."""
+        return await self.ask("get_usage", {"user": user, "hours": hours})
+
+    async def get_step(self, session_id: str, step: int, *, run_id: str | None = None) -> JsonObject:
+        """How a step was bought: `{"attempts", "calls", "complete", ...}` (`helix.core.reports.StepFound`)."""
+        return await self.ask("get_step", {"session_id": session_id, "step": step, "run_id": run_id})
+
+    async def get_checkpoint(self, session_id: str, checkpoint_id: str | None = None) -> JsonObject:
+        """A checkpoint (default the latest), with its `custom_state`. Raises `CheckpointNotFoundError`."""
+        found = await self.ask("get_checkpoint", {"session_id": session_id, "checkpoint_id": checkpoint_id})
+        return fields_of(found["checkpoint"])
+
+    async def diff_checkpoints(
+        self, session_id: str, before: str, checkpoint_id: str | None = None, *, offset: int = 0, limit: int = 20
+    ) -> JsonObject:
+        """What changed from `before` to a checkpoint (default the latest): `patches` (RFC 6902), and a page of the
+        `messages` that were `added` (`helix.core.replies.CheckpointDiff`)."""
+        points: JsonObject = {"session_id": session_id, "before": before, "checkpoint_id": checkpoint_id}
+        return await self.ask("diff_checkpoints", {**points, "offset": offset, "limit": limit})
+
     async def list_checkpoints(self, session_id: str, *, limit: int = 20, after: str | None = None) -> JsonObject:
         """Newest first: `{"checkpoints", "cursor"}`."""
         return await self.ask("list_checkpoints", {"session_id": session_id, "limit": limit, "after": after})

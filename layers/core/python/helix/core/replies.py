@@ -15,6 +15,7 @@ from pydantic.json_schema import models_json_schema
 from helix.core.handles import CanResumeResult, SessionSnapshot, SessionState, SubSessionRef
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import Message, Record
+from helix.core.reports import AgentList, BudgetList, CostFound, StepFound, UsageFound
 from helix.core.requests import AnyRequest, Part
 from helix.core.rows import ErrorInfo, Pending, RunRow
 from helix.core.status import AgentStatus, EndStatus, SessionStatus
@@ -162,6 +163,27 @@ class CheckpointList(Record):
     cursor: str | None
 
 
+class CheckpointState(ListedCheckpoint):
+    custom_state: JsonObject
+
+
+class CheckpointFound(Record):
+    checkpoint: CheckpointState
+
+
+class CheckpointDiff(Record):
+    """`patches` make the state of `after` of that of `before` (RFC 6902). `messages` are those that are in `after` only,
+    `offset` of `added`; `removed`: how many are in `before` only, because the session was rewound."""
+
+    before: str
+    after: str
+    patches: list[JsonObject]
+    messages: list[Message]
+    offset: int
+    added: int
+    removed: int
+
+
 class WireMessage(_Partial):
     """A `helix.core.wire.StreamMessage` without what equals its default. `chunk` is one of `chunks`, or of a type that
     this version does not know."""
@@ -214,6 +236,13 @@ REPLIES: Final[Mapping[str, type[Record]]] = {
     "get_session": SessionFound,
     "list_sessions": SessionList,
     "list_checkpoints": CheckpointList,
+    "get_checkpoint": CheckpointFound,
+    "diff_checkpoints": CheckpointDiff,
+    "get_step": StepFound,
+    "get_cost": CostFound,
+    "get_budgets": BudgetList,
+    "get_usage": UsageFound,
+    "list_agents": AgentList,
     "read_stream": StreamPage,
     "read_rows": RowPage,
     "branch": Copied,

@@ -209,6 +209,68 @@ class ListCheckpoints(_OfSession):
     after: Name | None = None
 
 
+class GetCheckpoint(_OfSession):
+    """A checkpoint with its custom state; default the latest. Result: `{"checkpoint"}`, as of `list_checkpoints`, with
+    `custom_state`."""
+
+    action: Literal["get_checkpoint"]
+    checkpoint_id: Name | None = None
+
+
+class DiffCheckpoints(_OfSession):
+    """What changed from the checkpoint `before` to `checkpoint_id` (default the latest). Result: `{"before", "after"}`, the
+    ids; `"patches"`: RFC 6902, from the one state to the other; `"messages"`: those that are in the second only, from
+    `offset` on, so many as `limit`; `"added"`, `"removed"`: how many messages are in the second or in the first only."""
+
+    action: Literal["diff_checkpoints"]
+    before: Name
+    checkpoint_id: Name | None = None
+    offset: int = Field(default=0, ge=0)
+    limit: Limit = 20
+
+
+class GetStep(_OfSession):
+    """How a step was bought: each attempt with what it showed and what became of it, and what became of its calls. A number
+    comes again after a rewind: then the newest is meant, or that of `run_id`. Result: `helix.core.reports.StepFound`."""
+
+    action: Literal["get_step"]
+    step: Annotated[int, Field(ge=1)]
+    run_id: Name | None = None
+
+
+class GetCost(_OfSession):
+    """What the session cost, with its sub-agents', line by line. Result: `{"session_id", "usd", "services", "agrees",
+    "prices", "left_out", "lines"}`. Refused for a session of more than 20,000 rows."""
+
+    action: Literal["get_cost"]
+
+
+class GetBudgets(_OfSession):
+    """The budgets that bind the session, in their present windows. `run`: what its current run has spent and set aside.
+    Budgets of all users, or of an agent, show no amounts but to an operator. Result: `{"session_id", "budgets"}`."""
+
+    action: Literal["get_budgets"]
+
+
+class GetUsage(_Request):
+    """What a user has used: the caller; an operator names a `user`. `hours`: in the last so many, the present one
+    included; default ever. Result: `{"user", "since", "usd", "lines"}`."""
+
+    action: Literal["get_usage"]
+    user: Name | None = None
+    hours: Annotated[int, Field(ge=1, le=168)] | None = None
+
+
+class ListAgents(_Request):
+    """The agents that `run` takes, by name. Result: `{"agents", "cursor"}`; `cursor` is the next page's `after`. Of each:
+    `name`, `description`, `kind` (`chat` or `function`), `input` and `output`: JSON schemas of what `run` takes besides
+    the agent, and of the result's output."""
+
+    action: Literal["list_agents"]
+    limit: Limit = 20
+    after: Name | None = None
+
+
 class ReadStream(_OfSession):
     """A page of the stored stream behind the sequence `after`. Result: `{"stream_id", "messages"}`."""
 
@@ -271,6 +333,13 @@ AnyRequest: TypeAlias = (
     | GetSession
     | ListSessions
     | ListCheckpoints
+    | GetCheckpoint
+    | DiffCheckpoints
+    | GetStep
+    | GetCost
+    | GetBudgets
+    | GetUsage
+    | ListAgents
     | ReadStream
     | ReadRows
     | Branch

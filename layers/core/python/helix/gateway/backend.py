@@ -6,6 +6,8 @@ anybody else it does not exist: the same error, word for word.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from helix.core.agents import AnyAgent
 from helix.core.errors import AgentNotFoundError, DamagedRowError, InvalidInputError, SessionNotFoundError
 from helix.core.registry import AgentFactoryContext, AgentRegistry
@@ -29,7 +31,11 @@ def index_entry(user: str | None, session_id: str) -> Key:
 
 
 class Backend:
-    """One for each process. registry: the agents that clients may name, default the executor's."""
+    """One for each process. registry: the agents that clients may name, default the executor's. streaming: the setting of
+    the stage that this is deployed in; None on a machine of one's own, where no platform is paid."""
+
+    operates: ClassVar[bool] = False
+    """Whether callers are operators."""
 
     def __init__(
         self,
@@ -40,7 +46,9 @@ class Backend:
         connections: Connections | None = None,
         registry: AgentRegistry | None = None,
         clock: Clock | None = None,
+        streaming: str | None = None,
     ) -> None:
+        self.streaming = streaming
         self.executor, self.sockets, self.authoriser = executor, sockets, authoriser
         self.clock, self.ids = clock or executor.engine.clock, executor.engine.ids
         self.connections = connections or Connections(executor.store, self.clock)
@@ -92,6 +100,14 @@ class Backend:
             raise InvalidInputError(f"user is {wanted!r}; this connection lists the sessions of its own user only")
         return [principal]
 
+    def user(self, principal: str | None, wanted: str | None) -> str:
+        """Whose usage the principal may see: their own, `wanted` or not. Raises `InvalidInputError`."""
+        if wanted not in (None, principal):
+            raise InvalidInputError(f"user is {wanted!r}; this connection sees the usage of its own user only")
+        if principal is None:
+            raise InvalidInputError("usage is counted for each user, and this connection has none: send a token")
+        return principal
+
     # --- agents -----------------------------------------------------------------------------------------------------------
 
     def agent(self, name: str, principal: str | None, session_id: str | None = None) -> AnyAgent:
@@ -124,6 +140,8 @@ OPERATOR = Connection("operator", None, float("inf"), 0.0)
 class OperatorBackend(Backend):
     """All sessions are the operator's to see and to act on, whoever owns them, and every free id is theirs to choose."""
 
+    operates = True
+
     async def find(self, principal: str | None, session_id: str, *, deleting: bool = False) -> SessionRow | None:
         row = await self.history.session(session_id)
         return None if row is None or (row.status == DELETING and not deleting) else row
@@ -144,6 +162,11 @@ class OperatorBackend(Backend):
 
     async def users(self, principal: str | None, wanted: str | None) -> list[str | None]:
         return [None, *await list_users(self.executor.store)] if wanted is None else [wanted]
+
+    def user(self, principal: str | None, wanted: str | None) -> str:
+        if wanted is None:
+            raise InvalidInputError("an operator has no usage of their own: name a user")
+        return wanted
 
     async def agent_of(self, row: SessionRow, principal: str | None) -> AnyAgent:
         return await super().agent_of(row, row.user_id)

@@ -16,7 +16,7 @@ from helix.core.frames import split
 from helix.core.json import JsonObject, clean_text
 from helix.core.protocol import error_reply, parse_part, parse_request, reply, request_tags
 from helix.core.refusals import refusal_of
-from helix.gateway import actions, reads
+from helix.gateway import actions, money, reads, steps
 from helix.gateway.actions import ConnectionGoneError
 from helix.gateway.authoriser import prefix_of
 from helix.gateway.backend import OPERATOR, Backend
@@ -159,6 +159,13 @@ ACTS: Final[dict[type[p.AnyRequest], Act]] = {
     p.GetSession: reads.get_session,
     p.ListSessions: reads.list_sessions,
     p.ListCheckpoints: reads.list_checkpoints,
+    p.GetCheckpoint: reads.get_checkpoint,
+    p.DiffCheckpoints: reads.diff_checkpoints,
+    p.GetStep: steps.get_step,
+    p.GetCost: money.get_cost,
+    p.GetBudgets: money.get_budgets,
+    p.GetUsage: money.get_usage,
+    p.ListAgents: reads.list_agents,
     p.ReadStream: reads.read_stream,
     p.ReadRows: reads.read_rows,
     p.Branch: actions.copy,

@@ -172,7 +172,7 @@ def gateway(app: Application) -> Gateway:
     from helix.gateway.backend import Backend
     from helix.gateway.gateway import Gateway
 
-    backend = Backend(app.executor, app.sockets, authoriser(app), clock=app.clock)
+    backend = Backend(app.executor, app.sockets, authoriser(app), clock=app.clock, streaming=app.settings.streaming)
     return Gateway(backend, count=partial(count, app))
 
 
@@ -181,7 +181,9 @@ def operator_gateway(app: Application) -> Gateway:
     from helix.gateway.backend import OperatorBackend
     from helix.gateway.gateway import Gateway
 
-    backend = OperatorBackend(app.executor, app.sockets, authoriser(app), clock=app.clock)
+    backend = OperatorBackend(
+        app.executor, app.sockets, authoriser(app), clock=app.clock, streaming=app.settings.streaming
+    )
     return Gateway(backend, count=partial(count, app))
 
 

@@ -8,19 +8,24 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, Final
 
+from helix._log import get_logger
 from helix.core import requests as p
+from helix.core.agents import AnyAgent
 from helix.core.errors import AgentNotFoundError, DamagedRowError
 from helix.core.handles import SessionState
 from helix.core.json import JsonObject, size
 from helix.core.messages import UserMessage
 from helix.core.rows import SessionRow
+from helix.core.signatures import parameters_of
 from helix.engine.runs.admission import in_line
 from helix.gateway.backend import Backend
 from helix.gateway.connections import Connection
 from helix.runtime.handle import result_of, with_parameters
+from helix.sessions.diffs import diff_points
 from helix.sessions.exports import KINDS
 from helix.sessions.users import list_of_users
 
+logger = get_logger("helix.gateway")
 TITLE_CHARS: Final = 80
 LOOKS: Final = 5
 """Pages that one filtered list reads, of at most 100 sessions each."""
@@ -122,6 +127,51 @@ async def list_checkpoints(backend: Backend, caller: Connection, request: p.List
     )
     shown: list[Any] = [row.model_dump(mode="json", exclude={"state", "patches", "kind"}) for row in page.items]
     return {"checkpoints": shown, "cursor": page.cursor}
+
+
+async def get_checkpoint(backend: Backend, caller: Connection, request: p.GetCheckpoint) -> JsonObject:
+    row = await backend.owned(caller.principal, request.session_id)
+    point = await backend.executor.sessions.get_checkpoint(row.session_id, request.checkpoint_id or row.checkpoint)
+    shown = point.model_dump(mode="json", exclude={"state", "patches", "kind"})
+    return {"checkpoint": {**shown, "custom_state": point.state or {}}}
+
+
+async def diff_checkpoints(backend: Backend, caller: Connection, request: p.DiffCheckpoints) -> JsonObject:
+    row = await backend.owned(caller.principal, request.session_id)
+    after = request.checkpoint_id or row.checkpoint
+    found = await diff_points(backend.history, row, request.before, after, request.offset, request.limit)
+    messages: list[Any] = [message.model_dump(mode="json") for message in found.messages]
+    patches: list[Any] = [*found.patches]
+    counts: JsonObject = {"offset": request.offset, "added": found.added, "removed": found.removed}
+    return {"before": request.before, "after": after, "patches": patches, "messages": messages, **counts}
+
+
+async def list_agents(backend: Backend, caller: Connection, request: p.ListAgents) -> JsonObject:
+    """One whose factory fails is left out, and the log says why: nobody could run it."""
+    names = [name for name in backend.registry.registered_types() if name > (request.after or "")]
+    page = names[: request.limit]
+    shown: list[Any] = []
+    for name in page:
+        try:
+            shown.append(card(backend.agent(name, caller.principal)))
+        except Exception:
+            logger.exception("agent %r cannot be made", name)
+    return {"agents": shown, "cursor": page[-1] if len(names) > len(page) else None}
+
+
+def card(agent: AnyAgent) -> JsonObject:
+    """What a client has to know of an agent: `helix.core.replies.AgentFound`."""
+    schema: Any = agent.output_schema
+    output: JsonObject = parameters_of(schema) if schema is not None else {}
+    if agent.function is not None:
+        kind, takes = "function", agent.function.parameters
+        given: JsonObject = {"type": "object", "properties": {"input": takes}, "required": ["input"]}
+    else:
+        kind, output = "chat", output or {"type": "string"}
+        state: JsonObject = parameters_of(agent.state_schema) if agent.state_schema is not None else {"type": "object"}
+        properties: JsonObject = {"message": {"type": "string", "minLength": 1}, "state": state}
+        given = {"type": "object", "properties": properties, "required": ["message"]}
+    return {"name": agent.name, "description": agent.description, "kind": kind, "input": given, "output": output}
 
 
 async def read_stream(backend: Backend, caller: Connection, request: p.ReadStream) -> JsonObject:

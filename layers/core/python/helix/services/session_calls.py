@@ -5,6 +5,7 @@ Law: a call is listed once, in the session that paid for it: the answers that a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -39,10 +40,17 @@ class ModelCall:
 async def session_calls(store: StateStore, session_id: str, *, children: bool = False) -> list[ModelCall]:
     """The session's calls by turn, step and attempt, in all lineages; with `children`, those of its sub-agents after
     them, each session's in turn. Empty for a session that is not there. One query for each session."""
-    rows = await store.query("sessions", session_id)
+    found, below = calls_in(session_id, await store.query("sessions", session_id))
+    for child in below if children else ():
+        found += await session_calls(store, child, children=True)
+    return found
+
+
+def calls_in(session_id: str, rows: Sequence[Row]) -> tuple[list[ModelCall], list[str]]:
+    """The calls in these rows of a session, which are all it has, and the sessions of its sub-agents."""
     session = next((SessionRow.at(session_id, row.value) for row in rows if row.key.sort == "session"), None)
     if session is None:
-        return []
+        return [], []
     found_runs = (RunRow.at(session_id, r.key.sort, r.value) for r in rows if r.key.sort.startswith("r#"))
     runs = {run.run_id: run for run in found_runs}
     answers = _answers(rows)
@@ -53,14 +61,11 @@ async def session_calls(store: StateStore, session_id: str, *, children: bool = 
             if attempt.run_id in runs:
                 found.append(_attempt(session, runs[attempt.run_id], attempt))
     found.sort(key=lambda call: (call.turn, call.step, call.attempt))
-    if children:
-        mine = [row for row in answers if row.run_id in runs]
-        for child in dict.fromkeys(ref.session_id for row in mine for ref in row.children.values()):
-            found += await session_calls(store, child, children=True)
-    return found
+    mine = [row for row in answers if row.run_id in runs]
+    return found, list(dict.fromkeys(ref.session_id for row in mine for ref in row.children.values()))
 
 
-def _answers(rows: list[Row]) -> list[AssistantRow]:
+def _answers(rows: Sequence[Row]) -> list[AssistantRow]:
     entries = (parse_entry(row.value) for row in rows if row.key.sort.startswith("m#"))
     return [entry for entry in entries if isinstance(entry, AssistantRow)]
 

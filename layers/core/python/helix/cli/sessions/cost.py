@@ -20,9 +20,9 @@ from helix.cli.where import Where, with_client
 from helix.client import HelixClient
 from helix.core.ledger import NANOS, PRICED, Ledger, Line, total
 from helix.fleet.idle import idle_lines, unpriced
-from helix.fleet.ledger import ledger
 from helix.ports.state_store import Operation, Put
 from helix.runtime.local import open_store
+from helix.sessions.ledger import ledger
 
 PAGE = 50
 BASIS = {"measured": "", "counted": "counted", "estimated": "estimated"}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from helix.core.errors import SessionNotFoundError
 from helix.core.ledger import Ledger, Line
-from helix.fleet.ledger_aws import LEFT_OUT, aws_lines
-from helix.fleet.ledger_models import BOOKS, model_lines
-from helix.fleet.ledger_rows import SessionRows, read_rows
 from helix.ports.state_store import StateStore
 from helix.services.session_calls import session_calls
+from helix.sessions.ledger_aws import LEFT_OUT, aws_lines
+from helix.sessions.ledger_models import BOOKS, model_lines
+from helix.sessions.ledger_rows import SessionRows, read_rows
 
 MAX_SESSIONS = 10_000
 
@@ -20,10 +20,12 @@ async def ledger(
     deployed: bool = False,
     streaming: str = "kinesis",
     most: int = MAX_SESSIONS,
+    most_rows: int | None = None,
 ) -> Ledger:
     """Of a session and all its sub-agents'. deployed: it ran on AWS, and what that costs is in it. streaming: the stage's
-    setting. most: sessions that are read; `left_out` says if there are more. Raises `SessionNotFoundError`."""
-    first = await read_rows(store, session_id)
+    setting. most: sessions that are read; `left_out` says if there are more. most_rows: of each session. Raises
+    `SessionNotFoundError`; `InvalidInputError` where a session has more rows."""
+    first = await read_rows(store, session_id, most_rows)
     if first is None:
         raise SessionNotFoundError(session_id)
     models: list[Line] = []
@@ -34,7 +36,7 @@ async def ledger(
         if not left:
             break
         here = left.pop(0)
-        rows = await read_rows(store, here) if isinstance(here, str) else here
+        rows = await read_rows(store, here, most_rows) if isinstance(here, str) else here
         if rows is None:  # a sub-agent that was never begun
             continue
         models += model_lines(rows, await session_calls(store, rows.session.session_id))

@@ -19,7 +19,7 @@ from itertools import pairwise
 
 from helix.core.entries import CallRow
 from helix.core.rows import AttemptRow, RunRow
-from helix.fleet.ledger_rows import Answered, SessionRows
+from helix.sessions.ledger_rows import Answered, SessionRows
 
 KEEPING = frozenset({"continue", "with_confirmation", "takeover", "retry"})
 """Modes in which a run goes on with the step that the one before left open."""

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from helix.core.entries import AssistantRow, CallRow, parse_entry
+from helix.core.errors import InvalidInputError
 from helix.core.json import size
 from helix.core.rows import AttemptRow, RunRow, SessionRow
-from helix.ports.state_store import StateStore
+from helix.ports.state_store import Row, StateStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +43,17 @@ class SessionRows:
         return list(dict.fromkeys(ref.session_id for ref in found))
 
 
-async def read_rows(store: StateStore, session_id: str) -> SessionRows | None:
-    """None for a session that is not there."""
-    rows = await store.query("sessions", session_id)
+async def bounded_rows(store: StateStore, session_id: str, most: int | None) -> Sequence[Row]:
+    """All rows of the session. Raises `InvalidInputError` where there are more than `most`."""
+    rows = await store.query("sessions", session_id, limit=None if most is None else most + 1)
+    if most is not None and len(rows) > most:
+        raise InvalidInputError(f"session {session_id!r} has more than {most} rows: read them in pages (`read_rows`)")
+    return rows
+
+
+async def read_rows(store: StateStore, session_id: str, most: int | None = None) -> SessionRows | None:
+    """None for a session that is not there. Raises `InvalidInputError` for one that has more than `most` rows."""
+    rows = await bounded_rows(store, session_id, most)
     values = {row.key.sort: row.value for row in rows}
     if "session" not in values:
         return None
@@ -67,7 +76,8 @@ async def read_rows(store: StateStore, session_id: str) -> SessionRows | None:
     sizes = defaultdict[str, list[int]](list)
     for sort, value in values.items():
         sizes[sort.partition("#")[0]].append(size(value) + len(sort) + len(session_id))
-    segments = await store.query("streams", session.stream_id) if session.stream_id == session_id else []
+    stream = session.stream_id == session_id
+    segments = await store.query("streams", session.stream_id, limit=most) if stream else []
     runs = (RunRow.at(session_id, sort, value) for sort, value in values.items() if sort.startswith("r#"))
     return SessionRows(
         session=session,

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 
 from helix.core import aws_prices as prices
 from helix.core.ledger import Basis, Line, priced
-from helix.fleet.ledger_counts import RunCount, count_run
-from helix.fleet.ledger_rows import SessionRows
+from helix.sessions.ledger_counts import RunCount, count_run
+from helix.sessions.ledger_rows import SessionRows
 
 MEMORY_GB = {"call_model": 1.0}
 OTHER_MEMORY_GB = 0.5

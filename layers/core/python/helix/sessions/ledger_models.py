@@ -13,8 +13,8 @@ from helix.core.ledger import NANOS, Line, total
 from helix.core.rows import RunRow
 from helix.core.usage import Usage
 from helix.core.usage_parts import AGENTS, ASSUMED
-from helix.fleet.ledger_rows import SessionRows
 from helix.services.session_calls import ModelCall
+from helix.sessions.ledger_rows import SessionRows
 
 MODEL, TOOL, BOOKS = "Model", "Tool", "Books"
 MICRO = NANOS // 1_000_000

@@ -1,0 +1,158 @@
+"""Replies of the WebSocket protocol about agents, steps and money (`core.replies` has the others)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import ConfigDict
+
+from helix.core.json import JsonObject
+from helix.core.messages import Edit, Record
+from helix.core.usage import Usage
+
+
+class Attempt(Record):
+    """One try to buy a step. `outcome` is `open` while it goes on; else as in `helix.services.session_calls.ModelCall`.
+    `text` is what readers of the stream were shown; `discarded`: they were told to drop it, for `reason`; `dropped`: texts
+    of failed tries at the model before it, which they dropped too. `taken_over_by`:
+    the run that went on after its worker's death. Of `cancelled` and `dead` attempts only what they may have used is
+    known: `assumed_*`."""
+
+    attempt: int
+    run_id: str
+    turn: int
+    outcome: Literal["open", "answered", "failed", "lost", "cancelled", "dead"]
+    model: str | None
+    usage: Usage
+    assumed_usd: float
+    assumed_tokens: int
+    error: str | None
+    at: float
+    text: str
+    dropped: list[str]
+    discarded: bool
+    reason: str | None
+    taken_over_by: str | None
+
+
+class StepCall(Record):
+    """`state` and `by` as in `helix.core.entries.CallRow`; `waiting`: nobody took the call. `starts`: how often readers of
+    the stream saw it begin. `ruling`: what became of an unknown outcome; None where the outcome was known."""
+
+    call_id: str
+    tool_name: str
+    state: Literal["waiting", "asked", "approved", "claimed", "done"]
+    by: str | None
+    success: bool | None
+    starts: int
+    edited: Edit | None
+    ruling: Literal["asked", "executed_again", "reported", "unknown"] | None
+
+
+class StepFound(Record):
+    """`complete`: the stream of the step was read to its end; else texts are what its first messages have."""
+
+    session_id: str
+    step: int
+    attempts: list[Attempt]
+    calls: list[StepCall]
+    complete: bool
+
+
+class CostLine(Record):
+    """A field that is empty is left out."""
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=False)
+
+    service: str
+    what: str
+    session_id: str
+    quantity: float
+    unit: str = ""
+    basis: Literal["measured", "counted", "estimated"]
+    how: str = ""
+    run_id: str | None = None
+    step: int | None = None
+    attempt: int | None = None
+    usd: float
+
+
+class CostFound(Record):
+    """`usd` is the sum of the lines. `agrees`: the lines of the models are what the runs' rows say. `left_out`: what costs
+    money and is in no line."""
+
+    session_id: str
+    usd: float
+    services: dict[str, float]
+    agrees: bool
+    prices: str
+    left_out: list[str]
+    lines: list[CostLine]
+
+
+class RunMoney(Record):
+    spent: float
+    reserved: float
+
+
+class BudgetFound(Record):
+    """`budget` is `<scope>/<period>/<unit>`; amounts are in `unit`. `used`: what all its runs have spent and set aside in
+    this window. `resets_at`: Unix seconds, None for a total. `run`: of the session's current run."""
+
+    budget: str
+    scope: str
+    period: str
+    unit: Literal["usd", "tokens"]
+    window: str
+    resets_at: float | None
+    limit: float | None
+    used: float | None
+    exhausted: bool
+    on_exceeded: Literal["fail", "pause"] | None
+    run: RunMoney
+
+
+class BudgetList(Record):
+    session_id: str
+    budgets: list[BudgetFound]
+
+
+class UsageLine(Record):
+    """`input` includes `cached`. `usd` is without the `unpriced` calls. `assumed_*`: what calls of which nobody heard again
+    may have used."""
+
+    agent: str
+    model: str
+    operation: str
+    input: int
+    output: int
+    cached: int
+    calls: int
+    runs: int
+    failed: int
+    unpriced: int
+    assumed_tokens: int
+    usd: float
+    assumed_usd: float
+
+
+class UsageFound(Record):
+    """`since`: the first hour that counts, UTC (`2026-11-21T14`)."""
+
+    user: str
+    since: str | None
+    usd: float
+    lines: list[UsageLine]
+
+
+class AgentFound(Record):
+    name: str
+    description: str
+    kind: Literal["chat", "function"]
+    input: JsonObject
+    output: JsonObject
+
+
+class AgentList(Record):
+    agents: list[AgentFound]
+    cursor: str | None

@@ -1,0 +1,52 @@
+"""What changed between two checkpoints of a session.
+
+Law: pure reads. Messages of (lineage, count) never change, so the answer for two checkpoints never does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from helix.core.json import JsonObject
+from helix.core.lineage import spans
+from helix.core.messages import AnyMessage
+from helix.core.patches import diff
+from helix.core.rows import CheckpointRow, LineageRow, SessionRow
+from helix.engine.history import History
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """`patches` make the second state of the first (RFC 6902). `messages`: a page of the `added`, those that are in the
+    second only; `removed` are in the first only, because the session was rewound."""
+
+    patches: Sequence[JsonObject]
+    messages: Sequence[AnyMessage]
+    added: int
+    removed: int
+
+
+async def diff_points(history: History, session: SessionRow, before: str, after: str, offset: int, limit: int) -> Diff:
+    """Raises `CheckpointNotFoundError`."""
+    first, old = await history.point(session, before)
+    second, new = await history.point(session, after)
+    lineage = await history.lineage(session.session_id, second.lineage)
+    same = common_messages((await history.lineage(session.session_id, first.lineage), first), (lineage, second))
+    start = same + offset
+    end = min(second.count, start + limit)
+    messages = await history.read_messages(session.session_id, lineage, start, end) if start < end else []
+    return Diff(diff(old, new), messages, second.count - same, first.count - same)
+
+
+def common_messages(one: tuple[LineageRow, CheckpointRow], other: tuple[LineageRow, CheckpointRow]) -> int:
+    """How many messages both begin with: as many as are the same rows."""
+    same = 0
+    places = (spans(lineage, 0, point.count) for lineage, point in (one, other))
+    for (owner, start, end), (owner_too, start_too, end_too) in zip(*places, strict=False):
+        if (owner, start) != (owner_too, start_too):
+            break
+        same = min(end, end_too)
+        if end != end_too:
+            break
+    return same
