@@ -395,8 +395,15 @@ export interface Requests {
   branch: Branch;
   clone: Clone;
   delete: Delete;
+  diff_checkpoints: DiffCheckpoints;
+  get_budgets: GetBudgets;
+  get_checkpoint: GetCheckpoint;
+  get_cost: GetCost;
   get_session: GetSession;
+  get_step: GetStep;
+  get_usage: GetUsage;
   interrupt: Interrupt;
+  list_agents: ListAgents;
   list_checkpoints: ListCheckpoints;
   list_sessions: ListSessions;
   ping: Ping;
@@ -483,6 +490,52 @@ export interface Delete {
   v: 1;
 }
 /**
+ * What changed from the checkpoint `before` to `checkpoint_id` (default the latest). Result: `{"before", "after"}`, the
+ * ids; `"patches"`: RFC 6902, from the one state to the other; `"messages"`: those that are in the second only, from
+ * `offset` on, so many as `limit`; `"added"`, `"removed"`: how many messages are in the second or in the first only.
+ */
+export interface DiffCheckpoints {
+  action: "diff_checkpoints";
+  before: string;
+  checkpoint_id?: string | null;
+  id: string;
+  limit?: number;
+  offset?: number;
+  session_id: string;
+  v: 1;
+}
+/**
+ * The budgets that bind the session, in their present windows. `run`: what its current run has spent and set aside.
+ * Budgets of all users, or of an agent, show no amounts but to an operator. Result: `{"session_id", "budgets"}`.
+ */
+export interface GetBudgets {
+  action: "get_budgets";
+  id: string;
+  session_id: string;
+  v: 1;
+}
+/**
+ * A checkpoint with its custom state; default the latest. Result: `{"checkpoint"}`, as of `list_checkpoints`, with
+ * `custom_state`.
+ */
+export interface GetCheckpoint {
+  action: "get_checkpoint";
+  checkpoint_id?: string | null;
+  id: string;
+  session_id: string;
+  v: 1;
+}
+/**
+ * What the session cost, with its sub-agents', line by line. Result: `{"session_id", "usd", "services", "agrees",
+ * "prices", "left_out", "lines"}`. Refused for a session of more than 20,000 rows.
+ */
+export interface GetCost {
+  action: "get_cost";
+  id: string;
+  session_id: string;
+  v: 1;
+}
+/**
  * Result: `{"session", "can_resume"}`, and where its run waits for a slot `"queued"`: `{"place", "expires_at"}`, 1
  * being the next of its agent to go; with `run_id` also `"run"`: how that run ended (status `running` if it has
  * not), with `messages` and `runs` the newest that many of these, with `sub_sessions` those of its sub-agents, and with
@@ -501,6 +554,29 @@ export interface GetSession {
   v: 1;
 }
 /**
+ * How a step was bought: each attempt with what it showed and what became of it, and what became of its calls. A number
+ * comes again after a rewind: then the newest is meant, or that of `run_id`. Result: `helix.core.reports.StepFound`.
+ */
+export interface GetStep {
+  action: "get_step";
+  id: string;
+  run_id?: string | null;
+  session_id: string;
+  step: number;
+  v: 1;
+}
+/**
+ * What a user has used: the caller; an operator names a `user`. `hours`: in the last so many, the present one
+ * included; default ever. Result: `{"user", "since", "usd", "lines"}`.
+ */
+export interface GetUsage {
+  action: "get_usage";
+  hours?: number | null;
+  id: string;
+  user?: string | null;
+  v: 1;
+}
+/**
  * Result: `{"interrupted"}`: false if the run does not run any more.
  */
 export interface Interrupt {
@@ -509,6 +585,18 @@ export interface Interrupt {
   reason?: string | null;
   run_id?: string | null;
   session_id: string;
+  v: 1;
+}
+/**
+ * The agents that `run` takes, by name. Result: `{"agents", "cursor"}`; `cursor` is the next page's `after`. Of each:
+ * `name`, `description`, `kind` (`chat` or `function`), `input` and `output`: JSON schemas of what `run` takes besides
+ * the agent, and of the result's output.
+ */
+export interface ListAgents {
+  action: "list_agents";
+  after?: string | null;
+  id: string;
+  limit?: number;
   v: 1;
 }
 /**
@@ -667,8 +755,15 @@ export interface Replies {
   branch: Copied;
   clone: Copied;
   delete: Deleted;
+  diff_checkpoints: CheckpointDiff;
+  get_budgets: BudgetList;
+  get_checkpoint: CheckpointFound;
+  get_cost: CostFound;
   get_session: SessionFound;
+  get_step: StepFound;
+  get_usage: UsageFound;
   interrupt: Interrupted;
+  list_agents: AgentList;
   list_checkpoints: CheckpointList;
   list_sessions: SessionList;
   ping: Pong;
@@ -701,34 +796,20 @@ export interface Copied {
 export interface Deleted {
   deleted: true;
 }
-export interface SessionFound {
-  can_resume: CanResumeResult;
-  messages?: (SystemMessage | UserMessage | AssistantMessage | ToolResultMessage)[];
-  more_runs?: boolean;
-  offset?: number;
-  queued?: Queued | null;
-  run?: RunFound | null;
-  runs?: RunRow[];
-  session: SessionState;
-  snapshot?: SessionSnapshot | null;
-  sub_sessions?: SubSessionRef[];
-}
 /**
- * `reason` says why not, or for a failed session which verb fits; `pending_confirmation`: it can, with an answer.
+ * `patches` make the state of `after` of that of `before` (RFC 6902). `messages` are those that are in `after` only,
+ * `offset` of `added`; `removed`: how many are in `before` only, because the session was rewound.
  */
-export interface CanResumeResult {
-  can_resume: boolean;
-  reason:
-    | (
-        | "running"
-        | "completed"
-        | "failed_use_retry"
-        | "aborted"
-        | "not_found"
-        | "pending_confirmation"
-        | "agent_not_registered"
-      )
-    | null;
+export interface CheckpointDiff {
+  added: number;
+  after: string;
+  before: string;
+  messages: (SystemMessage | UserMessage | AssistantMessage | ToolResultMessage)[];
+  offset: number;
+  patches: {
+    [k: string]: unknown;
+  }[];
+  removed: number;
 }
 export interface SystemMessage {
   content: string;
@@ -806,6 +887,132 @@ export interface ToolResultMessage {
   tool_call_id: string;
   tool_name: string;
 }
+export interface BudgetList {
+  budgets: BudgetFound[];
+  session_id: string;
+}
+/**
+ * `budget` is `<scope>/<period>/<unit>`; amounts are in `unit`. `used`: what all its runs have spent and set aside in
+ * this window. `resets_at`: Unix seconds, None for a total. `run`: of the session's current run.
+ */
+export interface BudgetFound {
+  budget: string;
+  exhausted: boolean;
+  limit: number | null;
+  on_exceeded: ("fail" | "pause") | null;
+  period: string;
+  resets_at: number | null;
+  run: RunMoney;
+  scope: string;
+  unit: "usd" | "tokens";
+  used: number | null;
+  window: string;
+}
+export interface RunMoney {
+  reserved: number;
+  spent: number;
+}
+export interface CheckpointFound {
+  checkpoint: CheckpointState;
+}
+export interface CheckpointState {
+  count: number;
+  created_at: number;
+  custom_state: {
+    [k: string]: unknown;
+  };
+  id: string;
+  lineage: number;
+  name: string | null;
+  pending: Pending[];
+  run_id: string;
+  state_at: string;
+  status: "running" | "completed" | "failed" | "interrupted" | "paused" | "deleting";
+  step: number;
+  turn: number;
+  usage: (number | boolean)[];
+  warnings: string[];
+}
+/**
+ * A call that waits for people. `kind`: `approval`, `client` (its result), `unknown` (a ruling), or `child`: a
+ * sub-agent waits; then `child_session_id` is where. `reason`: why the tool asks, where its rule says it. `arguments` of
+ * the call and `parameters`, their JSON schema, are not stored here: reads take them from the call and from the agent,
+ * where they know it. `edited`: a person approved other `arguments` than the model's, before the outcome was lost.
+ */
+export interface Pending {
+  arguments: {
+    [k: string]: unknown;
+  };
+  call_id: string;
+  child_session_id: string | null;
+  edited: Edit | null;
+  kind: "approval" | "client" | "unknown" | "child";
+  parameters: {
+    [k: string]: unknown;
+  };
+  reason: string | null;
+  tool_name: string;
+}
+/**
+ * `usd` is the sum of the lines. `agrees`: the lines of the models are what the runs' rows say. `left_out`: what costs
+ * money and is in no line.
+ */
+export interface CostFound {
+  agrees: boolean;
+  left_out: string[];
+  lines: CostLine[];
+  prices: string;
+  services: {
+    [k: string]: number;
+  };
+  session_id: string;
+  usd: number;
+}
+/**
+ * A field that is empty is left out.
+ */
+export interface CostLine {
+  attempt?: number | null;
+  basis: "measured" | "counted" | "estimated";
+  how?: string;
+  quantity: number;
+  run_id?: string | null;
+  service: string;
+  session_id: string;
+  step?: number | null;
+  unit?: string;
+  usd: number;
+  what: string;
+}
+export interface SessionFound {
+  can_resume: CanResumeResult;
+  messages?: (SystemMessage | UserMessage | AssistantMessage | ToolResultMessage)[];
+  more_runs?: boolean;
+  offset?: number;
+  queued?: Queued | null;
+  run?: RunFound | null;
+  runs?: RunRow[];
+  session: SessionState;
+  snapshot?: SessionSnapshot | null;
+  sub_sessions?: SubSessionRef[];
+}
+/**
+ * `reason` says why not, or for a failed session which verb fits; `pending_confirmation`: it can, with an answer.
+ */
+export interface CanResumeResult {
+  can_resume: boolean;
+  reason:
+    | (
+        | "running"
+        | "completed"
+        | "failed_use_retry"
+        | "aborted"
+        | "not_found"
+        | "pending_confirmation"
+        | "agent_not_registered"
+      )
+    | null;
+}
 /**
  * `place`: 1 is the next of its agent to go. `expires_at`: Unix seconds.
  */
@@ -831,26 +1038,6 @@ export interface RunFound {
   text?: string | null;
   turn: number;
   usage?: Usage;
-}
-/**
- * A call that waits for people. `kind`: `approval`, `client` (its result), `unknown` (a ruling), or `child`: a
- * sub-agent waits; then `child_session_id` is where. `reason`: why the tool asks, where its rule says it. `arguments` of
- * the call and `parameters`, their JSON schema, are not stored here: reads take them from the call and from the agent,
- * where they know it. `edited`: a person approved other `arguments` than the model's, before the outcome was lost.
- */
-export interface Pending {
-  arguments: {
-    [k: string]: unknown;
-  };
-  call_id: string;
-  child_session_id: string | null;
-  edited: Edit | null;
-  kind: "approval" | "client" | "unknown" | "child";
-  parameters: {
-    [k: string]: unknown;
-  };
-  reason: string | null;
-  tool_name: string;
 }
 /**
  * `start_*` is where the run began: what `retry from_start` goes back to. `part`, `part_step`: the execution at work
@@ -1003,8 +1190,99 @@ export interface SubSessionRef {
   session_id: string;
   status: "running" | "completed" | "failed" | "interrupted" | "paused" | "deleting";
 }
+/**
+ * `complete`: the stream of the step was read to its end; else texts are what its first messages have.
+ */
+export interface StepFound {
+  attempts: Attempt[];
+  calls: StepCall[];
+  complete: boolean;
+  session_id: string;
+  step: number;
+}
+/**
+ * One try to buy a step. `outcome` is `open` while it goes on; else as in `helix.services.session_calls.ModelCall`.
+ * `text` is what readers of the stream were shown; `discarded`: they were told to drop it, for `reason`; `dropped`: texts
+ * of failed tries at the model before it, which they dropped too. `taken_over_by`:
+ * the run that went on after its worker's death. Of `cancelled` and `dead` attempts only what they may have used is
+ * known: `assumed_*`.
+ */
+export interface Attempt {
+  assumed_tokens: number;
+  assumed_usd: number;
+  at: number;
+  attempt: number;
+  discarded: boolean;
+  dropped: string[];
+  error: string | null;
+  model: string | null;
+  outcome: "open" | "answered" | "failed" | "lost" | "cancelled" | "dead";
+  reason: string | null;
+  run_id: string;
+  taken_over_by: string | null;
+  text: string;
+  turn: number;
+  usage: Usage;
+}
+/**
+ * `state` and `by` as in `helix.core.entries.CallRow`; `waiting`: nobody took the call. `starts`: how often readers of
+ * the stream saw it begin. `ruling`: what became of an unknown outcome; None where the outcome was known.
+ */
+export interface StepCall {
+  by: string | null;
+  call_id: string;
+  edited: Edit | null;
+  ruling: ("asked" | "executed_again" | "reported" | "unknown") | null;
+  starts: number;
+  state: "waiting" | "asked" | "approved" | "claimed" | "done";
+  success: boolean | null;
+  tool_name: string;
+}
+/**
+ * `since`: the first hour that counts, UTC (`2026-11-21T14`).
+ */
+export interface UsageFound {
+  lines: UsageLine[];
+  since: string | null;
+  usd: number;
+  user: string;
+}
+/**
+ * `input` includes `cached`. `usd` is without the `unpriced` calls. `assumed_*`: what calls of which nobody heard again
+ * may have used.
+ */
+export interface UsageLine {
+  agent: string;
+  assumed_tokens: number;
+  assumed_usd: number;
+  cached: number;
+  calls: number;
+  failed: number;
+  input: number;
+  model: string;
+  operation: string;
+  output: number;
+  runs: number;
+  unpriced: number;
+  usd: number;
+}
 export interface Interrupted {
   interrupted: boolean;
+}
+export interface AgentList {
+  agents: AgentFound[];
+  cursor: string | null;
+}
+export interface AgentFound {
+  description: string;
+  input: {
+    [k: string]: unknown;
+  };
+  kind: "chat" | "function";
+  name: string;
+  output: {
+    [k: string]: unknown;
+  };
 }
 export interface CheckpointList {
   checkpoints: ListedCheckpoint[];
