@@ -21,7 +21,6 @@ from helix.core.wire import StreamMessage
 from helix.testing.invariants import check_session
 
 USER = "ann"
-FOLDER = "GATES"
 PATIENCE_S = 120.0
 LARGE = 500_000
 """Of a state: more than an item has room for."""

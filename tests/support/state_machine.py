@@ -146,14 +146,14 @@ class StateMachine:
         token = f"token-{len(execution.invoked)}-{execution.name}"
         if waits:
             context = {**context, "Task": {"Token": token}}
-            self.tokens[token] = asyncio.get_running_loop().create_future()
+            woken = self.tokens[token] = asyncio.get_running_loop().create_future()
         parameters = filled(state["Parameters"], value, context)
         verb = VERBS[parameters["FunctionName"].strip("${}")]
         sent = passed(parameters["Payload"])
         execution.invoked.append((verb, sent))
         execution.events += ATTEMPT_EVENTS + waits
         answer = {"Payload": passed(await self._invoke(verb, sent))}
-        return await self.tokens[token] if waits else answer
+        return await woken if waits else answer  # which may have been woken before the function returned
 
     async def _item(self, execution: Execution, inner: Json, selector: Json, value: Json, item: Json) -> Json:
         context = {"Map": {"Item": {"Value": item}}}
