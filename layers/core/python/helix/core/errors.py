@@ -164,6 +164,12 @@ class ContextTooLargeError(CallerError):
         )
 
 
+class BodyTooLargeError(CallerError):
+    """The body of a request is larger than the server takes (HTTP 413)."""
+
+    code = "body_too_large"
+
+
 class NotAuthenticatedError(CallerError):
     """No proof of who asks, or it is wrong, revoked or expired; which of these is not said."""
 

@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 
 from helix.core.errors import (
     AgentAlreadyRunningError,
+    AgentNotFoundError,
+    BodyTooLargeError,
     BudgetExceededError,
     CallerError,
     CannotResumeError,
@@ -21,9 +23,11 @@ from helix.core.errors import (
     OperatorError,
     ProtocolError,
     QueueFullError,
+    RunNotFoundError,
     SessionNotFoundError,
     StaleStateError,
     StoreError,
+    StreamNotFoundError,
 )
 from helix.core.json import JsonObject, clean_text
 
@@ -37,6 +41,17 @@ _MADE: Mapping[type[HelixError], Mapping[str, Any]] = {
 }
 """Errors that make their message of their fields, with their defaults."""
 MAX_MESSAGE = 2_000
+_HTTP: Mapping[type[BaseException], int] = {
+    NotAuthenticatedError: 401,
+    SessionNotFoundError: 404,
+    AgentNotFoundError: 404,
+    RunNotFoundError: 404,
+    StreamNotFoundError: 404,
+    AgentAlreadyRunningError: 409,
+    StaleStateError: 409,
+    BodyTooLargeError: 413,
+    QueueFullError: 429,
+}
 
 
 class RemoteError(HelixError):
@@ -47,6 +62,11 @@ class RemoteError(HelixError):
     def __init__(self, message: str, remote_code: str = INTERNAL, recoverable: bool = True) -> None:
         self.remote_code, self.recoverable = remote_code, recoverable
         super().__init__(message)
+
+
+def http_status(error: BaseException) -> int:
+    """The status of an HTTP response that carries the refusal."""
+    return _HTTP.get(type(error)) or (400 if isinstance(error, CallerError) else 500)
 
 
 def refusal_of(error: BaseException) -> JsonObject:

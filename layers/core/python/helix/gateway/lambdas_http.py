@@ -18,20 +18,11 @@ from pydantic import AliasPath, BaseModel, ConfigDict, Field
 from helix._log import get_logger
 from helix.core import requests as p
 from helix.core.errors import (
-    AgentAlreadyRunningError,
-    AgentNotFoundError,
-    CallerError,
     InvalidInputError,
-    NotAuthenticatedError,
-    QueueFullError,
-    RunNotFoundError,
-    SessionNotFoundError,
-    StaleStateError,
-    StreamNotFoundError,
 )
 from helix.core.json import JsonObject, dumps, load_object, text_size
 from helix.core.protocol import VERSION, parse_request
-from helix.core.refusals import refusal_of
+from helix.core.refusals import http_status, refusal_of
 from helix.core.triggers import read_starts
 from helix.gateway import actions, reads
 from helix.gateway.authoriser import token_of
@@ -52,16 +43,6 @@ PAGE: Final = 200
 PAGE_BYTES: Final = 4_000_000
 """Lambda's limit of an answer is 6 MB."""
 SPARE_S: Final = 3.0
-STATUS: Final[dict[type[BaseException], int]] = {
-    NotAuthenticatedError: 401,
-    SessionNotFoundError: 404,
-    AgentNotFoundError: 404,
-    RunNotFoundError: 404,
-    StreamNotFoundError: 404,
-    AgentAlreadyRunningError: 409,
-    StaleStateError: 409,
-    QueueFullError: 429,
-}
 OURS: Final = frozenset({"v", "id", "action", "subscribe", "key"})
 HTTP: Final = "http"
 
@@ -107,9 +88,8 @@ async def serve_http(app: Application, event: HttpEvent, delivery: Delivery) -> 
     except Exception as error:
         refusal: Any = refusal_of(error)
         code = str(refusal["code"])
-        status = STATUS.get(type(error)) or (400 if isinstance(error, CallerError) else 500)
-        answer = HttpAnswer(status, {"error": refusal})
-        if status == 500:
+        answer = HttpAnswer(http_status(error), {"error": refusal})
+        if answer.status == 500:
             logger.error("%s failed: %s", event.route, code, extra={"code": code}, exc_info=error)
     count(app, event.route, code)
     headers = {"content-type": "application/json", "cache-control": "no-store"}

@@ -1,0 +1,377 @@
+"""The log as events of AG-UI 1.0: what `HttpAgent` and other front ends of that protocol read.
+
+Law: an encoder does no I/O, reads no clock and makes no ids, so the same messages give the same events, live, replayed or
+after a reconnect. Each run of the root session is one AG-UI run, and all that it opened is closed before it finishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from helix.core.chunks import CHUNK_TYPES
+from helix.core.errors import InvalidInputError
+from helix.core.json import JsonObject, JsonValue, dumps
+from helix.core.patches import apply
+from helix.core.wire import StreamMessage
+from helix.stream.agui_messages import Conversation
+from helix.stream.ui_messages import shown_call
+
+PROTOCOL_VERSION = "1.0"
+NOTICES = frozenset({"run_queued", "stream_resync", "checkpoint_created", "error"})
+"""Chunks that have no event of their own: they go as CUSTOM events, `helix.<type>`."""
+ENVELOPE = frozenset(
+    {"type", "session_id", "run_id", "agent_id", "agent_type", "step", "attempt", "sequence", "timestamp"}
+)
+ANSWER: JsonObject = {
+    "type": "object",
+    "properties": {"approved": {"type": "boolean"}, "reason": {"type": "string"}, "data": {}},
+    "required": ["approved"],
+}
+
+
+def answer_id(session_id: str, step: int, attempt: int) -> str:
+    """The id of an answer's message. Not of its run, because a run that takes another over may be the one that shows it."""
+    return f"{session_id}/{step}/{attempt}"
+
+
+@dataclass
+class _Writer:
+    """One session that writes: the root, or a run of a sub-agent. `tag` is what its events carry."""
+
+    session_id: str
+    run_id: str
+    tag: JsonObject = field(default_factory=dict)
+    at: tuple[int, int] = (0, 0)
+    message: str | None = None
+    thought: str | None = None
+    thoughts: int = 0
+    shown: list[str] = field(default_factory=list)  # messages of the present attempt
+
+
+@dataclass(frozen=True)
+class _Link:
+    agent: str
+    call: str
+    parent: str
+
+
+class AgUiEncoder:
+    """Stream messages in, AG-UI events out. Feed it from the first message of a run.
+
+    messages: the conversation before that run, with ids as the reader of the events has them: a discarded step makes a
+        MESSAGES_SNAPSHOT, which takes away what is not in it. state: the committed state at that moment, if it is known.
+    """
+
+    def __init__(
+        self, session_id: str, *, messages: Sequence[JsonObject] = (), state: JsonObject | None = None
+    ) -> None:
+        self._root, self._state = session_id, state
+        self._announced = ("", False)
+        self.sequence = 0
+        self._talk = Conversation(messages)
+        self._out: list[JsonObject] = []
+        self._time = 0
+        self._run: _Writer | None = None
+        self._ended: set[str] = set()  # of the root's runs
+        self._links: dict[str, _Link] = {}
+        self._asked: dict[str, JsonObject] = {}
+        self._answers: dict[tuple[str, int], str] = {}  # by session and step, the message that its calls are in
+        self._early: list[StreamMessage] = []  # of sub-agents, while no run of the root is open
+        self._children: dict[str, _Writer] = {}
+        self._past: set[str] = set()  # runs of sub-agents that are closed
+        self._owners: dict[str, JsonObject] = {}  # by message, the tag that opened it
+        self._results: set[str] = set()  # calls whose results were sent
+        self._output: JsonValue = None
+        self._failure = "error"
+        self._pending: list[JsonObject] = []
+
+    @property
+    def messages(self) -> list[JsonObject]:
+        """The conversation as the events so far have made it."""
+        return self._talk.snapshot()
+
+    def announce(self, *, run_id: str, messages: bool = False) -> None:
+        """Send snapshots when that run begins: of the committed state, if it is known, and of the conversation, if the
+        reader joins and does not have it yet."""
+        self._announced = (run_id, messages)
+
+    def close(self) -> list[JsonObject]:
+        """Nothing: the events of a run's end close it."""
+        return []
+
+    def feed(self, message: StreamMessage) -> list[JsonObject]:
+        """The events of the next message. One that was fed before gives none."""
+        if message.sequence <= self.sequence:
+            return []
+        self.sequence = message.sequence
+        self._take_in(message)
+        out, self._out = self._out, []
+        return out
+
+    def _take_in(self, message: StreamMessage) -> None:
+        chunk: dict[str, Any] = message.chunk or {}
+        self._time = int(float(chunk.get("timestamp") or 0) * 1000) or self._time
+        if message.session_id == self._root:
+            if message.run_id and (self._run is None or self._run.run_id != message.run_id):
+                self._begin(message.run_id)
+            writer = self._run
+        elif self._run is None:
+            self._early.append(message)
+            return
+        else:
+            writer = self._child(message)
+        if writer is None:
+            return
+        if message.kind == "chunk":
+            self._chunk(writer, chunk)
+        elif writer is self._run:
+            self._finish(message)
+        else:
+            self._end_child(writer, message.kind, message.status, message.error)
+
+    def _emit(self, type: str, writer: _Writer | None = None, **fields: Any) -> None:
+        tag = writer.tag if writer is not None else {}
+        stamp = {"timestamp": self._time} if self._time else {}
+        self._out.append({"type": type, **stamp, **tag, **fields})
+
+    # --- runs -------------------------------------------------------------------------------------------------------
+
+    def _begin(self, run_id: str) -> None:
+        if self._run is not None:  # its process died, and this run took it over
+            self._close_all()
+            self._emit("RUN_FINISHED", threadId=self._root, runId=self._run.run_id, outcome={"type": "cancelled"})
+        self._run = _Writer(self._root, run_id)
+        self._children, self._past, self._owners = {}, set(), {}
+        self._output, self._failure, self._pending = None, "error", []
+        self._emit("RUN_STARTED", threadId=self._root, runId=run_id, protocolVersion=PROTOCOL_VERSION)
+        announced, messages = self._announced
+        if announced == run_id and self._state is not None:
+            self._emit("STATE_SNAPSHOT", snapshot=self._state)
+        if announced == run_id and messages:
+            self._snapshot()
+        early, self._early = self._early, []
+        for message in early:
+            self._take_in(message)
+
+    def _finish(self, end: StreamMessage) -> None:
+        run = self._run
+        assert run is not None
+        self._close_all()
+        self._run = None
+        about: dict[str, Any] = {"threadId": self._root, "runId": run.run_id}
+        if end.kind == "fail":
+            self._emit("RUN_ERROR", message=end.error or "the run failed", code=self._failure)
+            return
+        if end.kind == "paused":
+            outcome: dict[str, Any] = {"type": "interrupt", "interrupts": self._interrupts(run.run_id)}
+        else:
+            outcome = {"type": "success" if end.status == "completed" else "cancelled"}
+        if self._output is not None:
+            about["result"] = self._output
+        self._emit("RUN_FINISHED", **about, outcome=outcome)
+
+    def _interrupts(self, run_id: str) -> list[JsonObject]:
+        if self._asked:
+            return list(self._asked.values())
+        reasons = [str(pending.get("reason") or "pending") for pending in self._pending] or ["pending"]
+        return [{"id": f"{run_id}/{n}", "reason": reason} for n, reason in enumerate(reasons)]
+
+    def _close_all(self) -> None:
+        for child in reversed(list(self._children.values())):
+            self._end_child(child, "paused", "paused", None)
+        if self._run is not None:
+            self._close(self._run)
+
+    # --- sub-agents -------------------------------------------------------------------------------------------------
+
+    def _child(self, message: StreamMessage) -> _Writer | None:
+        """The writer of a sub-agent's run, announced with its first message. A run that is closed stays closed: what comes
+        of it later carries its id."""
+        run_id, link = message.run_id, self._links.get(message.session_id)
+        if run_id in self._children:
+            return self._children[run_id]
+        writer = _Writer(message.session_id, run_id, {"subagentRunId": run_id})
+        if run_id in self._past or not run_id:
+            return writer if message.kind == "chunk" and run_id else None
+        about: dict[str, Any] = {"name": link.agent if link else "", "parentToolCallId": link.call if link else ""}
+        if link is not None:
+            parents = [child.run_id for child in self._children.values() if child.session_id == link.parent]
+            about |= {"parentSubagentRunId": parents[-1]} if parents else {}
+        self._children[run_id] = writer
+        self._emit("SUBAGENT_STARTED", writer, **about)
+        return writer
+
+    def _end_child(self, child: _Writer, kind: str, status: str | None, error: str | None) -> None:
+        if self._children.pop(child.run_id, None) is None:
+            return
+        self._past.add(child.run_id)
+        self._close(child)
+        if kind == "fail":
+            self._emit("SUBAGENT_ERROR", child, message=error or "the sub-agent failed")
+            return
+        waits = [str(ask["id"]) for ask in self._asked.values() if ask.get("subagentRunId") == child.run_id]
+        outcome: JsonObject = {"type": "success"}
+        if status != "completed":
+            outcome = {"type": "suspended", **({"interruptIds": list(waits)} if waits else {})}
+        self._emit("SUBAGENT_FINISHED", child, outcome=outcome)
+
+    # --- chunks -----------------------------------------------------------------------------------------------------
+
+    def _chunk(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+        kind = str(chunk.get("type", ""))
+        if kind in NOTICES:
+            if kind == "error" and not chunk.get("recoverable", True):
+                self._failure = str(chunk.get("code", "error")) if writer is self._run else self._failure
+                return
+            fields = {name: value for name, value in chunk.items() if name not in ENVELOPE}
+            self._emit("CUSTOM", writer, name=f"helix.{kind}", value=fields)
+            if kind == "stream_resync" and writer is self._run:  # the reader may have messages that a rewind left
+                self._snapshot()
+        elif kind in CHUNK_TYPES and (handler := getattr(self, f"_on_{kind}", None)) is not None:
+            handler(writer, chunk)
+
+    def _message_id(self, writer: _Writer, chunk: dict[str, Any]) -> str:
+        at = (int(chunk.get("step", 0)), int(chunk.get("attempt", 0)))
+        if writer.at != at:
+            self._close(writer)
+            writer.at, writer.shown, writer.thoughts = at, [], 0
+        return answer_id(writer.session_id, *at)
+
+    def _on_text_delta(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+        message_id = self._message_id(writer, chunk)
+        self._end_thought(writer)
+        if writer.message != message_id:
+            self._end_text(writer)
+            writer.message = message_id
+            self._owners.setdefault(message_id, writer.tag)
+            writer.shown.append(message_id)
+            self._emit("TEXT_MESSAGE_START", writer, messageId=message_id, role="assistant")
+            self._talk.add({"id": message_id, "role": "assistant", "content": "", **writer.tag})
+        delta = str(chunk.get("delta", ""))
+        self._talk.append(message_id, delta)
+        self._emit("TEXT_MESSAGE_CONTENT", writer, messageId=message_id, delta=delta)
+
+    def _on_thinking(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+        message_id = self._message_id(writer, chunk)
+        if chunk.get("is_complete"):
+            if writer.thought is None:
+                self._think(writer, message_id, str(chunk.get("content", "")))
+            self._end_thought(writer)
+        else:
+            self._think(writer, message_id, str(chunk.get("content", "")))
+
+    def _think(self, writer: _Writer, message_id: str, delta: str) -> None:
+        if writer.thought is None:
+            writer.thoughts += 1
+            thought = writer.thought = f"{message_id}/thinking/{writer.thoughts}"
+            writer.shown.append(thought)
+            self._emit("REASONING_START", writer, messageId=thought)
+            self._emit("REASONING_MESSAGE_START", writer, messageId=thought, role="reasoning")
+            self._talk.add({"id": thought, "role": "reasoning", "content": "", **writer.tag})
+        self._talk.append(writer.thought, delta)
+        self._emit("REASONING_MESSAGE_CONTENT", writer, messageId=writer.thought, delta=delta)
+
+    def _on_step_committed(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+        self._answers[writer.session_id, int(chunk.get("step", 0))] = self._message_id(writer, chunk)
+        self._close(writer)
+        writer.shown = []
+
+    def _on_step_discarded(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+        self._message_id(writer, chunk)
+        self._close(writer)
+        if writer.shown:
+            self._talk.discard(writer.shown)
+            self._snapshot()
+        writer.shown = []
+
+    def _close(self, writer: _Writer) -> None:
+        self._end_thought(writer)
+        self._end_text(writer)
+
+    def _end_text(self, writer: _Writer) -> None:
+        if writer.message is not None:
+            self._emit("TEXT_MESSAGE_END", writer, messageId=writer.message)
+            writer.message = None
+
+    def _end_thought(self, writer: _Writer) -> None:
+        if writer.thought is not None:
+            self._emit("REASONING_MESSAGE_END", writer, messageId=writer.thought)
+            self._emit("REASONING_END", writer, messageId=writer.thought)
+            writer.thought = None
+
+    def _snapshot(self) -> None:
+        self._emit("MESSAGES_SNAPSHOT", messages=self._talk.snapshot())
+
+    # --- calls ------------------------------------------------------------------------------------------------------
+
+    def _on_tool_start(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+        self._call(writer, chunk, chunk.get("arguments", {}))
+
+    def _on_tool_approval_request(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+        shown = self._call(writer, chunk, chunk.get("input", {}))
+        kind, name = str(chunk.get("kind", "approval")), str(chunk["tool_name"])
+        about: JsonObject = {"id": shown, "reason": f"helix:{kind}", "toolCallId": shown, "metadata": {"tool": name}}
+        self._asked[shown] = about | dict(writer.tag) | ({} if kind == "client" else {"responseSchema": ANSWER})
+
+    def _call(self, writer: _Writer, chunk: dict[str, Any], given: Any) -> str:
+        shown = shown_call(self._root, writer.session_id, str(chunk["tool_call_id"]))
+        arguments = dumps(given)
+        if self._talk.has_call(shown):
+            if self._talk.change_arguments(shown, arguments):
+                self._snapshot()
+            return shown
+        step = int(chunk.get("step", 0))
+        parent = self._answers.get((writer.session_id, step)) or answer_id(writer.session_id, step, 0)
+        tag = self._owners.setdefault(parent, writer.tag)
+        name = str(chunk["tool_name"])
+        self._emit("TOOL_CALL_START", None, toolCallId=shown, toolCallName=name, parentMessageId=parent, **tag)
+        self._emit("TOOL_CALL_ARGS", None, toolCallId=shown, delta=arguments, **tag)
+        self._emit("TOOL_CALL_END", None, toolCallId=shown, **tag)
+        self._talk.add_call(parent, shown, name, arguments, tag)
+        return shown
+
+    def _on_tool_end(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+        shown = shown_call(self._root, writer.session_id, str(chunk["tool_call_id"]))
+        self._asked.pop(shown, None)
+        if shown in self._results:
+            return
+        self._results.add(shown)
+        if not self._talk.has_call(shown):
+            self._call(writer, chunk, {})
+        result = chunk.get("result") if chunk.get("result") is not None else chunk.get("error")
+        content = result if isinstance(result, str) else dumps(result)
+        result_id = f"{shown}/result"
+        self._emit("TOOL_CALL_RESULT", writer, messageId=result_id, toolCallId=shown, role="tool", content=content)
+        self._talk.add_result(result_id, shown, content, writer.tag)
+
+    def _on_subagent_start(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+        call = shown_call(self._root, writer.session_id, str(chunk["parent_tool_call_id"]))
+        self._links[str(chunk["sub_agent_id"])] = _Link(str(chunk.get("sub_agent_type", "")), call, writer.session_id)
+
+    def _on_subagent_end(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+        status = str(chunk.get("status", "completed"))
+        for child in [c for c in self._children.values() if c.session_id == chunk["sub_agent_id"]]:
+            self._end_child(child, "fail" if status == "failed" else "end", status, chunk.get("error"))
+
+    # --- the rest ---------------------------------------------------------------------------------------------------
+
+    def _on_custom(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+        self._emit("CUSTOM", writer, name=str(chunk["event_name"]), value=chunk.get("data"))
+
+    def _on_state_patch(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+        if writer is self._run and chunk.get("patches"):  # a sub-agent's state is not the run's
+            try:
+                self._state = apply(self._state, chunk["patches"]) if self._state is not None else None
+            except InvalidInputError:  # chunks were lost: what the patch changes is not known
+                self._state = None
+            self._emit("STATE_DELTA", delta=chunk["patches"])
+
+    def _on_output(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+        if writer is self._run:
+            self._output = chunk.get("output")
+
+    def _on_run_paused(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+        if writer is self._run:
+            self._pending = [{"reason": chunk.get("reason")}]

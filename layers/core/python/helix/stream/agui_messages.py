@@ -1,0 +1,82 @@
+"""The conversation that AG-UI events make, as a front end has it: what a MESSAGES_SNAPSHOT restates.
+
+Law: it changes as the reducer of `@ag-ui/client` changes its own, so that a snapshot takes away only what was discarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from typing import Any
+
+from helix.core.json import JsonObject
+
+
+class Conversation:
+    def __init__(self, messages: Sequence[JsonObject]) -> None:
+        self._messages: list[dict[str, Any]] = [deepcopy(dict(message)) for message in messages]
+
+    def snapshot(self) -> list[JsonObject]:
+        return deepcopy(self._messages)
+
+    def add(self, message: JsonObject) -> None:
+        """A message that is not there yet."""
+        if self._find(str(message["id"])) is None:
+            self._messages.append(dict(message))
+
+    def append(self, message_id: str, delta: str) -> None:
+        if (message := self._find(message_id)) is not None:
+            message["content"] = (message.get("content") or "") + delta
+
+    def discard(self, ids: Iterable[str]) -> None:
+        """Take messages away. A snapshot without any reasoning leaves that of the reader alone, so reasoning is emptied."""
+        gone = set(ids)
+        for message in self._messages:
+            if message["id"] in gone and message["role"] == "reasoning":
+                message["content"] = ""
+        self._messages = [m for m in self._messages if m["id"] not in gone or m["role"] == "reasoning"]
+
+    def has_call(self, call_id: str) -> bool:
+        return self._call(call_id) is not None
+
+    def change_arguments(self, call_id: str, arguments: str) -> bool:
+        """Whether these are others than before."""
+        call = self._call(call_id)
+        if call is None or call["function"]["arguments"] == arguments:
+            return False
+        call["function"]["arguments"] = arguments
+        return True
+
+    def add_call(self, parent: str, call_id: str, name: str, arguments: str, tag: JsonObject) -> None:
+        """A call of the message `parent`, which is made if it has no text."""
+        message = self._find(parent)
+        if message is None:
+            message = {"id": parent, "role": "assistant", **tag}
+            self._messages.append(message)
+        call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+        message.setdefault("toolCalls", []).append(call)
+
+    def add_result(self, result_id: str, call_id: str, content: str, tag: JsonObject) -> None:
+        """A call's result, behind the message that made the call and the results that this one has."""
+        if self._find(result_id) is not None:  # the conversation before the run had what its claim closed
+            return
+        result = {"id": result_id, "role": "tool", "toolCallId": call_id, "content": content, **tag}
+        owner = next((n for n, m in enumerate(self._messages) if _has(m, call_id)), None)
+        if owner is None:
+            self._messages.append(result)
+            return
+        place = owner + 1
+        while place < len(self._messages) and self._messages[place]["role"] == "tool":
+            place += 1
+        self._messages.insert(place, result)
+
+    def _find(self, message_id: str) -> dict[str, Any] | None:
+        return next((m for m in reversed(self._messages) if m["id"] == message_id), None)
+
+    def _call(self, call_id: str) -> dict[str, Any] | None:
+        calls = (call for m in reversed(self._messages) for call in m.get("toolCalls", []))
+        return next((call for call in calls if call["id"] == call_id), None)
+
+
+def _has(message: dict[str, Any], call_id: str) -> bool:
+    return any(call["id"] == call_id for call in message.get("toolCalls", []))

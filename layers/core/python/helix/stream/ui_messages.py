@@ -1,0 +1,363 @@
+"""The log as the UI message stream of the AI SDK, version 7 or 6: what `useChat` reads.
+
+Law: an encoder does no I/O, reads no clock and makes no ids, so the same messages give the same parts, live, replayed or
+after a reconnect. A message of the page is one run and the runs that go on from it; its id is the first run's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from helix.core.chunks import CHUNK_TYPES
+from helix.core.json import JsonObject, dumps
+from helix.core.wire import StreamMessage
+
+Version: TypeAlias = Literal[6, 7]
+CONTINUES = frozenset({"continue", "with_confirmation", "takeover", "retry", "abort"})
+"""Modes of runs that go on with the message of the run before."""
+NOTICES: Mapping[str, tuple[str, ...]] = {
+    "run_queued": ("queued", "expires_at"),
+    "stream_resync": ("reason", "checkpoint_id"),
+    "state_patch": ("patches",),
+}
+"""Chunks that are shown as transient data: by type, the fields that go with it."""
+
+
+def shown_call(root: str, session_id: str, call_id: str) -> str:
+    """The id of a call on a page. A call's id is unique within its session only, so a sub-agent's is named with it."""
+    return call_id if session_id == root else f"{session_id}/{call_id}"
+
+
+@dataclass
+class _Call:
+    """`asked`: what it waits for; `requested`: its part has an approval; `begun`: it was executed since it was asked."""
+
+    name: str
+    input: Any
+    asked: str | None = None
+    requested: bool = False
+    begun: bool = False
+    done: bool = False
+    child: bool = False
+
+
+@dataclass
+class _Child:
+    agent: str
+    call: str
+    status: str = "running"
+    text: str = ""
+    draft: str = ""
+    attempt: tuple[int, int] = (0, 0)
+
+
+@dataclass
+class _Attempt:
+    """A try at a step: its parts (kind, id, and the text that is held back), the last of which may be open."""
+
+    at: tuple[int, int]
+    parts: list[tuple[str, str, list[str]]] = field(default_factory=list)
+    thought: bool = False  # deltas of the present block of reasoning were shown
+
+
+class UIMessageEncoder:
+    """Stream messages in, AI SDK parts out. Feed it from the first message of a run that starts a page's message.
+
+    version: 7 shows words as they come, and takes back those of an attempt that failed (`reset-step`). Version 6 cannot
+        take back, so it has the text of a step once it is committed; nor can it say that a call was answered, so it has the
+        calls that wait when the response ends.
+    """
+
+    def __init__(self, session_id: str, *, version: Version = 7) -> None:
+        self._root, self._live = session_id, version == 7
+        self.sequence = 0
+        self.message_id, self._run_id = "", ""
+        self._out: list[JsonObject] = []
+        self._new_message()
+
+    def _new_message(self) -> None:
+        self._started, self._step_open = False, False
+        self._steps: set[int] = set()
+        self._attempt: _Attempt | None = None
+        self._calls: dict[str, _Call] = {}
+        self._children: dict[str, _Child] = {}
+        self._end: StreamMessage | None = None
+        self._reason: str | None = None
+
+    def feed(self, message: StreamMessage) -> list[JsonObject]:
+        """The parts of the next message. One that was fed before gives none."""
+        if message.sequence <= self.sequence:
+            return []
+        self.sequence = message.sequence
+        root = message.session_id == self._root
+        chunk: dict[str, Any] = message.chunk or {}
+        if root and message.run_id not in ("", self._run_id):
+            self._begin(message.run_id, chunk)
+        if message.kind == "chunk":
+            self._chunk(root, message, chunk)
+        elif root:
+            self._end = message
+        return self._take()
+
+    def close(self) -> list[JsonObject]:
+        """The parts that end a response, after the message that ended its run: what waits for the user, then `finish`.
+        None of them where the run goes on. A later run of the same message begins another response."""
+        self._close()
+        return self._take()
+
+    def _close(self) -> None:
+        end = self._end
+        if end is None:
+            return
+        self._start()
+        self._finish_text()
+        if end.kind == "paused":
+            self._wait()
+        self._finish_step()
+        reason = {"end": "stop", "paused": "tool-calls", "fail": "error"}[end.kind]
+        if end.kind == "fail":
+            self._emit("error", errorText=end.error or "the run failed")
+        elif end.status != "completed" and end.kind == "end":
+            reason = "interrupted" if self._live else "other"
+            self._emit("abort", **({"reason": self._reason} if self._reason else {}))
+        self._emit("finish", finishReason=reason)
+        self._started, self._end = False, None
+
+    # --- runs and steps ---------------------------------------------------------------------------------------------
+
+    def _begin(self, run_id: str, chunk: dict[str, Any]) -> None:
+        mode = chunk.get("mode") if chunk.get("type") == "run_resumed" else "execute"
+        if not (self.message_id and mode in CONTINUES):
+            self._close()
+            self._new_message()
+            self.message_id = run_id
+        self._run_id, self._end, self._reason = run_id, None, None
+
+    def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            about: JsonObject = {"sessionId": self._root, "runId": self._run_id}
+            self._out.append({"type": "start", "messageId": self.message_id, "messageMetadata": about})
+
+    def _emit(self, type: str, **fields: Any) -> None:
+        self._start()
+        self._out.append({"type": type, **fields})
+
+    def _take(self) -> list[JsonObject]:
+        out, self._out = self._out, []
+        return out
+
+    def _step(self, step: int) -> None:
+        """A step that was shown is not begun again: a repeated call belongs to the part that shows it."""
+        if step not in self._steps:
+            self._finish_step()
+            self._emit("start-step")
+            self._steps.add(step)
+            self._step_open = True
+
+    def _finish_step(self) -> None:
+        if self._step_open:
+            self._emit("finish-step")
+            self._step_open = False
+
+    # --- chunks -----------------------------------------------------------------------------------------------------
+
+    def _chunk(self, root: bool, message: StreamMessage, chunk: dict[str, Any]) -> None:
+        kind = str(chunk.get("type", ""))
+        handler = getattr(self, f"_on_{kind}", None) if kind in CHUNK_TYPES else None
+        if kind in ("text_delta", "thinking", "step_committed", "step_discarded"):
+            if root:
+                self._answer(kind, chunk)
+            else:
+                self._child_answer(message.session_id, kind, chunk)
+        elif kind in NOTICES:
+            if root:
+                fields = {name: chunk[name] for name in NOTICES[kind] if name in chunk}
+                self._emit(f"data-{kind.replace('_', '-')}", data=fields, transient=True)
+        elif handler is not None:
+            handler(message.session_id, chunk)
+
+    def _answer(self, kind: str, chunk: dict[str, Any]) -> None:
+        step, at = chunk.get("step", 0), (chunk.get("step", 0), chunk.get("attempt", 0))
+        if self._attempt is None or self._attempt.at != at:
+            self._finish_text()
+            self._attempt = _Attempt(at)
+        if kind == "step_discarded":
+            if self._live and self._attempt.parts:
+                self._emit("reset-step")
+            self._attempt = None
+        elif kind == "step_committed":
+            self._step(step)
+            self._finish_text()
+        elif kind == "text_delta":
+            self._attempt.thought = False
+            self._put("text", str(chunk.get("delta", "")))
+        elif not chunk.get("is_complete"):
+            self._put("reasoning", str(chunk.get("content", "")), more=self._attempt.thought)
+            self._attempt.thought = True
+        else:
+            if not self._attempt.thought:
+                self._put("reasoning", str(chunk.get("content", "")), more=False)
+            self._attempt.thought = False
+
+    def _put(self, kind: str, delta: str, *, more: bool = True) -> None:
+        """Add to the open part, or begin another."""
+        attempt = self._attempt
+        assert attempt is not None
+        last = attempt.parts[-1] if attempt.parts else ("", "", [])
+        if last[0] != kind or not more:
+            self._end_part(last)
+            last = (kind, f"{attempt.at[0]}/{attempt.at[1]}/{len(attempt.parts)}", [])
+            attempt.parts.append(last)
+            if self._live:
+                self._step(attempt.at[0])
+                self._emit(f"{kind}-start", id=last[1])
+        if self._live:
+            self._emit(f"{kind}-delta", id=last[1], delta=delta)
+        else:
+            last[2].append(delta)
+
+    def _end_part(self, part: tuple[str, str, list[str]]) -> None:
+        if self._live and part[0]:
+            self._emit(f"{part[0]}-end", id=part[1])
+
+    def _finish_text(self) -> None:
+        """The attempt is over, and its text stands."""
+        attempt, self._attempt = self._attempt, None
+        if attempt is None or not attempt.parts:
+            return
+        self._end_part(attempt.parts[-1])
+        for kind, part_id, held in attempt.parts if not self._live else []:
+            self._emit(f"{kind}-start", id=part_id)
+            self._emit(f"{kind}-delta", id=part_id, delta="".join(held))
+            self._emit(f"{kind}-end", id=part_id)
+
+    # --- calls ------------------------------------------------------------------------------------------------------
+
+    def _on_tool_start(self, session_id: str, chunk: dict[str, Any]) -> None:
+        shown, call = self._call(session_id, chunk, chunk.get("arguments", {}))
+        call.begun = True
+        self._answered(shown, call, approved=True)
+
+    def _on_tool_approval_request(self, session_id: str, chunk: dict[str, Any]) -> None:
+        shown, call = self._call(session_id, chunk, chunk.get("input", {}))
+        call.asked, call.begun = str(chunk.get("kind", "approval")), False
+        if self._live:
+            self._ask(shown, call)
+
+    def _on_tool_end(self, session_id: str, chunk: dict[str, Any]) -> None:
+        shown = shown_call(self._root, session_id, str(chunk["tool_call_id"]))
+        if shown not in self._calls and session_id == self._root and chunk.get("step") not in self._steps:
+            return  # of a step of an earlier message, which its claim closed
+        call = self._calls.get(shown) or self._call(session_id, chunk, {})[1]
+        if call.done:
+            return
+        call.done = True
+        success = bool(chunk.get("success", True))
+        denied = call.asked in ("approval", "unknown") and not call.begun and not success
+        self._answered(shown, call, approved=not denied)
+        if denied and call.requested:
+            self._emit("tool-output-denied", toolCallId=shown)
+        elif success:
+            self._emit("tool-output-available", toolCallId=shown, output=chunk.get("result"), dynamic=True)
+        else:
+            error = chunk.get("error") or _text(chunk.get("result"))
+            self._emit("tool-output-error", toolCallId=shown, errorText=error, dynamic=True)
+
+    def _call(self, session_id: str, chunk: dict[str, Any], given: Any) -> tuple[str, _Call]:
+        """The call on the page. Its part is made once: a second one would stand in the step that is open now."""
+        shown, name = shown_call(self._root, session_id, str(chunk["tool_call_id"])), str(chunk["tool_name"])
+        call = self._calls.get(shown)
+        if call is not None and (call.input == given or call.done):
+            return shown, call
+        if session_id == self._root:
+            self._step(chunk.get("step", 0))
+        about: dict[str, Any] = {}
+        if (child := self._children.get(session_id)) is not None:
+            about = {"toolMetadata": {"sessionId": session_id, "agent": child.agent, "parentToolCallId": child.call}}
+        call = call or self._calls.setdefault(shown, _Call(name, given))
+        call.input = given
+        self._emit("tool-input-available", toolCallId=shown, toolName=name, input=given, dynamic=True, **about)
+        if call.asked is not None and self._live:
+            self._ask(shown, call)  # its part is one without an approval again
+        return shown, call
+
+    def _ask(self, shown: str, call: _Call) -> None:
+        if call.asked != "client":
+            what = {} if call.asked == "approval" else {"approvalDescriptor": {"kind": call.asked}}
+            call.requested = True
+            self._emit("tool-approval-request", approvalId=shown, toolCallId=shown, **what)
+
+    def _answered(self, shown: str, call: _Call, *, approved: bool) -> None:
+        asked, call.asked = call.asked, None
+        if asked in ("approval", "unknown") and self._live:
+            self._emit("tool-approval-response", approvalId=shown, approved=approved)
+
+    def _wait(self) -> None:
+        """What the run waits for. A sub-agent's call has an output of its own until its answer comes, because a page goes
+        on by itself only when no other call of the step is open."""
+        for shown, call in self._calls.items():
+            if call.done:
+                continue
+            if call.asked is not None and not self._live:
+                self._ask(shown, call)
+            elif call.child:
+                self._emit("tool-output-available", toolCallId=shown, output={"status": "paused"}, dynamic=True)
+
+    # --- sub-agents -------------------------------------------------------------------------------------------------
+
+    def _on_subagent_start(self, session_id: str, chunk: dict[str, Any]) -> None:
+        shown = shown_call(self._root, session_id, str(chunk["parent_tool_call_id"]))
+        child = self._children.setdefault(
+            str(chunk["sub_agent_id"]), _Child(str(chunk.get("sub_agent_type", "")), shown)
+        )
+        child.status = "running"
+        if shown in self._calls:
+            self._calls[shown].child = True
+        self._show(str(chunk["sub_agent_id"]))
+
+    def _on_subagent_end(self, session_id: str, chunk: dict[str, Any]) -> None:
+        if (child := self._children.get(str(chunk["sub_agent_id"]))) is not None:
+            child.status = str(chunk.get("status", "completed"))
+            self._show(str(chunk["sub_agent_id"]))
+
+    def _child_answer(self, session_id: str, kind: str, chunk: dict[str, Any]) -> None:
+        if (child := self._children.get(session_id)) is None:
+            return
+        at = (chunk.get("step", 0), chunk.get("attempt", 0))
+        if child.attempt != at or kind == "step_discarded":
+            child.attempt, child.draft = at, ""
+        if kind == "text_delta":
+            child.draft += str(chunk.get("delta", ""))
+        elif kind == "step_committed" and child.draft:
+            child.text, child.draft = child.draft, ""
+            self._show(session_id)
+
+    def _show(self, session_id: str) -> None:
+        child = self._children[session_id]
+        data = {"agent": child.agent, "toolCallId": child.call, "status": child.status, "text": child.text}
+        self._emit("data-subagent", id=session_id, data=data)
+
+    # --- the rest ---------------------------------------------------------------------------------------------------
+
+    def _on_custom(self, session_id: str, chunk: dict[str, Any]) -> None:
+        self._emit(f"data-{chunk['event_name']}", data=chunk.get("data"))
+
+    def _on_output(self, session_id: str, chunk: dict[str, Any]) -> None:
+        if session_id == self._root:
+            self._emit("data-output", id=self._run_id, data=chunk.get("output"))
+
+    def _on_run_interrupted(self, session_id: str, chunk: dict[str, Any]) -> None:
+        if session_id == self._root:
+            self._reason = chunk.get("reason")
+
+    def _on_error(self, session_id: str, chunk: dict[str, Any]) -> None:
+        if chunk.get("recoverable", True):
+            data = {"code": chunk.get("code", "error"), "message": chunk.get("error", "")}
+            self._emit("data-error", data=data, transient=True)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else dumps(value)

@@ -1,0 +1,116 @@
+"""The encoders are folds of the log: a full replay, a live reader and one that comes back anywhere are sent the same."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.parity_scenarios import SCENARIOS
+from tests.e2e.parity_stage import stage_of
+from tests.support.front_ends import agui_encoder, events_of, turns, ui_encoder, whole_log
+
+from helix.core.wire import StreamMessage
+from helix.http.responses import ALL, Plain, Position
+from helix.stream.agui import AgUiEncoder
+from helix.stream.ui_messages import UIMessageEncoder
+
+NAMES = [
+    "an_approval_in_a_sub_agent",
+    "an_interrupt_in_the_answer",
+    "a_model_call_that_is_repeated",
+    "two_approvals_one_after_the_other",
+    "travel_in_time",
+    "a_failure_and_a_retry",
+]
+
+
+@pytest.mark.parametrize("encoding", ["chunks", "ai-sdk", "ai-sdk-v6", "ag-ui"])
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_reader_that_comes_back_anywhere_misses_nothing_and_has_nothing_twice(
+    name: str, encoding: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    async with stage_of("local", tmp_path, request, "ses") as stage:
+        await SCENARIOS[name](stage)
+        await stage.quiet("ses")
+        executor = stage.executor
+        for turn in await turns(executor, "ses"):
+
+            async def made(turn: Any = turn) -> Any:
+                if encoding == "ag-ui":
+                    return await agui_encoder(executor, turn)
+                return Plain() if encoding == "chunks" else ui_encoder(turn, 7 if encoding == "ai-sdk" else 6)
+
+            full = await events_of(executor, turn, await made(), whole=False)
+            assert full and [position for position, _ in full] == sorted({position for position, _ in full})
+            for n, (position, _) in enumerate(full):
+                rest = await events_of(executor, turn, await made(), whole=False, after=position)
+                assert rest == full[n + 1 :]
+            last = Position(full[-1][0].sequence, ALL)
+            assert await events_of(executor, turn, await made(), whole=False, after=last) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_an_encoder_depends_on_what_it_was_fed_and_nothing_else(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    async with stage_of("local", tmp_path, request, "ses") as stage:
+        await SCENARIOS[name](stage)
+        await stage.quiet("ses")
+        log = await whole_log(stage.executor, "ses")
+    for encoder in (UIMessageEncoder("ses"), UIMessageEncoder("ses", version=6), AgUiEncoder("ses")):
+        alone, again = copy.deepcopy(encoder), []
+        full = [encoder.feed(message) for message in log]
+        for message in log:
+            alone.feed(message)
+            copied = copy.deepcopy(alone)
+            assert copied.feed(message) == [], "a message that was fed before gives nothing"
+            again.append(alone)
+            alone = copied
+        fresh = [copy.deepcopy(before).feed(after) for before, after in zip(again, log[1:], strict=False)]
+        assert fresh == full[1:]
+
+
+def text(sequence: int, step: int, attempt: int, **chunk: Any) -> StreamMessage:
+    about = {"session_id": "ses", "agent_id": "ses", "step": step, "attempt": attempt, "timestamp": 1.5}
+    return StreamMessage(
+        stream_id="ses",
+        session_id="ses",
+        run_id="run",
+        turn=1,
+        sequence=sequence,
+        kind="chunk",
+        chunk={**about, **chunk},
+    )
+
+
+LOG = [
+    text(1, 1, 1, type="text_delta", delta="Wro"),
+    text(2, 1, 1, type="step_discarded"),
+    text(3, 1, 2, type="text_delta", delta="Right"),
+    text(4, 1, 2, type="step_committed"),
+]
+
+
+def test_version_7_takes_back_what_a_failed_attempt_said() -> None:
+    encoder = UIMessageEncoder("ses")
+    types = [part["type"] for message in LOG for part in encoder.feed(message)]
+    begun = ["start", "start-step", "text-start", "text-delta"]
+    assert types == [*begun, "reset-step", "text-start", "text-delta", "text-end"]
+
+
+def test_version_6_says_a_step_once_it_is_committed() -> None:
+    encoder = UIMessageEncoder("ses", version=6)
+    sent = [encoder.feed(message) for message in LOG]
+    assert sent[:3] == [[], [], []]
+    assert [part.get("delta") for part in sent[3] if part["type"] == "text-delta"] == ["Right"]
+
+
+def test_ag_ui_ends_a_discarded_message_and_takes_it_away_with_a_snapshot() -> None:
+    asked = {"id": "u1", "role": "user", "content": "Hello"}
+    encoder = AgUiEncoder("ses", messages=[asked])
+    events = [event for message in LOG[:2] for event in encoder.feed(message)]
+    assert [event["type"] for event in events][-2:] == ["TEXT_MESSAGE_END", "MESSAGES_SNAPSHOT"]
+    assert events[-1]["messages"] == [asked]
+    assert all(type(event["timestamp"]) is int for event in events)

@@ -1,0 +1,115 @@
+"""What the readers of the AI SDK and AG-UI make of every run that the parity and the crash suite know."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.e2e.parity_scenarios import SCENARIOS
+from tests.e2e.parity_stage import stage_of
+from tests.support.front_ends import Readers, readers, sent, stored_conversation
+from tests.support_crash import GATED_SCRIPT, LEAD, LONG, S, Sweep, call, executor, finish, fresh, lead, model, settle
+
+from helix import LocalExecutor
+from helix.ports.state_store import StateStore
+from helix.ports.streams import StreamManager
+from helix.runtime.executor import Executor
+from helix.testing.crash import Point
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def front_ends() -> AsyncIterator[Readers]:
+    async for found in readers():
+        yield found
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_every_scenario(name: str, tmp_path: Path, request: pytest.FixtureRequest, front_ends: Readers) -> None:
+    async with stage_of("local", tmp_path, request, f"ses_{name}") as stage:
+        await SCENARIOS[name](stage)
+        for session_id in (stage.session, *stage.sessions):
+            await stage.quiet(session_id)
+            await agrees(front_ends, stage.executor, session_id)
+
+
+async def agrees(front_ends: Readers, executor: Executor, session_id: str, *, exact: bool = True) -> None:
+    """Nothing is refused; a page that replays has what the page has that saw all; and AG-UI ends with what the rows say."""
+    given = await sent(executor, session_id)
+    found = await front_ends.read(given)
+    assert found["warnings"] == []
+    for message in [*found["ui"], *found["ui6"]]:
+        assert message["problems"] == []
+        assert shown(message["message"]) == shown(message["replayed"])
+    assert found["agui"]["problems"] == []
+    state = await executor.sessions.get(session_id)
+    assert found["agui"]["state"] == state.custom_state or not given["agui"]["runs"]
+    if state.status == "completed":
+        seen = [m for m in found["agui"]["messages"] if m["role"] != "reasoning" and "subagentRunId" not in m]
+        assert plain(seen, exact) == plain(await stored_conversation(executor, session_id), exact)
+
+
+def shown(message: Any) -> Any:
+    """Without what a page adds to a part by itself: who approved is the page's own word in version 6."""
+    if message is None:
+        return None
+    parts = []
+    for part in message["parts"]:
+        if "toolCallId" in part:
+            part = {name: value for name, value in part.items() if name != "approval"}
+            if part["state"] == "output-denied":
+                part["state"] = "output-error"
+            part.pop("errorText", None)
+        parts.append(part)
+    return {"id": message["id"], "parts": parts}
+
+
+def plain(messages: list[Any], exact: bool) -> list[Any]:
+    """Calls and results of one step in any order: on the stream they stand as they came. exact: with their arguments, which
+    are not there where a process died between the claim of a call and its first chunk."""
+    for message in messages:
+        message["toolCalls"] = sorted(message.get("toolCalls", []), key=lambda made: str(made["id"]))
+        for made in message["toolCalls"] if not exact else []:
+            del made["function"]["arguments"]
+    found = [{name: value for name, value in message.items() if value not in ("", [])} for message in messages]
+    steps = [sorted(group, key=lambda m: m["id"]) if tool else list(group) for tool, group in groupby(found, is_result)]
+    return [message for step in steps for message in step]
+
+
+def is_result(message: Any) -> bool:
+    return bool(message["role"] == "tool")
+
+
+@pytest.mark.parametrize("script", ["tools and a sub-agent", "an approval", "a sub-agent's approval"])
+async def test_every_crash(script: str, front_ends: Readers) -> None:
+    """After a crash at each store and stream call, and the recovery by another worker."""
+    fresh()
+    answers: list[object] = {
+        "tools and a sub-agent": list(LEAD),
+        "an approval": list(GATED_SCRIPT),
+        "a sub-agent's approval": [{"tool_calls": [call("subagent__careful", message="ask")]}, finish("done", "x")],
+    }[script]
+    sweep = Read(front_ends, lead, model(lead=answers))
+
+    async def act(workers: LocalExecutor) -> None:
+        await (await workers.execute(lead, "begin", session_id=S)).result()
+        await settle(workers, lead, S)
+
+    assert 10 < len(await sweep.everywhere(act)) <= sweep.read
+
+
+class Read(Sweep):
+    """A sweep whose sessions are read by the front ends too."""
+
+    def __init__(self, front_ends: Readers, *given: Any) -> None:
+        super().__init__(*given)
+        self.front_ends, self.read = front_ends, 0
+
+    async def recover(self, store: StateStore, streams: StreamManager, point: Point) -> None:
+        await super().recover(store, streams, point)
+        await agrees(self.front_ends, executor(store, streams, self.scripted, LONG), S, exact=False)
+        self.read += 1

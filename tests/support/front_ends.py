@@ -1,0 +1,152 @@
+"""A session as its front ends were sent it: every response that they had, from the log and the rows that a run left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from helix.core.json import JsonObject
+from helix.core.wire import StreamMessage
+from helix.http.responses import Position, encode
+from helix.http.turns import Turn, agui_messages, conversation, owned, read_turn, start_state, turn_of
+from helix.runtime.executor import Executor
+from helix.stream.agui import AgUiEncoder
+from helix.stream.ui_messages import UIMessageEncoder, Version, shown_call
+
+JS = Path(__file__).parents[1] / "js"
+Event = tuple[Position, JsonObject]
+
+
+async def turns(executor: Executor, session_id: str) -> list[Turn]:
+    """Those of the runs that have an end of their own on the stream, oldest first."""
+    session = await owned(executor, session_id, (await executor.sessions.get(session_id)).user_id)
+    runs = (await executor.sessions.list_runs(session_id, limit=1000)).runs
+    log = await whole_log(executor, session_id)
+    ended = {m.run_id for m in log if m.kind != "chunk" and m.session_id == session_id}
+    return [await turn_of(executor, session, run.run_id) for run in reversed(runs) if run.run_id in ended]
+
+
+async def whole_log(executor: Executor, stream_id: str) -> list[StreamMessage]:
+    found: list[StreamMessage] = []
+    while page := await executor.streams.read(stream_id, found[-1].sequence if found else 0):
+        found += page
+    return found
+
+
+async def events_of(
+    executor: Executor, turn: Turn, encoder: Any, *, whole: bool, after: Position | None = None
+) -> list[Event]:
+    async with asyncio.timeout(30):
+        reading = read_turn(executor, turn, 5)
+        return [item async for item in encode(reading, turn, encoder, whole=whole, after=after) if item is not None]
+
+
+def ui_encoder(turn: Turn, version: Version = 7) -> UIMessageEncoder:
+    return UIMessageEncoder(turn.session.session_id, version=version)
+
+
+async def agui_encoder(executor: Executor, turn: Turn, *, join: bool = False) -> AgUiEncoder:
+    state = await start_state(executor, turn)
+    made = AgUiEncoder(turn.session.session_id, messages=await conversation(executor, turn), state=state)
+    made.announce(run_id=turn.run.run_id, messages=join)
+    return made
+
+
+async def ui_messages(executor: Executor, session_id: str, version: Version = 7) -> list[JsonObject]:
+    """By message of the page: its responses, each with the answers that the page gave before, and one replay of all."""
+    log = await whole_log(executor, session_id)
+    found: dict[str, dict[str, Any]] = {}
+    ended = 0
+    for turn in await turns(executor, session_id):
+        message = found.setdefault(turn.first.run_id, {"responses": []})
+        chunks = [event for _, event in await events_of(executor, turn, ui_encoder(turn, version), whole=False)]
+        answers = _answers(log, session_id, ended) if message["responses"] else None
+        ended = next(m.sequence for m in log if m.kind != "chunk" and m.run_id == turn.run.run_id)
+        message["responses"].append({"chunks": chunks, "answers": answers})
+        replay = await events_of(executor, turn, ui_encoder(turn, version), whole=True)
+        message["replay"] = [event for _, event in replay]
+    return list(found.values())
+
+
+def _answers(log: Sequence[StreamMessage], root: str, end: int) -> dict[str, bool]:
+    """What was answered to the calls that waited at that sequence: by their ids on the page, whether they were approved."""
+    asked: set[str] = set()
+    answers: dict[str, bool] = {}
+    for message in log:
+        chunk: Any = message.chunk or {}
+        kind = chunk.get("type")
+        if kind == "tool_approval_request" and message.sequence <= end:
+            asked.add(shown_call(root, message.session_id, chunk["tool_call_id"]))
+        elif kind in ("tool_start", "tool_end") and message.sequence > end:
+            shown = shown_call(root, message.session_id, chunk["tool_call_id"])
+            if shown in asked:
+                answers.setdefault(shown, kind == "tool_start" or chunk.get("success", True))
+    return answers
+
+
+async def agui_runs(executor: Executor, session_id: str) -> list[JsonObject]:
+    found: list[JsonObject] = []
+    seen: set[str] = set()
+    for turn in await turns(executor, session_id):
+        copied = not found and turn.first.start_count > 0  # its reader has nothing of the session that it was made of
+        encoder = await agui_encoder(executor, turn, join=copied)
+        events = [event for _, event in await events_of(executor, turn, encoder, whole=False)]
+        said = (turn.first.input or {}).get("message")
+        user = {"id": f"{turn.first.run_id}/user", "role": "user", "content": said}
+        new = said is not None and not copied and turn.first.run_id not in seen
+        seen.add(turn.first.run_id)
+        found.append({"user": user if new else None, "events": events})
+    return found
+
+
+async def sent(executor: Executor, session_id: str) -> JsonObject:
+    return {
+        "ui": await ui_messages(executor, session_id),
+        "ui6": await ui_messages(executor, session_id, 6),
+        "agui": {"runs": await agui_runs(executor, session_id)},
+    }
+
+
+async def stored_conversation(executor: Executor, session_id: str) -> list[JsonObject]:
+    """The session's messages as AG-UI has them."""
+    history = executor.engine.history
+    session = await history.existing(session_id)
+    lineage = await history.lineage(session_id, session.lineage)
+    return agui_messages(session_id, await history.entries(session_id, lineage, 0, session.count))
+
+
+class Readers:
+    """The libraries of the front ends, in Node."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def read(self, given: JsonObject) -> Any:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(given).encode() + b"\n")
+        await self._process.stdin.drain()
+        line = await self._process.stdout.readline()
+        assert line, "the readers have ended"
+        return json.loads(line)
+
+
+async def readers() -> AsyncIterator[Readers]:
+    if not (JS / "node_modules" / "ai-v6").exists():
+        npm = await asyncio.create_subprocess_exec("npm", "ci", "--no-audit", "--no-fund", cwd=JS)
+        assert await npm.wait() == 0, "npm ci failed in tests/js"
+    process = await asyncio.create_subprocess_exec(
+        JS / "node_modules/.bin/node",
+        "check.mjs",
+        cwd=JS,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=2**28,
+    )
+    try:
+        yield Readers(process)
+    finally:
+        process.terminate()
+        await process.wait()
