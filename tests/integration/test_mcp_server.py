@@ -236,8 +236,12 @@ async def test_a_task_that_is_cancelled_interrupts_its_run() -> None:
             await task_of(client.session, tasks.made[0], "cancelled")
 
 
-async def test_tasks_are_for_those_who_declare_them() -> None:
-    async with executor_of(["One."]) as executor, on_http(app(executor)) as url:
+async def test_tasks_are_for_long_runs_and_for_those_who_declare_them() -> None:
+    tasks = Tasks()
+    async with executor_of(["One.", "Two."]) as executor, on_http(app(executor)) as url:
+        async with client_of(url, mode="2026-07-28", extensions=[tasks]) as client:
+            short = await client.call_tool("helper", {"message": "go"})
+            assert (short.structured_content["output"], tasks.made) == ("One.", [])
         async with client_of(url, mode="2026-07-28") as client:
             result = (await client.call_tool("helper", {"message": "go"})).structured_content
             task_id = f"{result['session_id']}/{result['run_id']}"
@@ -291,12 +295,14 @@ async def test_another_users_session_is_not_found(mode: str) -> None:
 
 
 async def test_another_users_task_is_not_found() -> None:
-    async with executor_of(["One."]) as executor:
+    gate = Gate()
+    async with executor_of([gated(gate, "One.")]) as executor:
         ada, bob = await key_for(executor, "ada"), await key_for(executor, "bob")
         async with on_http(app(executor, authoriser=keyed(executor))) as url:
             tasks = Tasks()
             async with client_of(url, ada, mode="2026-07-28", extensions=[tasks]) as client:
                 await client.call_tool("helper", {"message": "go"})
+                gate.open()
                 await task_of(client.session, tasks.made[0], "completed")
             async with client_of(url, bob, mode="2026-07-28", extensions=[Tasks()]) as client:
                 for task_id in (tasks.made[0], "ses_0/run_0", "nonsense", "", "/", "a/b/c"):

@@ -29,7 +29,7 @@ from helix.core.registry import AgentRegistry
 from helix.engine.engine import Settings
 from helix.mcp import ClientSource, ExecutorSource, MCPApp, Source, make_server
 from helix.mcp.server import WAIT_S
-from helix.mcp.web import LOOPBACK
+from helix.mcp.web import LOOPBACK, LOOPBACK_PAGES
 from helix.runtime.local import LocalExecutor
 from helix.runtime.models import choose_model
 from helix.runtime.system import SystemIds
@@ -102,7 +102,7 @@ async def _serve_http(source: Source, port: int, token: str, wait_s: float) -> N
     except OSError as error:
         raise RefusedError(f"port {port} of 127.0.0.1 cannot be served: {error.strerror}") from None
     with sock:
-        app = MCPApp(source, _OneToken(token), LOOPBACK, (), wait_s)
+        app = MCPApp(source, _OneToken(token), LOOPBACK, LOOPBACK_PAGES, wait_s)
         say(f"serving http://127.0.0.1:{sock.getsockname()[1]}/mcp until Ctrl-C; header: Authorization: Bearer {token}")
         await uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2)).serve([sock])
 

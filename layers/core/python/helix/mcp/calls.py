@@ -48,6 +48,8 @@ from helix.mcp.steps import step_in_words
 logger = logging.getLogger("helix.mcp")
 Context = ServerRequestContext[Any, Any]
 MAX_CALLS: Final = 1_000
+SHORT_S: Final = 0.5
+"""A run that ends within it is no task: its call has the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +136,14 @@ class AgentCalls:
             return _correctable(error)
 
     async def start(self, caller: Caller, params: CallToolRequestParams) -> Found | CallToolResult:
-        """Begin a call's run, and return at once; or what the model has to put right."""
+        """Begin a call's run, and see whether it is short; or what the model has to put right."""
         try:
             async with self.reaching(caller) as client:
                 card = (await self.cards(client, caller)).get(params.name)
                 if card is None:
                     raise MCPError(INVALID_PARAMS, f"there is no tool {params.name!r}")
-                return await runs.find(client, await self.begin(client, caller, card, params.arguments or {}))
+                ref = await self.begin(client, caller, card, params.arguments or {})
+                return await runs.wait(client, ref, SHORT_S, _nothing)
         except MCPError as error:
             return _correctable(error)
 
@@ -273,6 +276,10 @@ class AgentCalls:
                 await runs.interrupt(client, await starting)
         except (MCPError, HelixError) as error:  # nobody waits for an answer
             logger.info("nothing to interrupt: %s", error)
+
+
+async def _nothing(chunk: StreamChunk) -> None:
+    return
 
 
 def _correctable(error: MCPError) -> CallToolResult:

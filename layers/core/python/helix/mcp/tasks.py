@@ -1,7 +1,7 @@
 """Tasks of MCP (the extension `io.modelcontextprotocol/tasks` of 2026-07-28): calls that answer at once with an id.
 
-Law: a task is a run, and its state is read from the session's rows each time: a restart of the server loses none. It is
-made for clients that declare the extension in the request, and for no others.
+Law: a task is a run that is not short, and its state is read from the session's rows each time: a restart of the server
+loses none. It is made for clients that declare the extension in the request, and for no others.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    HEADER_MISMATCH,
     METHOD_NOT_FOUND,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     CallToolRequestParams,
@@ -18,6 +19,7 @@ from mcp_types import (
     RequestParams,
 )
 from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
 
 from helix.mcp import runs, tools
 from helix.mcp.calls import AgentCalls, Caller, Context, caller_of
@@ -50,16 +52,18 @@ class AgentTasks:
         if not isinstance(begun, Found):
             return begun
         task = self._task(begun, caller)
+        if task["status"] == "completed":
+            return tools.outcome(begun, False)
         return {**{name: task[name] for name in task if name not in ("result", "inputRequests")}, "resultType": "task"}
 
     async def get(self, context: Context, params: TaskParams) -> dict[str, Any]:
-        caller = _checked(context, "tasks/get")
+        caller = _checked(context, "tasks/get", params)
         async with self._calls.reaching(caller) as client:
             return self._task(await runs.find(client, ref_of(params.task_id)), caller)
 
     async def update(self, context: Context, params: UpdateParams) -> dict[str, Any]:
         """What answers no open question is left out."""
-        caller = _checked(context, "tasks/update")
+        caller = _checked(context, "tasks/update", params)
         given = {key: _filled(value) for key, value in params.input_responses.items()}
         async with self._calls.reaching(caller) as client:
             found = await runs.find(client, ref_of(params.task_id))
@@ -67,7 +71,7 @@ class AgentTasks:
         return {}
 
     async def cancel(self, context: Context, params: TaskParams) -> dict[str, Any]:
-        caller = _checked(context, "tasks/cancel")
+        caller = _checked(context, "tasks/cancel", params)
         async with self._calls.reaching(caller) as client:
             await runs.interrupt(client, ref_of(params.task_id))
         return {}
@@ -99,13 +103,16 @@ def declares(caller: Caller) -> bool:
     return caller.modern and capabilities is not None and EXTENSION in (capabilities.extensions or {})
 
 
-def _checked(context: Context, method: str) -> Caller:
+def _checked(context: Context, method: str, params: TaskParams) -> Caller:
     caller = caller_of(context)
     if not caller.modern:
         raise MCPError(METHOD_NOT_FOUND, "Method not found", method)
     if not declares(caller):
         needed: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
         raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, f"{method} is for clients that declare {EXTENSION}", needed)
+    named = context.request.headers.get("mcp-name") if isinstance(context.request, Request) else None
+    if named not in (None, params.task_id):  # what stands before the server went by it
+        raise MCPError(HEADER_MISMATCH, "the header Mcp-Name is not the request's taskId")
     return caller
 
 

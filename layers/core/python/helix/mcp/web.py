@@ -26,6 +26,7 @@ from helix.mcp.sources import ExecutorSource, Source
 from helix.runtime.executor import Executor
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+LOOPBACK_PAGES: Final = tuple(f"http://{host}:*" for host in LOOPBACK)
 
 
 class Proving(TokenVerifier):
@@ -119,7 +120,7 @@ def app(
     registry: AgentRegistry | None = None,
     authoriser: Authoriser | None = None,
     hosts: Sequence[str] = LOOPBACK,
-    origins: Sequence[str] = (),
+    origins: Sequence[str] = LOOPBACK_PAGES,
     wait_s: float = WAIT_S,
 ) -> MCPApp:
     """The agents of an executor as MCP tools, for one route of an ASGI app: `Route("/mcp", app(executor))`.
@@ -127,7 +128,7 @@ def app(
     registry: the agents that are served (default: the executor's). authoriser: who may ask, and whose sessions are theirs
     (default: anybody, all sessions being everybody's). hosts: names in the header `Host` that are answered, with any port;
     default this machine's own. origins: whole origins (`https://app.example.org`) of browser pages that may ask; default
-    none. wait_s: seconds that a call waits before it answers that the run goes on.
+    pages that this machine serves. wait_s: seconds that a call waits before it answers that the run goes on.
     """
     verifier = None if authoriser is None or authoriser.anonymous else Proving(authoriser)
     return MCPApp(ExecutorSource(executor, registry=registry), verifier, hosts, origins, wait_s)
