@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from itertools import groupby
 from pathlib import Path
@@ -10,7 +12,8 @@ from typing import Any
 import pytest
 from tests.e2e.parity_scenarios import SCENARIOS
 from tests.e2e.parity_stage import stage_of
-from tests.support.front_ends import Readers, readers, sent, stored_conversation
+from tests.integration.test_http import client_of
+from tests.support.front_ends import JS, Readers, readers, sent, stored_conversation
 from tests.support_crash import GATED_SCRIPT, LEAD, LONG, S, Sweep, call, executor, finish, fresh, lead, model, settle
 
 from helix import LocalExecutor
@@ -113,3 +116,25 @@ class Read(Sweep):
         await super().recover(store, streams, point)
         await agrees(self.front_ends, executor(store, streams, self.scripted, LONG), S, exact=False)
         self.read += 1
+
+
+async def test_the_clients_of_the_front_ends_ask_approve_and_go_on(front_ends: Readers) -> None:
+    """`Chat` with `DefaultChatTransport`, which `useChat` is, and `HttpAgent`, both unchanged."""
+    ask = {"content": "One moment.", "tool_calls": [call("refund", order="o")]}
+    async with client_of(ask, "Done.", user=None) as (client, served):
+        node = await asyncio.create_subprocess_exec(
+            *(JS / "node_modules/.bin/node", JS / "talk.mjs", str(client.base_url).rstrip("/")),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        found = json.loads((await node.communicate())[0])
+        assert found["chat"]["errors"] == [] and found["chat"]["late"] == []
+        said, told = found["chat"]["messages"]
+        assert [part["type"] for part in told["parts"]] == ["step-start", "text", "dynamic-tool", "step-start", "text"]
+        assert (told["parts"][2]["state"], told["parts"][4]["text"]) == ("output-available", "Done.")
+        assert len((await served.sessions.list_runs("chat")).runs) == 2
+        assert [interrupt["toolCallId"] for interrupt in found["agent"]["waiting"]] == ["call_0"]
+        roles = [message["role"] for message in found["agent"]["messages"]]
+        assert roles == ["user", "assistant", "tool", "assistant"]
+        stored = await stored_conversation(served, "thread")
+        assert plain(found["agent"]["messages"], True) == plain(stored, True)
+        assert said["id"] == (await stored_conversation(served, "chat"))[0]["id"]

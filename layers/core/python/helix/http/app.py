@@ -196,10 +196,12 @@ class _Service:
         waiting, answered = await questions(self._executor, session), False
         for shown, given in ask.answers.items():
             asked = waiting.get(shown)
-            if asked is None or given.result != (asked.kind == "client"):
+            if asked is None or given.result not in (None, asked.kind == "client"):
                 continue
             try:
-                await self._executor.answer(agent, asked.session_id, _confirmation(asked.call_id, given), user_id=user)
+                await self._executor.answer(
+                    agent, asked.session_id, _confirmation(asked.call_id, given, user), user_id=user
+                )
                 answered = True
             except CallNotPendingError:
                 continue  # another request was quicker
@@ -239,8 +241,9 @@ class _Service:
         return agui, b"", False
 
 
-def _confirmation(call_id: str, given: Given) -> Confirmation:
-    return Confirmation(call_id, given.approved, given.data, given.reason)
+def _confirmation(call_id: str, given: Given, user: str | None) -> Confirmation:
+    by = user if given.arguments is not None else None
+    return Confirmation(call_id, given.approved, given.data, given.reason, given.arguments, by)
 
 
 def _key(agent: AnyAgent, ask: Ask, user: str | None) -> str | None:

@@ -19,12 +19,14 @@ MAX_ID = 256
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """An answer to a call that waits, by its id on the page. `result`: `data` is the result of a tool of the client."""
+    """An answer to a call that waits, by its id on the page. `result`: `data` is the result of a tool of the client
+    (None: what it is depends on the call). `arguments`: what to execute in place of the model's."""
 
     approved: bool = True
     data: JsonValue = None
     reason: str | None = None
-    result: bool = False
+    arguments: JsonObject | None = None
+    result: bool | None = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class _Answer(_Body):
     approved: bool = True
     data: JsonValue = None
     reason: str | None = None
+    arguments: JsonObject | None = None
 
 
 class _Plain(_Body):
@@ -94,9 +97,11 @@ class _AgUiRequest(_Body):
 
 def plain_request(text: bytes) -> Ask:
     """`{"message", "session_id", "key"}`, or
-    `{"session_id", "answers": [{"tool_call_id", "approved", "data", "reason"}]}`."""
+    `{"session_id", "answers": [{"tool_call_id", "approved", "data", "reason", "arguments"}]}`."""
     body = _parse(_Plain, text)
-    answers = {one.tool_call_id: Given(one.approved, one.data, one.reason) for one in body.answers}
+    answers = {
+        one.tool_call_id: Given(one.approved, one.data, one.reason, one.arguments, result=None) for one in body.answers
+    }
     if (body.message is None) == (not answers):
         raise InvalidInputError("the body must have a message, or answers")
     return Ask(body.session_id, body.message, answers=answers, key=body.key)
@@ -154,10 +159,11 @@ def _agui_answer(entry: _Resume) -> Given:
     """The payload as the interrupt's `responseSchema` has it; that of a tool of the client is its result."""
     payload, resolved = entry.payload, entry.status == "resolved"
     if isinstance(payload, dict) and isinstance(payload.get("approved"), bool):
-        reason = payload.get("reason")
+        reason, arguments = payload.get("reason"), payload.get("arguments")
         approved = resolved and payload["approved"] is True
-        return Given(approved, payload.get("data"), reason if isinstance(reason, str) else None)
-    return Given(resolved, payload, None if resolved else "cancelled", result=True)
+        words = reason if isinstance(reason, str) else None
+        return Given(approved, payload.get("data"), words, arguments if isinstance(arguments, dict) else None)
+    return Given(resolved, payload, None if resolved else "cancelled", result=True if resolved else None)
 
 
 def _words(words: list[str]) -> str:

@@ -26,7 +26,12 @@ ENVELOPE = frozenset(
 )
 ANSWER: JsonObject = {
     "type": "object",
-    "properties": {"approved": {"type": "boolean"}, "reason": {"type": "string"}, "data": {}},
+    "properties": {
+        "approved": {"type": "boolean"},
+        "reason": {"type": "string"},
+        "arguments": {"type": "object"},
+        "data": {},
+    },
     "required": ["approved"],
 }
 

@@ -1,0 +1,64 @@
+// The front ends' own clients against a server: `node talk.mjs URL`. Prints what each has in the end, as JSON.
+import { HttpAgent } from "@ag-ui/client";
+import { AbstractChat, DefaultChatTransport, lastAssistantMessageIsCompleteWithApprovalResponses } from "ai";
+
+const [url] = process.argv.slice(2);
+
+class Chat extends AbstractChat {
+  constructor(options) {
+    super({
+      ...options,
+      state: {
+        status: "ready",
+        error: undefined,
+        messages: [],
+        pushMessage(message) {
+          this.messages = [...this.messages, message];
+        },
+        replaceMessage(index, message) {
+          this.messages = this.messages.map((other, n) => (n === index ? message : other));
+        },
+        popMessage() {
+          this.messages = this.messages.slice(0, -1);
+        },
+        snapshot: (value) => structuredClone(value),
+      },
+    });
+  }
+}
+
+async function chat() {
+  const page = () =>
+    new Chat({
+      id: "chat",
+      transport: new DefaultChatTransport({ api: `${url}/desk/ai-sdk` }),
+      sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithApprovalResponses,
+      onError: (error) => errors.push(String(error)),
+    });
+  const errors = [];
+  const one = page();
+  await one.sendMessage({ text: "Refund o1" });
+  const asked = one.lastMessage.parts.find((part) => part.state === "approval-requested");
+  const done = new Promise((resolve) => {
+    const look = () => (one.status === "ready" && one.lastMessage.parts.at(-1).type === "text" ? resolve() : setTimeout(look, 10));
+    setTimeout(look, 10);
+  });
+  await one.addToolApprovalResponse({ id: asked.approval.id, approved: true });
+  await done;
+  const late = page();
+  await late.resumeStream(); // the run is over: there is nothing to resume
+  return { messages: one.messages, late: late.messages, errors };
+}
+
+async function agent() {
+  const one = new HttpAgent({ url: `${url}/desk/ag-ui`, threadId: "thread" });
+  one.addMessage({ id: "u1", role: "user", content: "Refund o2" });
+  await one.runAgent();
+  const waiting = one.pendingInterrupts;
+  await one.runAgent({
+    resume: waiting.map(({ id }) => ({ interruptId: id, status: "resolved", payload: { approved: true } })),
+  });
+  return { waiting, messages: one.messages };
+}
+
+process.stdout.write(JSON.stringify({ chat: await chat(), agent: await agent() }));
