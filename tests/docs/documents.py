@@ -63,7 +63,7 @@ SHOWN = ("text", "json", "toml")
 COMMAND_S = 180
 PROJECT_GUIDES = ("offline.md", "deploy.md")
 """They are read in a project's folder; all others in an empty one."""
-SLOW = (*PROJECT_GUIDES, "bucket.md", "nightly.md")
+SLOW = (*PROJECT_GUIDES, "bucket.md", "http.md", "nightly.md")
 """They run the offline app."""
 PROJECT_PARTS = ("layers", "pyproject.toml", "cdk.json", "package.json", "package-lock.json")
 PROVIDERS = re.compile(r"^(OPENAI|ANTHROPIC|GEMINI|GOOGLE|AZURE|AWS|HELIX)_")

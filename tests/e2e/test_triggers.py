@@ -117,8 +117,8 @@ def test_an_object_and_an_event_run_their_agents(stage: CloudForTests) -> None:
 
 
 def test_http_starts_answers_and_pages(stage: CloudForTests) -> None:
-    assert stage.cloud.outputs["HttpUrl"]
-    url = stage.cloud.health_url.removesuffix("/health")
+    url = stage.cloud.http_url
+    assert url
     ada, bob = ({"Authorization": f"Bearer {stage.key(name)}"} for name in ("ada", "bob"))
     body = {"message": plan(say("Hello over HTTP."))}
     with httpx.Client(base_url=url, trust_env=False, timeout=40) as client:

@@ -136,6 +136,11 @@ class OfflineCloud:
         """Where the stage says how it is: `http://127.0.0.1:PORT/.../health`; /ready, /live and /metrics are beside it."""
         return self.outputs["HealthUrl"]
 
+    @property
+    def http_url(self) -> str | None:
+        """Where a trigger `http = true` takes requests. None without one."""
+        return self.outputs.get("HttpUrl")
+
     def client(self, service: str) -> Any:
         """boto3's, as the account's administrator. Clients are made once, and may be used by many threads."""
         if service not in self._clients:

@@ -154,7 +154,7 @@ def deploy(
         assert deployed is not None, "it was deployed just now"
         protect_tables(target.client("dynamodb"), deployed)
         schedules_on(target.client("events"), deployed)
-    rows = [("url", outputs["Url"])]
+    rows = [("url", outputs["Url"]), *([("http", outputs["HttpUrl"])] if "HttpUrl" in outputs else [])]
     if "keys" in target.setting("auth", "keys"):
         with aws_errors():
             key = first_key(target, outputs, user)

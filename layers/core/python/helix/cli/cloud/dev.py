@@ -164,6 +164,7 @@ class Serving:
         rows = {
             "talk": f"HELIX_KEY={key} {command('chat', next(iter(cloud.agents), 'AGENT'), '--url', cloud.url)}",
             "url": cloud.url,
+            **({"http": cloud.http_url} if cloud.http_url else {}),
             "key": key,
             "agents": ", ".join(cloud.agents) or "none",
             "model": model_in_words(choice),
@@ -240,6 +241,7 @@ def _variables(cloud: OfflineCloud, key: str) -> dict[str, str]:
     return {
         "HELIX_URL": cloud.url,
         "HELIX_KEY": key,
+        **({"HELIX_HTTP_URL": cloud.http_url} if cloud.http_url else {}),
         AWS_ENDPOINT: cloud.emulator.url,
         "AWS_REGION": REGION,
         "AWS_DEFAULT_REGION": REGION,
