@@ -77,6 +77,7 @@ async def typescript(npm: Npm, package: Path) -> AsyncIterator[Ask]:
         CLIENT / "node_modules" / ".bin" / "node",
         DRIVER,
         package / "dist",
+        CLIENT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         limit=LINE_BYTES,

@@ -1,5 +1,6 @@
 // What the tests ask of the TypeScript client, line by line: a JSON request on stdin, its JSON answer on stdout.
-// node driver.mjs FOLDER OF THE BUILT CLIENT
+// node driver.mjs FOLDER OF THE BUILT CLIENT, FOLDER WITH ITS node_modules
+import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
@@ -9,6 +10,10 @@ const { HelixClient, HelixError, StateProjector, chunkOf } = await load("index.j
 const { Joiner } = await load("frames.js");
 const { Feed } = await load("feed.js");
 const { messageOf, wholeStream } = await load("wire.js");
+
+const { HelixChatTransport, UIMessageEncoder } = await load("ai-sdk.js");
+const require = createRequire(pathToFileURL(`${process.argv[3]}/package.json`));
+const ai = require("ai");
 
 const said = (error) => {
   if (!(error instanceof HelixError)) throw error;
@@ -21,7 +26,97 @@ async function list(items) {
   return found;
 }
 
+/** `useChat` without React: the SDK's own chat on plain variables. */
+class Chat extends ai.AbstractChat {
+  constructor(options) {
+    const state = {
+      messages: options.messages ?? [],
+      status: "ready",
+      error: undefined,
+      pushMessage: (message) => (state.messages = [...state.messages, message]),
+      popMessage: () => (state.messages = state.messages.slice(0, -1)),
+      replaceMessage: (index, message) => (state.messages = state.messages.with(index, structuredClone(message))),
+      snapshot: (value) => structuredClone(value),
+    };
+    super({ ...options, state });
+  }
+}
+
+const pages = new Map();
+
+/** Until the page is as it is wanted: `until` sees the page's last message. */
+async function looked(chat, until) {
+  for (let tries = 0; tries < 2000; tries += 1) {
+    if (until(chat)) return;
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  throw new Error(`the page does not change: ${chat.status} ${JSON.stringify(chat.messages.at(-1))}`);
+}
+
+const steps = {
+  say: (chat, text) => chat.sendMessage({ text }),
+  begin: (chat, text) => void chat.sendMessage({ text }),
+  shows: (chat, text) => looked(chat, () => JSON.stringify(chat.messages.at(-1) ?? "").includes(text)),
+  ready: (chat) => looked(chat, () => chat.status === "ready" || chat.status === "error"),
+  stop: (chat) => chat.stop(),
+  resume: (chat) => chat.resumeStream(),
+  "resume without waiting": (chat) => void chat.resumeStream(),
+  regenerate: (chat, messageId) => chat.regenerate({ messageId }),
+  answer: async (chat, approvals) => {
+    for (const [id, approved, reason, body] of approvals) {
+      await chat.addToolApprovalResponse({ id, approved, reason, options: body && { body } });
+    }
+  },
+  "answer without waiting": (chat, approvals) => void steps.answer(chat, approvals),
+  output: (chat, toolCallId, output) => chat.addToolOutput({ tool: "", toolCallId, output }),
+};
+
 const requests = {
+  /** Steps of a page's user. `page` names the page: it stays for the next request. The messages that it shows at the end. */
+  async chat({ page, url, token, agent, chatId, messages, steps: wanted, settings }) {
+    let found = pages.get(page);
+    if (found === undefined) {
+      const client = await HelixClient.connect(url, { token, settings });
+      const problems = [];
+      const chat = new Chat({
+        id: chatId,
+        transport: new HelixChatTransport({ client, agent }),
+        messages,
+        sendAutomaticallyWhen: (about) =>
+          ai.lastAssistantMessageIsCompleteWithApprovalResponses(about) ||
+          ai.lastAssistantMessageIsCompleteWithToolCalls(about),
+        onError: (error) => problems.push(said(error)),
+      });
+      pages.set(page, (found = { client, chat, problems }));
+    }
+    const { client, chat, problems } = found;
+    for (const [name, ...given] of wanted) await steps[name](chat, ...given);
+    const shown = JSON.parse(JSON.stringify(chat.messages));
+    if (shown.length > 0) await ai.validateUIMessages({ messages: shown });
+    return { messages: shown, status: chat.status, problems, connections: client.connections };
+  },
+
+  async leave({ page }) {
+    pages.get(page).client.close();
+    pages.delete(page);
+    return {};
+  },
+
+  /** The parts of the AI SDK that these messages of a stream become, message by message; the SDK's schema takes each. */
+  async encode({ messages, session_id }) {
+    const encoder = new UIMessageEncoder(session_id);
+    const parts = messages.map((message) => [
+      ...encoder.feed(message),
+      ...(message.kind !== "chunk" && message.session_id === session_id ? encoder.close() : []),
+    ]);
+    const schema = ai.asSchema(ai.uiMessageChunkSchema);
+    for (const part of parts.flat()) {
+      const checked = await schema.validate(part);
+      if (!checked.success) throw checked.error;
+    }
+    return { parts };
+  },
+
   /** The frames of a socket, in the order in which they came: the chunks that a reader sees, and the state of the session. */
   async fold({ frames, session_id, stream_id }) {
     const joiner = new Joiner();

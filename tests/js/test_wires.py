@@ -21,6 +21,7 @@ from helix.core.frames import Joiner, message_frames
 from helix.core.json import loads
 from helix.core.wire import StreamMessage
 from helix.stream.state import Snapshot, StreamProjector, create_state_projection
+from helix.stream.ui_messages import UIMessageEncoder
 
 pytestmark = pytest.mark.slow
 
@@ -89,3 +90,21 @@ async def test_both_clients_read_a_recorded_wire_the_same(
         assert there["messages"] == here["messages"]
         assert there["chunks"] == here["chunks"]
         assert there["state"] == here["state"]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_both_encoders_make_the_same_parts_for_the_ai_sdk(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest, typescript: Any
+) -> None:
+    """The SDK's schema takes each part."""
+    async with stage_of("local", tmp_path, request, f"ses_{name}") as stage:
+        await SCENARIOS[name](stage)
+        messages = await recorded(stage)
+    encoder, here = UIMessageEncoder(stage.session), list[Any]()
+    for message in messages:
+        parts = encoder.feed(message)
+        ends = message.kind != "chunk" and message.session_id == stage.session
+        here.append(parts + (encoder.close() if ends else []))
+    sent = [message.model_dump(mode="json") for message in messages]
+    assert (await typescript("encode", messages=sent, session_id=stage.session))["parts"] == here
+    assert sum(map(len, here)) > 3

@@ -17,7 +17,7 @@ import type {
 } from "./generated.ts";
 import { RunHandle } from "./handle.ts";
 import { SocketLink, type Token } from "./link.ts";
-import { type ClientSettings, SETTINGS } from "./settings.ts";
+import { type ClientSettings, freshKey, SETTINGS } from "./settings.ts";
 import { type Judge, oneRun, type StreamMessage, wholeStream } from "./wire.ts";
 
 export type Action = keyof Requests;
@@ -249,10 +249,4 @@ export class HelixClient {
   catchUp(feed: Feed): void {
     this.#link.following.catchUp(feed);
   }
-}
-
-/** What makes the repeats of a request one. Pages without TLS have no `randomUUID`. */
-function freshKey(): string {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return `key_${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 }

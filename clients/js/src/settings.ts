@@ -35,3 +35,9 @@ export const SETTINGS: Readonly<ClientSettings> = {
 };
 
 export const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** What makes the repeats of a request one. Pages without TLS have no `randomUUID`. */
+export function freshKey(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return `key_${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+}

@@ -1,0 +1,242 @@
+// The AI SDK: `useChat` on agents over WebSocket.
+import type { ChatTransport, UIMessage, UIMessageChunk } from "ai";
+import type { HelixClient } from "./client.ts";
+import { HelixError } from "./errors.ts";
+import { freshKey } from "./settings.ts";
+import { eventsOf, questionsOf, type Turn, turnOf } from "./turns.ts";
+import { UIMessageEncoder } from "./ui-messages.ts";
+
+export { UIMessageEncoder } from "./ui-messages.ts";
+
+export interface HelixChatTransportOptions {
+  /** A client, or one that still connects: `HelixClient.connect(url, { token })`. It is the caller's to close. */
+  client: HelixClient | Promise<HelixClient>;
+  /** The name of the agent. */
+  agent: string;
+  /** The session of a chat. Default: an id that begins with `ses_` or the own prefix is one; another follows the prefix. */
+  sessionId?: (chatId: string) => string | Promise<string>;
+}
+
+/** What `sendMessage` and `addToolApprovalResponse` may give as `body`. */
+export interface HelixChatBody {
+  /** Of approved calls, in place of the model's: by approval id. */
+  arguments?: Record<string, Record<string, unknown>>;
+}
+
+interface Answer {
+  approved: boolean;
+  reason?: string;
+  data?: unknown;
+  arguments?: Record<string, unknown>;
+  /** `data` is the result of a tool of the page. */
+  result: boolean;
+}
+
+type SendOptions<M extends UIMessage> = Parameters<ChatTransport<M>["sendMessages"]>[0];
+const TRIES = 3;
+
+/**
+ * A `ChatTransport` over a `HelixClient`: `useChat({ transport: new HelixChatTransport({ client, agent }), resume: true })`.
+ *
+ * A message while the agent runs interrupts it and goes on with the message. `stop()` interrupts the run; it can be resumed.
+ * A lost connection shows nothing but a pause; a page that comes back shows the run from the beginning of its message.
+ * Of the page's conversation only the newest text and the answers to calls that wait are used: the rest is the session's.
+ */
+export class HelixChatTransport<M extends UIMessage = UIMessage> implements ChatTransport<M> {
+  readonly resumeStreamIsReplay = true;
+  readonly #client: Promise<HelixClient>;
+  readonly #options: HelixChatTransportOptions;
+  #prefix: Promise<string> | undefined;
+  /** How often each chat was shown again. */
+  #reconnects = new Map<string, number>();
+
+  constructor(options: HelixChatTransportOptions) {
+    this.#options = options;
+    this.#client = Promise.resolve(options.client);
+    this.#client.catch(() => undefined); // each request says so
+  }
+
+  /** Rejects with `HelixError`: of the connection, and what `HelixClient.run` and `answer` reject with. */
+  async sendMessages({
+    trigger,
+    chatId,
+    messageId,
+    messages,
+    abortSignal,
+    body,
+  }: SendOptions<M>): Promise<ReadableStream<UIMessageChunk>> {
+    const client = await this.#client;
+    const session_id = await this.#session(client, chatId);
+    const interrupt = () => void this.#interrupt(client, session_id);
+    if (trigger === "regenerate-message") {
+      return this.#stream(client, await this.#again(client, session_id, messageId), abortSignal, interrupt);
+    }
+    const newest = messages.find((message) => message.id === messageId) ?? messages.at(-1);
+    if (newest?.role === "assistant") {
+      const answers = answersOf(newest, (body ?? {}) as HelixChatBody);
+      const { turn, from } = await this.#answer(client, session_id, answers);
+      return this.#stream(client, turn, abortSignal, interrupt, from);
+    }
+    return this.#stream(client, await this.#say(client, session_id, newest), abortSignal, interrupt);
+  }
+
+  /** The present run of the chat, from the beginning of its message; null where none runs. */
+  async reconnectToStream({
+    chatId,
+    abortSignal,
+  }: Parameters<ChatTransport<M>["reconnectToStream"]>[0]): Promise<ReadableStream<UIMessageChunk> | null> {
+    const count = (this.#reconnects.get(chatId) ?? 0) + 1;
+    this.#reconnects.set(chatId, count);
+    const client = await this.#client;
+    const session_id = await this.#session(client, chatId);
+    let turn: Turn;
+    try {
+      turn = await turnOf(client, session_id);
+    } catch (error) {
+      if (error instanceof HelixError && error.code === "session_not_found") return null; // nothing was said yet
+      throw error;
+    }
+    if (turn.session.status !== "running") return null;
+    // The SDK aborts a reconnection also when another one of the chat takes its place: that stops no run.
+    const stop = () =>
+      setTimeout(() => this.#reconnects.get(chatId) === count && void this.#interrupt(client, session_id));
+    return this.#stream(client, turn, abortSignal, stop);
+  }
+
+  async #session(client: HelixClient, chatId: string): Promise<string> {
+    if (this.#options.sessionId !== undefined) return await this.#options.sessionId(chatId);
+    this.#prefix ??= client.whoami().then(({ prefix }) => prefix);
+    this.#prefix.catch(() => (this.#prefix = undefined));
+    const prefix = await this.#prefix;
+    return chatId.startsWith("ses_") || chatId.startsWith(prefix) ? chatId : `${prefix}${chatId}`;
+  }
+
+  /** A message of the user, once: the repeat of a request finds the run that the first one started. */
+  async #say(client: HelixClient, session_id: string, message: M | undefined): Promise<Turn> {
+    const words = (message?.parts ?? []).flatMap((part) => (part.type === "text" ? [part.text] : []));
+    if (message === undefined || words.length === 0) {
+      throw new HelixError("invalid_input", "the newest message has no text");
+    }
+    const key = message.id === "" || message.id.length > 100 ? freshKey() : `ui:${message.id}`;
+    const asked = { agent: this.#options.agent, message: words.join("\n"), session_id, key, subscribe: false };
+    for (let tries = 1; ; tries += 1) {
+      try {
+        const { run_id } = await client.ask("run", asked);
+        return await turnOf(client, session_id, run_id);
+      } catch (error) {
+        const running = error instanceof HelixError && error.code === "agent_already_running";
+        if (!running || tries >= TRIES) throw error;
+        await client.interrupt(session_id, { reason: "another message of the user" });
+        await (await client.handle(session_id)).result();
+      }
+    }
+  }
+
+  /** Answer the run of that message anew: from the state in which it began. */
+  async #again(client: HelixClient, session_id: string, messageId: string | undefined): Promise<Turn> {
+    const { first } = await turnOf(client, session_id, messageId?.startsWith("run_") ? messageId : undefined);
+    let begin: string | undefined;
+    for (let after: string | null | undefined; after !== null; ) {
+      const { checkpoints, cursor } = await client.listCheckpoints(session_id, { limit: 100, after: after ?? null });
+      const own = checkpoints.filter((checkpoint) => checkpoint.turn === first.turn);
+      begin = own.at(-1)?.id ?? begin;
+      after = checkpoints.some((checkpoint) => checkpoint.turn < first.turn) ? null : cursor;
+    }
+    if (begin === undefined) throw new HelixError("checkpoint_not_found", "the beginning of that message is gone");
+    const rewound = { session_id, mode: "from_checkpoint" as const, checkpoint_id: begin };
+    const { run_id } = await client.ask("resume", { ...rewound, key: freshKey(), subscribe: false });
+    return await turnOf(client, session_id, run_id);
+  }
+
+  /** Give the answers that somebody waits for; what the page has not seen yet begins with the run `from`. */
+  async #answer(
+    client: HelixClient,
+    session_id: string,
+    answers: ReadonlyMap<string, Answer>,
+  ): Promise<{ turn: Turn; from: number }> {
+    const before = await client.getSession(session_id);
+    const waiting = await questionsOf(client, before);
+    let answered = 0;
+    for (const [shown, { result, ...answer }] of answers) {
+      const asked = waiting.get(shown);
+      if (asked === undefined || result !== (asked.kind === "client")) continue;
+      const call = { session_id: asked.session_id, tool_call_id: asked.call_id };
+      try {
+        await client.ask("answer", { ...call, ...answer, subscribe: false });
+        answered += 1;
+      } catch (error) {
+        if (!(error instanceof HelixError) || error.code !== "call_not_pending") throw error; // another tab was quicker
+      }
+    }
+    if (waiting.size > 0 && answered === 0) {
+      const calls = [...waiting.keys()].join(", ");
+      throw new HelixError("call_not_pending", `no answer fits a call that waits: ${calls}`);
+    }
+    return { turn: await turnOf(client, session_id), from: before.status === "running" ? before.turn : before.turn + 1 };
+  }
+
+  async #interrupt(client: HelixClient, session_id: string): Promise<void> {
+    try {
+      await client.interrupt(session_id, { reason: "stopped by the user" });
+    } catch (error) {
+      console.warn("helix: the run could not be stopped:", error);
+    }
+  }
+
+  #stream(
+    client: HelixClient,
+    turn: Turn,
+    signal: AbortSignal | undefined,
+    onAbort: () => void,
+    from: number = turn.first.turn,
+  ): ReadableStream<UIMessageChunk> {
+    const encoder = new UIMessageEncoder(turn.session.session_id);
+    const parts: AsyncIterator<UIMessageChunk> =
+      turn.turn < from ? nothing() : eventsOf(client, turn, encoder, from);
+    if (signal?.aborted) onAbort();
+    signal?.addEventListener("abort", onAbort, { once: true });
+    const end = () => signal?.removeEventListener("abort", onAbort);
+    return new ReadableStream<UIMessageChunk>({
+      async pull(controller) {
+        try {
+          const { done, value } = await parts.next();
+          if (!done) return controller.enqueue(value);
+          controller.close();
+        } catch (error) {
+          controller.error(error);
+        }
+        end();
+      },
+      cancel() {
+        // The run goes on, unless the signal says otherwise. A reader that waits for a message is not waited for.
+        parts.return?.().catch(() => undefined);
+      },
+    });
+  }
+}
+
+/** No run goes on yet: the call waits for other answers. */
+async function* nothing(): AsyncGenerator<UIMessageChunk, void, undefined> {}
+
+/** Approvals that the page has given, and results of its tools, by the id of their call on the page. */
+function answersOf(message: UIMessage, body: HelixChatBody): Map<string, Answer> {
+  const found = new Map<string, Answer>();
+  for (const part of message.parts) {
+    if (!("toolCallId" in part)) continue;
+    if (part.state === "approval-responded") {
+      const { id, approved, reason } = part.approval;
+      const edited = body.arguments?.[id];
+      found.set(id, {
+        approved,
+        result: false,
+        ...(reason !== undefined && { reason }),
+        ...(edited !== undefined && { arguments: edited }),
+      });
+    } else if (part.state === "output-available") {
+      found.set(part.toolCallId, { approved: true, data: part.output, result: true });
+    } else if (part.state === "output-error") {
+      found.set(part.toolCallId, { approved: false, reason: part.errorText, result: true });
+    }
+  }
+  return found;
+}

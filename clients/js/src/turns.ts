@@ -1,0 +1,103 @@
+// What a page shows of a session: a run, and where the page's message that it belongs to began.
+import type { HelixClient } from "./client.ts";
+import { HelixError } from "./errors.ts";
+import type { RunRow, SessionState } from "./generated.ts";
+import type { Judge, StreamMessage } from "./wire.ts";
+
+/** Modes of runs that go on with the message of the run before. */
+export const CONTINUES: ReadonlySet<string> = new Set(["continue", "with_confirmation", "takeover", "retry", "abort"]);
+const RUNS = 100;
+
+/** The id of a call on a page. A call's id is unique within its session only, so a sub-agent's is named with it. */
+export const shownCall = (root: string, sessionId: string, callId: string): string =>
+  sessionId === root ? callId : `${sessionId}/${callId}`;
+
+export interface Turn {
+  session: SessionState;
+  /** The turn of the run that a response ends with. */
+  turn: number;
+  /** The run that began its message: itself, unless it goes on from one that paused, was interrupted, failed or died. */
+  first: { turn: number; start_sequence: number };
+}
+
+/** The turn of a run, by default of the session's present one. */
+export async function turnOf(client: HelixClient, session_id: string, run_id?: string): Promise<Turn> {
+  const { session, runs = [] } = await client.ask("get_session", { session_id, runs: RUNS });
+  const byId = new Map(runs.map((run) => [run.run_id, run]));
+  const run = byId.get(run_id ?? session.current_run_id);
+  if (run === undefined) throw new HelixError("run_not_found", `session ${session_id} has no run ${run_id}`);
+  let first: RunRow = run;
+  while (CONTINUES.has(first.mode) && first.previous_run_id !== null) {
+    const before = byId.get(first.previous_run_id);
+    if (before === undefined) break; // of a copied session, whose runs stayed behind
+    first = before;
+  }
+  return { session, turn: run.turn, first };
+}
+
+/** The turn's messages from the beginning of its first run to its end, those of sub-agents between. */
+export async function* messagesOf(client: HelixClient, turn: Turn): AsyncGenerator<StreamMessage, void, undefined> {
+  const { session_id, stream_id } = turn.session;
+  let begun = false;
+  const judge: Judge = (message) => {
+    const own = message.session_id === session_id;
+    begun ||= own && message.turn >= turn.first.turn;
+    if (!begun && message.run_id !== "") return "skip";
+    return isEnd(turn, message) ? "last" : "show";
+  };
+  yield* client.read(await client.feed(stream_id, turn.first.start_sequence, judge));
+}
+
+/** The end of the run, or of a later one that took it over. */
+export const isEnd = (turn: Turn, message: StreamMessage): boolean =>
+  message.kind !== "chunk" && message.session_id === turn.session.session_id && message.turn >= turn.turn;
+
+interface Encoder<T> {
+  feed(message: StreamMessage): T[];
+  close(): T[];
+}
+
+/**
+ * The events of a turn, from the run `from` on: a response to a page that has all before. Default: from the beginning of the
+ * page's message, however many runs it took.
+ */
+export async function* eventsOf<T>(
+  client: HelixClient,
+  turn: Turn,
+  encoder: Encoder<T>,
+  from: number = turn.first.turn,
+): AsyncGenerator<T, void, undefined> {
+  let [live, early] = [false, [] as T[]];
+  for await (const message of messagesOf(client, turn)) {
+    const own = message.session_id === turn.session.session_id;
+    early.push(...encoder.feed(message));
+    live ||= own && message.turn >= from;
+    if (isEnd(turn, message)) early.push(...encoder.close());
+    else if (own && message.kind !== "chunk" && !live) {
+      encoder.close(); // a response ended here
+      early = [];
+    }
+    if (live) yield* early.splice(0);
+  }
+}
+
+/** A call that waits: where it lives, and what it waits for. */
+export interface Question {
+  session_id: string;
+  call_id: string;
+  kind: string;
+}
+
+/** The calls of the session and of its sub-agents that wait for the user, by their id on a page. */
+export async function questionsOf(client: HelixClient, root: SessionState): Promise<Map<string, Question>> {
+  const found = new Map<string, Question>();
+  const stack = [root];
+  for (let state = stack.pop(); state !== undefined; state = stack.pop()) {
+    for (const { call_id, kind, child_session_id } of state.pending) {
+      const { session_id } = state;
+      if (kind !== "child") found.set(shownCall(root.session_id, session_id, call_id), { session_id, call_id, kind });
+      else if (child_session_id !== null) stack.push(await client.getSession(child_session_id));
+    }
+  }
+  return found;
+}
