@@ -1447,6 +1447,7 @@ export type ServiceErrorCode =
   | "agent_not_found"
   | "agent_stopped"
   | "batch_failed"
+  | "body_too_large"
   | "budget_exceeded"
   | "call_not_pending"
   | "cannot_resume"
