@@ -118,6 +118,8 @@ SCRIPT: list[tuple[list[str], int, list[str]]] = [
     (["answer", "desk", "ada:a", "call_0"], 2, []),
     (["show", "ada:t"], 0, ["user Do you like trains?", "user And ships?", "step 2"]),
     (["show", "ada:t", "--last", "1"], 0, ["3 earlier messages", "earlier runs", "earlier checkpoints"]),
+    (["show", "ada:t", "--html", "t.html"], 0, []),
+    (["show", "ada:t", "--html", "t.html"], 2, []),
     (["tail", "ada:t"], 0, ["session ada:t", "completed"]),
     (["branch", "ada:t", "--step", "1", "--to", "ada:b"], 0, ["ada:b"]),
     (["show", "ada:b"], 0, ["user Do you like trains?", "copied from"]),

@@ -45,8 +45,8 @@ def cost(
         return
     if session is None:
         raise RefusedError("name a session, or add --stage NAME --idle for what a stage costs at rest")
-    deployed, streaming = not where.here, _streaming(where)
-    book = with_client(where, session, lambda client: _book(client, session, deployed=deployed, streaming=streaming))
+    streaming = streaming_of(where)
+    book = with_client(where, session, lambda client: read_ledger(client, where, session, streaming))
     if json:
         write_json(book.dump())
         return
@@ -60,14 +60,14 @@ def cost(
         out.print(f"{PRICED}. Not in it: {'; '.join(book.left_out)}.", style="dim")
 
 
-async def _book(client: HelixClient, session_id: str, *, deployed: bool, streaming: str) -> Ledger:
-    """The ledger of the session's rows, wherever they are."""
+async def read_ledger(client: HelixClient, where: Where, session_id: str, streaming: str) -> Ledger:
+    """The ledger of the session's rows, wherever they are. streaming: see `streaming_of`."""
     rows = open_store(":memory:")
     found = await read_tree(client, session_id)
     for start in range(0, len(found), PAGE):
         puts: list[Operation] = [Put(row.key, row.value) for row in found[start : start + PAGE]]
         await rows.transact("read_ledger", puts)
-    return await ledger(rows, session_id, deployed=deployed, streaming=streaming)
+    return await ledger(rows, session_id, deployed=not where.here, streaming=streaming)
 
 
 def _idle(store: Where, *, json: bool) -> None:
@@ -100,7 +100,7 @@ def _idle(store: Where, *, json: bool) -> None:
         out.print(f"No price is known here for: {', '.join(unknown)}.", style="yellow")
 
 
-def _streaming(where: Where) -> str:
+def streaming_of(where: Where) -> str:
     """The stage's setting. Only CloudFormation knows it: a service that was found by its URL counts as one with Kinesis."""
     if where.stage is None:
         return "kinesis"

@@ -70,7 +70,17 @@ def show(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All messages, runs and checkpoints")] = False,
     json: Json = False,
+    html: Annotated[
+        str | None, typer.Option("--html", metavar="FILE", help="All of it, as one page in a new file, to be shared")
+    ] = None,
 ) -> None:
+    if html is not None:
+        if json or everything or last is not None:
+            raise RefusedError("--html has all of the session: leave --json, --all and --last out")
+        from helix.cli.sessions.html import write_html  # it is made of pages
+
+        write_html(where, session, html)
+        return
     if everything and last is not None:
         raise RefusedError("--all and --last name two numbers: choose one")
     most = last if last is not None else None if everything or json else LAST

@@ -1,0 +1,322 @@
+"""A session as one HTML page: `helix show --html`.
+
+Law: the page is one file that asks for nothing and runs nothing. Its policy (CSP) allows its own style sheet, by its hash,
+and nothing else. What a model, a tool or a person wrote is text in it: the tree of elements is escaped when it is
+written, and control characters are shown (`core.printable`).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from xml.etree.ElementTree import Element, tostring
+
+from helix._version import __version__
+from helix.cli.output import RefusedError, say
+from helix.cli.sessions.cost import read_ledger, streaming_of
+from helix.cli.sessions.page import Page, read_page
+from helix.cli.view import formats
+from helix.cli.where import Where, with_client
+from helix.client import HelixClient
+from helix.core.errors import SessionNotFoundError
+from helix.core.json import loads
+from helix.core.ledger import NANOS, Ledger
+from helix.core.messages import AnyMessage, AssistantMessage, ToolCallRequest, ToolResultMessage, UserMessage
+from helix.core.printable import printable
+from helix.core.rows import RunRow
+from helix.core.tools import SUBAGENT_TOOL_PREFIX
+from helix.runtime.system import SystemClock
+
+OPEN_CHARS: Final = 600
+"""A call with so little to show is open at once."""
+SUMMARY_CHARS: Final = 120
+
+STYLE: Final = """
+:root{color-scheme:light dark;--bg:#fff;--fg:#1c2024;--soft:#5b6570;--line:#d9dee3;--card:#f5f7f9;--user:#e8f0fe;
+--accent:#1a5fb4;--good:#1b7a3d;--bad:#b3261e;--wait:#8a5a00}
+@media(prefers-color-scheme:dark){:root{--bg:#14171a;--fg:#e6e9ec;--soft:#9aa5b1;--line:#333a42;--card:#1d2126;
+--user:#1b2a41;--accent:#8ab4f8;--good:#6fcf97;--bad:#f28b82;--wait:#f0c063}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.55 system-ui,sans-serif;overflow-wrap:anywhere}
+main{max-width:52rem;margin:0 auto;padding:1.25rem 1rem 3rem}
+h1{font-size:1.35rem;line-height:1.3;margin:0 0 .25rem}
+h2{font-size:1.05rem;margin:2.2rem 0 .7rem;padding-bottom:.3rem;border-bottom:1px solid var(--line)}
+h3{font-size:.95rem;margin:0 0 .5rem}
+p{margin:.2rem 0}
+.soft{color:var(--soft);font-size:.875rem}
+.badge{display:inline-block;padding:0 .5rem;border:1px solid currentColor;border-radius:1rem;font-size:.8rem;
+font-weight:600;white-space:nowrap}
+.good{color:var(--good)}.bad{color:var(--bad)}.wait{color:var(--wait)}
+.said{margin:.8rem 0;padding:.7rem .9rem;border-radius:.6rem;background:var(--card);border:1px solid var(--line)}
+.user{background:var(--user)}
+.who{font-size:.8rem;font-weight:600;color:var(--soft);margin-bottom:.15rem}
+.who .soft{font-weight:400;font-size:.8rem}
+.text{white-space:pre-wrap;unicode-bidi:plaintext}
+details{margin:.6rem 0;border:1px solid var(--line);border-radius:.6rem;background:var(--bg)}
+details.call{background:var(--card)}
+summary{padding:.5rem .8rem;cursor:pointer}
+summary code{font-weight:600;color:var(--accent)}
+details>div{padding:0 .8rem .7rem}
+pre,code{font:.85rem/1.5 ui-monospace,monospace}
+pre{margin:.2rem 0 .6rem;padding:.5rem .7rem;white-space:pre-wrap;unicode-bidi:plaintext;background:var(--bg);
+border:1px solid var(--line);border-radius:.4rem;max-height:30rem;overflow:auto}
+.label{font-size:.8rem;font-weight:600;color:var(--soft);margin-top:.4rem}
+.child{margin:.6rem 0;padding-left:.8rem;border-left:3px solid var(--accent)}
+ol{list-style:none;margin:0;padding:0;font-size:.875rem}
+li{padding:.35rem 0;border-bottom:1px solid var(--line)}
+.wide{overflow-x:auto;overflow-wrap:normal}
+table{border-collapse:collapse;width:100%;font-size:.875rem}
+th,td{text-align:left;vertical-align:top;padding:.3rem .7rem .3rem 0;border-bottom:1px solid var(--line)}
+th{color:var(--soft);font-weight:600}
+.number{text-align:right;white-space:nowrap;padding-right:0;font-variant-numeric:tabular-nums}
+footer{margin-top:2.5rem;color:var(--soft);font-size:.8rem}
+""".strip()
+_HASH: Final = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+POLICY: Final = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"
+_TONES: Final[Mapping[str, str]] = {"completed": "good", "failed": "bad", "paused": "wait", "interrupted": "wait"}
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A session's page, and its sub-agents' by the calls that they worked for."""
+
+    page: Page
+    children: dict[str, Conversation] = field(default_factory=dict)
+
+
+def write_html(where: Where, session_id: str, to: str) -> None:
+    file = Path(to)
+    if file.exists():
+        raise RefusedError(f"{to!r} exists already: name a new file")
+    streaming = streaming_of(where)
+
+    async def read(client: HelixClient) -> tuple[Conversation, Ledger]:
+        shown = await read_conversation(client, session_id)
+        return shown, await read_ledger(client, where, session_id, streaming)
+
+    page = html_page(*with_client(where, session_id, read), SystemClock().now())
+    unfinished = file.with_name(f"{file.name}.part")
+    unfinished.write_text(page, encoding="utf-8")
+    unfinished.rename(file)
+    say(f"session {session_id} is in {to!r}: one page that needs nothing else, with all that was said in it")
+
+
+async def read_conversation(client: HelixClient, session_id: str) -> Conversation:
+    """All of it. A sub-agent that was never begun, or is gone, is left out."""
+    page = await read_page(client, session_id, None)
+    found = Conversation(page)
+    for ref in page.sub_sessions:
+        try:
+            found.children[ref["parent_tool_call_id"]] = await read_conversation(client, ref["session_id"])
+        except SessionNotFoundError:
+            continue
+    return found
+
+
+def html_page(shown: Conversation, ledger: Ledger, now: float) -> str:
+    """The page. `now`: when it is made (Unix seconds)."""
+    state = shown.page.state
+    title = f"{state.agent_type}: {state.session_id}"
+    policy = {"http-equiv": "Content-Security-Policy", "content": POLICY}
+    head = _el(
+        "head",
+        _el("meta", charset="utf-8"),
+        _el("meta", **policy),
+        _el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        _el("meta", name="referrer", content="no-referrer"),
+        _el("meta", name="robots", content="noindex"),
+        _el("title", title),
+        _el("style", STYLE),
+    )
+    sections = [_header(shown.page, ledger), _el("h2", "Conversation"), *_conversation(shown)]
+    if state.custom_state:
+        sections += [_el("h2", "State"), _pre(_json(state.custom_state))]
+    sections += [_el("h2", "Runs"), _runs(shown.page.runs), _el("h2", "Cost"), *_cost(ledger, state.session_id)]
+    made = f"Made {_time(now)} by helix {__version__}. To import the session elsewhere: helix export {state.session_id}"
+    main = _el("main", *sections, _el("footer", made))
+    body = tostring(_el("html", head, _el("body", main), lang="en"), encoding="unicode", method="html")
+    return f"<!doctype html>\n{body}\n"
+
+
+def _el(tag: str, *inside: Element | str, **attributes: str) -> Element:
+    """An element. Texts are printable; `cls` is its class."""
+    if (cls := attributes.pop("cls", None)) is not None:
+        attributes["class"] = cls
+    made = Element(tag, {name: printable(value) for name, value in attributes.items()})
+    for part in inside:
+        if isinstance(part, Element):
+            made.append(part)
+        elif len(made):
+            made[-1].tail = (made[-1].tail or "") + printable(part)
+        else:
+            made.text = (made.text or "") + printable(part)
+    return made
+
+
+def _pre(text: str) -> Element:
+    return _el("pre", text, tabindex="0")
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _time(at: float | None) -> str:
+    return "" if not at else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _badge(status: str) -> Element:
+    return _el("span", status, cls=f"badge {_TONES.get(status, '')}".strip())
+
+
+def _usd(nanos: int) -> str:
+    return f"${nanos / NANOS:,.4f}" if nanos >= NANOS // 100 or not nanos else f"${nanos / NANOS:.9f}".rstrip("0")
+
+
+def _header(page: Page, ledger: Ledger) -> Element:
+    state = page.state
+    used = f"{formats.tokens(state.usage)}, {_usd(ledger.nanos)} in all"
+    when = f"{_time(state.created_at)} to {_time(state.updated_at)}"
+    lines = [
+        _el("h1", f"{state.agent_type} ", _badge(state.status)),
+        _el("p", _el("code", state.session_id), cls="soft"),
+        _el("p", f"{when} · {formats.count(state.message_count, 'message')} · {used}", cls="soft"),
+    ]
+    if state.forked_from:
+        lines.append(_el("p", f"Copied from {formats.short(state.forked_from)}", cls="soft"))
+    if state.error is not None:
+        lines.append(_el("p", f"{state.error.code}: {state.error.message}", cls="bad"))
+    for question in page.questions:
+        why = f": {question.reason}" if question.reason else ""
+        waits = f"Waits for {question.kind} of {formats.call(question.tool_name, question.arguments)}{why}"
+        lines.append(_el("p", waits, cls="wait"))
+    return _el("header", *lines)
+
+
+# --- the conversation -----------------------------------------------------------------------------------------------------
+
+
+def _conversation(shown: Conversation) -> Iterator[Element]:
+    messages = shown.page.messages
+    results = {message.tool_call_id: message for message in messages if isinstance(message, ToolResultMessage)}
+    asked: set[str] = set()
+    for message in messages:
+        if isinstance(message, UserMessage):
+            yield _said("user", "User", message, message.content)
+        elif isinstance(message, AssistantMessage):
+            for thought in message.thinking:
+                if thought.text:
+                    inside = _el("div", _el("div", thought.text, cls="text"))
+                    yield _el("details", _el("summary", "Thinking", cls="soft"), inside)
+            if message.content:
+                yield _said("agent", shown.page.state.agent_type, message, message.content)
+            for request in message.tool_calls:
+                asked.add(request.id)
+                yield _call(request, results.get(request.id), shown.children.get(request.id))
+    for question in shown.page.questions:  # of an open step, which is no history yet
+        if question.call_id not in asked and question.agent_type == shown.page.state.agent_type:
+            request = ToolCallRequest(id=question.call_id, name=question.tool_name, arguments=question.arguments)
+            yield _call(request, None, None)
+    for call_id, child in shown.children.items():
+        if call_id not in asked:
+            yield _child(child)
+    if shown.page.state.output is not None:
+        yield _el("div", _el("div", "Output", cls="who"), _pre(_json(shown.page.state.output)), cls="said")
+
+
+def _said(kind: str, who: str, message: AnyMessage, text: str) -> Element:
+    at = _time(getattr(message, "created_at", None))
+    head = _el("div", who, *([_el("span", f" · {at}", cls="soft")] if at else []), cls="who")
+    return _el("article", head, _el("div", text, cls="text"), cls=f"said {kind}")
+
+
+def _call(request: ToolCallRequest, result: ToolResultMessage | None, child: Conversation | None) -> Element:
+    arguments = request.malformed if request.malformed is not None else _json(request.arguments)
+    inside: list[Element] = [_label("Arguments"), _pre(arguments)] if arguments != "{}" else []
+    size = len(arguments)
+    edited = result.metadata.get("edited") if result is not None else None
+    if isinstance(edited, dict):
+        inside += [_label(f"Executed with, changed by {edited.get('by') or 'an operator'}")]
+        inside += [_pre(_json(edited.get("arguments")))]
+    if child is not None:
+        inside.append(_child(child))
+    if result is None:
+        status = _el("span", "no result", cls="badge wait")
+    else:
+        status = _el("span", "ok" if result.success else "failed", cls=f"badge {'good' if result.success else 'bad'}")
+        text = _pretty(result.content)
+        inside += [_label("Result"), _pre(text)]
+        size += len(text)
+    opened = {"open": "open"} if size <= OPEN_CHARS and child is None else {}
+    name = request.name.removeprefix(SUBAGENT_TOOL_PREFIX)
+    kind = "sub-agent " if name != request.name else ""
+    short = formats.cut(formats.call("", request.arguments)[1:-1], SUMMARY_CHARS)
+    brief = [_el("span", f" {short}", cls="soft")] if short and not opened else []
+    summary = _el("summary", kind, _el("code", name), " ", status, *brief)
+    return _el("details", summary, _el("div", *inside), cls="call", **opened)
+
+
+def _child(child: Conversation) -> Element:
+    state = child.page.state
+    head = _el("h3", f"Sub-agent {state.agent_type} ", _badge(state.status))
+    return _el("section", head, *_conversation(child), cls="child")
+
+
+def _label(text: str) -> Element:
+    return _el("div", text, cls="label")
+
+
+def _pretty(text: str) -> str:
+    """JSON objects and lists with line breaks, anything else as it is."""
+    if text[:1] not in ("{", "["):
+        return text
+    try:
+        return _json(loads(text))
+    except ValueError:
+        return text
+
+
+# --- runs and money -------------------------------------------------------------------------------------------------------
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Element | str]], numbers: int) -> Element:
+    """The last `numbers` columns are numbers."""
+
+    def line(tag: str, cells: Sequence[Element | str]) -> Element:
+        first = len(cells) - numbers
+        kinds = [{"cls": "number"} if place >= first else {} for place in range(len(cells))]
+        return _el("tr", *(_el(tag, cell, **kind) for cell, kind in zip(cells, kinds, strict=True)))
+
+    head, body = _el("thead", line("th", columns)), _el("tbody", *(line("td", row) for row in rows))
+    return _el("div", _el("table", head, body), cls="wide", tabindex="0")
+
+
+def _runs(runs: Sequence[dict[str, Any]]) -> Element:
+    rows: list[Element] = []
+    for run in (RunRow.model_validate(run) for run in reversed(runs)):
+        took = f"took {run.ended_at - run.started_at:.1f} s" if run.ended_at else ""
+        facts = [_time(run.started_at), took, formats.count(run.steps, "step"), formats.tokens(run.usage)]
+        about = _el("span", f" · {' · '.join(fact for fact in facts if fact)}", cls="soft")
+        why = [] if run.error is None else [_el("div", f"{run.error.code}: {run.error.message}", cls="bad")]
+        rows.append(_el("li", f"{run.turn}. {run.mode.replace('_', ' ')} ", _badge(run.status), about, *why))
+    return _el("ol", *rows)
+
+
+def _cost(ledger: Ledger, session_id: str) -> Iterator[Element]:
+    services: list[list[Element | str]] = [[name, _usd(nanos)] for name, nanos in ledger.by_service().items()]
+    yield _table(("service", "cost"), [*services, [_el("strong", "in all"), _usd(ledger.nanos)]], 1)
+    lines: list[list[Element | str]] = []
+    for line in ledger.lines:
+        what = line.what if line.session_id == session_id else f"{line.what} ({line.session_id})"
+        step = "" if line.step is None else str(line.step)
+        lines.append([line.service, what, step, f"{line.quantity:,g} {line.unit}", _usd(line.nanos)])
+    table = _table(("service", "what", "step", "quantity", "cost"), lines, 2)
+    yield _el("details", _el("summary", f"Line by line ({len(lines)})", cls="soft"), _el("div", table))
+    if ledger.left_out:
+        yield _el("p", f"Not in it: {'; '.join(ledger.left_out)}.", cls="soft")
