@@ -65,7 +65,7 @@ async def _serve(
     where: Where, agents: list[str], model: str | None, port: int | None, token: str | None, wait_s: float
 ) -> None:
     try:
-        async with _opened(where, agents, model) as source:
+        async with opened(where, agents, model) as source:
             if port is None:
                 server = make_server(source, wait_s=wait_s)
                 async with stdio_server() as (read, write):
@@ -77,7 +77,8 @@ async def _serve(
 
 
 @asynccontextmanager
-async def _opened(where: Where, agents: list[str], model: str | None) -> AsyncIterator[Source]:
+async def opened(where: Where, agents: list[str], model: str | None) -> AsyncIterator[Source]:
+    """What is served, while the block runs."""
     if not where.here:
         async with HelixClient.over(link_to(where)) as client:
             yield ClientSource(client, agents or None)

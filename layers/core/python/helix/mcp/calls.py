@@ -42,12 +42,13 @@ from helix.core.refusals import refusal_of
 from helix.mcp import runs, tools
 from helix.mcp.questions import can_elicit, form, verdict
 from helix.mcp.runs import Found, Question, RunRef, ref_of
-from helix.mcp.sources import Card, Source
+from helix.mcp.sources import Source
 from helix.mcp.steps import step_in_words
+from helix.mcp.tools import Card
 
 logger = logging.getLogger("helix.mcp")
 Context = ServerRequestContext[Any, Any]
-MAX_CALLS: Final = 1_000
+MAX_KNOWN: Final = 1_000
 SHORT_S: Final = 0.5
 """A run that ends within it is no task: its call has the result."""
 
@@ -93,15 +94,28 @@ class AgentCalls:
 
     def __init__(self, source: Source, wait_s: float) -> None:
         self.source, self._wait_s = source, wait_s
+        self._known: dict[str | None, dict[str, Card]] = {}
         self._calls: OrderedDict[tuple[str | None, str], asyncio.Task[RunRef]] = OrderedDict()
 
-    async def cards(self, client: HelixClient, caller: Caller) -> dict[str, Card]:
-        return {card.name: card for card in await self.source.agents(client, caller.principal)}
+    async def _cards(self, client: HelixClient, caller: Caller) -> dict[str, Card]:
+        cards, only = await tools.cards_of(client), self.source.only
+        found = {card.name: card for card in cards if only is None or card.name in only}
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known[caller.principal] = found
+        return found
+
+    async def _card(self, client: HelixClient, caller: Caller, name: str) -> Card:
+        """The agent of that name. Who has asked before is not asked again."""
+        card = self._known.get(caller.principal, {}).get(name) or (await self._cards(client, caller)).get(name)
+        if card is None:
+            raise MCPError(INVALID_PARAMS, f"there is no tool {name!r}")
+        return card
 
     async def list_tools(self, context: Context, params: PaginatedRequestParams) -> ListToolsResult:
         caller = caller_of(context)
         async with self.reaching(caller) as client:
-            cards = await self.cards(client, caller)
+            cards = await self._cards(client, caller)
         listed = [tools.tool_of(cards[name]) for name in sorted(cards)]
         return ListToolsResult(tools=[*listed, *tools.own_tools(not caller.elicits)])
 
@@ -139,18 +153,14 @@ class AgentCalls:
         """Begin a call's run, and see whether it is short; or what the model has to put right."""
         try:
             async with self.reaching(caller) as client:
-                card = (await self.cards(client, caller)).get(params.name)
-                if card is None:
-                    raise MCPError(INVALID_PARAMS, f"there is no tool {params.name!r}")
+                card = await self._card(client, caller, params.name)
                 ref = await self.begin(client, caller, card, params.arguments or {})
                 return await runs.wait(client, ref, SHORT_S, _nothing)
         except MCPError as error:
             return _correctable(error)
 
     async def _agent(self, client: HelixClient, caller: Caller, params: CallToolRequestParams) -> BaseModel:
-        card = (await self.cards(client, caller)).get(params.name)
-        if card is None:
-            raise MCPError(INVALID_PARAMS, f"there is no tool {params.name!r}")
+        card = await self._card(client, caller, params.name)
         if params.request_state is not None:
             ref = ref_of(params.request_state)
             found = await runs.find(client, ref)
@@ -166,7 +176,7 @@ class AgentCalls:
         fields = _fields_of(card, arguments)
         starting = asyncio.ensure_future(runs.start(client, card.name, fields, _key(caller, card, arguments)))
         self._calls[caller.call] = starting
-        while len(self._calls) > MAX_CALLS:
+        while len(self._calls) > MAX_KNOWN:
             self._calls.popitem(last=False)
         try:
             return await asyncio.shield(starting)
@@ -297,7 +307,7 @@ def ref_in(arguments: dict[str, Any]) -> RunRef:
 
 
 def _fields_of(card: Card, arguments: dict[str, Any]) -> JsonObject:
-    if card.input_schema is not None:
+    if card.kind == "function":
         return {"input": arguments}
     unknown = sorted(set(arguments) - {"message", "session_id"})
     if unknown:

@@ -28,7 +28,12 @@ def make_server(source: Source, *, name: str = "helix", wait_s: float = WAIT_S) 
         raise InvalidInputError(f"wait_s is {wait_s}: it must be more than 0 seconds")
     calls = AgentCalls(source, wait_s)
     tasks = AgentTasks(calls)
-    server: Server[Any] = Server(name, version=__version__, instructions=INSTRUCTIONS)
+    server: Server[Any] = Server(
+        name,
+        version=__version__,
+        instructions=INSTRUCTIONS,
+        get_tool_input_schema=lambda _: None,  # no parameter is repeated in a header, so nothing is to be looked up
+    )
     server.add_request_handler("tools/list", PaginatedRequestParams, calls.list_tools)
     server.add_request_handler("tools/call", CallToolRequestParams, tasks.call_tool)
     server.add_request_handler("tasks/get", TaskParams, tasks.get)

@@ -6,14 +6,17 @@ What is returned fits the output schema, whatever became of the run.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
+from pydantic import ConfigDict
 
+from helix.client import HelixClient
 from helix.core.json import JsonObject, JsonValue, dumps
+from helix.core.messages import Record
+from helix.core.requests import PAGE
 from helix.mcp.questions import words
 from helix.mcp.runs import Found
-from helix.mcp.sources import Card
 
 WAIT: Final = "helix__wait"
 ANSWER: Final = "helix__answer"
@@ -31,11 +34,35 @@ _CHAT: Final[JsonObject] = {
 }
 
 
+class Card(Record):
+    """An agent as `list_agents` shows it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str
+    description: str
+    kind: Literal["chat", "function"]
+    input: dict[str, Any]
+    output: dict[str, Any]
+
+
+async def cards_of(client: HelixClient) -> list[Card]:
+    found: list[Card] = []
+    after: str | None = None
+    while True:
+        page = await client.list_agents(limit=PAGE, after=after)
+        rows: Any = page["agents"]
+        found += [Card.model_validate(row) for row in rows]
+        if page["cursor"] is None:
+            return found
+        after = str(page["cursor"])
+
+
 def tool_of(card: Card) -> Tool:
     return Tool(
         name=card.name,
         description=card.description or f"Runs the agent {card.name!r}.",
-        input_schema={"type": "object", **(card.input_schema or _CHAT)},
+        input_schema=_CHAT if card.kind == "chat" else {"type": "object", **card.input["properties"]["input"]},
         output_schema=_outcome(card),
     )
 
@@ -74,9 +101,7 @@ def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
 
 def _outcome(card: Card | None) -> dict[str, Any]:
     """The schema of `outcome`. Definitions that the agent's schema refers to move to the root, where references look."""
-    output: dict[str, Any] = {}
-    if card is not None:
-        output = dict(card.output_schema or ({} if card.input_schema is not None else {"type": "string"}))
+    output = {} if card is None else dict(card.output)
     definitions = output.pop("$defs", None)
     call = {"call_id": _ID, "session_id": _ID, "tool_name": {"type": "string"}, "kind": {"type": "string"}}
     schema = _object(

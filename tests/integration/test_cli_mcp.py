@@ -1,0 +1,114 @@
+"""`helix mcp` as another program starts it: agents of a store here, of a service and of a stage, by the same tools."""
+
+import asyncio
+import re
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp")
+
+from mcp.client.stdio import stdio_client
+from tests.integration.test_cli_everywhere import Service
+from tests.support.command_line import CommandLine
+from tests.support_mcp_server import client_of
+
+from helix.cli.mcp import opened
+from helix.cli.where import Where
+from helix.mcp import make_server
+from mcp import Client, StdioServerParameters
+
+HELIX = [sys.executable, "-m", "helix.cli", "mcp"]
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> CommandLine:
+    return CommandLine(tmp_path)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    running = Service(tmp_path / "service.db")
+    yield running
+    running.stop()
+
+
+def started(cli: CommandLine, *words: str, **environment: str) -> Any:
+    """A client of the command over its standard streams."""
+    given = {**cli.environment, **environment}
+    command, *arguments = [*HELIX, *words]
+    return Client(stdio_client(StdioServerParameters(command=command, args=arguments, env=given, cwd=cli.folder)))
+
+
+async def test_agents_of_the_project_are_tools_over_standard_streams(cli: CommandLine) -> None:
+    """The tool of `desk` prints: that is not on the wire."""
+    words = ["--db", "here.db", "--model", "demo", "--agent", "agents.py:desk", "--agent", "agents.py:talker"]
+    async with started(cli, *words) as client:
+        listed = [tool.name for tool in (await client.list_tools()).tools]
+        assert listed[:2] == ["desk", "talker"]
+        paused = (await client.call_tool("desk", {"message": "refund order 7"})).structured_content
+        assert paused["status"] == "paused"
+        ids = {name: paused[name] for name in ("session_id", "run_id")}
+        answer = {**ids, "call_id": paused["pending"][0]["call_id"], "approved": True}
+        done = (await client.call_tool("helix__answer", answer)).structured_content
+        assert done["status"] == "completed"
+    async with started(cli, *words) as client:  # another process
+        found = (await client.call_tool("helix__wait", ids)).structured_content
+        assert found == done
+
+
+async def test_agents_of_a_service_are_tools(cli: CommandLine, service: Service) -> None:
+    async with started(cli, "--url", service.url, "--agent", "talker", HELIX_KEY=service.key) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools][:2] == ["talker", "helix__wait"]
+        said = (await client.call_tool("talker", {"message": "hello"})).structured_content
+        assert said["status"] == "completed"
+    listed = await asyncio.to_thread(cli.process, "sessions", "--url", service.url, "--key", service.key, "--json")
+    assert said["session_id"] in listed.out
+
+
+async def test_agents_of_a_stage_are_tools(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helix.cli.where.aws_client", lambda *_: service)
+    async with opened(Where(stage="there"), [], None) as source, Client(make_server(source)) as client:
+        assert {"desk", "talker"} <= {tool.name for tool in (await client.list_tools()).tools}
+        said = (await client.call_tool("talker", {"message": "hello"})).structured_content
+        assert said["status"] == "completed"
+
+
+async def test_over_http_the_token_is_asked_for(cli: CommandLine) -> None:
+    with cli.started(
+        "mcp", "--db", "here.db", "--model", "demo", "--agent", "agents.py:talker", "--http", "0"
+    ) as command:
+        found = re.search(r"(http://\S+/mcp) .* Bearer (\S+)", command.until("Bearer"))
+        assert found is not None
+        url, token = found.groups()
+        async with client_of(url, token) as client:
+            assert (await client.call_tool("talker", {"message": "hello"})).structured_content["status"] == "completed"
+        with pytest.raises(BaseException) as refused:
+            async with client_of(url, f"{token}x"):
+                pass
+        assert "401" in str(refused.value) or isinstance(refused.value, BaseExceptionGroup)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--agent", "agents.py:nobody"], "there is no agent 'nobody'"),
+        (["--db", "here.db"], "there are no agents here"),
+        (["--url", "ws://127.0.0.1:9", "--model", "demo"], "--model is about agents that run here"),
+        (["--url", "http://127.0.0.1:9"], "must be a WebSocket URL"),
+        (["--token", "t", "--agent", "agents.py:talker"], "--token is for --http"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_one_line(cli: CommandLine, words: list[str], why: str) -> None:
+    assert why in cli("mcp", *words).refusal
+
+
+def test_a_port_that_is_taken_is_said_in_one_line(cli: CommandLine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        words = ["--agent", "agents.py:talker", "--model", "demo", "--http", port]
+        assert f"port {port} of 127.0.0.1 cannot be served" in cli("mcp", *words).refusal
