@@ -14,6 +14,7 @@ How a block is marked, by the words behind its language:
     console not-run: WHY    is only shown
     bash run, bash not-run: WHY
     text, json, toml        is only shown; json and toml must parse
+    ts, tsx                 `tests/js/test_guide.py` runs `ts` and checks the types of both
 
 Anything else is refused.
 """
@@ -59,7 +60,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "layers" / "core" / "python" / "helix"
 TOP = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 DOCUMENTS = sorted([*(ROOT / name for name in TOP), *ROOT.glob("docs/**/*.md")])
-SHOWN = ("text", "json", "toml")
+SHOWN = ("text", "json", "toml", "ts", "tsx")
 COMMAND_S = 180
 PROJECT_GUIDES = ("offline.md", "deploy.md")
 """They are read in a project's folder; all others in an empty one."""

@@ -80,6 +80,13 @@ async def test_every_call(typescript: Any) -> None:
             ["ask", "get_session", {"session_id": 7}],
             ["ask", "read_rows", {"session_id": place, "limit": 2}],  # 32
             ["getState@3"],
+            ["listAgents"],  # 34
+            ["getCost", place],
+            ["getBudgets", place],  # 36
+            ["getUsage", {"hours": 1}],
+            ["getStep", place, 2],  # 38
+            ["getCheckpoint", place],
+            ["ask", "list_checkpoints", {"session_id": place, "limit": 100}],  # 40
         ]
         answer = await typescript("calls", url=gateway.url, calls=made, settings=QUICK)
     found = answer["results"]
@@ -103,6 +110,28 @@ async def test_every_call(typescript: Any) -> None:
         assert found[place_of_error]["error"]["code"] == "invalid_message"
         assert found[place_of_error]["error"]["details"]["field"] == field
     assert len(found[32]["rows"]) == 2 and found[33]["session_id"] == place
+    assert [agent["name"] for agent in found[34]["agents"]] == ["helper"]
+    assert (
+        found[35]["session_id"] == place
+        and found[36]["budgets"] == []
+        and found[37]["error"]["code"] == "invalid_input"
+    )
+    assert len(found[38]["attempts"]) == 1 and found[38]["calls"][0]["tool_name"] == "refund"
+    assert found[39]["id"] == found[40]["checkpoints"][0]["id"] and found[39]["custom_state"] == {}
+
+
+async def test_what_changed_between_two_checkpoints(typescript: Any) -> None:
+    executor = executor_of(["One.", "Two."])
+    async with served(executor) as (gateway, client):
+        handle = await client.run("helper", "First")
+        await handle.result()
+        await (await client.run("helper", "Second", session_id=handle.session_id)).result()
+        points = (await client.list_checkpoints(handle.session_id))["checkpoints"]
+        made = [["diffCheckpoints", handle.session_id, points[-1]["id"], {"limit": 5}]]
+        answer = await typescript("calls", url=gateway.url, calls=made, settings=QUICK)
+        (diff,) = answer["results"]
+        assert diff == await client.diff_checkpoints(handle.session_id, points[-1]["id"], limit=5)
+        assert [message["content"] for message in diff["messages"]] == ["One.", "Second", "Two."]
 
 
 async def test_a_long_request_goes_in_parts(typescript: Any) -> None:

@@ -3,9 +3,14 @@
 import { HelixError } from "./errors.ts";
 import type { Feed } from "./feed.ts";
 import type {
+  AgentList,
   Authenticated,
+  BudgetList,
   CanResumeResult,
+  CheckpointDiff,
+  CheckpointFound,
   CheckpointList,
+  CostFound,
   Replies,
   Requests,
   SessionFound,
@@ -13,7 +18,9 @@ import type {
   SessionSnapshot,
   SessionState,
   Started,
+  StepFound,
   StreamPage,
+  UsageFound,
 } from "./generated.ts";
 import { RunHandle } from "./handle.ts";
 import { SocketLink, type Token } from "./link.ts";
@@ -202,6 +209,45 @@ export class HelixClient {
     options: Options<"read_stream", "session_id"> = {},
   ): Promise<StreamPage> {
     return await this.ask("read_stream", { session_id, ...options });
+  }
+
+  /** The agents that `run` takes, with JSON schemas of their input and output. */
+  async listAgents(options: Options<"list_agents", never> = {}): Promise<AgentList> {
+    return await this.ask("list_agents", options);
+  }
+
+  /** What the session cost, with its sub-agents', line by line. */
+  async getCost(session_id: string): Promise<CostFound> {
+    return await this.ask("get_cost", { session_id });
+  }
+
+  /** The budgets that bind the session. */
+  async getBudgets(session_id: string): Promise<BudgetList> {
+    return await this.ask("get_budgets", { session_id });
+  }
+
+  /** What this user has used, in the last `hours` (1 to 168) or ever. */
+  async getUsage(options: Options<"get_usage", never> = {}): Promise<UsageFound> {
+    return await this.ask("get_usage", options);
+  }
+
+  /** How a step was bought: its attempts and its calls. */
+  async getStep(session_id: string, step: number, options: { run_id?: string } = {}): Promise<StepFound> {
+    return await this.ask("get_step", { session_id, step, ...options });
+  }
+
+  /** A checkpoint (default the latest), with its `custom_state`. */
+  async getCheckpoint(session_id: string, checkpoint_id?: string): Promise<CheckpointFound["checkpoint"]> {
+    return (await this.ask("get_checkpoint", { session_id, checkpoint_id })).checkpoint;
+  }
+
+  /** What changed from the checkpoint `before` to another (default the latest): patches, and messages that were added. */
+  async diffCheckpoints(
+    session_id: string,
+    before: string,
+    options: Options<"diff_checkpoints", "session_id" | "before"> = {},
+  ): Promise<CheckpointDiff> {
+    return await this.ask("diff_checkpoints", { session_id, before, ...options });
   }
 
   /** A new session with another's messages and state up to a checkpoint (default its latest): its id. */

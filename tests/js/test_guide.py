@@ -1,0 +1,76 @@
+"""The TypeScript blocks of the guide are one program: it has the right types, and prints what the guide says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from tests.docs.documents import ROOT, blocks_of
+from tests.js.conftest import CLIENT
+from tests.support_gateway import executor_of, key_for, keyed
+from tests.support_run import a_tool, agent, call, calls
+
+from helix.gateway.loopback import LoopbackGateway
+
+pytestmark = pytest.mark.slow
+GUIDE = ROOT / "docs" / "guide" / "typescript.md"
+BIN = CLIENT / "node_modules" / ".bin"
+TYPES = "--strict --noEmit --skipLibCheck --target es2022 --module nodenext --types node --jsx preserve"
+
+
+class Order(BaseModel):
+    order: str
+
+
+class Thanks(BaseModel):
+    thanked: int = 0
+
+
+def thank(args: Any, ctx: Any) -> str:
+    def change(state: Thanks) -> None:
+        state.thanked += 1
+
+    ctx.update_state(change)
+    return "You are welcome."
+
+
+def laid_out(folder: Path, package: Path) -> tuple[Path, Path]:
+    """The program and its page, in a project that depends on the package."""
+    (folder / "package.json").write_text('{"type": "module"}')
+    modules = folder / "node_modules"
+    (modules / "@helix-agents").mkdir(parents=True)
+    (modules / "@helix-agents" / "client").symlink_to(package)
+    for name in ("ai", "@types", "@ai-sdk"):
+        (modules / name).symlink_to(CLIENT / "node_modules" / name)
+    found = {language: [b.text for b in blocks_of(GUIDE) if b.language == language] for language in ("ts", "tsx")}
+    program, page = folder / "guide.ts", folder / "page.tsx"
+    program.write_text("\n".join(found["ts"]))
+    page.write_text("\n".join(found["tsx"]))
+    return program, page
+
+
+def test_the_program_has_the_right_types(npm: Any, package: Path, tmp_path: Path) -> None:
+    files = laid_out(tmp_path, package)
+    done = subprocess.run([BIN / "tsc", *TYPES.split(), *files], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+async def test_the_program_prints_what_the_guide_says(npm: Any, package: Path, tmp_path: Path) -> None:
+    program, _ = laid_out(tmp_path, package)
+    refund = a_tool("refund", lambda args, ctx: "refunded", input_schema=Order, require_approval=True)
+    script = ["Hello! How can I help?", calls(call("refund", order="A7")), "It is done.", calls(call("thank")), "Bye."]
+    tools = [refund, a_tool("thank", thank)]
+    executor = executor_of(script, agent("support", tools=tools, state_schema=Thanks))
+    async with executor, LoopbackGateway(executor, authoriser=keyed(executor)) as gateway:
+        variables = {**os.environ, "HELIX_URL": gateway.url, "HELIX_KEY": await key_for(executor, "ada")}
+        process = await asyncio.create_subprocess_exec(
+            BIN / "node", program, cwd=tmp_path, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, err.decode()
+    assert out.decode() == "".join(block.text for block in blocks_of(GUIDE) if block.language == "text")
