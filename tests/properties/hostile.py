@@ -20,11 +20,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+import httpx
 from pydantic import ValidationError
 from tests.properties.hostile_desks import CloudDesk, Desk, LocalDesk
 from tests.properties.hostile_values import TEXTS, hostile
 from tests.support_gateway import ADA, Mailbox
 
+import helix.http
 from helix import Agent, Confirmation, ToolContext
 from helix.core.errors import HelixError, ModelError, SessionNotFoundError
 from helix.core.initial import AgentInput
@@ -243,6 +245,38 @@ async def by_frame(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
     await desk.settle()
 
 
+async def by_http(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
+    """A front end's request, in each encoding."""
+    rng = desk.rng
+    part: dict[str, Any] = {"type": "text", "text": "go", "toolCallId": "c", "state": "approval-responded"}
+    said: dict[str, Any] = {"id": "u", "role": rng.choice(("user", "assistant")), "content": "go", "parts": [part]}
+    resume: dict[str, Any] = {"interruptId": "c", "status": "resolved", "payload": {"approved": True}}
+    body: dict[str, Any] = {
+        "chunks": {"message": "go", "session_id": S, "key": "k"},
+        "ai-sdk": {"id": S, "messages": [said], "trigger": rng.choice(("submit-message", "regenerate-message"))},
+        "ag-ui": {"threadId": S, "runId": "r", "messages": [said], "resume": rng.choice(([], [resume]))},
+    }
+    encoding = rng.choice(tuple(body))
+    given = rng.choice((body[encoding], body[encoding], said, part, resume))
+    given[rng.choice(tuple(given))] = value
+    content: str | bytes = rng.choice(("[]", "{" * 50_000, "null", ""))
+    with suppress(ValueError, TypeError, RecursionError):
+        content = json.dumps(body[encoding], ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
+    transport = httpx.ASGITransport(helix.http.app(desk.executor, [who], heartbeat_s=1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://desk", timeout=30) as client:
+        if rng.random() < 0.2:
+            after = rng.choice(("1.1", "x", "9" * 30, "-1", "²"))
+            asked = client.get(f"/{who.name}/{encoding}/{S}/stream", params={"after": after})
+        else:
+            asked = client.post(f"/{who.name}/{encoding}", content=content)
+        answering = asyncio.ensure_future(asked)
+        async with asyncio.timeout(30):
+            while not answering.done():
+                await desk.settle()
+                await asyncio.sleep(0)
+    assert (await answering).status_code < 500, (await answering).text
+
+
 EDGES: tuple[Edge, ...] = (
     by_input,
     by_options,
@@ -253,6 +287,7 @@ EDGES: tuple[Edge, ...] = (
     by_hook,
     by_confirmation,
     by_frame,
+    by_http,
 )
 
 
@@ -321,7 +356,7 @@ async def play(
         rng = random.Random(number)
         desk, edge = desks[rng.randrange(2)], rng.choice(EDGES)
         desk.rng = rng
-        value = hostile(rng, strange=edge is not by_frame)
+        value = hostile(rng, strange=edge not in (by_frame, by_http))
         try:
             outcomes[f"{edge.__name__}: {await send(desk, edge, value, whole=number % every == 0)}"] += 1
         except Exception as error:
