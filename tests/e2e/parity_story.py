@@ -17,7 +17,7 @@ from helix.testing.session_rows import SessionRows
 from helix.testing.stream_invariants import read_all
 
 FREE = {
-    "created_at", "updated_at", "started_at", "ended_at", "timestamp",  # times
+    "created_at", "updated_at", "started_at", "ended_at", "timestamp", "at",  # times
     "version", "sequence", "start_sequence", "from_sequence",  # how often rows and streams were written
     "attempt_id", "owner", "leased", "deadline", "claim", "lease_owner", "lease_expires", "part", "part_step",  # who worked
 }  # fmt: skip
