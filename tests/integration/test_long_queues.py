@@ -13,10 +13,12 @@ from helix import MemoryStateStore, ScriptedModel
 from helix.core.agents import AnyAgent
 from helix.core.delivery import Delivery
 from helix.core.registry import AgentRegistry
+from helix.engine.runs.admission import in_line
 from helix.ports.state_store import Key, Row, Value
 from helix.services.row_slots import RowSlots
 from helix.services.slot_rows import Candidate
 from helix.sessions.sweep import sweep
+from helix.sessions.users import list_users
 from helix.workers.queued import fleet_executor, queued_engine
 
 
@@ -25,7 +27,7 @@ class Counting(MemoryStateStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.gets = self.rows = self.most = 0
+        self.gets = self.rows = self.most = self.of_lines = 0
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
         self.gets += 1
@@ -34,6 +36,7 @@ class Counting(MemoryStateStore):
     async def query(self, table: Any, partition: str, **options: Any) -> list[Row]:
         rows = await super().query(table, partition, **options)
         self.rows += len(rows) if partition == "admission" else 0
+        self.of_lines += len(rows) if partition.startswith("admission#tickets#") else 0
         self.most = max(self.most, len(rows))
         return rows
 
@@ -66,6 +69,28 @@ async def test_a_long_line_is_passed_over_page_by_page() -> None:
     assert done["queued"] == 149
     assert store.most <= 100, "the line, or the index, is read at once"
     assert store.gets < 40, "a read for each run that waits, each minute"
+
+
+async def test_where_a_run_stands_is_read_page_by_page() -> None:
+    store = Counting()
+    on = await queued(store, worker(), 150)
+    line = [ticket.candidate for ticket in await on.slots.queue("worker")]
+    assert len(line) == 149 and store.most <= 100
+    for place in (1, 120, 149):
+        store.of_lines, store.most, run = 0, 0, line[place - 1]
+        found = await in_line(on.slots, on.engine.history, run.session_id, run.run_id)
+        assert found is not None and found.place == place and store.most <= 100
+        assert store.of_lines == place - 1, "those behind it are read too"
+
+
+async def test_users_are_found_page_by_page() -> None:
+    store = Counting()
+    on = Stage(ScriptedModel(["Done."], repeat=True), agent("worker"), store=store)
+    for n in range(120):
+        await on.executor.execute(agent("worker"), "hello", user_id=f"user {n:03d}")
+    store.most = 0
+    assert await list_users(store) == [f"user {n:03d}" for n in range(120)]
+    assert store.most <= 100, "the index of users, or of open runs, is read at once"
 
 
 async def test_without_an_account_limit_an_admission_reads_no_other_agents_counters() -> None:

@@ -1,18 +1,26 @@
-"""Partitions of the control table that may be long, in pages: nobody reads all of an index at once."""
+"""Partitions that may be long, in pages: nobody reads all of an index at once."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from helix.ports.state_store import Row, StateStore
+from helix.ports.state_store import Row, StateStore, Table
 
 PAGE = 100
 
 
-async def pages(store: StateStore, partition: str, *, limit: int = PAGE) -> AsyncIterator[list[Row]]:
-    """All rows that stay there meanwhile, at most `limit` at once. The caller may delete those it was given."""
-    start = ""
-    while rows := await store.query("control", partition, start=start, limit=limit):
+async def pages(
+    store: StateStore,
+    partition: str,
+    *,
+    table: Table = "control",
+    start: str = "",
+    end: str | None = None,
+    limit: int = PAGE,
+) -> AsyncIterator[list[Row]]:
+    """All rows with `start <= sort < end` that stay there meanwhile, at most `limit` at once. The caller may delete those
+    that it was given."""
+    while rows := await store.query(table, partition, start=start, end=end, limit=limit):
         yield rows
         if len(rows) < limit:
             return

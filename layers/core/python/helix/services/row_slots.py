@@ -19,6 +19,7 @@ from helix.core.errors import InvalidInputError, StoreError
 from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, Row, StateStore, Update, Value
 from helix.services import slot_changes, slot_rows, slot_shards
 from helix.services.committing import refused
+from helix.services.paging import pages
 from helix.services.slot_rows import MAX_PRIORITY, Admission, Candidate, SlotCounter, Waiting
 
 Counters = dict[str | None, SlotCounter]
@@ -176,9 +177,8 @@ class RowSlots:
 
     async def queue(self, agent_type: str) -> list[Waiting]:
         """Runs with tickets, first in line first."""
-        return [
-            slot_rows.waiting(row.value) for row in await self._store.query("control", slot_rows.tickets(agent_type))
-        ]
+        line = pages(self._store, slot_rows.tickets(agent_type))
+        return [slot_rows.waiting(row.value) async for rows in line for row in rows]
 
     async def waiting(self, run: Candidate) -> Waiting | None:
         """The run's ticket."""
@@ -205,8 +205,10 @@ class RowSlots:
 
     async def _with_shards(self, known: Counters) -> Counters:
         names = [name for name, counter in known.items() if counter.divided]
-        pages = await asyncio.gather(*(self._store.query("control", slot_rows.shards(name)) for name in names))
-        return known | {name: slot_rows.with_shards(known[name], rows) for name, rows in zip(names, pages, strict=True)}
+        shards = await asyncio.gather(*(self._store.query("control", slot_rows.shards(name)) for name in names))
+        return known | {
+            name: slot_rows.with_shards(known[name], rows) for name, rows in zip(names, shards, strict=True)
+        }
 
     async def _merge(self, agent_type: str | None) -> None:
         """Nothing is taken any more that was lent before the limit was lowered."""
@@ -340,13 +342,13 @@ class RowSlots:
             if name is not None and counter.queued and counter.has_room and (not alone or name == agent_type)
         ]
         limits = [int(min(counter.room, account.room, most)) if counter.divided else 1 for _, counter in lines]
-        pages = await asyncio.gather(
+        tickets = await asyncio.gather(
             *(
                 self._store.query("control", slot_rows.tickets(name), limit=limit)
                 for (name, _), limit in zip(lines, limits, strict=True)
             )
         )
-        return [(rows[0].key.sort, counter, rows) for (_, counter), rows in zip(lines, pages, strict=True) if rows]
+        return [(rows[0].key.sort, counter, rows) for (_, counter), rows in zip(lines, tickets, strict=True) if rows]
 
     async def _moved(self, known: Counters) -> bool:
         """Whether something went between a counter and its shards since the counters were read."""

@@ -31,6 +31,7 @@ from helix.core.usage_parts import Share
 from helix.ports.clock import Clock
 from helix.ports.state_store import ABSENT, Key, Operation, Put, Row, StateStore, Update, Value, When
 from helix.services.committing import refused
+from helix.services.paging import pages
 
 SCOPES, TOTAL = "usage", "total"
 KEEP_S = 400 * 86_400
@@ -253,14 +254,14 @@ def _sum(one: UsageCount, other: UsageCount) -> UsageCount:
 async def read_totals(store: StateStore, scope: str | None = None) -> list[UsageCount]:
     """What was ever counted: of the scope, or of all agents."""
     scopes = [scope] if scope is not None else await read_scopes(store, "agent:")
-    pages = await asyncio.gather(*(_total_rows(store, one) for one in scopes))
-    return [count for page in pages for count in _summed(_read(row.value) for row in page)]
+    totals = await asyncio.gather(*(_total_rows(store, one) for one in scopes))
+    return [count for page in totals for count in _summed(_read(row.value) for row in page)]
 
 
 async def read_scopes(store: StateStore, prefix: str = "") -> list[str]:
     """Scopes that have counted something, e.g. all with the prefix `agent:`."""
     end = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else None  # there are as many tenants as people
-    return [row.key.sort for row in await store.query("control", SCOPES, start=prefix, end=end)]
+    return [row.key.sort async for rows in pages(store, SCOPES, start=prefix, end=end) for row in rows]
 
 
 def _read(value: Value) -> UsageCount:

@@ -15,6 +15,7 @@ from helix.engine.claims.claim_rows import USERS, index_partition
 from helix.ports.state_store import Key, StateStore
 from helix.services.claim_input import check_session_id
 from helix.services.open_runs import PARTITIONS, partition_name
+from helix.services.paging import pages
 from helix.services.usage_counters import SCOPES
 from helix.sessions.read import SessionPage, Sessions
 
@@ -25,14 +26,13 @@ PAGE = 50
 
 async def list_users(store: StateStore) -> list[str]:
     """The user ids that sessions were made for, sorted. A user without sessions may be among them."""
-    named = await store.query("sessions", USERS)
-    counted = await store.query("control", SCOPES, start=TENANT, end=f"{TENANT}\U0010ffff")
-    found = {row.key.sort for row in named} | {row.key.sort.removeprefix(TENANT) for row in counted}
+    found = {row.key.sort async for rows in pages(store, USERS, table="sessions") for row in rows}
+    async for rows in pages(store, SCOPES, start=TENANT, end=f"{TENANT}\U0010ffff"):
+        found |= {row.key.sort.removeprefix(TENANT) for row in rows}
     for number in range(PARTITIONS):
-        rows = await store.query("control", partition_name(number))
-        ids = sorted({str(row.value["session_id"]) for row in rows})
-        for start in range(0, len(ids), PAGE):
-            values = await store.get([Key("sessions", id_, SESSION) for id_ in ids[start : start + PAGE]])
+        async for rows in pages(store, partition_name(number), limit=PAGE):
+            ids = sorted({str(row.value["session_id"]) for row in rows})
+            values = await store.get([Key("sessions", id_, SESSION) for id_ in ids])
             found |= {str(value["user_id"]) for value in values if value is not None and value.get("user_id")}
     return sorted(found)
 

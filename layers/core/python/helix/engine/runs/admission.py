@@ -28,7 +28,7 @@ from helix.ports.state_store import Check, Damaged
 from helix.services.open_runs import PARTITIONS, partition_name
 from helix.services.paging import pages
 from helix.services.row_slots import RowSlots
-from helix.services.slot_rows import Admission, Candidate
+from helix.services.slot_rows import Admission, Candidate, ticket_key
 
 T = TypeVar("T")
 
@@ -99,16 +99,16 @@ async def leave_line(engine: Engine, run: RunRow) -> None:
 
 
 async def in_line(slots: RowSlots | None, history: History, session_id: str, run_id: str) -> InLine | None:
-    """Where the run stands, if it waits for a slot with a ticket of its own. The line is read only if it does."""
+    """Where the run stands, if it waits for a slot with a ticket of its own. Only those ahead of it are read."""
     if slots is None:
         return None
     mine = candidate_of(await history.run(session_id, run_id))
-    if await slots.waiting(mine) is None:
+    if (ticket := await slots.waiting(mine)) is None:
         return None
-    for place, ticket in enumerate(await slots.queue(mine.agent_type), 1):
-        if ticket.candidate == mine:
-            return InLine(place, ticket.expires_at)
-    return None  # its turn came meanwhile
+    place, own = 1, ticket_key(mine)
+    async for rows in pages(history.store, own.partition, end=own.sort):
+        place += len(rows)
+    return InLine(place, ticket.expires_at)
 
 
 async def gauges(engine: Engine) -> dict[str | None, dict[str, float]]:
