@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 from typing import Any
 
+import boto3
 import pytest
-from tests.functions.conftest import Functions
+from tests.functions.conftest import ACCOUNT, Functions
+from tests.functions.test_run_verbs import steps
 
+from helix import AgentClient
 from helix.adapters.system import SystemIds
+from helix.core.delivery import Delivery
+from helix.core.registry import AgentRegistry
 from helix.core.triggers import Trigger, dump_starts
 from helix.gateway.authoriser import ApiKeys, Principal
+from helix.gateway.lambdas_http import SPARE_S, HttpEvent, serve_http
+from helix.runtime.verbs import CallModelEvent, call_model
 
 HELLO = {"agent": "helper", "message": "hello"}
 
@@ -27,10 +35,10 @@ class Api:
         app = self.functions.app
         return str(app.run(ApiKeys(app.store, app.clock).create(SystemIds(), Principal(user))))
 
-    def ask(
+    def event(
         self, route: str, body: Any = None, *, user: str | None = "ada", key: str | None = None, **query: str
-    ) -> tuple[int, dict[str, Any]]:
-        event = self.functions.sample("serve_http")
+    ) -> dict[str, Any]:
+        event: dict[str, Any] = self.functions.sample("serve_http")
         del event["headers"]["idempotency-key"], event["headers"]["authorization"], event["body"]
         session = query.pop("session_id", None)
         event |= {"routeKey": route, "queryStringParameters": query or None}
@@ -39,7 +47,10 @@ class Api:
         event["headers"] |= {"Idempotency-Key": key} if key else {}
         if body is not None:
             event["body"] = body if isinstance(body, str) else json.dumps(body)
-        answer = self.functions.invoke("serve_http", event, left_s=30.0)
+        return event
+
+    def ask(self, route: str, body: Any = None, *, left_s: float = 30.0, **asked: Any) -> tuple[int, dict[str, Any]]:
+        answer = self.functions.invoke("serve_http", self.event(route, body, **asked), left_s=left_s)
         assert answer["headers"] == {"content-type": "application/json", "cache-control": "no-store"}
         return answer["statusCode"], json.loads(answer["body"])
 
@@ -138,3 +149,77 @@ def test_the_default_agent_runs_where_the_request_names_none(api: Api) -> None:
     known = dump_starts({"api": Trigger(http=True, agent="helper")})
     app.settings = dataclasses.replace(app.settings, triggers=known)
     assert api.ask("POST /run", {"message": "hello"})[0] == 202
+
+
+WAITS = 20
+"""Seconds; less than the 25 that the requests below may wait."""
+
+
+@pytest.mark.timeout(WAITS)
+def test_a_wait_ends_with_the_run(api: Api) -> None:
+    api.functions.play(["Hello to you."])
+    app, started = api.functions.app, api.ask("POST /run", HELLO, key="order-7")[1]
+    place = {name: started[name] for name in ("session_id", "run_id")}
+    event = HttpEvent.model_validate(api.event("POST /run", HELLO, key="order-7", wait="25"))
+
+    async def both() -> tuple[Any, Any]:
+        asking = serve_http(app, event, Delivery("http", app.clock.now() + 60))
+        working = CallModelEvent.model_validate({**place, "part": 1, "step": 1, "events": 0})
+        return await asyncio.gather(asking, call_model(app, working, Delivery("model", app.clock.now() + 60)))
+
+    answer, _ = app.run(both())
+    found = json.loads(answer["body"])
+    assert answer["statusCode"] == 200 and found["status"] == "completed" and found["run_id"] == started["run_id"]
+
+
+@pytest.mark.timeout(WAITS)
+def test_a_wait_ends_before_the_function_does(api: Api) -> None:
+    status, found = api.ask("POST /run", HELLO, left_s=SPARE_S + 0.2, wait="25")
+    assert status == 202 and found["status"] == "running"
+    assert len(api.functions.executions()) == 1
+    place = {"session_id": found["session_id"]}
+    assert api.ask("GET /sessions/{session_id}", left_s=SPARE_S + 0.2, wait="25", **place)[0] == 200
+    assert api.ask("GET /sessions/{session_id}/stream", left_s=SPARE_S + 0.2, wait="25", after="99", **place)[0] == 200
+
+
+def test_a_full_line_is_said_and_a_repeat_finds_room(api: Api) -> None:
+    app = api.functions.app
+    app.run(app.engine.slots.set_limit("helper", 1))
+    app.run(app.engine.slots.set_queue("helper", max_queue=1))
+    first, second = (api.ask("POST /run", HELLO) for _ in range(2))
+    assert first[0] == second[0] == 202 and len(api.functions.executions()) == 1
+    status, said = api.ask("POST /run", HELLO, key="order-7")
+    assert (status, said["error"]["code"], said["error"]["recoverable"]) == (429, "queue_full", True)
+    assert said["error"]["details"] == {"agent_type": "helper", "queued": 1, "limit": 1}
+    looked = api.ask("GET /sessions/{session_id}", session_id=second[1]["session_id"])[1]
+    assert looked["queued"]["place"] == 1
+    app.run(app.executor.abort(app.agents.named("helper"), second[1]["session_id"]))
+    status, found = api.ask("POST /run", HELLO, key="order-7")
+    assert status == 202 and found["turn"] == 1
+
+
+def test_a_function_agent_gets_its_parameters(api: Api) -> None:
+    client = AgentClient(registry=AgentRegistry())
+
+    @client.agent(name="adder")
+    async def adder(a: int, b: int = 1) -> int:
+        return a + b
+
+    adding = client.registry.resolve("adder")
+    definition = json.dumps({"StartAt": "Done", "States": {"Done": {"Type": "Succeed"}}})
+    role = f"arn:aws:iam::{ACCOUNT}:role/machine"  # a function agent has resources, and so a machine of its own
+    boto3.client("stepfunctions").create_state_machine(
+        name=f"helix-test-{adding.profile}", definition=definition, roleArn=role
+    )
+    api.functions.play([], adding)
+    ended = {}
+    for given in ({"a": 2}, {"a": "two"}):
+        status, found = api.ask("POST /run", {"agent": "adder", "input": given}, key=json.dumps(given))
+        assert status == 202
+        place = {name: found[name] for name in ("session_id", "run_id")}
+        steps(api.functions, {**place, "part": 1, "step": 1, "events": 0})
+        again = api.ask("POST /run", {"agent": "adder", "input": given}, key=json.dumps(given), wait="25")
+        assert again[0] == 200 and again[1]["run_id"] == found["run_id"]
+        ended[given["a"]] = again[1]
+    assert (ended[2]["status"], ended[2]["output"]) == ("completed", 3)
+    assert ended["two"]["status"] == "failed" and "parameters of 'adder': a" in ended["two"]["error"], ended["two"]

@@ -12,6 +12,8 @@ from tests.functions.conftest import ACCOUNT, REGION, Functions
 
 from helix.core.errors import StoreError
 from helix.core.triggers import Trigger, dump_starts
+from helix.engine.runs.admission import in_line
+from helix.runtime.cloud import Application
 
 SHARED = f"arn:aws:sqs:{REGION}:{ACCOUNT}:helix-dev-triggers"
 ORDERS = f"arn:aws:sqs:{REGION}:{ACCOUNT}:helix-dev-trigger-orders"
@@ -162,6 +164,22 @@ def test_an_event_waits_while_its_session_is_at_work(functions: Functions, faile
     assert not dead(failed)
     functions.app.run(functions.app.executor.abort(functions.app.agents.named("helper"), "ops:nightly"))
     assert deliver(functions, later) == [] and len(functions.executions()) == 2
+
+
+def test_an_event_waits_while_the_line_is_full(functions: Functions, failed: str) -> None:
+    app = functions.app
+    app.run(app.engine.slots.set_limit("helper", 1))
+    app.run(app.engine.slots.set_queue("helper", max_queue=1))
+    events = [event("paid", {"id": f"e{n}"}, f"m{n}") for n in range(3)]
+    assert deliver(functions, *events) == ["m2"] and not dead(failed)
+    assert deliver(functions, events[2]) == ["m2"], "as long as it is full"
+    waits = next(s.session_id for s in sessions(functions) if app.run(has_ticket(app, s)))
+    app.run(app.executor.abort(app.agents.named("helper"), waits))
+    assert deliver(functions, *events) == [] and len(sessions(functions)) == 3
+
+
+async def has_ticket(app: Application, session: Any) -> bool:
+    return await in_line(app.engine.slots, app.engine.history, session.session_id, session.current_run_id) is not None
 
 
 def test_an_event_waits_while_the_tables_do_not_answer(
