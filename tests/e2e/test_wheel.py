@@ -14,15 +14,87 @@ import sysconfig
 import venv
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
+import boto3
+import httpx
 import pytest
 from tests.e2e.test_dev import dev
-from tests.support.offline_cloud import PRIVATE, ROOT
+from tests.support.offline_cloud import PRIVATE, ROOT, until
 
 PARTS = ("LICENSE", "README.md", "package.json", "pyproject.toml", "functions", "infra", "layers")
 PATIENCE_S = 300
 ASK = "What about the warranty?"
+AUDITOR = """
+import hashlib
+
+import boto3
+from botocore.exceptions import ClientError
+
+from helix import Agent, LLMConfig, ToolContext, default_registry, tool
+
+
+@tool
+def look(query: str, ctx: ToolContext) -> str:
+    "Look at what there is."
+    found = [hashlib.sha256(ctx.secret("CRM_KEY").encode()).hexdigest()[:8]]
+    for bucket in ("declared-papers", "granted-papers", "denied-papers"):
+        try:
+            found.append(boto3.client("s3").get_object(Bucket=bucket, Key="a")["Body"].read().decode())
+        except ClientError as error:
+            found.append(error.response["Error"]["Code"])
+    return " ".join(found)
+
+
+default_registry.register(
+    Agent(name="auditor", system_prompt="Look.", tools=[look], llm_config=LLMConfig(model="openai/gpt-4o-mini"))
+)
+"""
+APP = """
+from aws_cdk import App, Stack, aws_s3 as s3
+from helix.infra import HelixStack
+
+
+class Shop(HelixStack):
+    def __init__(self, scope, construct_id, *, granted):
+        super().__init__(scope, construct_id)
+        granted.grant_read(self.helix.tool_role())
+
+
+app = App()
+around = Stack(app, "Around")
+declared, granted, denied = (
+    s3.Bucket(around, name.title(), bucket_name=f"{name}-papers") for name in ("declared", "granted", "denied")
+)
+Shop(app, "Shop", granted=granted)
+app.synth()
+"""
+DECLARED = """
+[tool.helix.secrets]
+CRM_KEY = "secretsmanager:prod/crm-key"
+
+[tool.helix.rights]
+read_buckets = ["declared-papers"]
+
+[tool.helix.triggers.often]
+agent = "auditor"
+schedule = "rate(1 minute)"
+session = "tick"
+prompt = "Look at papers."
+
+[tool.helix.triggers.orders]
+agent = "auditor"
+queue = true
+session = "order-{id}"
+prompt = "Look at {about}."
+
+[tool.helix.triggers.api]
+http = true
+agent = "auditor"
+"""
+SECRET = "what-the-crm-wants"
+SEEN = f"{sha256(SECRET.encode()).hexdigest()[:8]} a paper a paper AccessDenied"
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -106,9 +178,7 @@ def test_from_init_to_destroy(installed: Installed, tmp_path: Path) -> None:
         served.until(r"^helix: reloaded agents/__init__\.py$")
         assert "warranty of three years" in installed.run(shop, "helix", "run", "desk", ASK, "--url", url, "--key", key)
 
-        lines = (shop / ".helix" / "env").read_text().splitlines()
-        aws = dict(line.removeprefix("export ").split("=", 1) for line in lines if "=AWS" not in line)
-        aws = {name: value.strip("'\"") for name, value in aws.items()}
+        aws = account(shop)
         stage = ["--stage", "trial", "-c", "offline=true", "--yes"]
         deployed = installed.run(shop, "helix", "deploy", *stage, "--no-check", **aws)
         assert "Helix, stage trial, in us-east-1" in deployed
@@ -119,3 +189,51 @@ def test_from_init_to_destroy(installed: Installed, tmp_path: Path) -> None:
     assert {path.name for path in shop.iterdir() if path.is_dir()} <= {
         *(".github", ".helix", "__pycache__", "agents", "cdk.out", "tests")
     }
+
+
+def account(project: Path) -> dict[str, str]:
+    """Address and credentials of its offline account."""
+    lines = (project / ".helix" / "env").read_text().splitlines()
+    told = dict(line.removeprefix("export ").split("=", 1) for line in lines if "=AWS" not in line)
+    return {name: value.strip("'\"") for name, value in told.items()}
+
+
+def test_what_a_project_declares(installed: Installed, tmp_path: Path) -> None:
+    """Its own CDK app, a secret, rights, and each way to start a run: all of them find what the tool may, and no more."""
+    installed.run(tmp_path, "helix", "init", "shop", "--template", "minimal")
+    shop = tmp_path / "shop"
+    (shop / "auditor.py").write_text(AUDITOR)
+    (shop / "app.py").write_text(APP)
+    (shop / ".env").write_text(f"CRM_KEY={SECRET}\n")
+    settings = (shop / "pyproject.toml").read_text()
+    modules, own = 'agents = ["agents"]', 'app = "python app.py"\nagents = ["agents", "auditor"]'
+    assert modules in settings
+    (shop / "pyproject.toml").write_text(settings.replace(modules, own) + DECLARED)
+    program = [str(installed.binaries / "helix")]
+    words = ["--port", "0", "--model", "demo", "--no-watch"]
+    with dev(shop, *words, program=program, PATH=installed.environment({})["PATH"]) as served:
+        url, key = served.told("url"), served.told("key")
+        aws = account(shop)
+        place = {"endpoint_url": aws["AWS_ENDPOINT_URL"], "region_name": aws["AWS_REGION"]}
+        place |= {f"aws_{name}": aws[f"AWS_{name.upper()}"] for name in ("access_key_id", "secret_access_key")}
+        for bucket in ("declared-papers", "granted-papers", "denied-papers"):
+            boto3.client("s3", **place).put_object(Bucket=bucket, Key="a", Body=b"a paper")
+        queue = boto3.client("sqs", **place)
+        orders = queue.get_queue_url(QueueName="helix-dev-trigger-orders")["QueueUrl"]
+        queue.send_message(QueueUrl=orders, MessageBody='{"id": 7, "about": "papers"}')
+        assert SEEN in installed.run(shop, "helix", "run", "auditor", "Look at papers.", "--url", url, "--key", key)
+
+        (stack,) = boto3.client("cloudformation", **place).describe_stacks(StackName="helix-dev")["Stacks"]
+        http = next(one["OutputValue"] for one in stack["Outputs"] if one["OutputKey"] == "HttpUrl")
+        asked = {"headers": {"Authorization": f"Bearer {key}"}, "json": {"message": "Look at papers."}}
+        answered = httpx.post(f"{http}/run?wait=25", **asked, timeout=40, trust_env=False)
+        assert (answered.status_code, SEEN in answered.text) == (200, True), answered.text
+        for session in ("order-7", "tick"):
+            until(lambda s=session: SEEN in show(installed, shop, s, aws), f"a run of {session}", patience_s=PATIENCE_S)
+    assert SECRET not in served.text
+
+
+def show(installed: Installed, project: Path, session: str, aws: Mapping[str, str]) -> str:
+    """The session, once it is there."""
+    listed = installed.run(project, "helix", "sessions", "--stage", "dev", **aws)
+    return installed.run(project, "helix", "show", session, "--stage", "dev", **aws) if session in listed else ""
