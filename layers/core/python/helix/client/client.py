@@ -28,9 +28,12 @@ from helix.core.wire import Judge, StreamMessage, one_run
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
 from helix.runtime.system import SystemClock, SystemIds
+from helix.stream.notebook import show_in_cell
 
 
 class RemoteHandle(AgentExecutionHandle[JsonValue]):
+    _ipython_display_ = show_in_cell
+
     def __init__(self, client: HelixClient, place: JsonObject) -> None:
         """`place`: session_id, run_id, turn, stream_id, and `after`, behind which the run's messages are. `first`: what
         this run's first reader reads, and its end is known by."""

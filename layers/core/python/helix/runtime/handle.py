@@ -23,6 +23,7 @@ from helix.core.wire import StreamMessage, one_run
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
 from helix.sessions.read import Sessions
+from helix.stream.notebook import show_in_cell
 
 if TYPE_CHECKING:
     from helix.runtime.executor import Executor
@@ -123,6 +124,8 @@ def with_parameters(agent: AnyAgent, pending: Sequence[Pending]) -> list[Pending
 
 
 class ExecutorHandle(AgentExecutionHandle[OutputT]):
+    _ipython_display_ = show_in_cell
+
     def __init__(self, executor: Executor, agent: Agent[Any, OutputT], session_id: str, run_id: str) -> None:
         self._executor, self._agent = executor, agent
         self.session_id, self.run_id = session_id, run_id
