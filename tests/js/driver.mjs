@@ -155,6 +155,11 @@ const requests = {
     }
   },
 
+  /** Several at once. */
+  async playAll({ plays }) {
+    return Promise.all(plays.map((play) => requests.play(play).catch((error) => ({ error: said(error) }))));
+  },
+
   /** Calls of one client, one after the other: `[method, ...arguments]`. Handles are named by the place of their call. */
   async calls({ url, token, calls, settings }) {
     let asked = 0;
