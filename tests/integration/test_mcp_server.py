@@ -160,6 +160,8 @@ def person(*forms: ElicitResult) -> tuple[Any, list[str]]:
         (ElicitResult(action="accept", content={"approve": True}), ["tea"]),
         (ElicitResult(action="accept", content={"approve": False, "reason": "no"}), []),
         (ElicitResult(action="decline"), []),
+        (ElicitResult(action="accept", content={"approve": True, "arguments": '{"text": "milk"}'}), ["milk"]),
+        (ElicitResult(action="accept", content={"approve": True, "arguments": " "}), ["tea"]),
     ],
 )
 async def test_a_call_asks_the_person_and_goes_on(mode: str, filled: ElicitResult, ordered: list[str]) -> None:
@@ -192,9 +194,20 @@ async def test_without_forms_the_answer_is_a_tool(mode: str) -> None:
             assert (await client.call_tool("helix__answer", given)).is_error
 
 
-async def test_a_form_that_is_closed_leaves_the_call_waiting() -> None:
+@pytest.mark.parametrize(
+    "filled",
+    [
+        ElicitResult(action="cancel"),
+        ElicitResult(action="accept", content={}),
+        ElicitResult(action="accept", content={"approve": "yes"}),
+        ElicitResult(action="accept", content={"approve": True, "arguments": "{"}),
+        ElicitResult(action="accept", content={"approve": True, "arguments": "[]"}),
+        ElicitResult(action="accept", content={"approve": True, "arguments": '{"text": 7}'}),
+    ],
+)
+async def test_a_form_that_says_nothing_leaves_the_call_waiting(filled: ElicitResult) -> None:
     done: list[str] = []
-    fill, _ = person(ElicitResult(action="cancel"))
+    fill, _ = person(filled)
     async with executor_of(ORDER, buyer(done)) as executor, on_http(app(executor)) as url:
         async with client_of(url, mode="legacy", elicitation_callback=fill) as client:
             result = (await client.call_tool("buyer", {"message": "tea"})).structured_content

@@ -23,6 +23,7 @@ from typing import Any
 import httpx
 from pydantic import ValidationError
 from tests.properties.hostile_desks import CloudDesk, Desk, LocalDesk
+from tests.properties.hostile_mcp import by_mcp
 from tests.properties.hostile_values import TEXTS, hostile
 from tests.support_gateway import ADA, Mailbox
 
@@ -288,6 +289,7 @@ EDGES: tuple[Edge, ...] = (
     by_confirmation,
     by_frame,
     by_http,
+    by_mcp,
 )
 
 

@@ -49,6 +49,7 @@ from helix.mcp.tools import Card
 logger = logging.getLogger("helix.mcp")
 Context = ServerRequestContext[Any, Any]
 MAX_KNOWN: Final = 1_000
+SHOWN_CHARS: Final = 100
 SHORT_S: Final = 0.5
 """A run that ends within it is no task: its call has the result."""
 
@@ -109,7 +110,7 @@ class AgentCalls:
         """The agent of that name. Who has asked before is not asked again."""
         card = self._known.get(caller.principal, {}).get(name) or (await self._cards(client, caller)).get(name)
         if card is None:
-            raise MCPError(INVALID_PARAMS, f"there is no tool {name!r}")
+            raise MCPError(INVALID_PARAMS, f"there is no tool {name[:SHOWN_CHARS]!r}")
         return card
 
     async def list_tools(self, context: Context, params: PaginatedRequestParams) -> ListToolsResult:
@@ -202,6 +203,9 @@ class AgentCalls:
             await runs.answer(client, question.session_id, question.call.call_id, said)
         except CallNotPendingError:
             logger.info("call %s was answered before", question.call.call_id)
+        except InvalidInputError as error:  # other arguments than its tool takes
+            logger.info("the answer to call %s does not fit: %s", question.call.call_id, error)
+            return False
         return True
 
     async def _outcome(self, client: HelixClient, caller: Caller, ref: RunRef) -> CallToolResult | InputRequiredResult:
@@ -253,7 +257,7 @@ class AgentCalls:
         if question is None:
             known = ", ".join(repr(q.call.call_id) for q in found.questions) or "none"
             raise InvalidInputError(f"no call {wanted[1]!r} waits there; waiting are: {known}")
-        said = {"approved": approved, "data": arguments.get("data"), "reason": arguments.get("reason")}
+        said = {name: arguments.get(name) for name in ("approved", "data", "reason", "arguments")}
         await runs.answer(client, question.session_id, question.call.call_id, said)
         return await self._outcome(client, caller, ref)
 

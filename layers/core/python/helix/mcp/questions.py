@@ -1,6 +1,7 @@
 """Calls that wait for a person, as forms of MCP's elicitation, and the filled forms as answers.
 
-Law: only what a person filled in is an answer. A form that was closed, or does not fit, leaves the call waiting.
+Law: only what a person filled in is an answer. A form that was closed, or does not fit, leaves the call waiting: arguments
+that cannot be read never become an approval of others.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ def words(question: Question) -> str:
         arguments = f"{arguments[:SHOWN_CHARS]}… ({len(arguments)} characters)"
     match call.kind:
         case "approval":
-            return f"Allow the call of {call.tool_name} with {arguments}?"
+            why = f" {call.reason}" if call.reason else ""
+            return f"Allow the call of {call.tool_name} with {arguments}?{why}"
         case "client":
             return f"The agent needs the result of {call.tool_name} with {arguments}."
         case "unknown":
@@ -54,6 +56,7 @@ def form(question: Question) -> ElicitRequest:
             properties = {
                 "approve": {"type": "boolean", "title": "Approve"},
                 "reason": {**_TEXT, "title": "Reason"},
+                "arguments": {**_TEXT, "title": "Other arguments", "description": "A JSON object, to change the call"},
             }
     schema = {"type": "object", "properties": properties, "required": [next(iter(properties))]}
     return ElicitRequest(params=ElicitRequestFormParams(message=words(question), requested_schema=schema))
@@ -76,6 +79,12 @@ def verdict(question: Question, filled: ElicitResult) -> JsonObject | None:
     answer: JsonObject = {"approved": approved}
     if isinstance(reason, str) and reason:
         answer["reason"] = reason[:SHOWN_CHARS]
+    edited = given.get("arguments")
+    if kind == "approval" and approved and isinstance(edited, str) and edited.strip():
+        arguments = _value(edited)
+        if not isinstance(arguments, dict):
+            return None
+        answer["arguments"] = arguments
     if kind == "unknown" and not approved and isinstance(text, str) and text:
         answer["data"] = _value(text)
     return answer

@@ -85,6 +85,9 @@ def own_tools(answers: bool) -> list[Tool]:
     )
     fields = {**_TASK, "call_id": _ID, "call_session_id": _ID, "approved": {"type": "boolean"}}
     fields |= {"data": {"description": "The call's result, where the client gives it"}, "reason": {"type": "string"}}
+    fields |= {
+        "arguments": {"type": "object", "description": "Other arguments than those of the call, approved instead"}
+    }
     answer = Tool(
         name=ANSWER,
         description="Give a person's decision on a call that waits. Ask the person first; never decide for them.",
