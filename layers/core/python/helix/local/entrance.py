@@ -12,8 +12,9 @@ from ministack import app
 from ministack.core.iam_evaluator import AuthError, CredentialResolutionError, resolve_credential
 from ministack.core.responses import _account_from_sts_session
 
+from helix.gateway.origins import hosts_of
 from helix.local.emulator import ACCOUNT
-from helix.local.guard import Guard, hosts_of
+from helix.local.guard import Guard
 from helix.local.signatures import SignatureError
 from helix.runtime.system import SystemClock
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
-from urllib.parse import urlsplit
 
+from helix.gateway.origins import why_foreign
 from helix.local.signatures import Request, SecretOf, SignatureError, claim_of, is_signed, verify
 
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 FOREIGN = "ForeignRequest"
 _API = re.compile(r"/_aws/execute-api/\w+(/.*)?")
 _ANSWERS = re.compile(r"/_ministack/cfn-(response|signal)/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -28,40 +27,6 @@ Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Failure = Callable[[SignatureError, dict[str, str]], tuple[int, dict[str, str], bytes]]
 """The answer to a request that is not signed well, in the service's own protocol."""
-
-
-def hosts_of(port: int, more: Iterable[str] = ()) -> frozenset[str]:
-    """What `Host` may be."""
-    names = [*LOOPBACK, *more]
-    return frozenset([f"{name}:{port}" for name in names] + (names if port == 80 else []))
-
-
-def why_foreign(headers: Sequence[tuple[str, str]], hosts: Collection[str], *, any_port: bool = False) -> str | None:
-    """Why a web page may not send this; None if it is not from one, or from one of this very server. `any_port`: pages of
-    other servers on loopback may too.
-
-    A browser names the page's origin where it matters, and the relation of the two sites where it does not.
-    """
-    given = {name: [v for n, v in headers if n == name] for name in ("host", "origin", "sec-fetch-site")}
-    if len(given["host"]) != 1 or given["host"][0].lower() not in hosts:
-        return f"the host is {', '.join(given['host']) or 'missing'!r}; use {min(hosts)}"
-    if not given["origin"]:
-        site = given["sec-fetch-site"]
-        return None if site in ([], ["none"], ["same-origin"]) else f"it comes from a web page ({', '.join(site)})"
-    origin = given["origin"][0]
-    known = origin.lower() in {f"http://{host}" for host in hosts} or (any_port and _is_loopback(origin))
-    return None if known and len(given["origin"]) == 1 else f"it comes from a web page of {origin!r}"
-
-
-def _is_loopback(origin: str) -> bool:
-    """A page that is served on this machine."""
-    try:
-        parts = urlsplit(origin)
-        name = (parts.hostname or "").lower()
-    except ValueError:
-        return False
-    known = name in ("127.0.0.1", "localhost", "::1") or name.endswith(".localhost")
-    return known and parts.scheme in ("http", "https") and not parts.path
 
 
 class Guard:

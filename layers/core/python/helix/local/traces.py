@@ -31,8 +31,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from helix.core import genai
+from helix.gateway.origins import hosts_of, why_foreign
 from helix.local.credentials import new_secret
-from helix.local.guard import hosts_of, why_foreign
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,45 @@
+"""Which requests a server on loopback takes: those for its own host that no foreign web page has made.
+
+Law: a page of another site cannot use a name that leads here (DNS rebinding), since `Host` then names that site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from urllib.parse import urlsplit
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+def hosts_of(port: int, more: Iterable[str] = ()) -> frozenset[str]:
+    """What `Host` may be."""
+    names = [*LOOPBACK, *more]
+    return frozenset([f"{name}:{port}" for name in names] + (names if port == 80 else []))
+
+
+def why_foreign(headers: Sequence[tuple[str, str]], hosts: Collection[str], *, any_port: bool = False) -> str | None:
+    """Why a web page may not send this; None if it is not from one, or from one of this very server. `any_port`: pages of
+    other servers on loopback may too.
+
+    A browser names the page's origin where it matters, and the relation of the two sites where it does not.
+    """
+    given = {name: [v for n, v in headers if n == name] for name in ("host", "origin", "sec-fetch-site")}
+    if len(given["host"]) != 1 or given["host"][0].lower() not in hosts:
+        return f"the host is {', '.join(given['host']) or 'missing'!r}; use {min(hosts)}"
+    if not given["origin"]:
+        site = given["sec-fetch-site"]
+        return None if site in ([], ["none"], ["same-origin"]) else f"it comes from a web page ({', '.join(site)})"
+    origin = given["origin"][0]
+    known = origin.lower() in {f"http://{host}" for host in hosts} or (any_port and _is_loopback(origin))
+    return None if known and len(given["origin"]) == 1 else f"it comes from a web page of {origin!r}"
+
+
+def _is_loopback(origin: str) -> bool:
+    """A page that is served on this machine."""
+    try:
+        parts = urlsplit(origin)
+        name = (parts.hostname or "").lower()
+    except ValueError:
+        return False
+    known = name in ("127.0.0.1", "localhost", "::1") or name.endswith(".localhost")
+    return known and parts.scheme in ("http", "https") and not parts.path
