@@ -1,0 +1,105 @@
+// Who serves this page, and the client that all views share.
+import { signal } from "@preact/signals";
+import { type Fields, HelixClient, HelixError, type Replies } from "../../js/src/index.ts";
+
+export { HelixError };
+
+export interface AgentInfo {
+  name: string;
+  description?: string;
+  kind?: "chat" | "function";
+  /** What `run` takes besides the agent. */
+  input?: Schema;
+}
+
+/** The parts of a JSON schema that forms are made of. */
+export interface Schema {
+  type?: string | string[];
+  title?: string;
+  description?: string;
+  properties?: Record<string, Schema>;
+  required?: string[];
+  enum?: unknown[];
+  default?: unknown;
+  $ref?: string;
+  $defs?: Record<string, Schema>;
+}
+
+interface Config {
+  url: string;
+  token: string | null;
+  /** Where the sessions are, in words. */
+  place: string;
+  agents: AgentInfo[];
+}
+
+type Phase = { is: "opening" } | { is: "refused"; why: string } | { is: "ready"; config: Config; client: HelixClient };
+
+export const phase = signal<Phase>({ is: "opening" });
+export const agents = signal<AgentInfo[]>([]);
+const CODE = "helix-console-code";
+const MOST_AGENTS = 500;
+
+/** The code that the address has behind its #, or that an earlier page of this server had. It leaves the address at once. */
+function code(): string | null {
+  const found = /^#code=([A-Za-z0-9_-]+)(.*)$/.exec(location.hash);
+  if (found === null) return localStorage.getItem(CODE);
+  localStorage.setItem(CODE, found[1] as string);
+  history.replaceState(null, "", `${location.pathname}#${found[2] || "/"}`);
+  return found[1] as string;
+}
+
+async function config(): Promise<Config> {
+  const answer = await fetch("./sign-in", {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ code: code() ?? "" }),
+  });
+  if (answer.status === 403) {
+    throw new Error("Open the address that the command printed, with the code behind its #. It signs this browser in.");
+  }
+  if (!answer.ok) throw new Error(`The console's server answers ${answer.status}.`);
+  return (await answer.json()) as Config;
+}
+
+export async function open(): Promise<void> {
+  try {
+    const found = await config();
+    const client = await HelixClient.connect(found.url, { token: found.token ?? undefined, settings: { quietMs: 5_000 } });
+    agents.value = found.agents;
+    phase.value = { is: "ready", config: found, client };
+    await listAgents(client);
+  } catch (error) {
+    phase.value = { is: "refused", why: said(error) };
+  }
+}
+
+/** What the service says of its agents; one of an older version says nothing. */
+async function listAgents(client: HelixClient): Promise<void> {
+  const found: AgentInfo[] = [];
+  try {
+    for (let after: string | null | undefined; after !== null && found.length < MOST_AGENTS; ) {
+      const page = await client.ask("list_agents", { limit: 100, after });
+      found.push(...(page.agents as unknown as AgentInfo[]));
+      after = page.cursor;
+    }
+  } catch (error) {
+    if (!(error instanceof HelixError)) throw error;
+  }
+  if (found.length > 0) agents.value = found;
+}
+
+/** The client. Only views that are shown when it is there call this. */
+export function service(): HelixClient {
+  if (phase.value.is !== "ready") throw new Error("the console is not signed in");
+  return phase.value.client;
+}
+
+/** Start a run, once, whatever happens to the connection. Whoever shows the session follows it already. */
+export async function begin<A extends "run" | "resume" | "retry">(action: A, fields: Omit<Fields<A>, "key" | "subscribe">): Promise<Replies[A]> {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  const key = `console_${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+  return await service().ask(action, { ...fields, key, subscribe: false } as unknown as Fields<A>);
+}
+
+export const said = (error: unknown): string => (error instanceof Error ? error.message : String(error));

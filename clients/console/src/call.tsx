@@ -1,0 +1,88 @@
+// A call of a tool or a sub-agent: its arguments, what it waits for, its result; a sub-agent's conversation inside.
+import { useState } from "preact/hooks";
+import { ApprovalForm } from "./approval.tsx";
+import type { Call } from "./fold.ts";
+import { inline, parsed } from "./format.ts";
+import { type DrawnGiven, Items } from "./items.tsx";
+import { Code, Icon, Text } from "./pieces.tsx";
+import { loadChild } from "./session.ts";
+
+const WORDS: Record<Call["state"], string> = {
+  open: "not run yet",
+  running: "running",
+  waiting: "waits for you",
+  done: "done",
+  failed: "failed",
+};
+
+type Given = Omit<DrawnGiven, "item"> & { call: Call };
+
+export function CallView({ call, rev, session, target }: Given) {
+  const agent = call.name.startsWith("subagent__") || call.child !== undefined;
+  const output = call.name === "__finish__";
+  const name = output ? "output" : (call.child?.agent ?? call.name.replace(/^subagent__/, ""));
+  const [opened, setOpened] = useState(output || call.state === "waiting" || target === call.id);
+  const show = opened || call.state === "waiting";
+  const toggled = (open: boolean) => {
+    setOpened(open);
+    if (open && call.child !== undefined) void loadChild(session, call.child.id);
+  };
+  return (
+    <details
+      class={`call ${call.state}`}
+      id={`call-${call.id}`}
+      open={show}
+      onToggle={(event) => toggled(event.currentTarget.open)}
+    >
+      <summary>
+        <Icon name={agent ? "agent" : "tool"} />
+        <span class="call-name">
+          <Text of={name} />
+        </span>
+        <span class="call-args">
+          <bdi>{summary(call.args)}</bdi>
+        </span>
+        {call.attempt > 1 && <span class="tag warn">attempt {call.attempt}</span>}
+        {call.edited && <span class="tag">edited</span>}
+        <span class={`call-state ${call.state}`}>{WORDS[call.state]}</span>
+      </summary>
+      {show && <Body call={call} rev={rev} session={session} target={target} />}
+    </details>
+  );
+}
+
+function Body({ call, rev, session, target }: Given) {
+  const child = call.child === undefined ? undefined : session.conversation.below.get(call.child.id);
+  const result = call.error ?? (typeof call.result === "string" ? parsed(call.result) : call.result);
+  return (
+    <div class="call-body">
+      {call.state === "waiting" && call.ask !== undefined ? (
+        <ApprovalForm key={call.id} call={call} session={session} />
+      ) : (
+        <>
+          <h4>Arguments{call.edited ? `, edited by ${call.edited.by ?? "the operator"}` : ""}</h4>
+          <Code of={call.args} label={`Arguments of ${call.name}`} />
+        </>
+      )}
+      {child !== undefined && (
+        <div class="child">
+          <h4>
+            Session of the sub-agent <Text of={call.child?.agent ?? ""} />
+          </h4>
+          {child.items.length === 0 ? <p class="quiet">Nothing yet.</p> : <Items conversation={child} rev={rev} session={session} target={target} />}
+        </div>
+      )}
+      {result !== undefined && result !== null && (
+        <>
+          <h4>{call.state === "failed" ? "Error" : "Result"}</h4>
+          <Code of={result} label={`Result of ${call.name}`} />
+        </>
+      )}
+    </div>
+  );
+}
+
+function summary(args: Record<string, unknown>): string {
+  const pairs = Object.entries(args).map(([name, value]) => `${name}=${inline(value, 40)}`);
+  return inline(pairs.join(", "), 110);
+}

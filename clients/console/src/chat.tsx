@@ -1,0 +1,90 @@
+// The conversation, and where one goes on with it.
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { begin, said } from "./api.ts";
+import { Composer } from "./composer.tsx";
+import { Items } from "./items.tsx";
+import { refresh } from "./listing.ts";
+import { Text } from "./pieces.tsx";
+import type { OpenSession } from "./session.ts";
+
+const NEAR_PX = 120;
+
+export function Chat({ session, target }: { session: OpenSession; target: string | undefined }) {
+  const scroller = useRef<HTMLDivElement>(null);
+  const following = useRef(true);
+  const [problem, setProblem] = useState("");
+  const drawn = session.drawn.value;
+  useLayoutEffect(() => {
+    const box = scroller.current;
+    if (box !== null && following.current && target === undefined) box.scrollTop = box.scrollHeight;
+  }, [drawn, target]);
+  const ready = session.stored.value !== undefined;
+  useEffect(() => {
+    if (ready && target !== undefined) document.getElementById(`call-${target}`)?.scrollIntoView({ block: "center" });
+  }, [ready, target]);
+  const stored = session.stored.value;
+  const send = async (message: string) => {
+    setProblem("");
+    following.current = true;
+    try {
+      const started = await begin("run", { agent: stored?.agent_type ?? "", message, session_id: session.id });
+      session.conversation.insertUser(message, started.run_id);
+      await session.refresh();
+      void refresh();
+    } catch (error) {
+      setProblem(said(error));
+    }
+  };
+  const child = stored?.parent_session_id != null;
+  const running = stored?.status === "running";
+  const waiting = session.conversation.waiting().length;
+  const hint = running
+    ? "The agent is at work. Interrupt it to say something."
+    : waiting > 0
+      ? "Answer the call that waits first."
+      : "Write a message";
+  return (
+    <>
+      <div
+        class="scroller"
+        ref={scroller}
+        tabIndex={0}
+        role="log"
+        aria-label="Conversation"
+        aria-busy={running}
+        onScroll={(event) => {
+          const box = event.currentTarget;
+          following.current = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_PX;
+        }}
+      >
+        <div class="column">
+          {!ready && <p class="quiet">Reading…</p>}
+          {stored?.error && stored.status === "failed" && session.conversation.items.at(-1)?.kind !== "notice" && (
+            <p class="problem">
+              <Text of={stored.error.message} />
+            </p>
+          )}
+          <Items conversation={session.conversation} rev={drawn} session={session} target={target} />
+          {running && (
+            <p class="working">
+              <span class="dots" aria-hidden="true">
+                <i />
+                <i />
+                <i />
+              </span>
+              At work
+            </p>
+          )}
+        </div>
+      </div>
+      {problem && (
+        <p class="problem pad" role="alert">
+          <Text of={problem} />
+        </p>
+      )}
+      {ready && !child && (
+        <Composer key={session.id} label="Message" hint={hint} onSend={send} disabled={running || waiting > 0} />
+      )}
+    </>
+  );
+}

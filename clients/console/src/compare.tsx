@@ -1,0 +1,118 @@
+// Two sessions side by side: what they share, where they part, what their states differ in, and what each cost.
+import { useEffect, useState } from "preact/hooks";
+import { differences, shared } from "./diff.ts";
+import { count, inline, money, tokens } from "./format.ts";
+import { Items } from "./items.tsx";
+import { Empty, Icon, Status, Text } from "./pieces.tsx";
+import { link } from "./route.ts";
+import { OpenSession } from "./session.ts";
+import type { Conversation } from "./fold.ts";
+
+export function Compare({ left, right }: { left: string; right: string }) {
+  const [pair] = useState(() => [new OpenSession(left), new OpenSession(right)] as const);
+  useEffect(() => {
+    for (const one of pair) one.start();
+    return () => {
+      for (const one of pair) one.close();
+    };
+  }, [pair]);
+  const [a, b] = pair;
+  void a.drawn.value;
+  void b.drawn.value;
+  const problem = a.error.value ?? b.error.value;
+  if (problem !== undefined) return <Empty title={problem} />;
+  const same = shared(a.conversation.items, b.conversation.items);
+  const ready = a.stored.value !== undefined && b.stored.value !== undefined;
+  return (
+    <div class="compare">
+      <header class="bar slim">
+        <a class="button plain back always" href={link.session(right)} aria-label="Back to the session">
+          <Icon name="back" />
+        </a>
+        <h1>Compare</h1>
+      </header>
+      <div class="scroller" tabIndex={0} role="region" aria-label="Two sessions side by side">
+        {!ready && <p class="quiet pad">Reading…</p>}
+        {ready && same > 0 && (
+          <details class="shared">
+            <summary>
+              {count(same, "item")} {same === 1 ? "is" : "are"} the same in both
+            </summary>
+            <Items conversation={part(a.conversation, 0, same)} session={a} target={undefined} />
+          </details>
+        )}
+        <div class="pair">
+          <Side session={a} same={same} name="Origin" />
+          <Side session={b} same={same} name="Branch" />
+        </div>
+        {ready && <States left={a} right={b} />}
+      </div>
+    </div>
+  );
+}
+
+function part(conversation: Conversation, from: number, to?: number): Conversation {
+  return Object.assign(Object.create(conversation) as Conversation, { items: conversation.items.slice(from, to) });
+}
+
+function Side({ session, same, name }: { session: OpenSession; same: number; name: string }) {
+  const stored = session.stored.value;
+  const rest = part(session.conversation, same);
+  return (
+    <section aria-label={name}>
+      <header class="side-head">
+        <h2>
+          {name} {stored !== undefined && <Status of={stored.status} />}
+        </h2>
+        <p>
+          <a href={link.session(session.id)}>
+            <Text of={session.id} length={44} />
+          </a>
+        </p>
+        {stored !== undefined && (
+          <p class="quiet">
+            {count(stored.step_count, "step")} · {tokens(stored.usage)} · {money(stored.usage.cost_micros)}
+          </p>
+        )}
+      </header>
+      {rest.items.length === 0 ? <p class="quiet pad">Nothing more.</p> : <Items conversation={rest} rev={session.drawn.value} session={session} target={undefined} />}
+    </section>
+  );
+}
+
+function States({ left, right }: { left: OpenSession; right: OpenSession }) {
+  const found = differences(left.custom.value, right.custom.value);
+  return (
+    <section class="states">
+      <h2>State</h2>
+      {found.length === 0 ? (
+        <p class="quiet">Both have the same state.</p>
+      ) : (
+        <div class="table" tabIndex={0} role="region" aria-label="Differences of the state">
+          <table>
+            <thead>
+              <tr>
+                <th scope="col">Place</th>
+                <th scope="col">Origin</th>
+                <th scope="col">Branch</th>
+              </tr>
+            </thead>
+            <tbody>
+              {found.map((one) => (
+                <tr key={one.path}>
+                  <th scope="row">
+                    <code>
+                      <Text of={one.path} />
+                    </code>
+                  </th>
+                  <td>{one.left === undefined ? <span class="quiet">nothing</span> : <del><bdi>{inline(one.left, 200)}</bdi></del>}</td>
+                  <td>{one.right === undefined ? <span class="quiet">nothing</span> : <ins><bdi>{inline(one.right, 200)}</bdi></ins>}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}

@@ -1,0 +1,53 @@
+import { render } from "preact";
+import { useEffect } from "preact/hooks";
+import { open, phase } from "./api.ts";
+import { Compare } from "./compare.tsx";
+import { Help, listenToKeys } from "./keys.tsx";
+import { keepFresh } from "./listing.ts";
+import { NewChat } from "./newchat.tsx";
+import { Empty } from "./pieces.tsx";
+import { route } from "./route.ts";
+import { SessionView } from "./sessionview.tsx";
+import { Sidebar } from "./sidebar.tsx";
+import "./style.css";
+
+function App() {
+  const now = phase.value;
+  if (now.is === "opening") return <p class="opening">Opening…</p>;
+  if (now.is === "refused") {
+    return (
+      <main class="alone">
+        <Empty title="This browser is not signed in">
+          <p>{now.why}</p>
+          <button onClick={() => location.reload()}>Try again</button>
+        </Empty>
+      </main>
+    );
+  }
+  return <Console />;
+}
+
+function Console() {
+  useEffect(() => {
+    keepFresh();
+    return listenToKeys();
+  }, []);
+  const at = route.value;
+  return (
+    <div class={`app at-${at.view}`}>
+      <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
+        Skip to the session
+      </a>
+      <Sidebar />
+      <main id="main" tabIndex={-1}>
+        {at.view === "session" && <SessionView key={at.id} id={at.id} tab={at.tab} call={at.call} />}
+        {at.view === "compare" && <Compare key={`${at.left} ${at.right}`} left={at.left} right={at.right} />}
+        {(at.view === "new" || at.view === "home") && <NewChat agent={at.view === "new" ? at.agent : undefined} />}
+      </main>
+      <Help />
+    </div>
+  );
+}
+
+render(<App />, document.getElementById("app") as HTMLElement);
+void open();

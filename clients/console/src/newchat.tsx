@@ -1,0 +1,133 @@
+// A new chat: choose an agent, say something. An agent with parameters has a form instead.
+import { useState } from "preact/hooks";
+import { type AgentInfo, agents, begin, said, type Schema } from "./api.ts";
+import { Composer } from "./composer.tsx";
+import { refresh, sessions } from "./listing.ts";
+import { Empty, Icon, Text } from "./pieces.tsx";
+import { go, link } from "./route.ts";
+
+/** Those of the service, or else those that the listed sessions are of. */
+function known(): AgentInfo[] {
+  if (agents.value.length > 0) return agents.value;
+  return [...new Set(sessions.value.map((session) => session.agent_type))].sort().map((name) => ({ name }));
+}
+
+export function NewChat({ agent }: { agent: string | undefined }) {
+  const found = known();
+  const chosen = agent ?? found[0]?.name;
+  const [problem, setProblem] = useState("");
+  const start = async (message: string | Record<string, unknown>) => {
+    if (chosen === undefined) return;
+    setProblem("");
+    try {
+      const input = typeof message === "string" ? { message } : { input: message };
+      const started = await begin("run", { agent: chosen, ...input });
+      void refresh();
+      go(link.session(started.session_id));
+    } catch (error) {
+      setProblem(said(error));
+    }
+  };
+  const parameters = parametersOf(found.find((one) => one.name === chosen));
+  return (
+    <div class="newchat">
+      <header class="bar slim">
+        <a class="button plain back" href={link.home()} aria-label="Back to the list">
+          <Icon name="back" />
+        </a>
+        <h1>New chat</h1>
+      </header>
+      <div class="newchat-middle">
+        {found.length === 0 ? (
+          <Empty title="No agent can be run from here">
+            <p>This console shows the sessions that are stored. Name the project's agents with <code>--agent module:name</code>.</p>
+          </Empty>
+        ) : (
+          <>
+            <h2>Who do you want to talk to?</h2>
+            <ul class="agents">
+              {found.map((one) => (
+                <li key={one.name}>
+                  <a class="agent" href={link.new(one.name)} aria-current={one.name === chosen ? "true" : undefined}>
+                    <span class="agent-mark" aria-hidden="true">
+                      {[...one.name][0]?.toUpperCase()}
+                    </span>
+                    <span>
+                      <strong>
+                        <Text of={one.name} length={40} />
+                      </strong>
+                      {one.description && (
+                        <small>
+                          <Text of={one.description} length={120} />
+                        </small>
+                      )}
+                    </span>
+                  </a>
+                </li>
+              ))}
+            </ul>
+          </>
+        )}
+      </div>
+      {problem && (
+        <p class="problem pad" role="alert">
+          <Text of={problem} />
+        </p>
+      )}
+      {chosen !== undefined &&
+        (parameters === undefined ? (
+          <Composer key={chosen} label={`Message to ${chosen}`} onSend={start} />
+        ) : (
+          <InputForm key={chosen} schema={parameters} onSend={start} />
+        ))}
+    </div>
+  );
+}
+
+/** Of a function agent; undefined for those that one talks to. */
+function parametersOf(agent: AgentInfo | undefined): Schema | undefined {
+  const named = agent?.kind === "function" ? agent.input?.properties?.["input"] : undefined;
+  const reference = named?.$ref?.split("/").at(-1);
+  return reference === undefined ? named : agent?.input?.$defs?.[reference];
+}
+
+function InputForm({ schema, onSend }: { schema: Schema; onSend: (input: Record<string, unknown>) => Promise<void> }) {
+  const [texts, setTexts] = useState<Record<string, string>>({});
+  const [problem, setProblem] = useState("");
+  const send = () => {
+    const made: Record<string, unknown> = {};
+    for (const [name, part] of Object.entries(schema.properties ?? {})) {
+      const text = texts[name] ?? "";
+      if (text === "" && !schema.required?.includes(name)) continue;
+      try {
+        made[name] = part.type === "string" ? text : JSON.parse(text);
+      } catch {
+        return setProblem(`${name} is not of type ${String(part.type ?? "JSON")}`);
+      }
+    }
+    setProblem("");
+    void onSend(made);
+  };
+  return (
+    <form class="composer form" onSubmit={(event) => (event.preventDefault(), send())}>
+      {Object.entries(schema.properties ?? {}).map(([name, part]) => (
+        <label class="field" key={name}>
+          <span>
+            <Text of={name} /> <small>{String(part.type ?? "JSON")}</small>
+          </span>
+          <input
+            required={schema.required?.includes(name)}
+            value={texts[name] ?? ""}
+            onInput={(event) => setTexts({ ...texts, [name]: event.currentTarget.value })}
+          />
+        </label>
+      ))}
+      {problem && (
+        <p class="problem" role="alert">
+          <Text of={problem} />
+        </p>
+      )}
+      <button class="primary">Run</button>
+    </form>
+  );
+}

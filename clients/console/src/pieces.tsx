@@ -1,0 +1,85 @@
+// Small things that views share.
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { brief, json, visible } from "./format.ts";
+
+const STATUS: Record<string, [string, string]> = {
+  running: ["run", "Running"],
+  completed: ["good", "Completed"],
+  paused: ["warn", "Waits"],
+  interrupted: ["warn", "Interrupted"],
+  failed: ["bad", "Failed"],
+  died: ["bad", "Worker died"],
+  waited: ["plain", "Paused"],
+  superseded: ["plain", "Went on"],
+  open: ["run", "Open"],
+  committed: ["good", "Committed"],
+  discarded: ["bad", "Discarded"],
+};
+
+export function Status({ of }: { of: string }) {
+  const [tone, label] = STATUS[of] ?? ["plain", of];
+  return <span class={`status ${tone}`}>{label}</span>;
+}
+
+/** Text of somebody else: shown as it is, and isolated, so that it does not change how its neighbours are read. */
+export function Text({ of, length }: { of: string; length?: number }) {
+  return <bdi>{length === undefined ? visible(of) : brief(of, length)}</bdi>;
+}
+
+export function Code({ of, label }: { of: unknown; label: string }) {
+  return (
+    <pre class="code" tabIndex={0} role="group" aria-label={label}>
+      {json(of)}
+    </pre>
+  );
+}
+
+export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
+  return (
+    <div class="empty">
+      <h2>{title}</h2>
+      {children}
+    </div>
+  );
+}
+
+const PATHS: Record<string, string> = {
+  plus: "M12 5v14M5 12h14",
+  back: "M15 5l-7 7 7 7",
+  stop: "M7 7h10v10H7z",
+  play: "M8 5.5v13l10.5-6.5z",
+  again: "M4.5 12a7.5 7.5 0 1 0 2.4-5.5M4.5 4.5v4.3h4.3",
+  branch: "M7 4v16M7 14c8 0 10-2 10-7M4.6 4h4.8M17 7m-2.4 0a2.4 2.4 0 1 0 4.8 0a2.4 2.4 0 1 0-4.8 0",
+  compare: "M4 5h6v14H4zM14 5h6v14h-6z",
+  send: "M12 19V5M5.5 11.5L12 5l6.5 6.5",
+  search: "M10.5 17a6.5 6.5 0 1 0 0-13a6.5 6.5 0 0 0 0 13zM15.5 15.5L20 20",
+  tool: "M14.5 5.5a4.5 4.5 0 0 0-5.7 5.7L4 16v4h4l4.8-4.8a4.5 4.5 0 0 0 5.7-5.7L15.7 12 12 8.3z",
+  agent: "M12 4v3M6 8h12v10H6zM9.5 12v1.5M14.5 12v1.5",
+  chat: "M4 5h16v11H10l-4 4v-4H4z",
+};
+
+export function Icon({ name }: { name: string }) {
+  return (
+    <svg class="icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false">
+      <path d={PATHS[name]} />
+    </svg>
+  );
+}
+
+/** The browser's own: it holds the focus, and Escape closes it. */
+export function Dialog({ title, onClose, children }: { title: string; onClose: () => void; children: ComponentChildren }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => dialog.current?.showModal(), []);
+  const outside = (event: MouseEvent) => {
+    if (event.target === dialog.current) dialog.current?.close();
+  };
+  return (
+    <dialog ref={dialog} onClose={onClose} onClick={outside} aria-labelledby="dialog-title">
+      <div class="dialog">
+        <h2 id="dialog-title">{title}</h2>
+        {children}
+      </div>
+    </dialog>
+  );
+}

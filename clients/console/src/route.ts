@@ -1,0 +1,45 @@
+// Where the page is: #/sessions/ID/TAB, #/sessions/ID/chat/CALL, #/compare/A/B, #/new/AGENT.
+import { signal } from "@preact/signals";
+
+export const TABS = ["chat", "timeline", "state", "cost"] as const;
+export type Tab = (typeof TABS)[number];
+export type Route =
+  | { view: "home" }
+  | { view: "new"; agent: string | undefined }
+  | { view: "session"; id: string; tab: Tab; call: string | undefined }
+  | { view: "compare"; left: string; right: string };
+
+function parse(hash: string): Route {
+  const [view, ...rest] = hash.replace(/^#\/?/, "").split("/").map(decoded);
+  const [first, second, third] = rest;
+  if (view === "new") return { view, agent: first || undefined };
+  if (view === "compare" && first && second) return { view, left: first, right: second };
+  if (view === "sessions" && first) {
+    const tab = TABS.find((name) => name === second) ?? "chat";
+    return { view: "session", id: first, tab, call: third || undefined };
+  }
+  return { view: "home" };
+}
+
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+export const route = signal<Route>(parse(location.hash));
+addEventListener("hashchange", () => (route.value = parse(location.hash)));
+
+const path = (...parts: string[]): string => `#/${parts.map(encodeURIComponent).join("/")}`;
+export const link = {
+  home: () => "#/",
+  new: (agent?: string) => (agent === undefined ? "#/new" : path("new", agent)),
+  session: (id: string, tab: Tab = "chat", call?: string) => path("sessions", id, tab, ...(call === undefined ? [] : [call])),
+  compare: (left: string, right: string) => path("compare", left, right),
+};
+
+export function go(to: string): void {
+  location.hash = to;
+}

@@ -1,0 +1,190 @@
+// The session that is shown: what is stored of it, and what comes. It is read once, then followed; after a rewind, or where the
+// stream has lost its beginning, it is read again.
+import { type Signal, signal } from "@preact/signals";
+import { applyPatches, type JsonObject, type SessionState } from "../../js/src/index.ts";
+import { HelixError, said, service } from "./api.ts";
+import { Conversation } from "./fold.ts";
+import { History } from "./history.ts";
+import { chunkOf, type StreamChunk, type StreamMessage } from "./wire.ts";
+
+const DRAW_MS = 16;
+/** How often a running session is read again: a worker that died says nothing. */
+const LOOK_MS = 8_000;
+
+export class OpenSession {
+  readonly id: string;
+  conversation: Conversation;
+  /** Changes when the conversation has: so that a burst of chunks is drawn once. */
+  readonly drawn = signal(0);
+  readonly stored: Signal<SessionState | undefined> = signal(undefined);
+  readonly resumable = signal(false);
+  readonly error = signal<string | undefined>(undefined);
+  readonly custom: Signal<Record<string, unknown>> = signal({});
+  /** The places of the state that changed last, as JSON pointers. */
+  readonly changed = signal<ReadonlySet<string>>(new Set());
+  /** What a reader hears who cannot see it. */
+  readonly announced = signal("");
+  readonly history: History;
+  #closed = false;
+  #looking: ReturnType<typeof setInterval> | undefined;
+  #drawing = false;
+  /** Up to here the stream is in what was read. */
+  #base = 0;
+  #reading: AsyncGenerator<StreamMessage, void, undefined> | undefined;
+
+  constructor(id: string) {
+    this.id = id;
+    this.conversation = new Conversation(id);
+    this.history = new History(id);
+  }
+
+  start(): void {
+    void this.#live();
+    this.#looking = setInterval(() => {
+      if (this.status === "running" && document.visibilityState === "visible") void this.refresh().catch(() => undefined); // the next look may succeed
+    }, LOOK_MS);
+  }
+
+  close(): void {
+    this.#closed = true;
+    clearInterval(this.#looking);
+    this.history.close();
+    void this.#reading?.return();
+  }
+
+  get status(): string {
+    return this.stored.value?.status ?? "";
+  }
+
+  draw(): void {
+    if (this.#drawing) return;
+    this.#drawing = true;
+    setTimeout(() => {
+      this.#drawing = false;
+      this.drawn.value++;
+    }, DRAW_MS);
+  }
+
+  /** Read again what is stored, but not the conversation. */
+  async refresh(): Promise<void> {
+    const found = await service().ask("get_session", { session_id: this.id });
+    if (this.#closed) return;
+    [this.stored.value, this.resumable.value] = [found.session, found.can_resume.can_resume];
+    if (found.session.status === "paused") this.conversation.expect(found.session.pending);
+    this.draw();
+  }
+
+  async #live(): Promise<void> {
+    try {
+      while (!this.#closed) {
+        const after = await this.#load();
+        this.#reading = service().follow(this.id, { after });
+        for await (const message of this.#reading) {
+          if (this.#closed) return;
+          if (await this.#take(message)) break;
+        }
+      }
+    } catch (error) {
+      if (!this.#closed) this.error.value = error instanceof HelixError && error.code === "session_not_found" ? "There is no such session here." : said(error);
+    }
+  }
+
+  async #load(): Promise<number> {
+    const found = await service().ask("get_session", { session_id: this.id, snapshot: true, sub_sessions: true });
+    const snapshot = found.snapshot;
+    if (!snapshot) throw new Error("the service gives no snapshot");
+    const conversation = new Conversation(this.id);
+    conversation.load(snapshot.messages, childrenOf(found.sub_sessions), snapshot.sequence);
+    this.conversation = conversation;
+    [this.stored.value, this.resumable.value] = [found.session, found.can_resume.can_resume];
+    this.#base = snapshot.sequence;
+    this.custom.value = snapshot.custom_state;
+    this.draw();
+    return found.session.status === "paused" ? Math.min(snapshot.sequence, await this.#begin()) : snapshot.sequence;
+  }
+
+  /** Behind which sequence the answer is that waits for people: in the run that asked, or in one before it. */
+  async #begin(): Promise<number> {
+    const { runs = [] } = await service().ask("get_session", { session_id: this.id, runs: 10 });
+    let begin = Infinity;
+    for (const run of runs) {
+      begin = Math.min(begin, run.start_sequence);
+      if (run.status !== "superseded" && run.run_id !== runs[0]?.run_id) break;
+    }
+    return begin;
+  }
+
+  /** True where everything is to be read again. */
+  async #take(message: StreamMessage): Promise<boolean> {
+    const chunk = message.kind === "chunk" ? chunkOf(message) : undefined;
+    const replayed = message.sequence <= this.#base;
+    if (chunk?.type === "stream_resync" && !replayed) return true;
+    const own = message.session_id === this.id;
+    if (own && chunk !== undefined && chunk.run_id && !this.conversation.runs.has(chunk.run_id)) {
+      this.conversation.runs.add(chunk.run_id);
+      void this.#begun(chunk.run_id);
+    }
+    this.conversation.message(message, chunk);
+    if (own && !replayed && chunk?.type === "state_patch") this.#patched(chunk);
+    const asks = chunk?.type === "tool_approval_request";
+    if (asks) this.announced.value = `${chunk.tool_name} waits for you.`;
+    // Where a session waits, its request is behind the message that says so, if the stream has it at all.
+    if (own && (chunk === undefined || chunk.type === "stream_resync" || (chunk.type === "run_resumed" && !replayed))) {
+      if (chunk === undefined && !replayed) this.announced.value = `The run is ${message.status ?? message.kind}.`;
+      await this.refresh();
+    }
+    this.draw();
+    return false;
+  }
+
+  /** Another page has started a run, or this one: its message is stored. */
+  async #begun(runId: string): Promise<void> {
+    const { session, messages = [] } = await service().ask("get_session", { session_id: this.id, messages: 20 });
+    this.stored.value = session;
+    for (const message of messages) {
+      if (message.role === "user" && message.run_id === runId) this.conversation.insertUser(message.content, runId);
+    }
+    this.draw();
+  }
+
+  #patched(chunk: Extract<StreamChunk, { type: "state_patch" }>): void {
+    const before = this.custom.value;
+    this.changed.value = new Set(chunk.patches.map((patch) => String(patch["path"]).replace(/\/-$/, "")));
+    try {
+      this.custom.value = applyPatches(structuredClone(before) as JsonObject, chunk.patches) as Record<string, unknown>;
+    } catch (error) {
+      if (!(error instanceof HelixError)) throw error;
+      void service()
+        .getSession(this.id)
+        .then((session) => (this.custom.value = session.custom_state));
+    }
+  }
+}
+
+export function childrenOf(refs: unknown[] | undefined): Map<string, { id: string; agent: string }> {
+  const found = new Map<string, { id: string; agent: string }>();
+  for (const ref of (refs ?? []) as { session_id: string; agent_type: string; parent_tool_call_id: string }[]) {
+    found.set(ref.parent_tool_call_id, { id: ref.session_id, agent: ref.agent_type });
+  }
+  return found;
+}
+
+/** Of a sub-agent, when somebody looks. */
+export async function loadChild(parent: OpenSession, id: string): Promise<void> {
+  const child = parent.conversation.below.get(id);
+  if (child === undefined || child.items.length > 0) return;
+  const { snapshot, sub_sessions } = await service().ask("get_session", { session_id: id, snapshot: true, sub_sessions: true });
+  if (!snapshot || child.items.length > 0) return;
+  child.load(snapshot.messages.slice(snapshot.messages[0]?.role === "user" ? 1 : 0), childrenOf(sub_sessions));
+  parent.draw();
+}
+
+let current: OpenSession | undefined;
+export function opened(id: string): OpenSession {
+  if (current?.id !== id) {
+    current?.close();
+    current = new OpenSession(id);
+    current.start();
+  }
+  return current;
+}

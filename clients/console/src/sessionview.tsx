@@ -1,0 +1,223 @@
+// One session: its head, its tabs, and what can be done with it.
+import { useEffect, useState } from "preact/hooks";
+import { begin, said, service } from "./api.ts";
+import { Chat } from "./chat.tsx";
+import { CostView } from "./costview.tsx";
+import { count, money } from "./format.ts";
+import { actions } from "./keys.tsx";
+import { refresh } from "./listing.ts";
+import { Dialog, Empty, Icon, Status, Text } from "./pieces.tsx";
+import { go, link, type Tab, TABS } from "./route.ts";
+import { opened, type OpenSession } from "./session.ts";
+import { StateView } from "./stateview.tsx";
+import { TimelineView } from "./timelineview.tsx";
+
+const NAMES: Record<Tab, string> = { chat: "Chat", timeline: "Timeline", state: "State", cost: "Cost" };
+
+export function SessionView({ id, tab, call }: { id: string; tab: Tab; call: string | undefined }) {
+  const session = opened(id);
+  const [problem, setProblem] = useState("");
+  const [branching, setBranching] = useState<string | null | undefined>(undefined);
+  const attempt = (work: () => Promise<unknown>) => {
+    setProblem("");
+    work()
+      .then(() => session.refresh())
+      .then(refresh)
+      .catch((error: unknown) => setProblem(said(error)));
+  };
+  if (session.error.value !== undefined) {
+    return (
+      <Empty title={session.error.value}>
+        <p>
+          <Text of={id} />
+        </p>
+        <a class="button" href={link.home()}>
+          All sessions
+        </a>
+      </Empty>
+    );
+  }
+  return (
+    <div class="session">
+      <Head session={session} attempt={attempt} branch={() => setBranching(null)} />
+      <div class="tabs" role="tablist" aria-label="Views of the session">
+        {TABS.map((name) => (
+          <a key={name} role="tab" id={`tab-${name}`} aria-selected={name === tab} aria-controls="panel" href={link.session(id, name)}>
+            {NAMES[name]}
+          </a>
+        ))}
+      </div>
+      {problem && (
+        <p class="problem pad" role="alert">
+          <Text of={problem} />
+        </p>
+      )}
+      <div class={`panel ${tab}`} id="panel" role="tabpanel" aria-labelledby={`tab-${tab}`}>
+        {tab === "chat" && <Chat session={session} target={call} />}
+        {tab === "timeline" && <TimelineView session={session} branch={setBranching} attempt={attempt} />}
+        {tab === "state" && <StateView session={session} />}
+        {tab === "cost" && <CostView session={session} />}
+      </div>
+      <p class="unseen" aria-live="polite">
+        {session.announced.value}
+      </p>
+      {branching !== undefined && <Branching session={session} checkpoint={branching} onClose={() => setBranching(undefined)} />}
+    </div>
+  );
+}
+
+interface HeadGiven {
+  session: OpenSession;
+  attempt: (work: () => Promise<unknown>) => void;
+  branch: () => void;
+}
+
+function Head({ session, attempt, branch }: HeadGiven) {
+  const stored = session.stored.value;
+  const [sure, setSure] = useState(false);
+  const status = stored?.status ?? "";
+  const origin = stored?.forked_from?.["session_id"];
+  const interrupt = () => attempt(() => service().interrupt(session.id, { reason: "interrupted in the console" }));
+  const goOn = () =>
+    status === "failed" ? attempt(() => begin("retry", { session_id: session.id })) : attempt(() => begin("resume", { session_id: session.id }));
+  const waits = (stored?.pending.length ?? 0) > 0;
+  // also a run whose worker is dead: then its claim has lapsed, and resuming takes it over
+  const canGoOn = status === "failed" || status === "interrupted" || (session.resumable.value && !waits && (status === "paused" || status === "running"));
+  useEffect(() => {
+    actions.value = {
+      ...(status === "running" && { interrupt }),
+      ...(canGoOn && { "go on": goOn }),
+      ...(stored !== undefined && { branch }),
+      ...(typeof origin === "string" && { compare: () => go(link.compare(origin, session.id)) }),
+    };
+    return () => void (actions.value = {});
+  }, [status, canGoOn, origin]);
+  useEffect(() => void refresh(), [status]);
+  return (
+    <header class="bar">
+      <a class="button plain back" href={link.home()} aria-label="Back to the list">
+        <Icon name="back" />
+      </a>
+      <div class="bar-about">
+        <h1>
+          <Text of={stored?.agent_type ?? "…"} length={40} />
+          {stored !== undefined && <Status of={status} />}
+        </h1>
+        <p class="quiet">
+          <span class="id" title={session.id}>
+            <Text of={session.id} length={60} />
+          </span>
+          {stored !== undefined && (
+            <>
+              {" · "}
+              {count(stored.step_count, "step")} · {money(stored.usage.cost_micros)}
+            </>
+          )}
+          {typeof origin === "string" && (
+            <>
+              {" · branch of "}
+              <a href={link.session(origin)}>
+                <Text of={origin} length={24} />
+              </a>
+            </>
+          )}
+          {stored?.parent_session_id && (
+            <>
+              {" · below "}
+              <a href={link.session(stored.parent_session_id)}>
+                <Text of={stored.parent_session_id} length={24} />
+              </a>
+            </>
+          )}
+        </p>
+      </div>
+      <div class="bar-actions">
+        {status === "running" && (
+          <button onClick={interrupt}>
+            <Icon name="stop" /> <span class="label">Interrupt</span>
+          </button>
+        )}
+        {canGoOn && (
+          <button class="primary" onClick={goOn}>
+            <Icon name={status === "failed" ? "again" : "play"} /> <span class="label">{status === "failed" ? "Retry" : "Resume"}</span>
+          </button>
+        )}
+        {typeof origin === "string" && (
+          <a class="button" href={link.compare(origin, session.id)}>
+            <Icon name="compare" /> <span class="label">Compare</span>
+          </a>
+        )}
+        {stored !== undefined && stored.parent_session_id === null && (
+          <button onClick={branch}>
+            <Icon name="branch" /> <span class="label">Branch</span>
+          </button>
+        )}
+        {status === "running" && (
+          <button class="plain" onClick={() => setSure(true)}>
+            Abort
+          </button>
+        )}
+      </div>
+      {sure && (
+        <Dialog title="Abort this run?" onClose={() => setSure(false)}>
+          <p>The run fails for good, with its sub-agents. A later message can continue the session.</p>
+          <form method="dialog" class="buttons">
+            <button class="danger" onClick={() => attempt(() => service().abort(session.id, { reason: "aborted in the console" }))}>
+              Abort
+            </button>
+            <button>Cancel</button>
+          </form>
+        </Dialog>
+      )}
+    </header>
+  );
+}
+
+/** `checkpoint` null: the newest. */
+function Branching({ session, checkpoint, onClose }: { session: OpenSession; checkpoint: string | null; onClose: () => void }) {
+  const [message, setMessage] = useState("");
+  const [problem, setProblem] = useState("");
+  const [busy, setBusy] = useState(false);
+  const make = async (compare: boolean) => {
+    setBusy(true);
+    setProblem("");
+    try {
+      const id = await service().branch(session.id, { checkpoint_id: checkpoint });
+      if (message.trim() !== "") await begin("run", { agent: session.stored.value?.agent_type ?? "", message, session_id: id });
+      void refresh();
+      onClose();
+      go(compare ? link.compare(session.id, id) : link.session(id));
+    } catch (error) {
+      setProblem(said(error));
+      setBusy(false);
+    }
+  };
+  return (
+    <Dialog title="Branch this session" onClose={onClose}>
+      <p>
+        A new session begins with the messages and the state of{" "}
+        {checkpoint === null ? "the newest checkpoint" : <code>{checkpoint}</code>}. This session stays as it is.
+      </p>
+      <label class="field">
+        <span>First message of the branch (optional)</span>
+        <textarea rows={3} value={message} onInput={(event) => setMessage(event.currentTarget.value)} />
+      </label>
+      {problem && (
+        <p class="problem" role="alert">
+          <Text of={problem} />
+        </p>
+      )}
+      <div class="buttons">
+        <button class="primary" disabled={busy} onClick={() => void make(false)}>
+          Branch
+        </button>
+        <button disabled={busy} onClick={() => void make(true)}>
+          Branch and compare
+        </button>
+        <button class="plain" onClick={onClose}>
+          Cancel
+        </button>
+      </div>
+    </Dialog>
+  );
+}

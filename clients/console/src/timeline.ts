@@ -1,0 +1,201 @@
+// What happened in a session and when, folded from its stream: runs, their steps, the attempts of each, calls and checkpoints.
+import { money, seconds } from "./format.ts";
+import type { StreamChunk, StreamMessage, Usage } from "./wire.ts";
+
+export interface Patch {
+  op: string;
+  path: string;
+  value?: unknown;
+  from?: string;
+}
+export interface Attempt {
+  attempt: number;
+  from: number;
+  to: number;
+  state: "open" | "committed" | "discarded";
+  why: string | null;
+  text: string;
+  usage: Usage | null;
+  model: string | null;
+  /** Of the run that made it. */
+  runId: string;
+}
+export interface CallSpan {
+  id: string;
+  name: string;
+  from: number;
+  to: number;
+  claims: number;
+  ok: boolean | undefined;
+  error: string | null;
+}
+export interface StepSpan {
+  step: number;
+  session: string;
+  agent: string;
+  attempts: Attempt[];
+  calls: CallSpan[];
+  checkpoint: string | undefined;
+  patches: Patch[];
+  /** Of the sub-agents that its calls asked. */
+  below: StepSpan[];
+  at: number;
+}
+export interface RunSpan {
+  id: string;
+  turn: number;
+  /** How it began: `start`, or a mode of resume, retry or takeover. */
+  mode: string;
+  status: string;
+  error: string | null;
+  from: number;
+  to: number;
+  steps: StepSpan[];
+}
+
+export class Timeline {
+  readonly root: string;
+  readonly runs: RunSpan[] = [];
+  /** Of each session that is known, the step that asked for it. */
+  #asked = new Map<string, StepSpan | undefined>();
+  /** When each session was last heard of: then its next answer was asked for. */
+  #heard = new Map<string, number>();
+
+  constructor(root: string) {
+    this.root = root;
+    this.#asked.set(root, undefined);
+  }
+
+  take(message: StreamMessage, chunk: StreamChunk | undefined): void {
+    const session = message.session_id;
+    if (!this.#asked.has(session)) return;
+    const at = chunk?.timestamp ?? 0;
+    const run = this.#run(message, at);
+    if (at > 0) run.to = Math.max(run.to, at);
+    if (chunk === undefined) {
+      if (session === this.root) [run.status, run.error] = [message.status ?? message.kind, message.error];
+      return;
+    }
+    this.#chunk(run, session, chunk, at);
+    this.#heard.set(session, at);
+  }
+
+  #run(message: StreamMessage, at: number): RunSpan {
+    const last = this.runs.at(-1);
+    if (message.session_id !== this.root && last !== undefined) return last;
+    const known = this.runs.findLast((run) => run.id === message.run_id);
+    if (known !== undefined) return known;
+    const { run_id: id, turn } = message;
+    const made: RunSpan = { id, turn, mode: "start", status: "running", error: null, from: at, to: at, steps: [] };
+    this.runs.push(made);
+    return made;
+  }
+
+  #chunk(run: RunSpan, session: string, chunk: StreamChunk, at: number): void {
+    switch (chunk.type) {
+      case "run_resumed":
+        if (session !== this.root) return;
+        run.mode = chunk.mode;
+        for (const earlier of this.runs) {
+          if (earlier.id === chunk.previous_run_id && earlier.status === "running") earlier.status = chunk.mode === "takeover" ? "died" : "waited";
+          if (earlier.id === chunk.previous_run_id && earlier.status === "paused") earlier.status = "waited";
+        }
+        return;
+      case "text_delta":
+      case "thinking": {
+        const attempt = this.#attempt(run, session, chunk, at);
+        attempt.to = at;
+        if (chunk.type === "text_delta" && attempt.text.length < 200) attempt.text += chunk.delta;
+        return;
+      }
+      case "step_committed": {
+        const attempt = this.#attempt(run, session, chunk, at);
+        Object.assign(attempt, { to: at, state: "committed", usage: chunk.usage, model: chunk.model });
+        return;
+      }
+      case "step_discarded": {
+        const attempt = this.#attempt(run, session, chunk, at);
+        Object.assign(attempt, { to: at, state: "discarded", why: chunk.reason });
+        return;
+      }
+      case "tool_approval_request":
+      case "tool_start": {
+        const call = this.#call(run, session, chunk, chunk.tool_call_id, chunk.tool_name, at);
+        if (chunk.type === "tool_start") {
+          if (call.claims === 0) call.from = call.to = at;
+          call.claims = Math.max(call.claims, chunk.attempt, 1);
+        }
+        return;
+      }
+      case "tool_end": {
+        const call = this.#call(run, session, chunk, chunk.tool_call_id, chunk.tool_name, at);
+        Object.assign(call, { to: at, ok: chunk.success, error: chunk.error });
+        return;
+      }
+      case "subagent_start":
+        this.#call(run, session, chunk, chunk.parent_tool_call_id, `subagent__${chunk.sub_agent_type}`, at);
+        this.#asked.set(chunk.sub_agent_id, this.#step(run, session, chunk));
+        this.#heard.set(chunk.sub_agent_id, at);
+        return;
+      case "subagent_end": {
+        const call = this.#call(run, session, chunk, chunk.parent_tool_call_id, `subagent__${chunk.sub_agent_type}`, at);
+        Object.assign(call, { to: at, ok: chunk.status === "completed", error: chunk.error });
+        return;
+      }
+      case "checkpoint_created": {
+        const step = this.#last(session, chunk.step);
+        if (step !== undefined && chunk.step > 0) step.checkpoint = chunk.checkpoint_id;
+        return;
+      }
+      case "state_patch": {
+        const step = this.#last(session, chunk.step);
+        step?.patches.push(...(chunk.patches as unknown as Patch[]));
+        return;
+      }
+    }
+  }
+
+  #last(session: string, step: number): StepSpan | undefined {
+    const above = this.#asked.get(session);
+    for (const steps of above === undefined ? this.runs.map((run) => run.steps).reverse() : [above.below]) {
+      const found = steps.findLast((one) => one.session === session && (step === 0 || one.step === step));
+      if (found !== undefined) return found;
+    }
+    return undefined;
+  }
+
+  #step(run: RunSpan, session: string, chunk: StreamChunk): StepSpan {
+    const known = this.#last(session, chunk.step);
+    const nested = this.#asked.get(session) !== undefined;
+    if (known !== undefined && known.step === chunk.step && (nested || run.steps.includes(known))) return known;
+    const made: StepSpan = { step: chunk.step, session, agent: chunk.agent_type, attempts: [], calls: [], checkpoint: undefined, patches: [], below: [], at: chunk.timestamp };
+    (this.#asked.get(session)?.below ?? run.steps).push(made);
+    return made;
+  }
+
+  #attempt(run: RunSpan, session: string, chunk: StreamChunk, at: number): Attempt {
+    const step = this.#step(run, session, chunk);
+    const known = step.attempts.find((one) => one.attempt === chunk.attempt && one.runId === chunk.run_id);
+    if (known !== undefined) return known;
+    const made: Attempt = {
+      ...{ attempt: chunk.attempt, from: Math.max(run.from, this.#heard.get(session) ?? at), to: at, state: "open" as const, why: null, text: "", usage: null, model: null },
+      runId: chunk.run_id,
+    };
+    step.attempts.push(made);
+    return made;
+  }
+
+  #call(run: RunSpan, session: string, chunk: StreamChunk, id: string, name: string, at: number): CallSpan {
+    const step = this.#step(run, session, chunk);
+    const known = step.calls.find((one) => one.id === id);
+    if (known !== undefined) return known;
+    const made: CallSpan = { id, name, from: at, to: at, claims: 0, ok: undefined, error: null };
+    step.calls.push(made);
+    return made;
+  }
+}
+
+export function figures(attempt: Attempt): string {
+  const cost = attempt.usage === null ? "" : ` · ${money(attempt.usage.cost_micros)}`;
+  return `${seconds(attempt.to - attempt.from)}${cost}`;
+}
