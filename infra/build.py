@@ -28,7 +28,7 @@ BUILDS = ".helix/layers"
 """In the project's folder."""
 REQUIREMENTS = FILES / "requirements.txt"
 NOT_SOURCES = ("__pycache__", "*.pyc", "*.egg-info", ".DS_Store", "ruff.toml")
-NOT_IN_FUNCTIONS = ("helix/cli", "helix/client", "helix/infra", "helix/local", "helix/mcp", "helix/testing")
+NOT_IN_FUNCTIONS = tuple(f"helix/{name}" for name in ("cli", "client", "console", "infra", "local", "mcp", "testing"))
 """Folders of the core layer's sources that no function imports. They are not deployed."""
 MOST_BUILDS = 6
 """How many builds of a layer stay: the last ones may still be in use, and there are two at once."""

@@ -22,7 +22,7 @@ from helix.core.frames import MAX_FRAME_BYTES, SUBPROTOCOL
 from helix.core.protocol import MAX_REQUEST_BYTES
 from helix.core.registry import AgentRegistry
 from helix.gateway.authoriser import Authoriser, Proof, token_of
-from helix.gateway.backend import Backend
+from helix.gateway.backend import Backend, OperatorBackend
 from helix.gateway.connections import Connections
 from helix.gateway.gateway import Gateway
 from helix.gateway.projecting import post_messages
@@ -68,7 +68,7 @@ class LoopbackGateway:
     """`async with LoopbackGateway(executor) as served: ... served.url`.
 
     registry: the agents that clients may name (default: the executor's). authoriser: who may connect (default: anybody).
-    sockets: what posts frames (default: this server's own).
+    sockets: what posts frames (default: this server's own). operator: whoever connects has all sessions, whoever owns them.
     """
 
     def __init__(
@@ -79,14 +79,16 @@ class LoopbackGateway:
         authoriser: Authoriser | None = None,
         sockets: LoopbackSockets | None = None,
         clock: Clock | None = None,
+        operator: bool = False,
     ) -> None:
         self._executor = executor
         clock = clock or executor.engine.clock
         self.sockets = sockets or LoopbackSockets()
         self.connections = _Followed(executor.store, clock, self.sockets, executor.streams)
         authoriser = authoriser or Authoriser(clock, anonymous=True)
+        backend = OperatorBackend if operator else Backend
         self.gateway = Gateway(
-            Backend(executor, self.sockets, authoriser, connections=self.connections, registry=registry, clock=clock)
+            backend(executor, self.sockets, authoriser, connections=self.connections, registry=registry, clock=clock)
         )
         self._server: Server | None = None
         self._proofs: dict[ServerConnection, Proof] = {}

@@ -24,6 +24,7 @@ from helix.cli.cloud.images import in_place_of_images
 from helix.cli.options import Context, Model, Project
 from helix.cli.output import RefusedError, say, write, write_json
 from helix.cli.view.base import command, model_in_words
+from helix.console.server import ConsoleServer, Service
 from helix.local.cloud import REGION, OfflineCloud
 from helix.local.console import Console
 from helix.local.credentials import ENDPOINT as AWS_ENDPOINT
@@ -140,11 +141,14 @@ class Serving:
         write_variables(cloud.folder / ENV_FILE, _variables(cloud, key))
         if profiles is not None:
             watching.wait(WATCHING_S)
-        self._welcome(key, choice, traces, SystemClock().now() - began, profiles is not None)
-        threading.Thread(target=self._warm, daemon=True).start()
-        while not ended.wait(1):
-            if not cloud.emulator.alive:
-                raise RefusedError(f"the emulator stopped unexpectedly; its log is {str(cloud.emulator.log_path)!r}")
+        with _console(cloud, key) as address:
+            self._welcome(address, key, choice, traces, SystemClock().now() - began, profiles is not None)
+            threading.Thread(target=self._warm, daemon=True).start()
+            while not ended.wait(1):
+                if not cloud.emulator.alive:
+                    raise RefusedError(
+                        f"the emulator stopped unexpectedly; its log is {str(cloud.emulator.log_path)!r}"
+                    )
         say("stopping; sessions are saved")
 
     def _warm(self) -> None:
@@ -159,9 +163,12 @@ class Serving:
 
         watch(Reloader(self._cloud, profiles), self._ended, show, watching)
 
-    def _welcome(self, key: str, choice: ModelChoice, traces: str | None, seconds: float, watched: bool) -> None:
+    def _welcome(
+        self, console: str, key: str, choice: ModelChoice, traces: str | None, seconds: float, watched: bool
+    ) -> None:
         cloud = self._cloud
         rows = {
+            "console": f"{console} (open it in a browser: it signs you in)",
             "talk": f"HELIX_KEY={key} {command('chat', next(iter(cloud.agents), 'AGENT'), '--url', cloud.url)}",
             "url": cloud.url,
             **({"http": cloud.http_url} if cloud.http_url else {}),
@@ -181,8 +188,20 @@ class Serving:
             "state": str(cloud.folder),
         }
         head = f"Helix runs offline on this machine, ready after {seconds:.1f} s. Press Ctrl-C to stop.\n"
-        lines = [head, *(f"  {name:<8}{value}" for name, value in rows.items()), ""]
+        lines = [head, *(f"  {name:<9}{value}" for name, value in rows.items()), ""]
         write("\n".join(lines), to=sys.stderr if self._as_json else sys.stdout)
+
+
+@contextlib.contextmanager
+def _console(cloud: OfflineCloud, key: str) -> Iterator[str]:
+    """The address of the console: on the port behind the emulator's, or a free one."""
+    service = Service(cloud.url, key, f"helix dev, stage {cloud.stage}", list(cloud.agents))
+    try:
+        server = ConsoleServer(service, port=cloud.emulator.port + 1)
+    except (OSError, OverflowError):
+        server = ConsoleServer(service)
+    with server:
+        yield server.address
 
 
 def pairs(context: Sequence[str] | None) -> dict[str, str]:

@@ -1,0 +1,177 @@
+"""The server of the console's page: a few files, and the sign-in.
+
+    GET  /               the page, and the files that it is made of (`static/`, built from `clients/console`)
+    POST /sign-in        {"code"} -> {"url", "token", "place", "agents"}: what the page connects to, and as whom
+
+The page itself speaks the WebSocket protocol with the service; nothing of a session goes through this server.
+
+Law: it listens on 127.0.0.1 alone. A request for another host or from another origin's page is refused, whatever it asks; a
+link on any page may lead here.
+The token is given for the code, which is in the printed address behind the `#`: browsers do not send that part, so it is in
+no log. Who does not know the code, another process of this machine included, gets nothing but the page. The page loads
+nothing from elsewhere, runs no inline script, and connects to the service alone.
+"""
+
+from __future__ import annotations
+
+import hmac
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from helix.core.json import dumps, load_object
+from helix.gateway.origins import hosts_of, why_foreign
+from helix.runtime.system import SystemIds
+
+STATIC: Final = Path(__file__).parent / "static"
+KINDS: Final = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
+KINDS.update({".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"})
+MAX_BODY: Final = 4096
+PATIENCE_S: Final = 30
+RANDOM: Final = 16
+"""Characters of an id of `SystemIds` that are random, of 5 bits each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What the page connects to. url: of the WebSocket API. token: None where the service takes anybody. place: in words,
+    for people. agents: names of those that can be run; the page asks the service too, where it can say."""
+
+    url: str
+    token: str | None
+    place: str
+    agents: Sequence[str] = ()
+
+
+def random_code() -> str:
+    """160 random bits."""
+    ids = SystemIds()
+    return "".join(ids.new("code")[-RANDOM:] for _ in range(2))
+
+
+class ConsoleServer:
+    """`with ConsoleServer(service) as console: print(console.address)`. port: 0 for a free one. Raises `OSError` where the
+    port is taken, and `FileNotFoundError` where the bundle is not there."""
+
+    def __init__(self, service: Service, *, port: int = 0) -> None:
+        self.service, self.code = service, random_code()
+        files = {f"/{path.name}": (KINDS[path.suffix], path.read_bytes()) for path in STATIC.iterdir()}
+        if "/index.html" not in files:
+            raise FileNotFoundError(f"the console's bundle is not in {str(STATIC)!r}: build it in clients/console")
+        self.files: Mapping[str, tuple[str, bytes]] = {**files, "/": files["/index.html"]}
+        self.headers = _headers(service.url)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
+        self._server.daemon_threads = True
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    @property
+    def address(self) -> str:
+        """It signs the browser in that opens it: for its user alone."""
+        return f"http://127.0.0.1:{self.port}/#code={self.code}"
+
+    def __enter__(self) -> ConsoleServer:
+        threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def sign_in(self, body: bytes) -> bytes | None:
+        """None: the code is wrong."""
+        code = (load_object(body) or {}).get("code")
+        if not isinstance(code, str) or not hmac.compare_digest(code.encode("utf-8", "replace"), self.code.encode()):
+            return None
+        service = self.service
+        agents: list[Any] = [{"name": name} for name in service.agents]
+        found = {"url": service.url, "token": service.token, "place": service.place, "agents": agents}
+        return dumps(found).encode()
+
+
+def _headers(url: str) -> dict[str, str]:
+    """Of each answer. `url`: of the service, the one place beside this server that the page may connect to."""
+    parts = urlsplit(url)
+    policy = {
+        "default-src": "'none'",
+        "script-src": "'self'",
+        "style-src": "'self'",
+        "img-src": "'self'",
+        "connect-src": f"'self' {parts.scheme}://{parts.netloc}",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    return {
+        "content-security-policy": "; ".join(f"{name} {value}" for name, value in policy.items()),
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+        "cross-origin-opener-policy": "same-origin",
+        "cross-origin-resource-policy": "same-origin",
+        "cache-control": "no-store",
+    }
+
+
+def _handler(console: ConsoleServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = PATIENCE_S
+        server_version, sys_version = "helix", ""
+
+        def do_GET(self) -> None:
+            if not self._admitted():
+                return
+            kind, body = console.files.get(urlsplit(self.path).path, ("", b""))
+            if kind:
+                self._answer(200, body, kind)
+            else:
+                self._answer(404, b"There is nothing here.\n")
+
+        def do_POST(self) -> None:
+            if not self._admitted():
+                return None
+            length = self.headers.get("content-length") or ""
+            if not length.isdecimal() or int(length) > MAX_BODY:
+                self.close_connection = True  # what is not read cannot be followed by another request
+                return self._answer(413, b"The body is too long, or of unknown length.\n")
+            body = self.rfile.read(int(length))
+            if self.path != "/sign-in":
+                return self._answer(404, b"There is nothing here.\n")
+            found = console.sign_in(body)
+            if found is None:
+                return self._answer(403, b"The code is not that of this console.\n")
+            return self._answer(200, found, "application/json")
+
+        def _admitted(self) -> bool:
+            """Whether the request may come in; else it is answered."""
+            headers = [(name.lower(), value) for name, value in self.headers.items()]
+            if (
+                self.command == "GET" and self.headers.get("sec-fetch-mode") == "navigate"
+            ):  # a link that a person followed
+                headers = [pair for pair in headers if pair[0] != "sec-fetch-site"]
+            why = why_foreign(headers, hosts_of(console.port))
+            if why is None:
+                return True
+            self.close_connection = True  # its body is not read
+            self._answer(403, f"This request is refused: {why}.\n".encode())
+            return False
+
+        def _answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
+            self.send_response(status)
+            for name, value in console.headers.items():
+                self.send_header(name, value)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            return
+
+    return Handler
