@@ -1,0 +1,96 @@
+"""The console in Debian's Chromium, by Playwright; and the packages of its sources.
+
+A test without a Chromium on the path is skipped, and says so; `.ci/run` installs one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helix.console.server import ConsoleServer
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "clients" / "console"
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PATIENCE_MS = 30_000
+
+
+def npm(*arguments: str) -> str:
+    """What it printed, in the folder of the sources, with the packages of the lock file installed. Fails with all of it."""
+    modules = SOURCES / "node_modules"
+    (ROOT / "build").mkdir(exist_ok=True)
+    with (ROOT / "build" / "clients-console.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        installed, wanted = modules / ".installed", (SOURCES / "package-lock.json").read_text()
+        if not installed.exists() or installed.read_text() != wanted:
+            _run("npm", "ci", "--no-audit", "--no-fund")
+            installed.write_text(wanted)
+        return _run("npm", *arguments) if arguments else ""
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, cwd=SOURCES, env={**os.environ}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def axe() -> str:
+    """The script of axe-core."""
+    npm()
+    return (SOURCES / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
+
+
+class Watched:
+    """A browser's context whose pages' requests and errors are recorded."""
+
+    def __init__(self, context: Any, console: ConsoleServer) -> None:
+        self.context, self.console = context, console
+        self.requests: list[str] = []
+        self.errors: list[str] = []
+        context.on("request", lambda request: self.requests.append(request.url))
+        context.on("weberror", lambda error: self.errors.append(str(error.error)))
+        context.on("dialog", lambda dialog: self.errors.append(f"a dialog: {dialog.message}"))
+        context.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        context.set_default_timeout(PATIENCE_MS)
+
+    async def page(self, path: str = "") -> Any:
+        """A new tab, signed in by the address, at `#/<path>`."""
+        page = await self.context.new_page()
+        page.on("websocket", lambda socket: self.requests.append(socket.url))
+        await page.goto(self.console.address)
+        await page.wait_for_selector(".app")
+        if path:
+            await go(page, path)
+        return page
+
+
+async def go(page: Any, path: str) -> None:
+    await page.evaluate("path => { location.hash = '#/' + path }", path)
+
+
+async def shows(page: Any, text: str) -> None:
+    """Wait until the page's conversation has this text."""
+    await page.locator("main").get_by_text(text).first.wait_for()
+
+
+@asynccontextmanager
+async def browsing(console: ConsoleServer, **options: Any) -> AsyncIterator[Watched]:
+    """`options`: of Playwright's context, such as `viewport` and `color_scheme`."""
+    playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on the path: apt-get install chromium")
+    async with playwright.async_playwright() as running:
+        browser = await running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        try:
+            yield Watched(await browser.new_context(**options), console)
+        finally:
+            await browser.close()
