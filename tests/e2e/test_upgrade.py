@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 from tests.e2e.living_stage import USER, Living
+from tests.support.offline_cloud import STREAMING
 from tests.support.old_release import OldStage, old_stage
 
 from helix.local.cloud import ALIAS
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(STREAMING != "kinesis", reason="the earlier stages stream over Kinesis"),
+]
 
 RELEASES = {
     "before short and packed rows": "6934f783c07716e051ecc274f1bd53bd2d6d1909",
