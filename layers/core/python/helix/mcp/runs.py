@@ -59,8 +59,10 @@ class Question:
 
     @property
     def key(self) -> str:
-        """No other question of the task has it."""
-        return f"{self.run_id}.{self.call.kind}.{self.call.call_id}"
+        """It stays while the question is open, whatever becomes of others, and no other question of the task has it: ids of
+        calls are not given twice, and only an unknown outcome is asked about again, in a later run."""
+        again = f".{self.run_id}" if self.call.kind == "unknown" else ""
+        return f"{self.session_id}.{self.call.kind}.{self.call.call_id}{again}"
 
 
 @dataclass(frozen=True, slots=True)
