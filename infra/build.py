@@ -101,6 +101,7 @@ def deps_layer(
             *pip_target(architecture, python),
             "--no-deps",
             "--no-compile",
+            "--ignore-requires-python",  # pip compares it with its own Python; the wheel's tags say what runs
             "--target",
             str(target),
             *packages,

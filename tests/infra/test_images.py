@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aws_cdk import App, Stack
 from tests.infra.templates import Assembly, Template
 from tests.infra.test_lint import problems
 
@@ -18,7 +20,7 @@ from helix.cli.cloud.deploy import Deployment, Target, deploy
 from helix.cli.cloud.images import check_builder, in_place_of_images
 from helix.cli.output import RefusedError
 from helix.infra import build, layers
-from helix.infra.build import BUILDS, HOST_PYTHON
+from helix.infra.build import BUILDS, HOST_PYTHON, interpreter_of
 from helix.infra.config import read_settings
 from helix.infra.images import dockerfile
 from helix.infra.layers import Layers
@@ -200,8 +202,6 @@ def test_what_cannot_work_stops_the_synthesis_in_one_line(
 
 
 def test_layers_lack_what_the_image_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from aws_cdk import App, Stack
-
     asked: list[set[str]] = []
 
     def pip(*words: str) -> None:
@@ -271,3 +271,65 @@ def test_offline_it_is_said_what_is_done_instead() -> None:
     assert in_place_of_images([]) == ""
     said = in_place_of_images(["pydantic", "not-there-at-all"])
     assert said == "none here: tools import not-there-at-all (not installed), pydantic from this environment"
+
+
+NUMPY = """\
+version = 1
+
+[[package]]
+name = "real"
+version = "0.1.0"
+source = { virtual = "." }
+dependencies = [{ name = "numpy" }]
+
+[package.metadata]
+requires-dist = [{ name = "numpy" }]
+
+[[package]]
+name = "numpy"
+version = "2.5.5"
+source = { registry = "https://pypi.org/simple" }
+wheels = [
+    { url = "https://files.pythonhosted.org/packages/57/06/de83b859944409bb9058bc6110581a3d7fc1f54d6df1222744911d7f6b19/numpy-2.5.5-cp313-cp313-manylinux_2_27_aarch64.manylinux_2_28_aarch64.whl", hash = "sha256:ae2b8285d0b4eed24739c3ca9ec0fa424a0247489c01e1d5fe2815a599e11d33" },
+    { url = "https://files.pythonhosted.org/packages/40/d6/68dd5a83914bbcaf32b3165993f7955979916708cb0156d1e28231e18803/numpy-2.5.5-cp313-cp313-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl", hash = "sha256:824025655df929268bfe6b47ed91a00d14209a6f760847cf150be446829e1ce4" },
+]
+"""  # noqa: E501
+REAL = """
+[project]
+name = "real"
+dependencies = ["numpy"]
+[tool.helix]
+agents = ["staff"]
+image = ["numpy"]
+"""
+STATISTICS = """
+from helix import tool
+
+@tool
+def mean(numbers: list[float]) -> float:
+    "The mean."
+    import numpy
+    return float(numpy.mean(numbers))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(interpreter_of("3.13") is None, reason="needs a Python 3.13 to run what was built for it")
+def test_what_is_copied_runs_and_needs_a_newer_python_than_the_one_that_builds(tmp_path: Path) -> None:
+    """With the packages of a real uv.lock, and their hashes. The folders lie one over the other, as COPY lays them."""
+    (tmp_path / "pyproject.toml").write_text(REAL)
+    (tmp_path / "uv.lock").write_text(NUMPY)
+    (tmp_path / "staff.py").write_text(STATISTICS)
+    settings = read_settings({"architecture": "host", "model_packages": "bedrock"})
+    made = Layers(Stack(App(), "S"), "Layers", settings=settings, project=read_project(tmp_path))
+    made.image("default", ["numpy"])
+    (context,) = (tmp_path / BUILDS).glob("context-default-*")
+    for part in ("deps", "core", "agents"):
+        shutil.copytree(context / part, tmp_path / "opt", dirs_exist_ok=True)
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import staff; print(staff.mean(numbers=[1.0, 2.0]))"
+    command = [str(interpreter_of("3.13")), "-S", "-c", program, str(tmp_path / "opt" / "python")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "1.5\n", done.stderr[-2000:]
+    (layer,) = (tmp_path / BUILDS).glob("deps-*")
+    assert not (layer / "python" / "numpy").exists() and (layer / "python" / "pydantic").is_dir()
