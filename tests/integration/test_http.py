@@ -19,6 +19,7 @@ from tests.support_run import Gate
 
 import helix.http
 from helix import Agent, LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel, create_sub_agent_tool, tool
+from helix.fleet.budgets import BudgetManager
 
 CONFIG = LLMConfig(model="scripted")
 RAN: list[str] = []
@@ -102,6 +103,10 @@ async def test_a_message_starts_a_run_and_its_response_streams_it() -> None:
         assert types[0] == "start" and types[-2:] == ["finish-step", "finish"]
         state = await executor.sessions.get("chat")
         assert (state.user_id, state.status) == ("ann", "completed")
+        path, ann = "/desk/ai-sdk/chat/stream", {"x-user": "ann"}
+        assert (await client.get(path, headers=ann)).status_code == 204, "nothing is at work"
+        replay = await client.get(path, params={"after": "0"}, headers=ann)
+        assert [line[6:] for line in replay.text.splitlines() if line.startswith("data: ")] == [e.data for e in sent]
 
 
 async def test_a_repeated_request_starts_one_run() -> None:
@@ -273,3 +278,17 @@ async def test_a_reader_that_does_not_read_holds_up_nobody() -> None:
             assert (await (await executor.get_handle(desk, "s")).result(timeout_s=20)).status == "completed"
             rest = await client.get("/desk/chunks/s/stream", headers=headers)
             assert '"kind":"end"' in rest.text
+
+
+async def test_a_run_that_its_budget_paused_goes_on_when_its_interrupt_is_resolved() -> None:
+    async with client_of("Paid.") as (client, executor):
+        budgets = BudgetManager(executor.store)
+        await budgets.set_budget(1, "total", session="t", on_exceeded="pause")
+        said = {"id": "u1", "role": "user", "content": "x" * 1000}
+        asked = await post(client, "/desk/ag-ui", {"threadId": "t", "runId": "r1", "messages": [said]})
+        (interrupt,) = asked[-1].json["outcome"]["interrupts"]
+        assert "toolCallId" not in interrupt
+        await budgets.remove_budget("total", session="t")
+        entry = {"interruptId": interrupt["id"], "status": "resolved"}
+        again = await post(client, "/desk/ag-ui", {"threadId": "t", "runId": "r2", "messages": [], "resume": [entry]})
+        assert again[-1].json["outcome"] == {"type": "success"}

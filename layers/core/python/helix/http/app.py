@@ -34,7 +34,7 @@ from helix.http.requests import Ask, Given, agui_request, plain_request, ui_requ
 from helix.http.responses import Encoder, Plain, Position, body, encode, parse_position
 from helix.http.turns import Turn, conversation, owned, questions, read_turn, start_state, turn_of
 from helix.runtime.executor import Executor
-from helix.stream.agui import AgUiEncoder
+from helix.stream.agui import AgUiEncoder, pause_id
 from helix.stream.handler import EVENT_STREAM, HEARTBEAT_S
 from helix.stream.ui_messages import UIMessageEncoder
 
@@ -205,6 +205,9 @@ class _Service:
                 answered = True
             except CallNotPendingError:
                 continue  # another request was quicker
+        pause = ask.answers.get(pause_id(session.run_id))
+        if not waiting and pause is not None and pause.approved and session.status == "paused":
+            await self._executor.resume(agent, session.session_id, user_id=user)
         if waiting and not answered:
             raise InvalidInputError(f"no answer fits a call that waits: {', '.join(list(waiting)[:20])}")
         session = await self._session(agent, ask.session_id, user)

@@ -5,7 +5,7 @@ Law: rows say it, so any process gives the same answer, and a client's own copy 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence, Set
+from collections.abc import AsyncIterator, Mapping, Sequence, Set
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -163,7 +163,8 @@ async def start_state(executor: Executor, turn: Turn) -> JsonObject | None:
 
 def agui_messages(session_id: str, entries: Sequence[AnyEntry]) -> list[JsonObject]:
     """Rows as AG-UI messages, with the ids that the encoder gives the same messages live. A call that was refused when its
-    answer was staged is on no stream, and not here."""
+    answer was staged is on no stream, and not here; one with edited arguments has those."""
+    edited = {entry.call_id: entry.edited.arguments for entry in entries if isinstance(entry, CallRow) and entry.edited}
     refused = {entry.call_id for entry in entries if isinstance(entry, CallRow) and entry.by == "plan"}
     found: list[JsonObject] = []
     for entry in entries:
@@ -173,19 +174,25 @@ def agui_messages(session_id: str, entries: Sequence[AnyEntry]) -> list[JsonObje
                 name = given if isinstance(given, str) else f"{entry.run_id}/user"
                 found.append({"id": name, "role": "user", "content": entry.content})
             case AssistantRow():
-                found.extend(_answer(session_id, entry, refused))
+                found.extend(_answer(session_id, entry, refused, edited))
             case CallRow(call_id=call_id) if call_id not in refused:
                 result: JsonObject = {"id": f"{call_id}/result", "role": "tool", "toolCallId": call_id}
                 found.append(result | {"content": entry.content or ""})
     return found
 
 
-def _answer(session_id: str, row: AssistantRow, refused: Set[str]) -> list[JsonObject]:
+def _answer(
+    session_id: str, row: AssistantRow, refused: Set[str], edited: Mapping[str, JsonObject]
+) -> list[JsonObject]:
     answer: dict[str, Any] = {"id": answer_id(session_id, row.step, row.attempt), "role": "assistant"}
     if row.content:
         answer["content"] = row.content
     calls = [
-        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": dumps(call.arguments)}}
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": dumps(edited.get(call.id, call.arguments))},
+        }
         for call in row.tool_calls
         if call.id not in refused
     ]

@@ -41,6 +41,11 @@ def answer_id(session_id: str, step: int, attempt: int) -> str:
     return f"{session_id}/{step}/{attempt}"
 
 
+def pause_id(run_id: str) -> str:
+    """The id of the interrupt of a run that paused for another reason than a call, such as its budget."""
+    return f"{run_id}/pause"
+
+
 @dataclass
 class _Writer:
     """One session that writes: the root, or a run of a sub-agent. `tag` is what its events carry."""
@@ -90,7 +95,7 @@ class AgUiEncoder:
         self._results: set[str] = set()  # calls whose results were sent
         self._output: JsonValue = None
         self._failure = "error"
-        self._pending: list[JsonObject] = []
+        self._reason = "pending"
 
     @property
     def messages(self) -> list[JsonObject]:
@@ -149,7 +154,7 @@ class AgUiEncoder:
             self._emit("RUN_FINISHED", threadId=self._root, runId=self._run.run_id, outcome={"type": "cancelled"})
         self._run = _Writer(self._root, run_id)
         self._children, self._past, self._owners = {}, set(), {}
-        self._output, self._failure, self._pending = None, "error", []
+        self._output, self._failure, self._reason = None, "error", "pending"
         self._emit("RUN_STARTED", threadId=self._root, runId=run_id, protocolVersion=PROTOCOL_VERSION)
         announced, messages = self._announced
         if announced == run_id and self._state is not None:
@@ -180,8 +185,7 @@ class AgUiEncoder:
     def _interrupts(self, run_id: str) -> list[JsonObject]:
         if self._asked:
             return list(self._asked.values())
-        reasons = [str(pending.get("reason") or "pending") for pending in self._pending] or ["pending"]
-        return [{"id": f"{run_id}/{n}", "reason": reason} for n, reason in enumerate(reasons)]
+        return [{"id": pause_id(run_id), "reason": f"helix:{self._reason}"}]
 
     def _close_all(self) -> None:
         for child in reversed(list(self._children.values())):
@@ -379,4 +383,4 @@ class AgUiEncoder:
 
     def _on_run_paused(self, writer: _Writer, chunk: dict[str, Any]) -> None:
         if writer is self._run:
-            self._pending = [{"reason": chunk.get("reason")}]
+            self._reason = str(chunk.get("reason") or "pending")
