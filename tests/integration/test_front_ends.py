@@ -87,6 +87,7 @@ def is_result(message: Any) -> bool:
     return bool(message["role"] == "tool")
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("script", ["tools and a sub-agent", "an approval", "a sub-agent's approval"])
 async def test_every_crash(script: str, front_ends: Readers) -> None:
     """After a crash at each store and stream call, and the recovery by another worker."""
