@@ -279,6 +279,11 @@ def test_an_operator_who_may_invoke_the_function_sees_the_sessions_of_all(deploy
     assert (listed["session_id"], listed["user_id"]) == (session_id, "ada")
     assert ask("list_sessions", user="bob")["result"]["sessions"] == []
     assert [sort for sort, _ in ask("read_rows", session_id=session_id)["result"]["rows"]][-1] == "session"
+    cost = ask("get_cost", session_id=session_id)["result"]
+    assert "Lambda" in cost["services"] and cost["usd"] == pytest.approx(sum(line["usd"] for line in cost["lines"]))
+    assert ask("get_budgets", session_id=session_id)["result"]["budgets"] == []
+    assert ask("get_usage", user="ada")["result"]["user"] == "ada"
+    assert ask("get_usage")["error"]["code"] == "invalid_input"
     assert ask("interrupt", session_id=session_id)["result"] == {"interrupted": True}
     assert ask("delete", session_id="nothing")["error"]["code"] == "session_not_found"
     assert ask("nonsense")["error"]["code"] == "invalid_message"
