@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.parity_scenarios import SCENARIOS
 from tests.e2e.parity_stage import stage_of
 from tests.integration.test_http import client_of
-from tests.support.front_ends import JS, Readers, readers, sent, stored_conversation
+from tests.support.front_ends import JS, Readers, readers, sent, stored_conversation, whole_fold
 from tests.support_crash import GATED_SCRIPT, LEAD, LONG, S, Sweep, call, executor, finish, fresh, lead, model, settle
 
 from helix import LocalExecutor
@@ -45,6 +45,7 @@ async def agrees(front_ends: Readers, executor: Executor, session_id: str, *, ex
     given = await sent(executor, session_id)
     found = await front_ends.read(given)
     assert found["warnings"] == []
+    assert found["log"] == await whole_fold(executor, session_id), "the TypeScript client folds the log as Python does"
     for message in [*found["ui"], *found["ui6"]]:
         assert message["problems"] == []
         assert shown(message["message"]) == shown(message["replayed"])

@@ -4,6 +4,7 @@ import { createInterface } from "node:readline";
 import { from } from "rxjs";
 import { AbstractAgent, verifyEvents } from "@ag-ui/client";
 import { EventSchemas } from "@ag-ui/core/schemas";
+import { UIMessageEncoder } from "../../clients/js/src/ui-messages.ts";
 import * as v7 from "ai";
 import * as v6 from "ai-v6";
 
@@ -90,5 +91,8 @@ for await (const line of createInterface({ input: process.stdin })) {
   for (const message of given.ui) found.ui.push(await ui(v7, message));
   for (const message of given.ui6) found.ui6.push(await ui(v6, message));
   found.agui = await agui(given.agui);
+  // What the TypeScript client makes of the same log.
+  const encoder = new UIMessageEncoder(given.session);
+  found.log = [...given.log.flatMap((message) => encoder.feed(message)), ...encoder.close()];
   process.stdout.write(`${JSON.stringify({ ...found, warnings })}\n`);
 }

@@ -103,11 +103,21 @@ async def agui_runs(executor: Executor, session_id: str) -> list[JsonObject]:
 
 
 async def sent(executor: Executor, session_id: str) -> JsonObject:
+    log = await whole_log(executor, (await executor.sessions.get(session_id)).stream_id)
     return {
+        "session": session_id,
+        "log": [message.model_dump(mode="json", exclude_none=True) for message in log],
         "ui": await ui_messages(executor, session_id),
         "ui6": await ui_messages(executor, session_id, 6),
         "agui": {"runs": await agui_runs(executor, session_id)},
     }
+
+
+async def whole_fold(executor: Executor, session_id: str) -> list[JsonObject]:
+    """Every part that the AI SDK is sent of the session's stream, as one fold."""
+    encoder = UIMessageEncoder(session_id)
+    log = await whole_log(executor, (await executor.sessions.get(session_id)).stream_id)
+    return [part for message in log for part in encoder.feed(message)] + encoder.close()
 
 
 async def stored_conversation(executor: Executor, session_id: str) -> list[JsonObject]:
