@@ -325,3 +325,6 @@ async def test_who_is_asked_reads_the_schema_and_the_reason(world: World) -> Non
     assert [p.reason for p in (await handle.get_state()).pending] == reasons
     asked = of_type(chunks, "tool_approval_request")
     assert [(chunk.reason, chunk.parameters) for chunk in asked] == [(reason, pay.parameters) for reason in reasons]
+    (paused,) = of_type(chunks, "run_paused")
+    shown = [(call["reason"], call["parameters"]) for call in paused.pending]
+    assert shown == [(reason, pay.parameters) for reason in reasons]

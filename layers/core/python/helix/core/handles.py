@@ -5,9 +5,9 @@ Law: a handle is plain ids and a way to reach the service. Nothing is lost when 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,6 +18,9 @@ from helix.core.rows import ErrorInfo, Pending
 from helix.core.status import AgentStatus, EndStatus, SessionStatus
 from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
+
+if TYPE_CHECKING:
+    from helix.core.agents import AnyAgent  # a client knows none
 
 OutputT = TypeVar("OutputT")
 ResumeMode = Literal["continue", "with_message", "with_confirmation", "from_checkpoint"]
@@ -48,6 +51,15 @@ class CanResumeResult(Record):
 
     can_resume: bool
     reason: CanResumeReason | None = None
+
+
+def with_parameters(agent: AnyAgent, pending: Sequence[Pending]) -> list[Pending]:
+    """With the JSON schema of the arguments of those calls whose tools the agent has."""
+    tools = [agent.find_tool(call.tool_name) for call in pending]
+    return [
+        call if tool is None else call.model_copy(update={"parameters": tool.parameters})
+        for call, tool in zip(pending, tools, strict=True)
+    ]
 
 
 class SessionState(Record):

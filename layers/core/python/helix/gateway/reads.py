@@ -12,7 +12,7 @@ from helix._log import get_logger
 from helix.core import requests as p
 from helix.core.agents import AnyAgent
 from helix.core.errors import AgentNotFoundError, DamagedRowError
-from helix.core.handles import SessionState
+from helix.core.handles import SessionState, with_parameters
 from helix.core.json import JsonObject, size
 from helix.core.messages import UserMessage
 from helix.core.rows import SessionRow
@@ -20,7 +20,7 @@ from helix.core.signatures import parameters_of
 from helix.engine.runs.admission import in_line
 from helix.gateway.backend import Backend
 from helix.gateway.connections import Connection
-from helix.runtime.handle import result_of, with_parameters
+from helix.runtime.handle import result_of
 from helix.sessions.diffs import diff_points
 from helix.sessions.exports import KINDS
 from helix.sessions.users import list_of_users

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from helix.core.agents import Agent, AnyAgent
+from helix.core.agents import Agent
 from helix.core.errors import OperatorError
 from helix.core.handles import (
     AgentExecutionHandle,
@@ -15,6 +15,7 @@ from helix.core.handles import (
     ResumeMode,
     RetryMode,
     SessionState,
+    with_parameters,
 )
 from helix.core.json import dumps
 from helix.core.rows import Pending, RunRow
@@ -112,15 +113,6 @@ def make_result(
         usage=run.usage,
         steps=run.steps,
     )
-
-
-def with_parameters(agent: AnyAgent, pending: Sequence[Pending]) -> list[Pending]:
-    """With the JSON schema of the arguments of those calls whose tools the agent has."""
-    tools = [agent.find_tool(call.tool_name) for call in pending]
-    return [
-        call if tool is None else call.model_copy(update={"parameters": tool.parameters})
-        for call, tool in zip(pending, tools, strict=True)
-    ]
 
 
 class ExecutorHandle(AgentExecutionHandle[OutputT]):

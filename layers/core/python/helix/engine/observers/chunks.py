@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from helix._log import describe
+from helix.core.agents import AnyAgent
 from helix.core.chunks import (
     AnyChunk,
     CheckpointCreatedChunk,
@@ -31,6 +32,7 @@ from helix.core.chunks import (
 )
 from helix.core.entries import AssistantRow, CallRow
 from helix.core.errors import HelixError
+from helix.core.handles import with_parameters
 from helix.core.json import clean_text, text_of
 from helix.core.messages import Edit
 from helix.core.planning import call_error, call_value, parsed_content
@@ -69,7 +71,7 @@ def put_chunks(run: RunContext, fact: facts.Fact) -> None:
         case facts.RunClaimed(claimed):
             _claim(stream, claimed)
         case facts.RunEnded(ended):
-            _end(stream, ended)
+            _end(stream, ended, run.agent)
         case facts.CommitsMissed(missed, begins, last):
             if begins:
                 stream.put(RUN, boundary=Boundary("started", last))
@@ -215,7 +217,7 @@ def _result(stream: RunStream, row: CallRow, version: int = 0) -> None:
     stream.put(Writer("call", row.step, row.claim, row.call_id), chunks, version=version, boundary=COMMITTED)
 
 
-def _end(stream: RunStream, run: RunRow) -> None:
+def _end(stream: RunStream, run: RunRow, agent: AnyAgent) -> None:
     """The last record of a run, from its row: written again by a worker that completes its effects."""
     chunks: list[AnyChunk] = []
     mark: Mark = "end"
@@ -225,7 +227,7 @@ def _end(stream: RunStream, run: RunRow) -> None:
             if run.output is not None:
                 chunks.append(OutputChunk(output=run.output))
         case "paused":
-            pending = [p.model_dump(mode="json") for p in run.pending]
+            pending = [p.model_dump(mode="json") for p in with_parameters(agent, run.pending)]
             chunks.append(RunPausedChunk(reason=run.reason or "pending", pending=pending, checkpoint_id=run.checkpoint))
             mark = "paused"
         case "interrupted" | "superseded":
