@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +14,13 @@ import pytest
 import pytest_asyncio
 from tests.support.browser import Watched, axe, browsing, go, shows
 from tests.support.cloud_agents.plans import ask, call, fail, finish, plan, say, use
+from tests.support.command_line import CommandLine
 from tests.support.offline_cloud import CloudForTests, until
 
 from helix.client import HelixClient
 from helix.console.server import ConsoleServer, Service
+from helix.core.errors import NotAuthenticatedError
+from helix.local.cloud import REGION
 
 WAIT_S = 60
 HOSTILE = (
@@ -297,3 +303,64 @@ async def test_axe_finds_nothing_serious(
             assert bad == [], path
             wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert wide <= 0, f"{path} is wider than {width} px"
+
+
+async def test_a_socket_that_is_cut_again_and_again_loses_nothing(
+    cloud: CloudForTests, user: str, browser: Watched
+) -> None:
+    cuts: list[int] = []
+
+    def cut(route: Any) -> None:
+        """Each connection ends in the middle of what it brings, one message later each time."""
+        server, seen = route.connect_to_server(), [0]
+        limit = 4 + len(cuts)
+
+        def received(message: Any) -> None:
+            seen[0] += 1
+            if seen[0] <= limit:
+                route.send(message)
+            elif seen[0] == limit + 1 and len(cuts) < 8:
+                cuts.append(limit)
+                asyncio.get_running_loop().create_task(route.close(code=1006 + 2000))
+            elif len(cuts) >= 8:
+                route.send(message)
+
+        server.on_message(received)
+
+    words = " ".join(f"word{n}" for n in range(40))
+    page = await browser.context.new_page()
+    await page.route_web_socket(cloud.url, cut)
+    await page.goto(browser.console.address)
+    await page.wait_for_selector(".app")
+    await go(page, "new/talker")
+    await send(page, plan(use(call("look", topic="a"), text=words), say("All of it came.")))
+    await shows(page, "All of it came.")
+    await page.locator(".working").wait_for(state="detached")
+    live = await page.locator(".items").first.inner_text()
+    assert live.count("word39") == 2 and live.count("word20") == 2, "in the message, and in the answer"
+    assert len(cuts) > 2
+    async with cloud.user(user) as client:
+        assert (await client.get_session(session_of(page))).turn == 1, "one run was started"
+
+
+async def test_a_stage_is_opened_with_a_key_that_ends(cloud: CloudForTests, user: str, tmp_path: Path) -> None:
+    async with cloud.user(user) as client:
+        handle = await client.run("talker", plan(say("Hello.")))
+        await handle.result(WAIT_S)
+    credentials = {**cloud.cloud.emulator.credentials.variables, "AWS_DEFAULT_REGION": REGION}
+    line = CommandLine(tmp_path, AWS_ENDPOINT_URL=cloud.cloud.emulator.url, **credentials)
+    asked = ("console", "--stage", cloud.cloud.stage, "--user", user, "--no-open")
+    with line.started(*asked) as command:
+        address = (await asyncio.to_thread(command.until, "#code=")).strip()
+        place, _, code = address.partition("#code=")
+        body = json.dumps({"code": code}).encode()
+        request = urllib.request.Request(f"{place}sign-in", body, {"content-type": "application/json"})
+        found = json.loads(await asyncio.to_thread(lambda: urllib.request.urlopen(request).read()))
+        async with HelixClient(found["url"], found["token"]) as client:
+            listed: Any = await client.list_sessions()
+            assert [one["session_id"] for one in listed["sessions"]] == [handle.session_id]
+        command.signal(signal.SIGTERM)
+        assert await asyncio.to_thread(command.end) == 0
+    with pytest.raises(NotAuthenticatedError):
+        async with HelixClient(found["url"], found["token"]):
+            pass

@@ -1,6 +1,7 @@
 // The items of a conversation. An item is drawn again when it has changed, and only then: items are changed in place, so `rev` goes
 // down to whatever shows a part of one, because components whose properties are the same are not drawn.
 import { Component } from "preact";
+import { useState } from "preact/hooks";
 import { CallView } from "./call.tsx";
 import type { Conversation, Item, Notice, Step, User } from "./fold.ts";
 import { visible } from "./format.ts";
@@ -13,10 +14,22 @@ interface Given {
   target: string | undefined;
 }
 
+/** Items that are drawn at first, the newest; and how many more each time. */
+const PAGE = 120;
+
 export function Items({ conversation, session, target }: Given & { rev?: number }) {
+  const [shown, setShown] = useState(target === undefined ? PAGE : Infinity);
+  const hidden = Math.max(0, conversation.items.length - shown);
   return (
     <ol class="items">
-      {conversation.items.map((item) => (
+      {hidden > 0 && (
+        <li class="item earlier">
+          <button class="small" onClick={() => setShown(shown + PAGE)}>
+            Show earlier: {hidden.toLocaleString("en")} more
+          </button>
+        </li>
+      )}
+      {conversation.items.slice(hidden).map((item) => (
         <Drawn key={item.key} item={item} rev={revision(item, conversation)} session={session} target={target} />
       ))}
     </ol>

@@ -5,9 +5,10 @@ import { applyPatches, type JsonObject, type SessionState } from "../../js/src/i
 import { HelixError, said, service } from "./api.ts";
 import { Conversation } from "./fold.ts";
 import { History } from "./history.ts";
-import { chunkOf, type StreamChunk, type StreamMessage } from "./wire.ts";
+import { chunkOf, type Message, type StreamChunk, type StreamMessage } from "./wire.ts";
 
 const DRAW_MS = 16;
+const GLANCE = 60;
 /** How often a running session is read again: a worker that died says nothing. */
 const LOOK_MS = 8_000;
 
@@ -89,7 +90,17 @@ export class OpenSession {
     }
   }
 
+  /** The newest messages, while the whole of a long session is on its way. */
+  async #glance(): Promise<void> {
+    const { session, messages = [] } = await service().ask("get_session", { session_id: this.id, messages: GLANCE });
+    if (this.#closed || this.stored.value !== undefined) return;
+    this.conversation.load(messages as Message[], new Map());
+    this.stored.value = session;
+    this.draw();
+  }
+
   async #load(): Promise<number> {
+    if (this.stored.value === undefined) this.#glance().catch(() => undefined); // what is asked for next says why
     const found = await service().ask("get_session", { session_id: this.id, snapshot: true, sub_sessions: true });
     const snapshot = found.snapshot;
     if (!snapshot) throw new Error("the service gives no snapshot");

@@ -16,6 +16,8 @@ interface Given {
   attempt: (work: () => Promise<unknown>) => void;
 }
 
+/** Steps of a run, and runs, that are drawn at first, the newest; and how many more each time. */
+const PAGE = 100;
 const MODES: Record<string, string> = {
   start: "",
   continue: "resumed",
@@ -31,6 +33,9 @@ export function TimelineView({ session, branch, attempt }: Given) {
   useEffect(() => history.start(), [history]);
   void history.drawn.value;
   const { timeline } = history;
+  const [shown, setShown] = useState(PAGE);
+  const runs = timeline.runs.slice(-shown);
+  const hidden = timeline.runs.reduce((sum, run) => sum + (runs.includes(run) ? Math.max(0, run.steps.length - shown) : run.steps.length), 0);
   const problem = history.problem.value;
   const rewind = (checkpoint: string) => attempt(() => begin("resume", { session_id: session.id, mode: "from_checkpoint", checkpoint_id: checkpoint }));
   const idle = session.stored.value?.status !== "running";
@@ -39,10 +44,17 @@ export function TimelineView({ session, branch, attempt }: Given) {
     <div class="scroller plain-panel" tabIndex={0} role="region" aria-label="Timeline">
       {problem && <p class="problem">{problem}</p>}
       {timeline.runs.length === 0 && <p class="quiet">No run of this session is on its stream.</p>}
+      {hidden > 0 && (
+        <p class="earlier">
+          <button class="small" onClick={() => setShown(shown + PAGE)}>
+            Show earlier: {count(hidden, "step")} more
+          </button>
+        </p>
+      )}
       <ol class="runs">
-        {timeline.runs.map((run) => (
+        {runs.map((run) => (
           <Run key={run.id} run={run}>
-            {run.steps.map((step) => (
+            {run.steps.slice(Math.max(0, run.steps.length - shown)).map((step) => (
               <StepRow key={`${step.session} ${step.step}`} step={step} run={run}>
                 {step.checkpoint !== undefined && own && (
                   <CheckpointRow id={step.checkpoint} step={step} branch={branch} rewind={idle ? rewind : undefined} />
