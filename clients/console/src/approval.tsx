@@ -118,7 +118,7 @@ export function ApprovalForm({ call, session }: { call: Call; session: OpenSessi
               It happened, with this result
             </button>
             <button disabled={busy} onClick={() => void send({ approved: false })}>
-              It did not happen
+              Leave it unknown
             </button>
           </>
         )}
