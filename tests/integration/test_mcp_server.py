@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,17 @@ from mcp_types import ElicitRequestParams, ElicitResult
 from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.routing import Route
-from tests.support_gateway import executor_of, key_for, keyed
+from tests.support_gateway import BRISK, executor_of, key_for, keyed
 from tests.support_mcp_server import Tasks, ask, client_of, on_http, task_of
 from tests.support_run import Gate, Text, World, a_tool, agent, call, calls, gated
 
+from helix.client.socket import SocketLink
 from helix.core.functions import AgentClient
 from helix.core.registry import AgentRegistry
-from helix.mcp import app
+from helix.gateway.loopback import LoopbackGateway
+from helix.mcp import LinkSource, app, make_server
+from helix.runtime.system import SystemClock, SystemIds
+from mcp import Client
 
 ERAS = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 
@@ -446,3 +451,20 @@ async def test_an_app_starts_without_a_lifespan_and_in_another_app() -> None:
 
 async def _never(*_: Any) -> Any:
     raise AssertionError("nothing is read or sent")
+
+
+async def test_a_lost_service_is_an_error_and_the_next_one_is_found() -> None:
+    """As `helix mcp --url` sees it: the service is gone for longer than a client waits, and comes back."""
+    urls, settings = [], replace(BRISK, give_up_s=0.1, open_s=1)
+    source = LinkSource(lambda: SocketLink(urls[-1], None, settings, SystemClock(), SystemIds()))
+    async with executor_of(["One.", "Two."]) as executor, Client(make_server(source)) as client:
+        async with LoopbackGateway(executor) as gateway:
+            urls.append(gateway.url)
+            assert (await client.call_tool("helper", {"message": "a"})).structured_content["output"] == "One."
+        with pytest.raises(MCPError, match="could not do this now"):
+            while True:  # until the link gives up, its requests wait and fail
+                await client.call_tool("helper", {"message": "b"})
+        async with LoopbackGateway(executor) as gateway:
+            urls.append(gateway.url)
+            assert (await client.call_tool("helper", {"message": "c"})).structured_content["output"] == "Two."
+        await source.close()

@@ -23,11 +23,10 @@ from helix.cli.agents import all_agents, load_agent
 from helix.cli.options import Model, settings
 from helix.cli.output import RefusedError, say
 from helix.cli.where import Where, link_to
-from helix.client import HelixClient
 from helix.core.errors import NotAuthenticatedError
 from helix.core.registry import AgentRegistry
 from helix.engine.engine import Settings
-from helix.mcp import ClientSource, ExecutorSource, MCPApp, Source, make_server
+from helix.mcp import ExecutorSource, LinkSource, MCPApp, Source, make_server
 from helix.mcp.server import WAIT_S
 from helix.mcp.web import LOOPBACK, LOOPBACK_PAGES
 from helix.runtime.local import LocalExecutor
@@ -80,8 +79,12 @@ async def _serve(
 async def opened(where: Where, agents: list[str], model: str | None) -> AsyncIterator[Source]:
     """What is served, while the block runs."""
     if not where.here:
-        async with HelixClient.over(link_to(where)) as client:
-            yield ClientSource(client, agents or None)
+        source = LinkSource(lambda: link_to(where), agents or None)
+        await source.open()
+        try:
+            yield source
+        finally:
+            await source.close()
         return
     listed, registry = settings().agents, AgentRegistry()
     for agent in [load_agent(spec, listed) for spec in agents] or all_agents(listed):

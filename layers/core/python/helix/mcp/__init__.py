@@ -8,7 +8,7 @@ Needs the extra `mcp`. For tools of other servers that agents use, see `helix.ad
 """
 
 from helix.mcp.server import make_server
-from helix.mcp.sources import ClientSource, ExecutorSource, Source
+from helix.mcp.sources import ExecutorSource, LinkSource, Source
 from helix.mcp.web import MCPApp, app
 
-__all__ = ["ClientSource", "ExecutorSource", "MCPApp", "Source", "app", "make_server"]
+__all__ = ["ExecutorSource", "LinkSource", "MCPApp", "Source", "app", "make_server"]

@@ -20,6 +20,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
@@ -45,6 +46,7 @@ from helix.mcp.runs import Found, Question, RunRef, ref_of
 from helix.mcp.sources import Source
 from helix.mcp.steps import step_in_words
 from helix.mcp.tools import Card
+from helix.runtime.system import SystemIds
 
 logger = logging.getLogger("helix.mcp")
 Context = ServerRequestContext[Any, Any]
@@ -94,7 +96,7 @@ class AgentCalls:
     """What answers `tools/list` and `tools/call`. wait_s: how long a call of a client without tasks waits for its run."""
 
     def __init__(self, source: Source, wait_s: float) -> None:
-        self.source, self._wait_s = source, wait_s
+        self.source, self._wait_s, self._ids = source, wait_s, SystemIds()
         self._known: dict[str | None, dict[str, Card]] = {}
         self._calls: OrderedDict[tuple[str | None, str], asyncio.Task[RunRef]] = OrderedDict()
 
@@ -126,11 +128,15 @@ class AgentCalls:
         try:
             async with self.source.client(caller.principal) as client:
                 yield client
+        except TimeoutError as error:
+            logger.error("the service does not answer: %s", error)
+            raise MCPError(INTERNAL_ERROR, "the service does not answer: try again") from error
         except HelixError as error:
             if not isinstance(error, CallerError):
                 logger.error("a request failed: %s", error.code, exc_info=error)
             refused = refusal_of(error)
-            raise MCPError(INVALID_PARAMS, str(refused["message"]), {"code": refused["code"]}) from error
+            number = INVALID_PARAMS if isinstance(error, CallerError) else INTERNAL_ERROR
+            raise MCPError(number, str(refused["message"]), {"code": refused["code"]}) from error
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -175,7 +181,8 @@ class AgentCalls:
     async def begin(self, client: HelixClient, caller: Caller, card: Card, arguments: dict[str, Any]) -> RunRef:
         """Start the run of a call. Cancelling the call does not stop the start, so that the run can be interrupted."""
         fields = _fields_of(card, arguments)
-        starting = asyncio.ensure_future(runs.start(client, card.name, fields, _key(caller, card, arguments)))
+        key = _key(caller, card, arguments) or self._ids.new("key")  # the client may send the request again
+        starting = asyncio.ensure_future(runs.start(client, card.name, fields, key))
         self._calls[caller.call] = starting
         while len(self._calls) > MAX_KNOWN:
             self._calls.popitem(last=False)

@@ -80,7 +80,7 @@ class Found:
     questions: list[Question] = field(default_factory=list)
 
 
-async def start(client: HelixClient, agent: str, fields: JsonObject, key: str | None) -> RunRef:
+async def start(client: HelixClient, agent: str, fields: JsonObject, key: str) -> RunRef:
     """`fields`: `message` or `input`, and `session_id`."""
     asked: JsonObject = {"agent": agent, "subscribe": False, "key": key, **fields}
     begun = await client.ask("run", asked)

@@ -5,12 +5,15 @@ Law: a caller acts as its own principal and reaches its own sessions only, by th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol, cast
 
-from helix.client import HelixClient
+from helix.client import ConnectionLostError, HelixClient
+from helix.client.link import Link
 from helix.client.polling import PollingLink
+from helix.core.errors import NotAuthenticatedError
 from helix.core.json import JsonObject
 from helix.core.protocol import parse_request, request
 from helix.core.registry import AgentRegistry
@@ -68,12 +71,34 @@ class _Service:
         return await act(self._backend, self._caller, asked)
 
 
-class ClientSource:
-    """The agents behind a client that is open, for whoever it acts as."""
+class LinkSource:
+    """The agents behind a link, for whoever the link acts as. It is opened when it is needed, and a new one after it was
+    lost: a server lives longer than a client's patience. only: names of the agents that are served."""
 
-    def __init__(self, client: HelixClient, only: Collection[str] | None = None) -> None:
-        self._client, self.only = client, only
+    def __init__(self, link: Callable[[], Link], only: Collection[str] | None = None) -> None:
+        self._link, self.only = link, only
+        self._client: HelixClient | None = None
+        self._opening = asyncio.Lock()
+
+    async def open(self) -> HelixClient:
+        """Raises `NotAuthenticatedError`, and `ConnectionLostError` where nothing answers."""
+        async with self._opening:
+            if self._client is None:
+                self._client = await HelixClient.over(self._link()).__aenter__()
+            return self._client
+
+    async def close(self) -> None:
+        """Runs go on."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
 
     @asynccontextmanager
     async def client(self, principal: str | None) -> AsyncIterator[HelixClient]:
-        yield self._client
+        client = await self.open()
+        try:
+            yield client
+        except (ConnectionLostError, NotAuthenticatedError):  # neither passes on this link
+            if self._client is client:
+                await self.close()
+            raise
