@@ -202,6 +202,7 @@ SERVICES = {
     "objects": "s3",
     "bucket": "s3",
     "failed": "s3",
+    "failures": "sqs",
     "chunks": "kinesis",
     "machines": "states",
     "executions": "states",

@@ -39,6 +39,8 @@ NAMES = {
     r":log-group:/aws/lambda/[\w-]+:\*$": "log",
     r":key/[\w-]+$": "key",
     r":helix-test-undelivered$": "undelivered",
+    r":helix-test-trigger-failures$": "failures",
+    r":helix-test-trigger-\w+$": "queues",
     r":helix-test-notices$": "notices",
     r":secret:helix-test-metrics-\w+$": "token",
     r":function:helix-test-\*-call_model:live$": "aliases",

@@ -19,16 +19,16 @@ import pytest
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import ClientError
-from tests.e2e import iam_probes, iam_probes_fleet, iam_probes_sockets
+from tests.e2e import iam_probes, iam_probes_fleet, iam_probes_sockets, iam_probes_triggers
 from tests.e2e.cloud_executor import configure
 from tests.e2e.iam_bench import PROBES, Bench, Probe
 from tests.e2e.iam_roles import Right, Roles
-from tests.support.offline_cloud import STREAMING, CloudForTests, until
+from tests.support.offline_cloud import STREAMING, CloudForTests, deployed, until
 
 pytestmark = pytest.mark.skipif(STREAMING != "kinesis", reason="the probes are those of a stage with Kinesis")
 
 Json = dict[str, Any]
-WHERE = (iam_probes, iam_probes_sockets, iam_probes_fleet)
+WHERE = (iam_probes, iam_probes_sockets, iam_probes_fleet, iam_probes_triggers)
 """The modules that fill `PROBES`."""
 ROOMY = "roomy"
 AT_ONCE = 4
@@ -45,12 +45,21 @@ UNSEEN: dict[str, str] = {
     r"project_stream: kinesis:\w+ on chunks": "the event source reads the stream, in the emulator without any role",
     r"project_stream: s3:PutObject on given up": "Lambda puts given up batches there by itself; the emulator does not",
     r"project_stream: dynamodb:UpdateItem on streams": "only a slow socket is marked, and no socket is slow here",
+    r"start_triggered: sqs:\w+ on queues": "the event source reads the queues, in the emulator without any role",
     r"govern: s3:PutObject on objects": "the first record of a run that waited is large only if a run before it crashed",
     r".*call_(model|tool): dynamodb:GetItem on sessions": "only a repeated delivery reads the session's row alone",
     r".*call_model: dynamodb:UpdateItem on sessions": "claims are renewed after ten seconds; rows of small runs are packed",
     r"(?!ws_message|sweep).*: s3:ListBucket on bucket": "without it S3 says 'denied' for 'not there', the emulator not",
 }
 """Rights that cannot be missed offline, and why."""
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudForTests]:
+    """With triggers, whose functions other stages do not have."""
+    context = {"triggers": json.dumps(iam_probes_triggers.TRIGGERS)}
+    with deployed(tmp_path_factory.mktemp("rights"), context=context) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
