@@ -23,6 +23,7 @@ from helix.core.registry import default_registry
 from helix.infra.agents import deployed_agents
 from helix.infra.bridge import BridgeError, bridge_address, bridged
 from helix.infra.config import ENDPOINT, Settings, SettingsError, pairs, read_settings
+from helix.infra.packages import LockError
 from helix.infra.samples import write_samples
 from helix.local.cloud import REGION, OfflineCloud
 from helix.local.credentials import write_variables
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             cloud = OfflineCloud(project.root, folder=Path(folder), assemblies=retained, **options)
             with cloud:
                 asyncio.run(_serve(cloud, address, agent, begun))
-    except (BridgeError, NoProjectError, OfflineError, ProjectError, SettingsError) as error:
+    except (BridgeError, LockError, NoProjectError, OfflineError, ProjectError, SettingsError) as error:
         sys.exit(f"helix.infra.sam: {error}")
 
 
