@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
+import subprocess
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -143,10 +145,16 @@ class Readers:
         return json.loads(line)
 
 
+def install() -> None:
+    """The packages of tests/js, by one of the processes that ask for them."""
+    with (JS / "package-lock.json").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (JS / "node_modules" / ".package-lock.json").exists():
+            subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=JS, check=True, stdout=subprocess.DEVNULL)
+
+
 async def readers() -> AsyncIterator[Readers]:
-    if not (JS / "node_modules" / "ai-v6").exists():
-        npm = await asyncio.create_subprocess_exec("npm", "ci", "--no-audit", "--no-fund", cwd=JS)
-        assert await npm.wait() == 0, "npm ci failed in tests/js"
+    await asyncio.to_thread(install)
     process = await asyncio.create_subprocess_exec(
         JS / "node_modules/.bin/node",
         "check.mjs",
