@@ -285,6 +285,50 @@ async def test_a_call_that_is_cancelled_interrupts_its_run(mode: str) -> None:
 
 
 @ERAS
+async def test_a_cancelled_call_interrupts_no_run_but_its_own(mode: str) -> None:
+    """Two clients number their requests alike."""
+    gates = [Gate(), Gate()]
+    script = [gated(gates[0], "One."), gated(gates[1], "Two.")]
+    async with executor_of(script) as executor, on_http(app(executor)) as url:
+        async with client_of(url, mode=mode) as one, client_of(url, mode=mode) as two:
+            given_up = asyncio.create_task(one.call_tool("helper", {"message": "go"}))
+            await gates[0].reached()
+            (first,) = (await executor.sessions.list_sessions()).sessions
+            waited_for = asyncio.create_task(two.call_tool("helper", {"message": "go"}))
+            await gates[1].reached()
+            given_up.cancel()
+            await asyncio.wait({given_up})
+            handle = await executor.get_handle(agent("helper"), first.session_id)
+            assert (await handle.result(10)).status == "interrupted"
+            gates[1].open()
+            assert (await waited_for).structured_content["output"] == "Two."
+
+
+@ERAS
+async def test_who_gives_up_waiting_interrupts_nothing(mode: str) -> None:
+    gate, waiting = Gate(), asyncio.Event()
+
+    async def look(asked: Any, context: Any) -> str:
+        return "seen"
+
+    async def listen(progress: float, total: float | None, message: str | None) -> None:
+        waiting.set()
+
+    who = agent("worker", tools=[a_tool("look", look)])
+    script = [calls(call("look")), gated(gate, "Done.")]
+    async with executor_of(script, who) as executor, on_http(app(executor)) as url:
+        async with client_of(url, mode=mode) as client:
+            handle = await executor.execute(who, "go")
+            ids = {"session_id": handle.session_id, "run_id": handle.run_id}
+            calling = asyncio.create_task(client.call_tool("helix__wait", ids, progress_callback=listen))
+            await waiting.wait()
+            calling.cancel()
+            await asyncio.wait({calling})
+            gate.open()
+            assert (await handle.result(10)).output == "Done."
+
+
+@ERAS
 async def test_another_users_session_is_not_found(mode: str) -> None:
     done: list[str] = []
     async with executor_of([*ORDER, "Hi."], buyer(done)) as executor:

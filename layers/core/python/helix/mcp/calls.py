@@ -77,7 +77,13 @@ class Caller:
         return self.elicits and not self.modern and self.context.session.can_send_request
 
     @property
+    def alone(self) -> bool:
+        """Whether the request has a connection of its own: closing it is how its client cancels."""
+        return self.modern and isinstance(self.context.request, Request)
+
+    @property
     def call(self) -> tuple[str | None, str]:
+        """What a notification calls the request by, where it is not alone."""
         return _mcp_session(self.context), str(self.context.request_id)
 
 
@@ -176,22 +182,28 @@ class AgentCalls:
             await self.take_answers(client, found, dict(params.input_responses or {}))
         else:
             ref = await self.begin(client, caller, card, params.arguments or {})
-        return await self._outcome(client, caller, ref)
+        try:
+            return await self._outcome(client, caller, ref)
+        except asyncio.CancelledError:
+            await self._left(caller, ref)
+            raise
 
     async def begin(self, client: HelixClient, caller: Caller, card: Card, arguments: dict[str, Any]) -> RunRef:
         """Start the run of a call. Cancelling the call does not stop the start, so that the run can be interrupted."""
         fields = _fields_of(card, arguments)
         key = _key(caller, card, arguments) or self._ids.new("key")  # the client may send the request again
         starting = asyncio.ensure_future(runs.start(client, card.name, fields, key))
-        self._calls[caller.call] = starting
-        while len(self._calls) > MAX_KNOWN:
-            self._calls.popitem(last=False)
+        if not caller.alone:
+            self._calls[caller.call] = starting
+            while len(self._calls) > MAX_KNOWN:
+                self._calls.popitem(last=False)
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
             with anyio.CancelScope(shield=True):
                 await asyncio.wait({starting})
-            await self._left(caller)
+            if starting.exception() is None:
+                await self._left(caller, starting.result())
             raise
 
     async def take_answers(self, client: HelixClient, found: Found, given: dict[str, Any]) -> None:
@@ -225,14 +237,10 @@ class AgentCalls:
                 shown += 1
                 await caller.context.session.report_progress(shown, None, text)
 
-        try:
-            while True:
-                found = await runs.wait(client, ref, self._wait_s, report)
-                if not (found.questions and caller.asks_itself and await self._ask(client, caller, found)):
-                    break
-        except asyncio.CancelledError:
-            await self._left(caller)
-            raise
+        while True:
+            found = await runs.wait(client, ref, self._wait_s, report)
+            if not (found.questions and caller.asks_itself and await self._ask(client, caller, found)):
+                break
         self._calls.pop(caller.call, None)
         if found.questions and caller.modern and caller.elicits and caller.context.method == "tools/call":
             asked = {question.key: form(question) for question in found.questions}
@@ -279,23 +287,23 @@ class AgentCalls:
         """The client gave a call up: its run stops."""
         starting = self._calls.pop((_mcp_session(context), str(params.request_id)), None)
         if starting is not None:
-            await self._stop(caller_of(context), starting)
+            await asyncio.wait({starting})
+            if starting.exception() is None:
+                await self._stop(caller_of(context), starting.result())
 
-    async def _left(self, caller: Caller) -> None:
-        """A call ends before its answer. Where there is no connection but the request's own, its end is how a client
-        cancels; a server that ends cancels too, and then the client is still there."""
+    async def _left(self, caller: Caller, ref: RunRef) -> None:
+        """A call ends before its answer. Where its connection is closed, its client has cancelled it; a server that ends
+        cancels too, and then the client is still there."""
         request = caller.context.request
         with anyio.CancelScope(shield=True):
-            if caller.modern and isinstance(request, Request) and await request.is_disconnected():
-                starting = self._calls.pop(caller.call, None)
-                if starting is not None:
-                    await self._stop(caller, starting)
+            if caller.alone and isinstance(request, Request) and await request.is_disconnected():
+                await self._stop(caller, ref)
 
-    async def _stop(self, caller: Caller, starting: asyncio.Task[RunRef]) -> None:
+    async def _stop(self, caller: Caller, ref: RunRef) -> None:
         try:
             async with self.reaching(caller) as client:
-                await runs.interrupt(client, await starting)
-        except (MCPError, HelixError) as error:  # nobody waits for an answer
+                await runs.interrupt(client, ref)
+        except MCPError as error:  # nobody waits for an answer
             logger.info("nothing to interrupt: %s", error)
 
 
