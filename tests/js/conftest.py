@@ -64,6 +64,7 @@ def package(npm: Npm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("package")
     (packed,) = json.loads(npm("pack", "--json", "--pack-destination", str(folder)))
     shutil.unpack_archive(folder / packed["filename"], folder)
+    (folder / "node_modules").symlink_to(CLIENT / "node_modules")  # with its peers
     return folder / "package"
 
 

@@ -12,8 +12,11 @@ const { Feed } = await load("feed.js");
 const { messageOf, wholeStream } = await load("wire.js");
 
 const { HelixChatTransport, UIMessageEncoder } = await load("ai-sdk.js");
+const { AgUiEncoder } = await load("ag-ui-events.js");
+const { HelixAgent } = await load("ag-ui.js");
 const require = createRequire(pathToFileURL(`${process.argv[3]}/package.json`));
 const ai = require("ai");
+const agui = { ...require("@ag-ui/client"), ...require("@ag-ui/core/schemas") };
 
 const said = (error) => {
   if (!(error instanceof HelixError)) throw error;
@@ -150,6 +153,38 @@ const requests = {
       const handle = await client.run(agent, message, options);
       const messages = await list(handle.messages());
       return { handle, messages, result: await handle.result(), connections: client.connections };
+    } finally {
+      client.close();
+    }
+  },
+
+  /** The events of AG-UI that these messages of a stream become, message by message; the schemas of AG-UI take each. */
+  async events({ messages, session_id, state, run_id }) {
+    const encoder = new AgUiEncoder(session_id, { state });
+    encoder.announce(run_id, true);
+    const events = messages.map((message) => encoder.feed(message));
+    for (const event of events.flat()) agui.EventSchemas.parse(event);
+    return { events };
+  },
+
+  /** Steps of a front end of AG-UI: `say`, `resume`, `connect`, `abort soon`. What it holds at the end, and the events it saw. */
+  async agent({ url, token, agent, threadId, steps: wanted, settings }) {
+    const client = await HelixClient.connect(url, { token, settings });
+    try {
+      const front = new HelixAgent({ client, agent, threadId });
+      const [events, problems] = [[], []];
+      front.subscribe({ onEvent: ({ event }) => void events.push(event.type) });
+      for (const [name, given] of wanted) {
+        if (name === "say") front.addMessage({ id: crypto.randomUUID(), role: "user", content: given });
+        if (name === "abort soon") {
+          front.subscribe({ onRunStartedEvent: () => front.abortRun() });
+          continue;
+        }
+        const begin = () => (name === "connect" ? front.connectAgent() : front.runAgent({ resume: given?.map && given }));
+        await begin().catch((error) => problems.push(said(error).code));
+      }
+      const { messages, state, pendingInterrupts } = front;
+      return { messages, state, pendingInterrupts, events, problems };
     } finally {
       client.close();
     }

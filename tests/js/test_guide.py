@@ -45,7 +45,7 @@ def laid_out(folder: Path, package: Path) -> tuple[Path, Path]:
     modules = folder / "node_modules"
     (modules / "@helix-agents").mkdir(parents=True)
     (modules / "@helix-agents" / "client").symlink_to(package)
-    for name in ("ai", "@types", "@ai-sdk"):
+    for name in ("ai", "@types", "@ai-sdk", "@ag-ui", "rxjs"):
         (modules / name).symlink_to(CLIENT / "node_modules" / name)
     found = {language: [b.text for b in blocks_of(GUIDE) if b.language == language] for language in ("ts", "tsx")}
     program, page = folder / "guide.ts", folder / "page.tsx"
@@ -63,7 +63,14 @@ def test_the_program_has_the_right_types(npm: Any, package: Path, tmp_path: Path
 async def test_the_program_prints_what_the_guide_says(npm: Any, package: Path, tmp_path: Path) -> None:
     program, _ = laid_out(tmp_path, package)
     refund = a_tool("refund", lambda args, ctx: "refunded", input_schema=Order, require_approval=True)
-    script = ["Hello! How can I help?", calls(call("refund", order="A7")), "It is done.", calls(call("thank")), "Bye."]
+    script = [
+        "Hello! How can I help?",
+        calls(call("refund", order="A7")),
+        "It is done.",
+        calls(call("thank")),
+        "Bye.",
+        "Goodbye!",
+    ]
     tools = [refund, a_tool("thank", thank)]
     executor = executor_of(script, agent("support", tools=tools, state_schema=Thanks))
     async with executor, LoopbackGateway(executor, authoriser=keyed(executor)) as gateway:

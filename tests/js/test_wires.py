@@ -20,6 +20,7 @@ from helix.core.errors import HelixError
 from helix.core.frames import Joiner, message_frames
 from helix.core.json import loads
 from helix.core.wire import StreamMessage
+from helix.stream.agui import AgUiEncoder
 from helix.stream.state import Snapshot, StreamProjector, create_state_projection
 from helix.stream.ui_messages import UIMessageEncoder
 
@@ -107,4 +108,22 @@ async def test_both_encoders_make_the_same_parts_for_the_ai_sdk(
         here.append(parts + (encoder.close() if ends else []))
     sent = [message.model_dump(mode="json") for message in messages]
     assert (await typescript("encode", messages=sent, session_id=stage.session))["parts"] == here
+    assert sum(map(len, here)) > 3
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_both_encoders_make_the_same_events_for_ag_ui(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest, typescript: Any
+) -> None:
+    """The schemas of AG-UI take each event."""
+    async with stage_of("local", tmp_path, request, f"ses_{name}") as stage:
+        await SCENARIOS[name](stage)
+        messages = await recorded(stage)
+    run_id = messages[0].run_id
+    encoder = AgUiEncoder(stage.session, state={})
+    encoder.announce(run_id=run_id, messages=True)
+    here = [encoder.feed(message) for message in messages]
+    sent = [message.model_dump(mode="json") for message in messages]
+    given: Any = {"messages": sent, "session_id": stage.session, "state": {}, "run_id": run_id}
+    assert (await typescript("events", **given))["events"] == here
     assert sum(map(len, here)) > 3

@@ -3,7 +3,8 @@ import type { ChatTransport, UIMessage, UIMessageChunk } from "ai";
 import type { HelixClient } from "./client.ts";
 import { HelixError } from "./errors.ts";
 import { freshKey } from "./settings.ts";
-import { eventsOf, questionsOf, type Turn, turnOf } from "./turns.ts";
+import { type Answer, giveAnswers, prefixOf, say, sessionOf } from "./talks.ts";
+import { eventsOf, type Turn, turnOf } from "./turns.ts";
 import { UIMessageEncoder } from "./ui-messages.ts";
 
 export { UIMessageEncoder } from "./ui-messages.ts";
@@ -23,17 +24,7 @@ export interface HelixChatBody {
   arguments?: Record<string, Record<string, unknown>>;
 }
 
-interface Answer {
-  approved: boolean;
-  reason?: string;
-  data?: unknown;
-  arguments?: Record<string, unknown>;
-  /** `data` is the result of a tool of the page. */
-  result: boolean;
-}
-
 type SendOptions<M extends UIMessage> = Parameters<ChatTransport<M>["sendMessages"]>[0];
-const TRIES = 3;
 
 /**
  * A `ChatTransport` over a `HelixClient`: `useChat({ transport: new HelixChatTransport({ client, agent }), resume: true })`.
@@ -74,10 +65,10 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
     const newest = messages.find((message) => message.id === messageId) ?? messages.at(-1);
     if (newest?.role === "assistant") {
       const answers = answersOf(newest, (body ?? {}) as HelixChatBody);
-      const { turn, from } = await this.#answer(client, session_id, answers);
+      const { turn, from } = await giveAnswers(client, session_id, answers);
       return this.#stream(client, turn, abortSignal, interrupt, from);
     }
-    return this.#stream(client, await this.#say(client, session_id, newest), abortSignal, interrupt);
+    return this.#stream(client, await say(client, this.#options.agent, session_id, wordsOf(newest), newest?.id), abortSignal, interrupt);
   }
 
   /** The present run of the chat, from the beginning of its message; null where none runs. */
@@ -105,31 +96,9 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
 
   async #session(client: HelixClient, chatId: string): Promise<string> {
     if (this.#options.sessionId !== undefined) return await this.#options.sessionId(chatId);
-    this.#prefix ??= client.whoami().then(({ prefix }) => prefix);
+    this.#prefix ??= prefixOf(client);
     this.#prefix.catch(() => (this.#prefix = undefined));
-    const prefix = await this.#prefix;
-    return chatId.startsWith("ses_") || chatId.startsWith(prefix) ? chatId : `${prefix}${chatId}`;
-  }
-
-  /** A message of the user, once: the repeat of a request finds the run that the first one started. */
-  async #say(client: HelixClient, session_id: string, message: M | undefined): Promise<Turn> {
-    const words = (message?.parts ?? []).flatMap((part) => (part.type === "text" ? [part.text] : []));
-    if (message === undefined || words.length === 0) {
-      throw new HelixError("invalid_input", "the newest message has no text");
-    }
-    const key = message.id === "" || message.id.length > 100 ? freshKey() : `ui:${message.id}`;
-    const asked = { agent: this.#options.agent, message: words.join("\n"), session_id, key, subscribe: false };
-    for (let tries = 1; ; tries += 1) {
-      try {
-        const { run_id } = await client.ask("run", asked);
-        return await turnOf(client, session_id, run_id);
-      } catch (error) {
-        const running = error instanceof HelixError && error.code === "agent_already_running";
-        if (!running || tries >= TRIES) throw error;
-        await client.interrupt(session_id, { reason: "another message of the user" });
-        await (await client.handle(session_id)).result();
-      }
-    }
+    return sessionOf(await this.#prefix, chatId);
   }
 
   /** Answer the run of that message anew: from the state in which it began. */
@@ -146,33 +115,6 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
     const rewound = { session_id, mode: "from_checkpoint" as const, checkpoint_id: begin };
     const { run_id } = await client.ask("resume", { ...rewound, key: freshKey(), subscribe: false });
     return await turnOf(client, session_id, run_id);
-  }
-
-  /** Give the answers that somebody waits for; what the page has not seen yet begins with the run `from`. */
-  async #answer(
-    client: HelixClient,
-    session_id: string,
-    answers: ReadonlyMap<string, Answer>,
-  ): Promise<{ turn: Turn; from: number }> {
-    const before = await client.getSession(session_id);
-    const waiting = await questionsOf(client, before);
-    let answered = 0;
-    for (const [shown, { result, ...answer }] of answers) {
-      const asked = waiting.get(shown);
-      if (asked === undefined || result !== (asked.kind === "client")) continue;
-      const call = { session_id: asked.session_id, tool_call_id: asked.call_id };
-      try {
-        await client.ask("answer", { ...call, ...answer, subscribe: false });
-        answered += 1;
-      } catch (error) {
-        if (!(error instanceof HelixError) || error.code !== "call_not_pending") throw error; // another tab was quicker
-      }
-    }
-    if (waiting.size > 0 && answered === 0) {
-      const calls = [...waiting.keys()].join(", ");
-      throw new HelixError("call_not_pending", `no answer fits a call that waits: ${calls}`);
-    }
-    return { turn: await turnOf(client, session_id), from: before.status === "running" ? before.turn : before.turn + 1 };
   }
 
   async #interrupt(client: HelixClient, session_id: string): Promise<void> {
@@ -217,6 +159,9 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
 
 /** No run goes on yet: the call waits for other answers. */
 async function* nothing(): AsyncGenerator<UIMessageChunk, void, undefined> {}
+
+const wordsOf = (message: UIMessage | undefined): string =>
+  (message?.parts ?? []).flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n");
 
 /** Approvals that the page has given, and results of its tools, by the id of their call on the page. */
 function answersOf(message: UIMessage, body: HelixChatBody): Map<string, Answer> {

@@ -14,10 +14,11 @@ export const shownCall = (root: string, sessionId: string, callId: string): stri
 
 export interface Turn {
   session: SessionState;
-  /** The turn of the run that a response ends with. */
+  /** The run that a response ends with. */
+  run_id: string;
   turn: number;
   /** The run that began its message: itself, unless it goes on from one that paused, was interrupted, failed or died. */
-  first: { turn: number; start_sequence: number };
+  first: RunRow;
 }
 
 /** The turn of a run, by default of the session's present one. */
@@ -32,7 +33,7 @@ export async function turnOf(client: HelixClient, session_id: string, run_id?: s
     if (before === undefined) break; // of a copied session, whose runs stayed behind
     first = before;
   }
-  return { session, turn: run.turn, first };
+  return { session, run_id: run.run_id, turn: run.turn, first };
 }
 
 /** The turn's messages from the beginning of its first run to its end, those of sub-agents between. */

@@ -1,0 +1,73 @@
+// What a front end says: a message for a session, and answers to calls that wait.
+import type { HelixClient } from "./client.ts";
+import { HelixError } from "./errors.ts";
+import { freshKey } from "./settings.ts";
+import { questionsOf, type Turn, turnOf } from "./turns.ts";
+
+const TRIES = 3;
+
+/** An answer to a call that waits. `result`: `data` is the result of a tool of the page; undefined: either is meant. */
+export interface Answer {
+  approved: boolean;
+  reason?: string;
+  data?: unknown;
+  arguments?: Record<string, unknown>;
+  result: boolean | undefined;
+}
+
+export const prefixOf = async (client: HelixClient): Promise<string> => (await client.whoami()).prefix;
+
+/** The session of a conversation: an id that begins with `ses_` or the prefix is one; another follows the prefix. */
+export const sessionOf = (prefix: string, id: string): string =>
+  id.startsWith("ses_") || id.startsWith(prefix) ? id : `${prefix}${id}`;
+
+/** A message of the user, once: the repeat of a request with that `id` finds the run that the first one started. A run that is
+ *  at work is interrupted first. */
+export async function say(
+  client: HelixClient,
+  agent: string,
+  session_id: string,
+  message: string,
+  id: string = "",
+): Promise<Turn> {
+  if (message === "") throw new HelixError("invalid_input", "the newest message has no text");
+  const key = id === "" || id.length > 100 ? freshKey() : `ui:${id}`;
+  for (let tries = 1; ; tries += 1) {
+    try {
+      const { run_id } = await client.ask("run", { agent, message, session_id, key, subscribe: false });
+      return await turnOf(client, session_id, run_id);
+    } catch (error) {
+      const running = error instanceof HelixError && error.code === "agent_already_running";
+      if (!running || tries >= TRIES) throw error;
+      await client.interrupt(session_id, { reason: "another message of the user" });
+      await (await client.handle(session_id)).result();
+    }
+  }
+}
+
+/** Give the answers that somebody waits for; what the reader has not seen yet begins with the run `from`. */
+export async function giveAnswers(
+  client: HelixClient,
+  session_id: string,
+  answers: ReadonlyMap<string, Answer>,
+): Promise<{ turn: Turn; from: number }> {
+  const before = await client.getSession(session_id);
+  const waiting = await questionsOf(client, before);
+  let answered = 0;
+  for (const [shown, { result, ...answer }] of answers) {
+    const asked = waiting.get(shown);
+    if (asked === undefined || (result !== undefined && result !== (asked.kind === "client"))) continue;
+    const call = { session_id: asked.session_id, tool_call_id: asked.call_id };
+    try {
+      await client.ask("answer", { ...call, ...answer, subscribe: false });
+      answered += 1;
+    } catch (error) {
+      if (!(error instanceof HelixError) || error.code !== "call_not_pending") throw error; // another tab was quicker
+    }
+  }
+  if (waiting.size > 0 && answered === 0) {
+    const calls = [...waiting.keys()].join(", ");
+    throw new HelixError("call_not_pending", `no answer fits a call that waits: ${calls}`);
+  }
+  return { turn: await turnOf(client, session_id), from: before.status === "running" ? before.turn : before.turn + 1 };
+}
