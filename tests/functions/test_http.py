@@ -170,6 +170,8 @@ def test_a_wait_ends_with_the_run(api: Api) -> None:
     answer, _ = app.run(both())
     found = json.loads(answer["body"])
     assert answer["statusCode"] == 200 and found["status"] == "completed" and found["run_id"] == started["run_id"]
+    status, repeated = api.ask("POST /run", HELLO, key="order-7")
+    assert status == 200 and repeated["status"] == "completed" and repeated["run_id"] == started["run_id"]
 
 
 @pytest.mark.timeout(WAITS)

@@ -222,12 +222,14 @@ CHUNK_TYPES = frozenset(CHUNK_CLASSES)
 
 
 def parse_chunk(data: Any) -> StreamChunk:
-    """A chunk from its JSON object; unknown types give an `UnknownChunk`, anything else wrong raises ValidationError."""
+    """A chunk from its JSON object. A later version may have written it: an unknown type gives an `UnknownChunk`, unknown
+    fields are left out. Anything else wrong raises ValidationError."""
     kind = data.get("type") if isinstance(data, dict) else None
     if not isinstance(kind, str):
         raise InvalidInputError("a chunk is a JSON object with a 'type'")
     cls = CHUNK_CLASSES.get(kind, UnknownChunk)
-    return cls.model_validate(data)  # type: ignore[return-value]
+    extra: Any = None if cls is UnknownChunk else "ignore"
+    return cls.model_validate(data, extra=extra)  # type: ignore[return-value]
 
 
 def chunk_json_schema() -> dict[str, Any]:

@@ -116,14 +116,14 @@ class HttpRequest(NamedTuple):
 
 async def run(request: HttpRequest) -> HttpAnswer:
     """202 with the ids of the run, which a repeat under the same Idempotency-Key gets as well; 200 with its result, where
-    the request waits and the run ends meanwhile."""
+    the run has ended: the request waited for it, or is a repeat."""
     app, backend, caller, event, _ = request
     wait_s = request.wait_s
     asked = parse_request(dumps(_given(app, event)))
     assert isinstance(asked, p.Run)
     reply = await actions.run(backend, caller, asked)
     ids = {name: reply[name] for name in ("session_id", "run_id", "turn", "stream_id", "after")}
-    if wait_s:
+    if wait_s or asked.key is not None:
         await _ended(request, str(reply["session_id"]), str(reply["run_id"]), wait_s)
         looked = await _look(request, str(reply["session_id"]), str(reply["run_id"]))
         if looked["status"] != "running":
