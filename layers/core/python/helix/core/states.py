@@ -19,6 +19,11 @@ def typed_state(agent: AnyAgent, state: JsonObject) -> Any:
     return json_copy(state) if agent.state_schema is None else load_state(agent.state_schema, state)
 
 
+def refused_state(agent: AnyAgent, error: InvalidInputError) -> str:
+    """Why a run cannot go on: the agent's schema was changed, and refuses the state that is stored."""
+    return f"the stored state does not fit the state schema of agent {agent.name!r}: {error}; repair the schema, then retry"
+
+
 def merged_state(agent: AnyAgent, state: JsonObject, given: Mapping[str, Any]) -> JsonObject:
     """`state` with the members of `given` in place of its own, as the agent's schema writes it; `given` may use the
     schema's aliases. Raises `InvalidInputError` naming the fields that are wrong."""

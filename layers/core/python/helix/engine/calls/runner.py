@@ -19,6 +19,7 @@ from helix.core.errors import FatalToolError, InvalidInputError, ToolError
 from helix.core.json import JsonObject, JsonValue, text_of
 from helix.core.messages import ToolCallRequest
 from helix.core.planning import MAX_RESULT_BYTES, result_content
+from helix.core.states import refused_state
 from helix.core.tools import AnyTool
 from helix.core.tracker import StateTracker
 from helix.core.usage import Usage
@@ -50,6 +51,9 @@ async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOu
         run.stream.put(Writer("call", row.step, row.claim, row.call_id), [chunk])
 
     for attempt in range(tool.retries + 1):
+        tracker = _tracker(agent, state)
+        if isinstance(tracker, ToolOutcome):
+            return tracker
         context: ToolContext[Any] = ToolContext(
             session_id=session.session_id,
             run_id=session.run_id,
@@ -58,7 +62,7 @@ async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOu
             tool_call_id=row.call_id,
             tool_name=tool.name,
             idempotency_key=idempotency_key(session.session_id, session.lineage, row.call_id),
-            tracker=StateTracker(state, schema=agent.state_schema, array_delta_mode=agent.array_delta_mode),
+            tracker=tracker,
             confirmation=row.confirmation,
             _emit=emit,
             _cancelled=run.watch.cancelled,
@@ -91,6 +95,14 @@ async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOu
                 continue
             return ToolOutcome(result_content(_message(error), False), False, usage=_sum(context.usage))
     raise AssertionError("unreachable")
+
+
+def _tracker(agent: AnyAgent, state: JsonObject) -> StateTracker[Any] | ToolOutcome:
+    """Ends the run where the agent's schema was changed and refuses what is stored: no model can mend that."""
+    try:
+        return StateTracker(state, schema=agent.state_schema, array_delta_mode=agent.array_delta_mode)
+    except InvalidInputError as error:
+        return ToolOutcome(result_content(refused_state(agent, error), False), False, fatal=True)
 
 
 class _ResultError(Exception):

@@ -35,7 +35,7 @@ from helix.core.routing import (
     ranked,
 )
 from helix.core.rows import ErrorInfo, SessionRow, StopRow
-from helix.core.states import typed_state
+from helix.core.states import refused_state, typed_state
 from helix.core.steps import AnyStepResult, ErrorStepResult, TextStepResult, ToolCallsStepResult, storable
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.usage import Usage
@@ -147,6 +147,9 @@ async def prepare(
         state = await engine.history.state(session) if state is None else state
     try:
         typed = typed_state(agent, state) if state is not None else None
+    except InvalidInputError as error:
+        return ErrorInfo(code="invalid_agent", message=refused_state(agent, error))
+    try:
         config = agent.llm_config(typed) if callable(agent.llm_config) else agent.llm_config
         sent = build_messages_for_llm(history, agent.system_prompt, typed, force_finish=new.forced, paired=True)
     except Exception as error:
