@@ -23,6 +23,7 @@ from helix.core.errors import NotAuthenticatedError
 from helix.local.cloud import REGION
 
 WAIT_S = 60
+BEFORE_CUT, CUTS = 3, 6
 HOSTILE = (
     "\u202eevil\u202c <img src=https://evil.example/a.png onerror=alert(1)> <script>alert(2)</script> "
     "[here](javascript:alert(3)) ![i](https://evil.example/b.png) <style>*{display:none}</style>"
@@ -158,7 +159,7 @@ async def test_a_branch_from_a_step_and_the_two_beside_each_other(
         dialog = page.get_by_role("dialog")
         await dialog.get_by_label("First message").fill(plan(use(call("add", amount=3)), say("Another way.")))
         await dialog.get_by_role("button", name="Branch and compare").click()
-        await page.locator(".pair").get_by_text("Another way.").wait_for()
+        await page.locator(".pair").get_by_text("Another way.", exact=True).wait_for()
         origin, branch = page.url.partition("#/compare/")[2].split("/")
         assert origin == handle.session_id
         await finished(client, branch, "completed")
@@ -309,21 +310,19 @@ async def test_a_socket_that_is_cut_again_and_again_loses_nothing(
     cloud: CloudForTests, user: str, browser: Watched
 ) -> None:
     cuts: list[int] = []
+    closing: list[Any] = []
 
     def cut(route: Any) -> None:
-        """Each connection ends in the middle of what it brings, one message later each time."""
+        """The first connections end behind their third message, in the middle of what they bring."""
         server, seen = route.connect_to_server(), [0]
-        limit = 4 + len(cuts)
 
         def received(message: Any) -> None:
             seen[0] += 1
-            if seen[0] <= limit:
+            if seen[0] <= BEFORE_CUT or len(cuts) == CUTS:
                 route.send(message)
-            elif seen[0] == limit + 1 and len(cuts) < 8:
-                cuts.append(limit)
-                asyncio.get_running_loop().create_task(route.close(code=1006 + 2000))
-            elif len(cuts) >= 8:
-                route.send(message)
+            elif seen[0] == BEFORE_CUT + 1:
+                cuts.append(seen[0])
+                closing.append(asyncio.ensure_future(route.close(code=3006)))
 
         server.on_message(received)
 
@@ -338,7 +337,7 @@ async def test_a_socket_that_is_cut_again_and_again_loses_nothing(
     await page.locator(".working").wait_for(state="detached")
     live = await page.locator(".items").first.inner_text()
     assert live.count("word39") == 2 and live.count("word20") == 2, "in the message, and in the answer"
-    assert len(cuts) > 2
+    assert len(cuts) > 1, "while it came"
     async with cloud.user(user) as client:
         assert (await client.get_session(session_of(page))).turn == 1, "one run was started"
 

@@ -78,8 +78,8 @@ async def go(page: Any, path: str) -> None:
 
 
 async def shows(page: Any, text: str) -> None:
-    """Wait until the page's conversation has this text."""
-    await page.locator("main").get_by_text(text).first.wait_for()
+    """Wait until an answer on the page has this text."""
+    await page.locator("main").locator(".item.step, .item.notice, .output").filter(has_text=text).first.wait_for()
 
 
 @asynccontextmanager

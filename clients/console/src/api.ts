@@ -20,9 +20,6 @@ export interface Schema {
   properties?: Record<string, Schema>;
   required?: string[];
   enum?: unknown[];
-  default?: unknown;
-  $ref?: string;
-  $defs?: Record<string, Schema>;
 }
 
 interface Config {

@@ -21,7 +21,7 @@ export function CallView({ call, rev, session, target }: Given) {
   const agent = call.name.startsWith("subagent__") || call.child !== undefined;
   const output = call.name === "__finish__";
   const name = output ? "output" : (call.child?.agent ?? call.name.replace(/^subagent__/, ""));
-  const [opened, setOpened] = useState(output || call.state === "waiting" || target === call.id);
+  const [opened, setOpened] = useState(call.state === "waiting" || target === call.id);
   const show = opened || call.state === "waiting";
   const toggled = (open: boolean) => {
     setOpened(open);

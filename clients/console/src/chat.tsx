@@ -4,10 +4,24 @@ import { begin, said } from "./api.ts";
 import { Composer } from "./composer.tsx";
 import { Items } from "./items.tsx";
 import { refresh } from "./listing.ts";
-import { Text } from "./pieces.tsx";
+import { Code, Text } from "./pieces.tsx";
 import type { OpenSession } from "./session.ts";
 
 const NEAR_PX = 120;
+
+/** Of a run that gave more than its last text. */
+function Output({ session }: { session: OpenSession }) {
+  const { status, output } = session.stored.value ?? {};
+  const last = session.conversation.items.findLast((item) => item.kind === "step");
+  if (status !== "completed" || output === null || output === undefined || output === last?.text) return null;
+  return (
+    <section class="card output" aria-label="Output">
+      <h2>Output</h2>
+      <Code of={output} label="Output of the run" />
+    </section>
+  );
+}
+
 
 export function Chat({ session, target }: { session: OpenSession; target: string | undefined }) {
   const scroller = useRef<HTMLDivElement>(null);
@@ -65,6 +79,7 @@ export function Chat({ session, target }: { session: OpenSession; target: string
             </p>
           )}
           <Items conversation={session.conversation} rev={drawn} session={session} target={target} />
+          {stored !== undefined && <Output session={session} />}
           {running && (
             <p class="working">
               <span class="dots" aria-hidden="true">

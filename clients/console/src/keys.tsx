@@ -82,9 +82,6 @@ export function Help() {
           </div>
         ))}
       </dl>
-      <form method="dialog" class="buttons">
-        <button class="primary">Close</button>
-      </form>
     </Dialog>
   );
 }

@@ -86,9 +86,7 @@ export function NewChat({ agent }: { agent: string | undefined }) {
 
 /** Of a function agent; undefined for those that one talks to. */
 function parametersOf(agent: AgentInfo | undefined): Schema | undefined {
-  const named = agent?.kind === "function" ? agent.input?.properties?.["input"] : undefined;
-  const reference = named?.$ref?.split("/").at(-1);
-  return reference === undefined ? named : agent?.input?.$defs?.[reference];
+  return agent?.kind === "function" ? agent.input?.properties?.["input"] : undefined;
 }
 
 function InputForm({ schema, onSend }: { schema: Schema; onSend: (input: Record<string, unknown>) => Promise<void> }) {

@@ -45,6 +45,7 @@ export function Empty({ title, children }: { title: string; children?: Component
 }
 
 const PATHS: Record<string, string> = {
+  close: "M6 6l12 12M18 6L6 18",
   plus: "M12 5v14M5 12h14",
   back: "M15 5l-7 7 7 7",
   stop: "M7 7h10v10H7z",
@@ -77,7 +78,12 @@ export function Dialog({ title, onClose, children }: { title: string; onClose: (
   return (
     <dialog ref={dialog} onClose={onClose} onClick={outside} aria-labelledby="dialog-title">
       <div class="dialog">
-        <h2 id="dialog-title">{title}</h2>
+        <form method="dialog" class="dialog-head">
+          <h2 id="dialog-title">{title}</h2>
+          <button class="plain round" aria-label="Close">
+            <Icon name="close" />
+          </button>
+        </form>
         {children}
       </div>
     </dialog>

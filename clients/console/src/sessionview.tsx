@@ -200,7 +200,7 @@ function Branching({ session, checkpoint, onClose }: { session: OpenSession; che
       </p>
       <label class="field">
         <span>First message of the branch (optional)</span>
-        <textarea rows={3} value={message} onInput={(event) => setMessage(event.currentTarget.value)} />
+        <textarea rows={3} autofocus value={message} onInput={(event) => setMessage(event.currentTarget.value)} />
       </label>
       {problem && (
         <p class="problem" role="alert">

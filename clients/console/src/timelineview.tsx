@@ -159,7 +159,7 @@ function Details({ step }: { step: StepSpan }) {
       <ul>
         {found?.attempts.map((one) => (
           <li key={`${one.run_id} ${one.attempt}`}>
-            Run {one.turn}, attempt {one.attempt}: <strong>{OUTCOMES[one.outcome] ?? one.outcome}</strong>
+            Run {one.turn}, attempt {one.attempt}: <strong>{OUTCOMES[one.outcome] ?? one.outcome}</strong>.
             {one.error && (
               <>
                 {" "}
