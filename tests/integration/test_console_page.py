@@ -12,12 +12,13 @@ from pydantic import BaseModel
 from tests.support.browser import Watched, browsing, go, shows
 from tests.support_run import Gate, Nothing, a_tool, agent, call, calls
 
-from helix import Agent, LocalExecutor, ScriptedModel, ToolContext, define_tool
+from helix import Agent, LLMConfig, LocalExecutor, ScriptedModel, ToolContext, define_tool
 from helix.console.here import serving
 from helix.console.server import ConsoleServer
 from helix.core.functions import AgentClient
 from helix.core.registry import AgentRegistry
 from helix.engine.engine import Settings
+from helix.fleet.budgets import BudgetManager, TokenPeriod
 
 pytestmark = pytest.mark.slow
 
@@ -162,3 +163,26 @@ async def test_a_dialog_is_closed_by_its_button(tmp_path: Path) -> None:
         await page.get_by_role("button", name="Keyboard").click()
         await page.get_by_role("dialog").get_by_role("button", name="Close").click()
         await page.get_by_role("dialog").wait_for(state="detached")
+
+
+async def test_a_budget_that_is_used_up_is_raised_and_the_run_goes_on(tmp_path: Path) -> None:
+    answer = {"content": "A line.", "usage": {"prompt_tokens": 40, "completion_tokens": 10, "cost_micros": 12}}
+    poet = agent("helper", llm_config=LLMConfig(model="scripted", max_output_tokens=100), on_budget="pause")
+    async with page_of(str(tmp_path / "a.db"), [poet], [answer]) as (browser, executor):
+        budgets = BudgetManager(executor.store)
+        budgets.attach(executor.engine)
+        await budgets.set_budget(20, TokenPeriod.TOTAL, "helper")
+        page = await browser.page("new/helper")
+        await page.locator("#composer").fill("Write.")
+        await page.keyboard.press("Enter")
+        await page.get_by_role("button", name="Resume").wait_for()
+        await shows(page, "The budget is used up")
+        await page.keyboard.press("Escape")
+        await page.keyboard.press("4")
+        await page.locator(".budgets").get_by_text("of 20 tokens").wait_for()
+        await budgets.set_budget(5_000, TokenPeriod.TOTAL, "helper")
+        await page.get_by_role("button", name="Resume").click()
+        await page.locator("#tab-chat").click()
+        await shows(page, "A line.")
+        await page.locator("#tab-cost").click()
+        await page.locator(".budgets").get_by_text("50 tokens of 5,000 tokens").wait_for()

@@ -213,6 +213,10 @@ export class Conversation {
       case "run_resumed":
         if (chunk.mode === "takeover") this.notice("warn", "The worker died. Another one took the run over from the last checkpoint.");
         break;
+      case "run_paused":
+        if (chunk.reason === "budget_exceeded") this.notice("warn", "The budget is used up. Raise it, or wait for its next period; then resume.");
+        else if (chunk.reason !== "pending") this.notice("warn", `Paused: ${chunk.reason}`);
+        break;
       case "run_queued":
         this.notice("plain", `Waits for a free slot: ${chunk.queued} in the queue.`);
         break;

@@ -101,7 +101,7 @@ function Head({ session, attempt, branch }: HeadGiven) {
       <div class="bar-about">
         <h1>
           <Text of={stored?.agent_type ?? "…"} length={40} />
-          {stored !== undefined && <Status of={status} />}
+          {stored !== undefined && <Status of={status === "paused" && !waits ? "waited" : status} />}
         </h1>
         <p class="quiet">
           <span class="id" title={session.id}>

@@ -95,7 +95,7 @@ function Row({ session, current }: { session: ListedSession; current: boolean })
         <time class="quiet">{ago(session.updated_at)}</time>
       </span>
       <span class="row-bottom">
-        <Status of={waits ? "paused" : session.status} />
+        <Status of={waits ? "paused" : session.status === "paused" ? "waited" : session.status} />
         <span class="row-about">
           <Text of={session.agent_type} length={24} />
           {" · "}
