@@ -221,3 +221,14 @@ async def test_connections_are_replaced_when_they_are_old(typescript: Any) -> No
         assert answer["results"][-1]["text"] == WORDS
         assert "".join(c["delta"] for c in answer["results"][-2] if c["type"] == "text_delta") == WORDS
         assert answer["connections"] > 1
+
+
+@pytest.mark.parametrize("cut", [3, 5, 8])
+async def test_a_new_connection_asks_for_what_is_read_at_once(cut: int, typescript: Any) -> None:
+    """And not only when the stream has been quiet for long."""
+    executor = executor_of(ScriptedModel([WORDS], delta_chars=8))
+    async with executor, LoopbackGateway(executor, sockets=FaultySockets(cut_after=[cut])) as gateway:
+        settings = QUICK | {"quietMs": 3_600_000}
+        played = await typescript("play", url=gateway.url, agent="helper", message="go", settings=settings)
+        assert played["messages"] == await log_of(executor, played["handle"]["session_id"])
+        assert played["connections"] == 2
