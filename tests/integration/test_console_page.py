@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,12 +15,13 @@ from tests.support.browser import Watched, browsing, go, shows
 from tests.support_run import Gate, Nothing, a_tool, agent, call, calls
 
 from helix import Agent, LLMConfig, LocalExecutor, ScriptedModel, ToolContext, define_tool
-from helix.console.here import serving
-from helix.console.server import ConsoleServer
+from helix.console.here import OneToken, serving
+from helix.console.server import ConsoleServer, Service
 from helix.core.functions import AgentClient
 from helix.core.registry import AgentRegistry
 from helix.engine.engine import Settings
 from helix.fleet.budgets import BudgetManager, TokenPeriod
+from helix.gateway.loopback import LoopbackGateway
 
 pytestmark = pytest.mark.slow
 
@@ -186,3 +189,86 @@ async def test_a_budget_that_is_used_up_is_raised_and_the_run_goes_on(tmp_path: 
         await shows(page, "A line.")
         await page.locator("#tab-cost").click()
         await page.locator(".budgets").get_by_text("50 tokens of 5,000 tokens").wait_for()
+
+
+class Forwarder:
+    """A port that leads to the service of the moment: one may end, and another take its place."""
+
+    def __init__(self) -> None:
+        self.target, self._writers = 0, set[asyncio.StreamWriter]()
+
+    async def __aenter__(self) -> Forwarder:
+        self._server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cut()
+        self._server.close()
+
+    @property
+    def url(self) -> str:
+        return f"ws://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    def cut(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        with contextlib.suppress(OSError):
+            there, to_there = await asyncio.open_connection("127.0.0.1", self.target)
+            self._writers.add(to_there)
+            await asyncio.gather(_pump(reader, to_there), _pump(there, writer))
+        writer.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+async def test_a_service_that_is_killed_and_comes_again_loses_nothing(tmp_path: Path) -> None:
+    gate, db = Gate(), str(tmp_path / "a.db")
+
+    async def work(given: Nothing, ctx: ToolContext[Any]) -> str:
+        if gate.times == 0:
+            await gate.wait()
+        return "worked"
+
+    helper = agent("helper", tools=[a_tool("work", work)])
+    registry = AgentRegistry()
+    registry.replace(helper)
+
+    @asynccontextmanager
+    async def service(*plan: Any) -> AsyncIterator[None]:
+        settings = Settings(claim_s=1)
+        async with LocalExecutor(db, model=ScriptedModel(list(plan)), registry=registry, settings=settings) as executor:
+            authoriser = OneToken(executor.engine.clock, "token")
+            async with LoopbackGateway(executor, authoriser=authoriser, operator=True) as served:
+                forwarder.target = int(served.url.rpartition(":")[2])
+                yield
+                forwarder.cut()
+
+    async with Forwarder() as forwarder:
+        with ConsoleServer(Service(forwarder.url, "token", "a test", ["helper"])) as console:
+            async with browsing(console, viewport={"width": 1000, "height": 800}) as browser:
+                async with service(calls(call("work"), content="I begin.")):
+                    page = await browser.page("new/helper")
+                    await page.locator("#composer").fill("Hello")
+                    await page.keyboard.press("Enter")
+                    await shows(page, "I begin.")
+                    await gate.reached()
+                async with service("All is done."):
+                    await page.get_by_role("button", name="Resume").click()
+                    await shows(page, "All is done.")
+                    await page.locator(".working").wait_for(state="detached")
+                    live = await page.locator(".items").inner_text()
+                    await page.reload()
+                    await shows(page, "All is done.")
+                    stored = await page.locator(".items").inner_text()
+        seen_only_live = ("The worker died.", "attempt 2")
+        assert [line for line in live.splitlines() if not line.startswith(seen_only_live)] == stored.splitlines()
+        assert "The worker died." in live and live.count("I begin.") == live.count("All is done.") == 1
