@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import httpx2
 import uvicorn
+from mcp import Client
 from mcp.client import ClientSession
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.streamable_http import streamable_http_client
@@ -17,7 +18,6 @@ from mcp_types import CallToolResult, Request, RequestParams, Result
 from pydantic import ConfigDict
 
 from helix.mcp.tasks import EXTENSION
-from mcp import Client
 
 PATIENCE_S = 30.0
 

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("mcp")
 
+from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_types import ElicitResult
 from tests.integration.test_mcp_server import person
@@ -18,7 +19,6 @@ from tests.support.offline_cloud import CloudForTests
 from tests.support_mcp_server import Tasks, ask, task_of
 
 from helix.local.cloud import REGION
-from mcp import Client, StdioServerParameters
 
 pytestmark = pytest.mark.timeout(300)
 USER = "mcp-caller"

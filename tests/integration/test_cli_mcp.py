@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("mcp")
 
+from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from tests.integration.test_cli_everywhere import Service
 from tests.support.command_line import CommandLine
@@ -20,7 +21,6 @@ from tests.support_mcp_server import client_of
 from helix.cli.mcp import opened
 from helix.cli.where import Where
 from helix.mcp import make_server
-from mcp import Client, StdioServerParameters
 
 HELIX = [sys.executable, "-m", "helix.cli", "mcp"]
 

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("mcp")
 
 import httpx2
+from mcp import Client
 from mcp.client.context import ClientRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequestParams, ElicitResult
@@ -28,7 +29,6 @@ from helix.core.registry import AgentRegistry
 from helix.gateway.loopback import LoopbackGateway
 from helix.mcp import LinkSource, app, make_server
 from helix.runtime.system import SystemClock, SystemIds
-from mcp import Client
 
 ERAS = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 
