@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
+import random
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.properties.hostile_values import hostile
 from tests.support.command_line import CommandLine
 
 from helix import Agent, LLMConfig, LocalExecutor, ScriptedModel
@@ -161,3 +164,13 @@ def test_the_command_needs_something_to_show(tmp_path: Path) -> None:
 def test_a_port_that_is_taken_is_said(console: ConsoleServer) -> None:
     with pytest.raises(OSError):
         ConsoleServer(SERVICE, port=console.port)
+
+
+def test_hostile_codes_are_refused(console: ConsoleServer) -> None:
+    rng = random.Random(14)
+    for _ in range(300):
+        body: bytes = rng.choice((b"[]", b"{" * 4000, b"null"))
+        with suppress(ValueError, TypeError, RecursionError):
+            body = json.dumps({"code": hostile(rng)}, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
+        status, _, answer = asked(console, "POST", "/sign-in", body)
+        assert status == (413 if len(body) > 4096 else 403) and b"helix_key" not in answer, (status, body[:200])
