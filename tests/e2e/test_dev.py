@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -13,6 +14,7 @@ import stat
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -179,6 +181,11 @@ async def test_start_talk_edit_end_and_start_again(project: Path, tmp_path: Path
         for name in ("api-key", "env"):
             assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
         assert f"export HELIX_URL={first.told('url')}\n" in (tmp_path / "env").read_text()
+        place, _, code = first.told("console").split()[0].partition("#code=")
+        assert first.text.index(place) < first.text.index(first.told("url")), "its address comes first"
+        signing = urllib.request.Request(f"{place}sign-in", json.dumps({"code": code}).encode())
+        signed = json.loads(await asyncio.to_thread(lambda: urllib.request.urlopen(signing).read()))
+        assert (signed["url"], signed["token"]) == (first.told("url"), first.told("key"))
 
         with dev(project, *words) as second:
             assert "is in use: process" in second.refusal()
