@@ -69,7 +69,7 @@ def shown(message: Any) -> Any:
                 part["state"] = "output-error"
             part.pop("errorText", None)
         parts.append(part)
-    return {"id": message["id"], "parts": parts}
+    return {"id": message["id"], "metadata": message["metadata"], "parts": parts}
 
 
 def plain(messages: list[Any], exact: bool) -> list[Any]:

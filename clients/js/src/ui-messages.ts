@@ -121,7 +121,7 @@ export class UIMessageEncoder {
   #start(): void {
     if (this.#started) return;
     this.#started = true;
-    const messageMetadata = { sessionId: this.#root, runId: this.#runId };
+    const messageMetadata = { sessionId: this.#root, runId: this.#messageId };
     this.#out.push({ type: "start", messageId: this.#messageId, messageMetadata });
   }
 

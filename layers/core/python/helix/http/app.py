@@ -140,7 +140,8 @@ class _Service:
             info = await self._executor.streams.info(session.stream_id)
             if info is not None and info.latest_sequence < after.sequence:
                 return Response(status_code=204)
-        join = after is None or after.sequence <= turn.run.start_sequence + 1
+        begin = turn.first.start_sequence if encoding in UI else turn.run.start_sequence + 1
+        join = after is None or after.sequence <= begin
         return await self._respond(encoding, turn, join=join, after=after)
 
     async def stop(self, request: Request) -> Response:
@@ -193,7 +194,7 @@ class _Service:
         if ask.session_id is None:
             raise InvalidInputError("session_id is missing: answers are for a session")
         session = await self._session(agent, ask.session_id, user)
-        waiting, answered = await questions(self._executor, session), False
+        waiting, acted = await questions(self._executor, session), False
         for shown, given in ask.answers.items():
             asked = waiting.get(shown)
             if asked is None or given.result not in (None, asked.kind == "client"):
@@ -202,16 +203,17 @@ class _Service:
                 await self._executor.answer(
                     agent, asked.session_id, _confirmation(asked.call_id, given, user), user_id=user
                 )
-                answered = True
+                acted = True
             except CallNotPendingError:
                 continue  # another request was quicker
         pause = ask.answers.get(pause_id(session.run_id))
         if not waiting and pause is not None and pause.approved and session.status == "paused":
             await self._executor.resume(agent, session.session_id, user_id=user)
-        if waiting and not answered:
+            acted = True
+        if waiting and not acted:
             raise InvalidInputError(f"no answer fits a call that waits: {', '.join(list(waiting)[:20])}")
-        session = await self._session(agent, ask.session_id, user)
-        return await turn_of(self._executor, session)
+        since = session.turn + (acted and session.status != "running")
+        return await turn_of(self._executor, await self._session(agent, ask.session_id, user), since=since)
 
     # --- the stream -------------------------------------------------------------------------------------------------
 

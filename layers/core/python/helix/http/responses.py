@@ -61,7 +61,7 @@ async def encode(
     """The events of a turn; None for a time without any.
 
     whole: from the beginning of the page's message, however many runs it took. Otherwise a response to a client that has
-    all up to the end of the run before. after: the client has these.
+    all before the run `turn.since`. after: the client has these.
     """
     live, held = whole or after is not None, list[tuple[Position, JsonObject]]()
     async for message in messages:
@@ -70,15 +70,13 @@ async def encode(
             continue
         last, own = turn.is_last(message), message.session_id == turn.session.session_id
         events = encoder.feed(message)
-        if last:
-            events += encoder.close()
-        elif (
-            own and message.kind != "chunk" and (not live or (after is not None and message.sequence <= after.sequence))
-        ):
-            encoder.close()  # a response ended here
-            held, events = [], []
+        if own and message.kind != "chunk":
+            if last or not whole:
+                events += encoder.close()  # in a response of several runs too: no event depends on where it began
+            if not last and not live:
+                held, events = [], []  # a response ended here
         held += [(Position(message.sequence, n), event) for n, event in enumerate(events, 1)]
-        live = live or (own and message.turn >= turn.run.turn)
+        live = live or (own and message.turn >= turn.since)
         if live:
             for position, event in held:
                 if after is None or position > after:

@@ -32,11 +32,13 @@ from helix.stream.ui_messages import CONTINUES, shown_call
 @dataclass(frozen=True, slots=True)
 class Turn:
     """`run` is the one that the response ends with; `first` the run that began its message: itself, unless it goes on from
-    one that paused, was interrupted, failed or died."""
+    one that paused, was interrupted, failed or died. `since`: the turn of the first run that the client has nothing of. Of
+    several answers each may start a run. It is later than `run` where no run goes on yet."""
 
     session: SessionRow
     run: RunRow
     first: RunRow
+    since: int
 
     def is_last(self, message: StreamMessage) -> bool:
         """The end of the run, or of a later one that took it over."""
@@ -52,15 +54,17 @@ async def owned(executor: Executor, session_id: str, user: str | None) -> Sessio
     return row
 
 
-async def turn_of(executor: Executor, session: SessionRow, run_id: str | None = None) -> Turn:
-    """The turn of a run, by default of the session's present one."""
+async def turn_of(
+    executor: Executor, session: SessionRow, run_id: str | None = None, *, since: int | None = None
+) -> Turn:
+    """The turn of a run, by default of the session's present one, for a client that has all up to that run."""
     run = first = await executor.sessions.get_run(session.session_id, run_id or session.run_id)
     while first.mode in CONTINUES and first.previous_run_id and not _said(first):
         try:
             first = await executor.sessions.get_run(session.session_id, first.previous_run_id)
         except RunNotFoundError:  # of a copied session, whose runs stayed behind
             break
-    return Turn(session, run, first)
+    return Turn(session, run, first, run.turn if since is None else since)
 
 
 async def read_turn(executor: Executor, turn: Turn, idle_s: float) -> AsyncIterator[StreamMessage | None]:

@@ -138,7 +138,7 @@ class UIMessageEncoder:
     def _start(self) -> None:
         if not self._started:
             self._started = True
-            about: JsonObject = {"sessionId": self._root, "runId": self._run_id}
+            about: JsonObject = {"sessionId": self._root, "runId": self.message_id}
             self._out.append({"type": "start", "messageId": self.message_id, "messageMetadata": about})
 
     def _emit(self, type: str, **fields: Any) -> None:
