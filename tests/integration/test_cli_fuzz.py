@@ -11,7 +11,7 @@ from tests.support.command_line import CommandLine
 
 from helix.cli.main import Fleet, Helix, Keys
 
-NOT_HERE = {"dev", "demo", "deploy", "check", "destroy", "init", "fleet", "keys", "serve"}
+NOT_HERE = {"dev", "console", "mcp", "demo", "deploy", "check", "destroy", "init", "fleet", "keys", "serve"}
 """They start servers, or make projects; their own tests mis-set them."""
 COMMANDS = [
     *([name] for name in Helix.table if name not in NOT_HERE),
