@@ -37,11 +37,13 @@ export class Feed {
   offer(messages: readonly StreamMessage[]): void {
     if (this.done) return;
     for (const message of messages) {
-      if (message.sequence > this.position && this.#early.size < this.#limit) {
-        this.#early.set(message.sequence, message);
-      }
+      if (message.sequence > this.position) this.#early.set(message.sequence, message);
     }
     this.#advance();
+    if (this.#early.size <= this.#limit) return;
+    // The nearest stay: what closes the gap is never refused.
+    this.#early = new Map([...this.#early].sort(([a], [b]) => a - b).slice(0, this.#limit));
+    this.dropped = true;
   }
 
   fail(error: Error): void {

@@ -62,3 +62,13 @@ test("what is no message is refused", () => {
     assert.throws(() => messageOf("s", body), /sequence/);
   }
 });
+
+test("what closes a gap is taken however much lies behind it", async () => {
+  const feed = new Feed("s", 0, wholeStream, 3);
+  feed.offer([5, 6, 7, 8, 9].map((sequence) => at(sequence)));
+  assert.deepEqual([feed.hasGap, feed.dropped], [true, true]);
+  feed.offer([1, 2, 3, 4].map((sequence) => at(sequence)));
+  const found = await read(feed);
+  feed.offer([at(4), at(5)]);
+  assert.deepEqual([...found, ...(await read(feed))], [1, 2, 3, 4, 5]);
+});

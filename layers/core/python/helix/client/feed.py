@@ -50,9 +50,12 @@ class Feed:
         if self.done:
             return
         for message in messages:
-            if message.sequence > self.position and len(self._early) < self._limit:
+            if message.sequence > self.position:
                 self._early[message.sequence] = message
         self._advance()
+        if len(self._early) > self._limit:  # the nearest stay: what closes the gap is never refused
+            self._early = dict(sorted(self._early.items())[: self._limit])
+            self.dropped = True
 
     def fail(self, error: Exception) -> None:
         self.error = error
