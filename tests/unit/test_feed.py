@@ -133,3 +133,12 @@ async def test_what_closes_a_gap_is_taken_however_much_lies_behind_it() -> None:
     found = await read(feed)
     feed.offer([message(sequence) for sequence in range(4, 6)])
     assert found + await read(feed) == [1, 2, 3, 4, 5]
+
+
+async def test_a_reader_that_keeps_up_has_nothing_waiting() -> None:
+    """10,000 messages through a feed with room for 20."""
+    feed = Feed("s", 0, whole_stream, 20)
+    for sequence in range(1, 10_001, 10):
+        feed.offer([message(n) for n in range(sequence, sequence + 10)])
+        assert await read(feed) == list(range(sequence, sequence + 10))
+        assert not (feed.waiting or feed.has_gap or feed.dropped)
