@@ -32,7 +32,7 @@ JS = HERE.parent / "clients" / "js"
 RATE, SECONDS, EARLY_S = 1_000, 60, 10
 
 
-@tool
+@tool(timeout_s=2 * 60)
 async def talk(count: int, rate: int, ctx: ToolContext) -> str:
     """Emit so many chunks, so many a second."""
     begun = time.monotonic()
