@@ -148,6 +148,10 @@ async def test_each_right_is_needed(cloud: CloudForTests, roles: Roles) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+TRIES = 2
+"""The stage's own schedule invokes `govern` too, and may leave nothing to do."""
+
+
 async def missed(cloud: CloudForTests, roles: Roles, bench: Bench, probe: Probe) -> list[str]:
     """What is wrong: refused with all rights, or not refused without one of them."""
     wrong = []
@@ -155,10 +159,13 @@ async def missed(cloud: CloudForTests, roles: Roles, bench: Bench, probe: Probe)
         wrong.append(f"with all its rights, {bench.function} is refused {refused} by {probe.prepare.__name__}")
     await bench.clean()
     for right in probed(bench.function, probe):
-        event = await probe.prepare(bench)
-        with roles.without(right):
-            refused = await refusals(cloud, bench.function, event)
-        await bench.clean()
+        for _ in range(TRIES):
+            event = await probe.prepare(bench)
+            with roles.without(right):
+                refused = await refusals(cloud, bench.function, event)
+            await bench.clean()
+            if refused:
+                break
         if refused != {right.action}:
             wrong.append(f"nobody misses {right}: without it, refused was {refused} by {probe.prepare.__name__}")
     return wrong
