@@ -236,7 +236,7 @@ async def test_an_approval_may_change_the_arguments(world: World) -> None:
     """The call is executed with them; the answer stays as the model gave it, and its result says who changed what."""
     ran: list[Any] = []
     who = approving(ran)
-    model = ScriptedModel([calls(call("pay", text="rent")), "done"], record=True)
+    model = ScriptedModel([calls(call("pay", text="rent")), "done", "and on"], record=True)
     executor = world.executor(model)
     handle, _, _ = await play(executor, who)
     answered = await executor.answer(
@@ -255,10 +255,12 @@ async def test_an_approval_may_change_the_arguments(world: World) -> None:
     (result,) = [message for message in messages if message.role == "tool"]
     assert result.content == "paid half"
     assert result.metadata == {"edited": {"by": "ada", "at": start.edited.at, "arguments": {"text": "half"}}}
-    (_, second) = model.requests
-    assert second.messages[-1].content == (
-        'paid half\n[A person changed the arguments of this call before it was executed: {"text":"half"}]'
-    )
+    noted = 'paid half\n[A person changed the arguments of this call before it was executed: {"text":"half"}]'
+    assert model.requests[1].messages[-1].content == noted
+    reread = ScriptedModel(["and on"], record=True)
+    for asked_next, next_executor in ((model, executor), (reread, world.executor(reread))):
+        await play(next_executor, who, "next", session_id=handle.session_id)
+        assert noted in [message.content for message in asked_next.requests[-1].messages], "in each later turn too"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from helix.core.agents import AnyAgent
@@ -33,27 +33,24 @@ def build_messages_for_llm(
     force_finish: bool = False,
     paired: bool = False,
 ) -> list[AnyMessage]:
-    """System message first, then history with its pairs repaired (`paired`: they are known to be whole, as stored
-    history is). `force_finish` adds a closing request that is not stored, where the last word was not the user's. The
+    """System message first, then history with its pairs repaired and its edits shown (`paired`: it is known to be so).
+    `force_finish` adds a closing request that is not stored, where the last word was not the user's. The
     arguments are not changed."""
     prompt = resolve_system_prompt(system_prompt, custom_state)
     built: list[AnyMessage] = [SystemMessage(content=prompt)] if prompt else []
-    built.extend(_edits_shown(messages if paired else repair_pairs(messages)))
+    built.extend(messages if paired else map(edit_shown, repair_pairs(messages)))
     if force_finish and built and built[-1].role in ("assistant", "tool"):
         built.append(UserMessage(content=FINISH_NUDGE))
     return built
 
 
-def _edits_shown(messages: Sequence[AnyMessage]) -> Iterator[AnyMessage]:
+def edit_shown(message: AnyMessage) -> AnyMessage:
     """A result says with which arguments its call was executed, where a person changed them: the answer with the call
     stays as the model gave it."""
-    for message in messages:
-        edited = message.metadata.get("edited") if isinstance(message, ToolResultMessage) else None
-        if isinstance(message, ToolResultMessage) and isinstance(edited, dict):
-            arguments = dumps(edited.get("arguments"))
-            note = f"\n[A person changed the arguments of this call before it was executed: {arguments}]"
-            message = message.model_copy(update={"content": message.content + note})
-        yield message
+    if not (isinstance(message, ToolResultMessage) and isinstance(edited := message.metadata.get("edited"), dict)):
+        return message
+    note = f"\n[A person changed the arguments of this call before it was executed: {dumps(edited.get('arguments'))}]"
+    return message.model_copy(update={"content": message.content + note})
 
 
 def repair_pairs(messages: Sequence[AnyMessage]) -> list[AnyMessage]:

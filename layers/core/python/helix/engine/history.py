@@ -14,7 +14,7 @@ from helix.core.entries import AnyEntry, AssistantRow, CallRow, message_of, pars
 from helix.core.errors import CheckpointNotFoundError, RunNotFoundError, SessionNotFoundError, StoreError
 from helix.core.json import JsonObject
 from helix.core.lineage import ROOT, spans
-from helix.core.messages import AnyMessage, AssistantMessage
+from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage
 from helix.core.row_keys import (
     SESSION,
     checkpoint_sort,
@@ -54,17 +54,18 @@ def _run(session_id: str, run_id: str, value: Value | None) -> RunRow:
 
 
 @dataclass(slots=True)
-class _Known:
-    """What is cached of one (session, lineage): the first messages, their call ids, and the last state read."""
+class Conversation:
+    """What is cached of one (session, lineage): the first messages, their call ids, and where `edited` results are."""
 
     messages: list[AnyMessage] = field(default_factory=list)
     call_ids: set[str] = field(default_factory=set)
+    edited: list[int] = field(default_factory=list)
 
 
 class History:
     def __init__(self, store: StateStore) -> None:
         self.store = store
-        self._known: OrderedDict[tuple[str, float, int], _Known] = OrderedDict()
+        self._known: OrderedDict[tuple[str, float, int], Conversation] = OrderedDict()
         self._states: OrderedDict[tuple[str, float, str], JsonObject] = OrderedDict()
         self._changes = BudgetChanges(store)
 
@@ -304,23 +305,24 @@ class History:
             )
         return found
 
-    async def messages(self, session: SessionRow) -> Sequence[AnyMessage]:
-        """The session's history. It is the cache's own: read only."""
-        known = self._cached(session)
-        have = len(known.messages)
+    async def conversation(self, session: SessionRow) -> Conversation:
+        """The cache's own, with all of the session's history: read only. It may go further than the session's row."""
+        have = len((known := self._cached(session)).messages)
         if have < session.count:
             row = await self.lineage(session.session_id, session.lineage)
             found = await self.read_messages(session.session_id, row, have, session.count)
             if have == len(known.messages):
                 self._extend(known, found)
-        if len(known.messages) > session.count:
-            return known.messages[: session.count]
-        return known.messages
+        return known
+
+    async def messages(self, session: SessionRow) -> Sequence[AnyMessage]:
+        """The session's history. It is the cache's own: read only."""
+        messages = (await self.conversation(session)).messages
+        return messages[: session.count] if len(messages) > session.count else messages
 
     async def call_ids(self, session: SessionRow) -> Set[str]:
         """The ids of all calls in the session's history: new ones must differ."""
-        await self.messages(session)
-        return self._known[session.session_id, session.created_at, session.lineage].call_ids
+        return (await self.conversation(session)).call_ids
 
     def remember(self, session: SessionRow, base: int, entries: Sequence[AnyEntry]) -> None:
         """Rows that a commit just made history, at `base`: saves the next call from reading them back."""
@@ -328,19 +330,21 @@ class History:
         if known is not None and len(known.messages) == base:
             self._extend(known, [message_of(entry, session.lineage, base + i) for i, entry in enumerate(entries)])
 
-    def _cached(self, session: SessionRow) -> _Known:
+    def _cached(self, session: SessionRow) -> Conversation:
         key = (session.session_id, session.created_at, session.lineage)
-        known = self._known.setdefault(key, _Known())
+        known = self._known.setdefault(key, Conversation())
         self._known.move_to_end(key)
         while len(self._known) > CACHED_SESSIONS:
             self._known.popitem(last=False)
         return known
 
-    def _extend(self, known: _Known, messages: Sequence[AnyMessage]) -> None:
+    def _extend(self, known: Conversation, messages: Sequence[AnyMessage]) -> None:
         for message in messages:
             known.messages.append(message)
             if isinstance(message, AssistantMessage):
                 known.call_ids.update(call.id for call in message.tool_calls)
+            elif isinstance(message, ToolResultMessage) and "edited" in message.metadata:
+                known.edited.append(len(known.messages) - 1)
 
     # --- custom state ---------------------------------------------------------------------------------------------
 

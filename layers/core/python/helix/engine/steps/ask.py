@@ -20,7 +20,7 @@ from helix.core.estimating import estimate_request
 from helix.core.folding import Fold
 from helix.core.json import JsonObject, text_of
 from helix.core.messages import AnyMessage
-from helix.core.prompt import build_effective_tools, build_messages_for_llm
+from helix.core.prompt import build_effective_tools, build_messages_for_llm, edit_shown
 from helix.core.routes import Route, RouteOption
 from helix.core.routing import (
     BALANCED,
@@ -134,13 +134,16 @@ async def prepare(
     """The request for the next step, from history plus what the fold adds: with the model of the agent's route, and the
     answer if the cache has it. An agent function that raises is a failure, and so is a prompt that fits no model."""
     engine, agent = run.engine, run.agent
-    messages = await engine.history.messages(session)
-    history: list[AnyMessage] = list(messages)
+    known = await engine.history.conversation(session)
+    history: list[AnyMessage] = known.messages[: session.count]
+    for index in known.edited:
+        if index < len(history):
+            history[index] = edit_shown(history[index])
     if folding is not None:
         rows, fold = folding
         added: list[AnyEntry] = [rows.answer, *fold.calls]
         for entry in added:
-            history.append(message_of(entry, session.lineage, len(history)))
+            history.append(edit_shown(message_of(entry, session.lineage, len(history))))
     state: JsonObject | None = None
     if reads_state(agent):
         state = folding[1].state if folding is not None else None
