@@ -57,12 +57,16 @@ def test_workers_killed_at_points_of_the_protocol(
         assert {"transact:stage:before", "transact:call_result:after", "append:end:after"} <= names
         chosen, hits = points[5::16], 0
         for number, point in enumerate(chosen):
-            answer = worker.ask(do="run", db=str(tmp_path / f"trial{number}"), at=point)
-            hits += answer["signal"] == signal.SIGKILL
-            answer = worker.ask(do="resume", db=str(tmp_path / f"trial{number}"))
-            assert "error" not in answer, f"killed at {point}: {answer['error']}"
-            assert answer["transcript"] == transcript, f"another transcript after a kill at {point}"
-        assert hits >= len(chosen) / 2, "on a busy machine a run may not come to its point, but most do"
+            for again in range(2):  # on a busy machine a run may not come by its point
+                db = str(tmp_path / f"trial{number}_{again}")
+                killed = worker.ask(do="run", db=db, at=point)["signal"] == signal.SIGKILL
+                answer = worker.ask(do="resume", db=db)
+                assert "error" not in answer, f"killed at {point}: {answer['error']}"
+                assert answer["transcript"] == transcript, f"another transcript after a kill at {point}"
+                if killed:
+                    break
+            hits += killed
+        assert hits >= len(chosen) * 0.8
     finally:
         worker.close()
 
