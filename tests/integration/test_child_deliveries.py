@@ -55,6 +55,28 @@ async def test_a_child_that_ends_after_its_parent_leaves_its_result_to_the_retry
     assert len({part.session_id for part in stage.held.starts}) == 2, "there was never a second child"
 
 
+async def test_a_child_that_must_be_approved_starts_once_with_what_was_approved() -> None:
+    asked = agent("boss", tools=[create_sub_agent_tool(FINDER, require_approval=True)])
+    stage = Stage([ASK, FOUND, "Done."], asked)
+    told = await stage.follow(await stage.begin(asked))
+    session = await stage.session(told)
+    assert (told["next"], session.status, len(stage.held.starts)) == ("finish", "paused", 1)
+    edit = Confirmation(session.pending[0].call_id, arguments={"message": "look"}, by="ada")
+    await stage.executor.answer(asked, told["session_id"], edit)
+    told = await stage.deliver("call_model", event_of(stage.held.starts[-1]))
+    assert told["next"] == "start_run"
+    for token in ("one", "two"):
+        assert await stage.deliver("start_run", {**told, "token": token}) == {"call": "waits"}
+    assert len({part.session_id for part in stage.held.starts}) == 2
+    child = event_of(stage.held.starts[-1])
+    assert (await stage.follow(child))["next"] == "finish"
+    await stage.deliver("finish_run", child)
+    assert (await stage.follow(told))["next"] == "finish"
+    assert await stage.results(told) == [('{"text":"found"}', True)]
+    first = (await stage.executor.sessions.load_conversation_messages(child["session_id"]))[0]
+    assert first.content == "look"
+
+
 async def test_a_child_beyond_its_time_is_ended_by_whoever_comes_first() -> None:
     for comes in ("call_model", "sweep"):
         stage, told, child = await with_child([ASK, "Done."])

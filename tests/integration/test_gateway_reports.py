@@ -228,6 +228,9 @@ async def test_a_step_shows_how_an_unknown_outcome_was_ruled(tmp_path: Path, ans
         await desk.ended(place["session_id"])
         (asked,) = (await desk.result("ada", "get_step", session_id=place["session_id"], step=1))["calls"]
         assert (asked["state"], asked["ruling"]) == ("asked", "asked")
+        log = await desk.executor.streams.read(place["stream_id"], 0, 100)
+        questions = [m.chunk["kind"] for m in log if m.chunk and m.chunk["type"] == "tool_approval_request"]
+        assert questions == ["unknown"]
         await desk.result("ada", "answer", session_id=place["session_id"], tool_call_id=asked["call_id"], **answer)
         await desk.ended(place["session_id"])
         (done,) = (await desk.result("ada", "get_step", session_id=place["session_id"], step=1))["calls"]

@@ -27,7 +27,7 @@ from tests.support_run import (
 from tests.support_sub_agents import ask, child, finish, only_child, parent
 
 from helix import Agent, Confirmation, ToolContext, create_sub_agent_tool
-from helix.core.errors import CallNotPendingError, CannotResumeError
+from helix.core.errors import CallNotPendingError, CannotResumeError, InvalidInputError
 from helix.testing.invariants import check_session
 
 
@@ -83,6 +83,34 @@ async def test_the_answer_reaches_two_levels_down(world: World) -> None:
     again = await executor.resume(boss, handle.session_id, confirmation=Confirmation("call_0"))
     assert (await result_of(again)).output == "done" and ran == ["rent"]
     assert results(await history(executor, handle.session_id)) == ['{"fact":"from below"}']
+
+
+async def test_a_sub_agent_waits_for_its_own_approval_and_gets_the_edited_message(world: World) -> None:
+    script = {"boss": [calls(ask("find Ann"), ask("find Bob")), "done"], "finder": [finish("found")]}
+    executor = world.executor(script)
+    boss = parent(child(), options={"require_approval": lambda given: f"asks to {given.message}"})
+    handle, result, chunks = await play(executor, boss)
+    assert [(p.kind, p.reason) for p in result.pending] == [
+        ("approval", "asks to find Ann"),
+        ("approval", "asks to find Bob"),
+    ]
+    assert await executor.sessions.list_sub_sessions(handle.session_id) == []
+    wrong = Confirmation("call_0", arguments={"text": "find Eve"})
+    with pytest.raises(InvalidInputError, match="message"):
+        await executor.answer(boss, handle.session_id, wrong)
+    await executor.answer(boss, handle.session_id, Confirmation("call_1", approved=False, reason="not Bob"))
+    again = await executor.resume(
+        boss, handle.session_id, confirmation=Confirmation("call_0", arguments={"message": "find Eve"}, by="ada")
+    )
+    result, more = await result_of(again), await chunks_of(again)
+    assert result.output == "done"
+    ref = await only_child(executor, handle.session_id)
+    first = (await history(executor, ref.session_id))[0]
+    assert (ref.parent_tool_call_id, first.content) == ("call_0", "find Eve")
+    (start,) = [c for c in of_type(more, "tool_start") if c.agent_id == handle.session_id]
+    assert (start.arguments, start.edited.by) == ({"message": "find Eve"}, "ada")
+    assert_stream([*chunks, *more])
+    await check_session(executor.store, executor.streams, handle.session_id, at_rest=True)
 
 
 async def test_answered_from_another_process(file_world: World) -> None:

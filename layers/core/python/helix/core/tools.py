@@ -242,11 +242,13 @@ def create_sub_agent_tool(
     *,
     description: str | None = None,
     timeout_s: float = 3600,
+    require_approval: Approval = False,
 ) -> Tool[Any]:
     """A tool that runs `agent` in a session of its own, on this run's stream, and returns its output.
 
     The model calls it `subagent__<agent name>`. The child's user message is the `message` field where that is the only
     one, else the JSON of the validated input. Without `input_schema` the input is one string, `message`.
+    `require_approval` is as for `Tool`: nothing of the sub-agent starts before the answer.
     Raises `DefinitionError` if the agent has no `output_schema` or the prefixed name exceeds 64 characters.
     """
     from helix.core.agents import Agent as AgentType
@@ -263,6 +265,7 @@ def create_sub_agent_tool(
         kind="subagent",
         agent=agent,
         timeout_s=timeout_s,
+        require_approval=require_approval,
     )
 
 

@@ -19,7 +19,7 @@ from helix.core.messages import ToolCallRequest
 from helix.core.planning import result_content
 from helix.core.rows import SessionRow
 from helix.engine.calls.children import add_token, attach, is_done, refusal, wake_waiting
-from helix.engine.calls.tool import Progress, call_tool, view_step
+from helix.engine.calls.tool import Progress, call_tool, executed, view_step
 from helix.engine.claims.claim import Claimed
 from helix.engine.claims.liveness import LostClaimError
 from helix.engine.context import RunContext
@@ -60,6 +60,7 @@ async def call_child(run: RunContext, view: StepView, call_id: str, token: str |
     reason = refusal(run.engine, view.session, ref.agent_type)
     if reason is not None:
         return await _refuse(run, view, row, reason)
+    request = executed(request, row)
     child = await attach(run, view, request, ref)
     call = ChildCall(row, request, ref, run.agent.find_agent(ref.agent_type) or run.engine.agents(ref.agent_type))
     if run.engine.in_process:

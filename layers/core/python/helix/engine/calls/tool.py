@@ -50,10 +50,16 @@ def first_claim(run: RunContext, request: ToolCallRequest, answer: AssistantRow)
         return row.model_copy(update={"state": "asked", "ask": "client", "owner": None})
     if tool is not None and (reason := approval_reason(tool, request)) is not None:
         return row.model_copy(update={"state": "asked", "ask": "approval", "reason": reason or None, "owner": None})
-    child = answer.children.get(request.id)
-    if child is not None:  # claimed by the child: no deadline, its end is the result
-        return row.model_copy(update={"child": child, "claim": 1, "owner": child.session_id})
-    return claimed(run, row)
+    return _assigned(run, row, answer)
+
+
+def _assigned(run: RunContext, row: CallRow, answer: AssistantRow) -> CallRow:
+    """`row` claimed for whoever executes its call. A sub-agent's claim has no deadline: its end is the result."""
+    child = answer.children.get(row.call_id)
+    if child is None:
+        return claimed(run, row)
+    changes = {"state": "claimed", "child": child, "claim": row.claim + 1, "owner": child.session_id}
+    return row.model_copy(update={**changes, "run_id": run.run_id})
 
 
 def resolved_row(run: RunContext, request: ToolCallRequest, answer: AssistantRow, result: tuple[str, bool]) -> CallRow:
@@ -170,7 +176,7 @@ async def _take(run: RunContext, view: StepView, request: ToolCallRequest, row: 
     if row is None:
         new, when = first_claim(run, request, view.rows.answer), ABSENT
     elif row.state == "approved":
-        new, when = claimed(run, row), When(equal={"state": "approved"})
+        new, when = _assigned(run, row, view.rows.answer), When(equal={"state": "approved"})
     else:
         if not dead(run, row):
             until = row.deadline or run.now() + 1
@@ -201,7 +207,12 @@ def _unknown_outcome(run: RunContext, row: CallRow, tool: AnyTool | None) -> Cal
             changes = {"state": "done", "content": dumps(UNKNOWN), "success": False, "by": "policy"}
             return row.model_copy(update={**changes, "ended_at": run.now()})
         case _:
-            return row.model_copy(update={"state": "asked", "ask": "unknown", "reason": None, "owner": None})
+            changes = {
+                "state": "asked",
+                "ask": "unknown",
+                "claim": row.claim + 1,
+            }  # the log admits no more of the dead claim
+            return row.model_copy(update={**changes, "reason": None, "owner": None})
 
 
 async def _give_back(run: RunContext, view: StepView, row: CallRow) -> None:
