@@ -14,6 +14,7 @@ EXTRAS = {
     **dict.fromkeys(("aws_cdk", "cdk_nag", "constructs"), "infra"),
     **dict.fromkeys(("psutil", "watchfiles", "prometheus_client", "httpx"), "fleet"),
     **dict.fromkeys(("litellm", "tiktoken"), "models"),
+    "textual": "cli",
     "websockets": "client",
     "redis": "redis",
     **dict.fromkeys(("mcp", "mcp_types", "uvicorn", "starlette"), "mcp"),
