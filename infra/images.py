@@ -51,10 +51,13 @@ def image_folder(name: str, python: str, layers: Mapping[str, Path], builds: Pat
     text = dockerfile(python, layers)
     digest = hashlib.sha256(text.encode())
     for part, folder in parts.items():
-        for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"):
-            stat = file.stat()
-            line = f"\0{part}\0{file.relative_to(folder).as_posix()}\0{stat.st_size}\0{stat.st_mtime_ns}"
-            digest.update(line.encode())
+        if folder.is_relative_to(builds):  # its name has the digest of what it holds
+            digest.update(f"\0{part}\0{folder.name}".encode())
+            continue
+        for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"):
+            with path.open("rb") as file:
+                content = hashlib.file_digest(file, "sha256").hexdigest()
+            digest.update(f"\0{part}\0{path.relative_to(folder).as_posix()}\0{content}".encode())
 
     def make(target: Path) -> None:
         (target / "Dockerfile").write_text(text, encoding="utf-8")

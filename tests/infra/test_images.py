@@ -22,7 +22,7 @@ from helix.cli.output import RefusedError
 from helix.infra import build, layers
 from helix.infra.build import BUILDS, HOST_PYTHON, interpreter_of
 from helix.infra.config import read_settings
-from helix.infra.images import dockerfile
+from helix.infra.images import dockerfile, image_folder
 from helix.infra.layers import Layers
 from helix.infra.packages import LockError
 from helix.runtime.project import read_project
@@ -173,6 +173,18 @@ def test_changed_code_is_another_image(project: Path, assembly: Assembly) -> Non
     assert done.returncode == 0, done.stderr[-4000:]
     files = {file.parent.name for place in ("out", "again") for file in (project / place).glob("asset.*/Dockerfile")}
     assert len(files) == 2
+
+
+def test_changed_packages_of_one_size_and_time_are_another_image(tmp_path: Path) -> None:
+    deps, folders = tmp_path / "deps", set()
+    deps.mkdir()
+    for text in ("ONE", "TWO", "ONE"):
+        (deps / "which.py").write_text(text)
+        os.utime(deps / "which.py", (0, 0))
+        folder = image_folder("context", "3.13", {"deps": deps}, tmp_path / "builds")
+        assert (folder / "deps" / "which.py").read_text() == text
+        folders.add(folder)
+    assert len(folders) == 2
 
 
 def test_offline_there_is_none(project: Path) -> None:
