@@ -103,8 +103,9 @@ def deploy(monkeypatch: pytest.MonkeyPatch, api: ManagementApi) -> Iterator[Call
     application.cache_clear()
 
 
-def key_of(app: Application, user: str = "ada", tenant: str | None = None) -> str:
-    return app.run(ApiKeys(app.store, app.clock).create(SystemIds(), Principal(user, tenant)))
+def key_of(app: Application, user: str = "ada", tenant: str | None = None, *, operator: bool = False) -> str:
+    keys = ApiKeys(app.store, app.clock)
+    return app.run(keys.create(SystemIds(), Principal(user, tenant), operator=operator))
 
 
 def connected(app: Application) -> Any:
@@ -134,7 +135,11 @@ def test_a_valid_key_is_let_in_with_its_principal(deploy: Any, event: str) -> No
     assert (statement["Effect"], statement["Resource"]) == ("Allow", sent["methodArn"])
     assert (allowed["principalId"], allowed["context"]["principal"]) == ("acme/ada", "acme/ada")
     assert float(allowed["context"]["expires_at"]) > app.clock.now() + 3600
-    assert key not in json.dumps(allowed)
+    assert key not in json.dumps(allowed) and "operator" not in allowed["context"]
+    text = json.dumps(sent).replace(
+        "helix_01KA8ZQ3V4A2B3C4D5E6F7G8H9_0123456789ABCDEFGHJKMNPQRSTVWXYZ", key_of(app, operator=True)
+    )
+    assert handler(json.loads(text), CONTEXT)["context"]["operator"] == "true"
 
 
 def test_what_is_logged_and_counted_has_no_token(deploy: Any, capsys: Any) -> None:
@@ -173,6 +178,15 @@ def test_who_was_let_in_has_a_connection_until_it_ends(deploy: Any) -> None:
     assert connected(app) is None
     assert app.run(Connections(app.store, app.clock).subscribers("s")) == []
     assert function("ws_disconnect")(sample("ws_disconnect"), CONTEXT) == {"statusCode": 200}
+
+
+@pytest.mark.parametrize(("said", "operator"), [({}, False), ({"operator": "true"}, True)])
+def test_an_operators_key_gives_its_connection_the_right(deploy: Any, said: Any, operator: bool) -> None:
+    app = deploy()
+    event = sample("ws_connect")
+    event["requestContext"]["authorizer"] |= said
+    function("ws_connect")(event, CONTEXT)
+    assert connected(app).operator is operator
 
 
 @pytest.mark.parametrize("authorizer", [None, {}, {"principal": "ada"}, {"principal": "ada", "expires_at": "12"}])

@@ -54,6 +54,14 @@ def test_a_key_is_shown_once_opens_a_connection_and_is_refused_once_it_is_revoke
     assert "--user" in helix("keys", "create", "--user", "").refusal
 
 
+def test_an_operators_key_says_so_in_the_list(helix: CommandLine) -> None:
+    assert helix("keys", "create", "--user", "ada", "--operator").code == 0
+    assert json.loads(helix("keys", "create", "--user", "bob", "--json").out)["operator"] is False
+    assert "ada, operator" in helix("keys", "list").out
+    listed = [json.loads(line) for line in helix("keys", "list", "--json").out.splitlines()]
+    assert {key["principal"]: key["operator"] for key in listed} == {"ada": True, "bob": False}
+
+
 # --- forget -----------------------------------------------------------------------------------------------------------
 
 

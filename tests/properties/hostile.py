@@ -203,6 +203,7 @@ async def by_frame(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
             "get_budgets",
             "get_usage",
             "list_agents",
+            "get_fleet",
         )
         fields = {"v": 1, "id": "r", "action": rng.choice(actions), "session_id": S}
         extra = (
@@ -224,7 +225,7 @@ async def by_frame(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
             "key",
         )
         fields[rng.choice(extra)] = value
-        if fields["action"] in ("get_usage", "list_agents"):
+        if fields["action"] in ("get_usage", "list_agents", "get_fleet"):
             del fields["session_id"]
     else:
         name = rng.choice(

@@ -61,7 +61,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "get_step": {"session_id": "s", "step": 3, "run_id": "r"},
     "get_cost": {"session_id": "s"},
     "get_budgets": {"session_id": "s"},
+    "change_budget": {"budget": "global/day/micros", "limit": 2.5},
     "get_usage": {"user": "ada", "hours": 24},
+    "get_fleet": {"limit": 3, "after": "a", "decisions": 9},
     "list_agents": {"limit": 3},
     "read_stream": {"session_id": "s", "after": 7},
     "read_rows": {"session_id": "s", "stream": True, "after": "s#1"},
@@ -77,7 +79,7 @@ def body(**fields: Any) -> str:
 
 
 def test_every_action_has_a_model_and_an_example() -> None:
-    assert set(EXAMPLES) == ACTIONS and len(get_args(AnyRequest)) == 25
+    assert set(EXAMPLES) == ACTIONS and len(get_args(AnyRequest)) == 27
 
 
 @pytest.mark.parametrize("action", sorted(EXAMPLES))
@@ -153,6 +155,8 @@ def test_an_unknown_field_is_refused_by_name(action: str) -> None:
         (body(action="answer", session_id="s", tool_call_id="c", arguments=[1]), "arguments"),
         (body(action="get_usage", hours=169), "hours"),
         (body(action="get_usage", hours=0), "hours"),
+        (body(action="get_fleet", decisions=101), "decisions"),
+        (body(action="change_budget", budget="b", limit=0), "limit"),
         (body(action="get_step", session_id="s", step=0), "step"),
         (body(action="get_step", session_id="s"), "step"),
         (body(action="diff_checkpoints", session_id="s"), "before"),

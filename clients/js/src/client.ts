@@ -5,12 +5,14 @@ import type { Feed } from "./feed.ts";
 import type {
   AgentList,
   Authenticated,
+  BudgetChanged,
   BudgetList,
   CanResumeResult,
   CheckpointDiff,
   CheckpointFound,
   CheckpointList,
   CostFound,
+  FleetFound,
   Replies,
   Requests,
   SessionFound,
@@ -229,6 +231,16 @@ export class HelixClient {
   /** What this user has used, in the last `hours` (1 to 168) or ever. */
   async getUsage(options: Options<"get_usage", never> = {}): Promise<UsageFound> {
     return await this.ask("get_usage", options);
+  }
+
+  /** Another limit for a budget that `get_budgets` lists. For operators; others are refused with `not_allowed`. */
+  async changeBudget(budget: string, limit: number): Promise<BudgetChanged> {
+    return await this.ask("change_budget", { budget, limit });
+  }
+
+  /** Limits, queues, health and why limits moved. For operators; others are refused with `not_allowed`. */
+  async getFleet(options: Options<"get_fleet", never> = {}): Promise<FleetFound> {
+    return await this.ask("get_fleet", options);
   }
 
   /** How a step was bought: its attempts and its calls. */

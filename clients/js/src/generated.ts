@@ -393,12 +393,14 @@ export interface Requests {
   answer: AnswerAction;
   authenticate: Authenticate;
   branch: Branch;
+  change_budget: ChangeBudget;
   clone: Clone;
   delete: Delete;
   diff_checkpoints: DiffCheckpoints;
   get_budgets: GetBudgets;
   get_checkpoint: GetCheckpoint;
   get_cost: GetCost;
+  get_fleet: GetFleet;
   get_session: GetSession;
   get_step: GetStep;
   get_usage: GetUsage;
@@ -468,6 +470,17 @@ export interface Branch {
   v: 1;
 }
 /**
+ * For operators: another limit, in the budget's unit, for a `budget` that `get_budgets` lists; all else of it stays. It
+ * holds from the next model call on. Result: `{"budget", "unit", "limit"}`.
+ */
+export interface ChangeBudget {
+  action: "change_budget";
+  budget: string;
+  id: string;
+  limit: number;
+  v: 1;
+}
+/**
  * A copy up to a checkpoint or message. Result: `{"session_id"}`; `target` names it, see `Run`.
  */
 export interface Clone {
@@ -534,6 +547,20 @@ export interface GetCost {
   id: string;
   session_id: string;
   v: 1;
+}
+/**
+ * For operators: limits, queues, health, and why limits moved, of agents by name, or of one `agent`. `waiting`,
+ * `decisions`: at most so many of each agent. Result: `helix.core.reports.FleetFound`.
+ */
+export interface GetFleet {
+  action: "get_fleet";
+  after?: string | null;
+  agent?: string | null;
+  decisions?: number;
+  id: string;
+  limit?: number;
+  v: 1;
+  waiting?: number;
 }
 /**
  * Result: `{"session", "can_resume"}`, and where its run waits for a slot `"queued"`: `{"place", "expires_at"}`, 1
@@ -753,12 +780,14 @@ export interface Replies {
   answer: Answered;
   authenticate: Authenticated;
   branch: Copied;
+  change_budget: BudgetChanged;
   clone: Copied;
   delete: Deleted;
   diff_checkpoints: CheckpointDiff;
   get_budgets: BudgetList;
   get_checkpoint: CheckpointFound;
   get_cost: CostFound;
+  get_fleet: FleetFound;
   get_session: SessionFound;
   get_step: StepFound;
   get_usage: UsageFound;
@@ -785,13 +814,22 @@ export interface Answered {
   stream_id: string;
   turn: number;
 }
+/**
+ * `operator`: it may read the fleet and change budgets.
+ */
 export interface Authenticated {
   expires_at: number;
+  operator: boolean;
   prefix: string;
   principal: string | null;
 }
 export interface Copied {
   session_id: string;
+}
+export interface BudgetChanged {
+  budget: string;
+  limit: number;
+  unit: "usd" | "tokens";
 }
 export interface Deleted {
   deleted: true;
@@ -983,6 +1021,93 @@ export interface CostLine {
   unit?: string;
   usd: number;
   what: string;
+}
+/**
+ * `limit`, `running`, `queued`: of all agents together. `ready`: False where an operator has closed the service, for
+ * `reason`. `swept_at`: when the sweep last ran. `cursor`: the next page's `after`. Times in Unix seconds.
+ */
+export interface FleetFound {
+  agents: FleetAgent[];
+  cursor: string | null;
+  limit: number | null;
+  now: number;
+  queued: number;
+  ready: boolean;
+  reason: string;
+  running: number | null;
+  swept_at: number | null;
+}
+/**
+ * `limit`: how many runs may be at work, None for any number; then `running` is not counted. `wanted`: instances that
+ * an operator or the registration asks for, of `min_instances` to `max_instances`. `waiting`: the first in line.
+ * `decisions`: newest first.
+ */
+export interface FleetAgent {
+  agent: string;
+  checks: FleetCheck[];
+  decisions: FleetDecision[];
+  limit: number | null;
+  max_instances: number | null;
+  min_instances: number | null;
+  processes: FleetProcess[];
+  queued: number;
+  running: number | null;
+  status: "running" | "stopped";
+  waiting: WaitingRun[];
+  wanted: number | null;
+}
+/**
+ * The newest result of a health check. The check `llm` judges the agent's model calls.
+ */
+export interface FleetCheck {
+  check: string;
+  check_type: string;
+  checked_at: number | null;
+  message: string;
+  status: string;
+}
+/**
+ * What moved a limit, or would have: `blocked_by` says what stood in the way of `wanted`. `rule`: as in
+ * `helix.core.scaling`, `operator` being a person. `trigger`: what made `govern` look. `metrics`: the numbers it judged.
+ * `applied`: it is in force, or was.
+ */
+export interface FleetDecision {
+  action: "up" | "down" | "hold";
+  after: number;
+  applied: boolean;
+  at: number;
+  before: number;
+  blocked_by: string | null;
+  metrics: {
+    [k: string]: number;
+  };
+  reason: string;
+  rule: string;
+  trigger: string;
+  wanted: number | null;
+}
+/**
+ * As `helix.fleet.ProcessInfo`. Where functions execute the runs there are none.
+ */
+export interface FleetProcess {
+  cpu_percent: number;
+  last_error: string | null;
+  memory_mb: number;
+  pid: number | null;
+  process_id: string;
+  restart_count: number;
+  started_at: number | null;
+  status: string;
+}
+/**
+ * `since`: when it was claimed; after `expires_at` it is ended. Unix seconds.
+ */
+export interface WaitingRun {
+  expires_at: number;
+  priority: number;
+  run_id: string;
+  session_id: string;
+  since: number;
 }
 export interface SessionFound {
   can_resume: CanResumeResult;
@@ -1464,6 +1589,7 @@ export type ServiceErrorCode =
   | "invalid_message"
   | "invalid_request"
   | "model_error"
+  | "not_allowed"
   | "not_authenticated"
   | "object_gone"
   | "operator_error"

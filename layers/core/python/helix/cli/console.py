@@ -137,7 +137,7 @@ def _key(where: Where, stage: str, user: str) -> tuple[str, str]:
     made = with_store(
         where,
         lambda rows: ApiKeys(rows, clock).create(
-            SystemIds(), Principal(user), name="helix console", expires_at=clock.now() + KEY_S
+            SystemIds(), Principal(user), name="helix console", expires_at=clock.now() + KEY_S, operator=True
         ),
     )
     return outputs["Url"], made

@@ -32,6 +32,9 @@ def create(
     tenant: Annotated[str | None, typer.Option("--tenant", help="Tenant of the user")] = None,
     name: Annotated[str, typer.Option("--name", help="Label in the list of keys")] = "",
     days: Annotated[int | None, typer.Option("--days", min=1, help="Days until it expires [default: never]")] = None,
+    operator: Annotated[
+        bool, typer.Option("--operator", help="Let the key read the fleet and change the limits of budgets")
+    ] = False,
     json: Json = False,
 ) -> None:
     try:
@@ -42,12 +45,14 @@ def create(
     expires = None if days is None else clock.now() + days * DAY_S
 
     async def make(rows: StateStore) -> str:
-        return await ApiKeys(rows, clock).create(SystemIds(), principal, name=name, expires_at=expires)
+        keys = ApiKeys(rows, clock)
+        return await keys.create(SystemIds(), principal, name=name, expires_at=expires, operator=operator)
 
     key = with_new_store(store, make)
     ident = key.split("_")[1]
     if json:
-        write_json({"key_id": ident, "key": key, "principal": str(principal), "expires_at": expires})
+        made = {"key_id": ident, "key": key, "principal": str(principal), "expires_at": expires}
+        write_json({**made, "operator": operator})
         return
     write(key)
     say(f"key {ident} of user {str(principal)!r}; it is shown only now")
@@ -59,7 +64,7 @@ def list(store: Store, json: Json = False) -> None:  # the name of the command
         for key in found:
             write_json({**_fields(key), "state": _state(key)})
     elif found:
-        rows = [[key.key_id, str(key.principal), key.name, _day(key.created_at), _state(key)] for key in found]
+        rows = [[key.key_id, _user(key), key.name, _day(key.created_at), _state(key)] for key in found]
         print_table(["key", "user", "name", "made", "state"], rows)
     else:
         say("there are no keys: helix keys create --user NAME")
@@ -89,9 +94,13 @@ async def _all(keys: ApiKeys) -> tuple[ApiKey, ...]:
     return found
 
 
+def _user(key: ApiKey) -> str:
+    return f"{key.principal}, operator" if key.operator else str(key.principal)
+
+
 def _fields(key: ApiKey) -> dict[str, str | float | None]:
     times = {"created_at": key.created_at, "expires_at": key.expires_at, "revoked_at": key.revoked_at}
-    return {"key_id": key.key_id, "principal": str(key.principal), "name": key.name, **times}
+    return {"key_id": key.key_id, "principal": str(key.principal), "name": key.name, "operator": key.operator, **times}
 
 
 def _state(key: ApiKey) -> str:

@@ -271,12 +271,11 @@ class HelixClient:
         await self.ask("abort", {"session_id": session_id, "reason": reason, "run_id": run_id})
 
     async def authenticate(self, token: str | None = None) -> JsonObject:
-        """Renew the proof of the same user on the open connection. `{"principal", "expires_at", "prefix"}`."""
+        """Renew the proof of the same user on the open connection: `{"principal", "expires_at", "operator", "prefix"}`."""
         return await self.ask("authenticate", {"token": token})
 
     async def whoami(self) -> JsonObject:
-        """`{"principal", "expires_at", "prefix"}`: who this connection is, until when (Unix seconds), and how the ids of
-        sessions begin that it may choose itself."""
+        """Who this connection is, until when (Unix seconds), and how the session ids begin that it may choose."""
         return await self.authenticate()
 
     async def ping(self) -> float:
@@ -309,8 +308,7 @@ class HelixClient:
         return await self.ask("list_sessions", {"limit": limit, "after": after, **filters})
 
     async def list_agents(self, *, limit: int = 20, after: str | None = None) -> JsonObject:
-        """The agents that `run` takes: `{"agents", "cursor"}`, of each `name`, `description`, `kind`, and JSON schemas of
-        its `input` and `output`."""
+        """The agents that `run` takes, with JSON schemas of what they take and give (`helix.core.reports.AgentList`)."""
         return await self.ask("list_agents", {"limit": limit, "after": after})
 
     async def get_cost(self, session_id: str) -> JsonObject:
@@ -322,9 +320,16 @@ class HelixClient:
         return await self.ask("get_budgets", {"session_id": session_id})
 
     async def get_usage(self, *, user: str | None = None, hours: int | None = None) -> JsonObject:
-        """What this user has used, in the last `hours` (1 to 168) or ever: `{"user", "since", "usd", "lines"}`. `user` is
-        an operator's to name."""
+        """What this user, or one that an operator names, has used in the last `hours` or ever (`UsageFound`)."""
         return await self.ask("get_usage", {"user": user, "hours": hours})
+
+    async def change_budget(self, budget: str, limit: float) -> JsonObject:
+        """Another limit for a budget that `get_budgets` lists. Operators only; else raises `NotAllowedError`."""
+        return await self.ask("change_budget", {"budget": budget, "limit": limit})
+
+    async def get_fleet(self, **asked: JsonValue) -> JsonObject:
+        """Limits, queues, health and scaling decisions (`helix.core.reports.FleetFound`). Operators only, as above."""
+        return await self.ask("get_fleet", asked)
 
     async def get_step(self, session_id: str, step: int, *, run_id: str | None = None) -> JsonObject:
         """How a step was bought: `{"attempts", "calls", "complete", ...}` (`helix.core.reports.StepFound`)."""

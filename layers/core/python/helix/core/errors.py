@@ -176,6 +176,12 @@ class NotAuthenticatedError(CallerError):
     code = "not_authenticated"
 
 
+class NotAllowedError(CallerError):
+    """This needs a right that the caller's key does not give."""
+
+    code = "not_allowed"
+
+
 class ProtocolError(CallerError):
     """A message that is no request of this protocol. `field` names the first field that is wrong, if one is."""
 

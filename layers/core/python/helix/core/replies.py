@@ -15,7 +15,7 @@ from pydantic.json_schema import models_json_schema
 from helix.core.handles import CanResumeResult, SessionSnapshot, SessionState, SubSessionRef
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import Message, Record
-from helix.core.reports import AgentList, BudgetList, CostFound, StepFound, UsageFound
+from helix.core.reports import AgentList, BudgetChanged, BudgetList, CostFound, FleetFound, StepFound, UsageFound
 from helix.core.requests import AnyRequest, Part
 from helix.core.rows import ErrorInfo, Pending, RunRow
 from helix.core.status import AgentStatus, EndStatus, SessionStatus
@@ -30,8 +30,11 @@ class _Partial(Record):
 
 
 class Authenticated(Record):
+    """`operator`: it may read the fleet and change budgets."""
+
     principal: str | None
     expires_at: float
+    operator: bool
     prefix: str
 
 
@@ -241,7 +244,9 @@ REPLIES: Final[Mapping[str, type[Record]]] = {
     "get_step": StepFound,
     "get_cost": CostFound,
     "get_budgets": BudgetList,
+    "change_budget": BudgetChanged,
     "get_usage": UsageFound,
+    "get_fleet": FleetFound,
     "list_agents": AgentList,
     "read_stream": StreamPage,
     "read_rows": RowPage,

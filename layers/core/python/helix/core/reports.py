@@ -117,6 +117,97 @@ class BudgetList(Record):
     budgets: list[BudgetFound]
 
 
+class BudgetChanged(Record):
+    budget: str
+    unit: Literal["usd", "tokens"]
+    limit: float
+
+
+class WaitingRun(Record):
+    """`since`: when it was claimed; after `expires_at` it is ended. Unix seconds."""
+
+    run_id: str
+    session_id: str
+    priority: int
+    since: float
+    expires_at: float
+
+
+class FleetProcess(Record):
+    """As `helix.fleet.ProcessInfo`. Where functions execute the runs there are none."""
+
+    process_id: str
+    status: str
+    pid: int | None
+    cpu_percent: float
+    memory_mb: float
+    started_at: float | None
+    restart_count: int
+    last_error: str | None
+
+
+class FleetCheck(Record):
+    """The newest result of a health check. The check `llm` judges the agent's model calls."""
+
+    check: str
+    check_type: str
+    status: str
+    message: str
+    checked_at: float | None
+
+
+class FleetDecision(Record):
+    """What moved a limit, or would have: `blocked_by` says what stood in the way of `wanted`. `rule`: as in
+    `helix.core.scaling`, `operator` being a person. `trigger`: what made `govern` look. `metrics`: the numbers it judged.
+    `applied`: it is in force, or was."""
+
+    at: float
+    before: int
+    after: int
+    action: Literal["up", "down", "hold"]
+    rule: str
+    reason: str
+    trigger: str
+    blocked_by: str | None
+    wanted: int | None
+    metrics: dict[str, float]
+    applied: bool
+
+
+class FleetAgent(Record):
+    """`limit`: how many runs may be at work, None for any number; then `running` is not counted. `wanted`: instances that
+    an operator or the registration asks for, of `min_instances` to `max_instances`. `waiting`: the first in line.
+    `decisions`: newest first."""
+
+    agent: str
+    status: Literal["running", "stopped"]
+    limit: int | None
+    running: int | None
+    queued: int
+    wanted: int | None
+    min_instances: int | None
+    max_instances: int | None
+    waiting: list[WaitingRun]
+    processes: list[FleetProcess]
+    checks: list[FleetCheck]
+    decisions: list[FleetDecision]
+
+
+class FleetFound(Record):
+    """`limit`, `running`, `queued`: of all agents together. `ready`: False where an operator has closed the service, for
+    `reason`. `swept_at`: when the sweep last ran. `cursor`: the next page's `after`. Times in Unix seconds."""
+
+    now: float
+    limit: int | None
+    running: int | None
+    queued: int
+    ready: bool
+    reason: str
+    swept_at: float | None
+    agents: list[FleetAgent]
+    cursor: str | None
+
+
 class UsageLine(Record):
     """`input` includes `cached`. `usd` is without the `unpriced` calls. `assumed_*`: what calls of which nobody heard again
     may have used."""

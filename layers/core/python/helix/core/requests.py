@@ -252,6 +252,27 @@ class GetBudgets(_OfSession):
     action: Literal["get_budgets"]
 
 
+class ChangeBudget(_Request):
+    """For operators: another limit, in the budget's unit, for a `budget` that `get_budgets` lists; all else of it stays. It
+    holds from the next model call on. Result: `{"budget", "unit", "limit"}`."""
+
+    action: Literal["change_budget"]
+    budget: Name
+    limit: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class GetFleet(_Request):
+    """For operators: limits, queues, health, and why limits moved, of agents by name, or of one `agent`. `waiting`,
+    `decisions`: at most so many of each agent. Result: `helix.core.reports.FleetFound`."""
+
+    action: Literal["get_fleet"]
+    limit: Limit = 20
+    after: Name | None = None
+    agent: Name | None = None
+    waiting: Annotated[int, Field(ge=0, le=PAGE)] = 5
+    decisions: Annotated[int, Field(ge=0, le=PAGE)] = 5
+
+
 class GetUsage(_Request):
     """What a user has used: the caller; an operator names a `user`. `hours`: in the last so many, the present one
     included; default ever. Result: `{"user", "since", "usd", "lines"}`."""
@@ -338,7 +359,9 @@ AnyRequest: TypeAlias = (
     | GetStep
     | GetCost
     | GetBudgets
+    | ChangeBudget
     | GetUsage
+    | GetFleet
     | ListAgents
     | ReadStream
     | ReadRows

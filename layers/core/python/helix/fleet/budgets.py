@@ -125,6 +125,17 @@ class BudgetManager:
         scope = _scope(agent_id, tenant, session) or GLOBAL
         return await self._budgets.undefine(f"{scope}/{period_of(period)}/{_unit(unit)}")
 
+    async def change_limit(self, name: str, amount: float | Decimal) -> BudgetDefinition:
+        """Another amount for the budget of that name (`<scope>/<period>/<unit>`); all else of it stays. It holds from the
+        next model call on. Raises `InvalidInputError` where there is no such budget."""
+        known = await self._budgets.definitions([name.rsplit("/", 2)[0]])
+        found = next((definition for definition in known if definition.name == name), None)
+        if found is None:
+            raise InvalidInputError(f"there is no budget {name!r}")
+        changed = found.model_copy(update={"limit": _whole(amount, "usd" if found.unit == "micros" else "tokens")})
+        await self._budgets.define(changed, self.clock.now())
+        return changed
+
     async def list_budgets(self) -> list[BudgetDefinition]:
         """All there are, by scope."""
         return await self._budgets.definitions()

@@ -85,7 +85,7 @@ PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """What may be shown of a key. Times are Unix seconds."""
+    """What may be shown of a key. Times are Unix seconds. operator: it may read the fleet and change budgets too."""
 
     key_id: str
     principal: Principal
@@ -93,14 +93,24 @@ class ApiKey:
     created_at: float
     expires_at: float | None = None
     revoked_at: float | None = None
+    operator: bool = False
 
 
 class ApiKeys:
     def __init__(self, store: StateStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
 
-    async def create(self, ids: Ids, principal: Principal, *, name: str = "", expires_at: float | None = None) -> str:
-        """The new key: it cannot be read again. `name` is for people. `expires_at` in Unix seconds, default never."""
+    async def create(
+        self,
+        ids: Ids,
+        principal: Principal,
+        *,
+        name: str = "",
+        expires_at: float | None = None,
+        operator: bool = False,
+    ) -> str:
+        """The new key: it cannot be read again. `name` is for people. `expires_at` in Unix seconds, default never.
+        `operator`: see `ApiKey`."""
         now = self._clock.now()
         if expires_at is not None and expires_at <= now:
             raise InvalidInputError(f"expires_at is {expires_at}, which is past")
@@ -110,6 +120,8 @@ class ApiKeys:
         secret = ids.new("secret")[-RANDOM:] + ids.new("secret")[-RANDOM:]
         value: Value = {"hash": _hash(secret), "user_id": principal.user_id, "tenant": principal.tenant}
         value |= {"name": name, "created_at": now, "expires_at": expires_at, "revoked_at": None}
+        if operator:
+            value["operator"] = True
         if expires_at is not None:
             value["ttl"] = int(expires_at) + DAY_S
         listed = {"ttl": value["ttl"]} if "ttl" in value else {}
@@ -181,7 +193,8 @@ def _api_key(key_id: str, value: Value) -> ApiKey:
     created, expires, revoked = (
         None if value[name] is None else float(value[name]) for name in ("created_at", "expires_at", "revoked_at")
     )
-    return ApiKey(key_id, Principal(value["user_id"], value["tenant"]), value["name"], created or 0.0, expires, revoked)
+    principal, operator = Principal(value["user_id"], value["tenant"]), bool(value.get("operator"))
+    return ApiKey(key_id, principal, value["name"], created or 0.0, expires, revoked, operator)
 
 
 MAX_TOKEN: Final = 8192
@@ -189,10 +202,11 @@ MAX_TOKEN: Final = 8192
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """`principal` is None where nobody is asked. `expires_at` in Unix seconds."""
+    """`principal` is None where nobody is asked. `expires_at` in Unix seconds. `operator`: of an operator's key."""
 
     principal: str | None
     expires_at: float
+    operator: bool = False
 
 
 class Authoriser:
@@ -216,7 +230,7 @@ class Authoriser:
             key = await self._keys.verify(token) if self._keys is not None else None
             if key is None:
                 raise refusal("no such key, or it was revoked or has expired")
-            return Proof(str(key.principal), min(longest, key.expires_at or longest))
+            return Proof(str(key.principal), min(longest, key.expires_at or longest), key.operator)
         if self._tokens is None:
             raise refusal("it is no key")
         principal, expires_at = await self._tokens.verify(token)

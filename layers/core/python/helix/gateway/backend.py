@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from helix.core.agents import AnyAgent
-from helix.core.errors import AgentNotFoundError, DamagedRowError, InvalidInputError, SessionNotFoundError
+from helix.core.errors import (
+    AgentNotFoundError,
+    DamagedRowError,
+    InvalidInputError,
+    NotAllowedError,
+    SessionNotFoundError,
+)
 from helix.core.registry import AgentFactoryContext, AgentRegistry
 from helix.core.rows import SessionRow
 from helix.engine.claims.claim_rows import index_partition
@@ -35,7 +41,7 @@ class Backend:
     the stage that this is deployed in; None on a machine of one's own, where no platform is paid."""
 
     operates: ClassVar[bool] = False
-    """Whether callers are operators."""
+    """Whether all callers are operators."""
 
     def __init__(
         self,
@@ -55,6 +61,15 @@ class Backend:
         self.registry = registry or executor.registry
         self.history = History(executor.store)
         self.slots = executor.engine.slots or RowSlots(executor.store)
+
+    def is_operator(self, caller: Connection) -> bool:
+        """Whether the caller may read the fleet and change budgets. It says nothing of others' sessions."""
+        return self.operates or caller.operator
+
+    def check_operator(self, caller: Connection) -> None:
+        """Raises `NotAllowedError`."""
+        if not self.is_operator(caller):
+            raise NotAllowedError("this is for operators: use a key that was made with --operator")
 
     # --- sessions and their owners --------------------------------------------------------------------------------------
 

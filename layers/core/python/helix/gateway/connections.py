@@ -2,7 +2,7 @@
 
 Rows of the streams table, in partitions of their own:
 
-    conn#<connection>  connection       principal, expires_at, and what the connection asked for
+    conn#<connection>  connection       principal, expires_at, and `operator` where its proof gives that right
     conn#<connection>  sub#<stream>     a subscription, as the connection knows it
     conn#<connection>  part#<id>#<nn>   a part of a request that has not come whole (`helix.gateway.parts`)
     subs#<stream>      <connection>     the same, as the stream's projector reads it: one query answers all
@@ -34,12 +34,14 @@ CONNECTION = "connection"
 @dataclass(frozen=True, slots=True)
 class Connection:
     """`principal` is None only where nobody is asked who they are. `expires_at`, in Unix seconds, is when the proof of
-    the principal ends: the connection may stay open behind it, and can do nothing but authenticate."""
+    the principal ends: the connection may stay open behind it, and can do nothing but authenticate. `operator`: it may
+    read the fleet and change budgets."""
 
     connection_id: str
     principal: str | None
     expires_at: float
     opened_at: float
+    operator: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,15 @@ class Connections:
     def __init__(self, store: StateStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
 
-    async def open(self, connection_id: str, principal: str | None, expires_at: float) -> None:
+    async def open(
+        self, connection_id: str, principal: str | None, expires_at: float, *, operator: bool = False
+    ) -> None:
         """Write the connection's row. `expires_at` beyond the longest life of a connection is lowered to it."""
         now = self._clock.now()
         ttl = int(now + MAX_CONNECTION_S + ROW_MARGIN_S)
         value = {"principal": principal, "expires_at": min(expires_at, ttl), "opened_at": now, "ttl": ttl}
+        if operator:
+            value["operator"] = True
         await self._store.transact("open_connection", [Put(_connection_key(connection_id), value)])
 
     async def get(self, connection_id: str) -> Connection | None:
@@ -70,10 +76,14 @@ class Connections:
         (value,) = await self._store.get([_connection_key(connection_id)])
         if value is None:
             return None
-        return Connection(connection_id, value["principal"], float(value["expires_at"]), float(value["opened_at"]))
+        times = float(value["expires_at"]), float(value["opened_at"])
+        return Connection(connection_id, value["principal"], *times, bool(value.get("operator")))
 
-    async def renew(self, connection_id: str, principal: str | None, expires_at: float) -> None:
-        """A new proof of the same principal: the connection and its subscriptions live until `expires_at`.
+    async def renew(
+        self, connection_id: str, principal: str | None, expires_at: float, *, operator: bool = False
+    ) -> None:
+        """A new proof of the same principal: the connection and its subscriptions live until `expires_at`, and it has the
+        right of the new proof.
 
         Raises `NotAuthenticatedError` where the connection is gone or belongs to another principal.
         """
@@ -83,7 +93,7 @@ class Connections:
             raise NotAuthenticatedError("this connection belongs to somebody else, or is closed: open a new one")
         until = {"expires_at": min(expires_at, value["ttl"])}
         same = When(equal={"principal": principal})
-        renewed = Update(_connection_key(connection_id), set=until, when=same)
+        renewed = Update(_connection_key(connection_id), set={**until, "operator": operator}, when=same)
         if await refused(self._store, "renew", [renewed]) is not None:
             raise NotAuthenticatedError("the connection is closed: open a new one")
         for stream_id in _streams(rows):

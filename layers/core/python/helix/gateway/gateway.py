@@ -38,8 +38,10 @@ class Gateway:
 
     # --- connections --------------------------------------------------------------------------------------------------
 
-    async def connect(self, connection_id: str, principal: str | None, expires_at: float) -> None:
-        await self.backend.connections.open(connection_id, principal, expires_at)
+    async def connect(
+        self, connection_id: str, principal: str | None, expires_at: float, *, operator: bool = False
+    ) -> None:
+        await self.backend.connections.open(connection_id, principal, expires_at, operator=operator)
 
     async def disconnect(self, connection_id: str) -> None:
         await self.backend.connections.close(connection_id)
@@ -130,16 +132,19 @@ def _expired() -> NotAuthenticatedError:
 
 async def authenticate(backend: Backend, caller: Connection, request: p.Authenticate) -> JsonObject:
     """Renewing is for the same principal: another one's subscriptions are not inherited."""
-    expires_at = caller.expires_at
+    expires_at, operator = caller.expires_at, backend.is_operator(caller)
     if request.token is not None:
         proof = await backend.authoriser.prove(request.token)
         if proof.principal != caller.principal:
             raise InvalidInputError("this connection belongs to somebody else: open one of your own")
-        await backend.connections.renew(caller.connection_id, proof.principal, proof.expires_at)
-        expires_at = proof.expires_at
+        await backend.connections.renew(
+            caller.connection_id, proof.principal, proof.expires_at, operator=proof.operator
+        )
+        expires_at, operator = proof.expires_at, backend.operates or proof.operator
     elif expires_at <= backend.clock.now():
         raise _expired()
-    return {"principal": caller.principal, "expires_at": expires_at, "prefix": prefix_of(caller.principal)}
+    known: JsonObject = {"principal": caller.principal, "expires_at": expires_at, "operator": operator}
+    return {**known, "prefix": prefix_of(caller.principal)}
 
 
 async def ping(backend: Backend, caller: Connection, request: p.Ping) -> JsonObject:
@@ -164,7 +169,9 @@ ACTS: Final[dict[type[p.AnyRequest], Act]] = {
     p.GetStep: steps.get_step,
     p.GetCost: money.get_cost,
     p.GetBudgets: money.get_budgets,
+    p.ChangeBudget: money.change_budget,
     p.GetUsage: money.get_usage,
+    p.GetFleet: reads.get_fleet,
     p.ListAgents: reads.list_agents,
     p.ReadStream: reads.read_stream,
     p.ReadRows: reads.read_rows,

@@ -43,6 +43,7 @@ class Claims(_Event):
 
     principal: str | None = None
     expires_at: float | None = None
+    operator: bool = False
 
 
 class RequestContext(_Event):
@@ -100,6 +101,8 @@ async def authorize(app: Application, event: AuthorizeEvent, delivery: Delivery)
     context = {"expires_at": repr(proof.expires_at)}
     if proof.principal is not None:
         context["principal"] = proof.principal
+    if proof.operator:
+        context["operator"] = "true"
     return _policy(proof.principal or "anonymous", "Allow", event.method_arn, context)
 
 
@@ -117,7 +120,9 @@ async def connect(app: Application, event: ConnectEvent, delivery: Delivery) -> 
     elif claims.principal is None or claims.expires_at is None or claims.expires_at <= now:
         return {"statusCode": 401}
     connections = Connections(app.store, app.clock)
-    await connections.open(event.request_context.connection_id, claims.principal, claims.expires_at or now)
+    await connections.open(
+        event.request_context.connection_id, claims.principal, claims.expires_at or now, operator=claims.operator
+    )
     count(app, "$connect", "ok")
     chosen = accepted_subprotocol(event.headers or {})
     return {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": chosen}} if chosen else {"statusCode": 200}

@@ -133,7 +133,7 @@ class LoopbackGateway:
 
     async def _serve(self, connection: ServerConnection) -> None:
         proof, connection_id = self._proofs.pop(connection), str(connection.id)
-        await self.gateway.connect(connection_id, proof.principal, proof.expires_at)
+        await self.gateway.connect(connection_id, proof.principal, proof.expires_at, operator=proof.operator)
         self.sockets.open[connection_id] = connection
         try:
             async for body in connection:

@@ -1,7 +1,7 @@
 """What clients may know of money: what a session cost, the budgets that bind it, and what a user has used.
 
-Law: nothing here writes, and one request reads a bounded number of rows. What others have spent is the operator's to see:
-of a budget that is not the user's own, a user sees that it binds and whether it has room.
+Law: one request reads a bounded number of rows, and only `change_budget`, an operator's, writes. What others have spent is
+the operator's to see: of a budget that is not the user's own, a user sees that it binds and whether it has room.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def get_budgets(backend: Backend, caller: Connection, request: p.GetBudget
     blocks = row.blocks if running or not row.run_id else (await backend.history.run(row.session_id, row.run_id)).blocks
     drawn = {block.budget: block if running else block.model_copy(update={"drawn": 0}) for block in blocks}
     shown: list[Any] = [
-        _budget(definition, state, drawn, now, backend.operates)
+        _budget(definition, state, drawn, now, backend.is_operator(caller))
         for definition, state in zip(definitions, states, strict=True)
     ]
     return {"session_id": row.session_id, "budgets": shown}
@@ -72,6 +72,20 @@ def _budget(
         "exhausted": remaining <= 0,
         "on_exceeded": definition.on_exceeded,
         "run": {"spent": spent / scale, "reserved": max(0, block.drawn - spent) / scale},
+    }
+
+
+async def change_budget(backend: Backend, caller: Connection, request: p.ChangeBudget) -> JsonObject:
+    from helix.fleet.budgets import BudgetManager  # only operators need it
+
+    backend.check_operator(caller)
+    manager = BudgetManager(backend.executor.store, clock=backend.clock)
+    changed = await manager.change_limit(request.budget, request.limit)
+    usd = changed.unit == "micros"
+    return {
+        "budget": changed.name,
+        "unit": "usd" if usd else "tokens",
+        "limit": changed.limit / MICROS if usd else changed.limit,
     }
 
 

@@ -174,6 +174,24 @@ def card(agent: AnyAgent) -> JsonObject:
     return {"name": agent.name, "description": agent.description, "kind": kind, "input": given, "output": output}
 
 
+async def get_fleet(backend: Backend, caller: Connection, request: p.GetFleet) -> JsonObject:
+    from helix.fleet.overview import Overview  # only operators need it
+
+    backend.check_operator(caller)
+    executor = backend.executor
+
+    def resources(name: str) -> JsonObject:
+        try:
+            return backend.agent(name, caller.principal).resources
+        except Exception:
+            logger.exception("agent %r cannot be made", name)
+            return {}
+
+    names = backend.registry.registered_types()
+    overview = Overview(executor.store, backend.clock, backend.ids, backend.slots, names, resources)
+    return (await overview.read(request)).model_dump(mode="json")
+
+
 async def read_stream(backend: Backend, caller: Connection, request: p.ReadStream) -> JsonObject:
     row = await backend.owned(caller.principal, request.session_id)
     messages = await backend.executor.streams.read(row.stream_id, request.after, request.limit)

@@ -170,14 +170,15 @@ class OfflineCloud:
         listed = [m for page in pages for m in page["stateMachines"]]
         return [m["stateMachineArn"] for m in listed if m["name"].startswith(self.function(""))]
 
-    def knows_key(self, key: str) -> bool:
-        """Whether it opens connections."""
-        return self._on_keys(lambda keys: keys.verify(key)) is not None
+    def knows_operator(self, key: str) -> bool:
+        """Whether it opens connections, with an operator's right."""
+        found = self._on_keys(lambda keys: keys.verify(key))
+        return found is not None and found.operator
 
-    def create_key(self, user: str, tenant: str | None = None, *, name: str = "") -> str:
+    def create_key(self, user: str, tenant: str | None = None, *, name: str = "", operator: bool = False) -> str:
         """A new API key of that user; it is shown only now."""
         principal = Principal(user, tenant)
-        return str(self._on_keys(lambda keys: keys.create(SystemIds(), principal, name=name)))
+        return str(self._on_keys(lambda keys: keys.create(SystemIds(), principal, name=name, operator=operator)))
 
     def _on_keys(self, act: Callable[[ApiKeys], Coroutine[Any, Any, Any]]) -> Any:
         keys = ApiKeys(open_tables(self.client("dynamodb"), {"control": self.table("control")}), self._clock)

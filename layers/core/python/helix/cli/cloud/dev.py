@@ -248,9 +248,9 @@ def make_cloud(
 def _key(cloud: OfflineCloud) -> str:
     """The first key is made once and stored beside the state."""
     stored = cloud.folder / KEY_FILE
-    if stored.is_file() and cloud.knows_key(key := stored.read_text(encoding="utf-8").strip()):
+    if stored.is_file() and cloud.knows_operator(key := stored.read_text(encoding="utf-8").strip()):
         return key
-    key = cloud.create_key(USER, name="helix dev")
+    key = cloud.create_key(USER, name="helix dev", operator=True)
     cloud.save()
     write_private(stored, key + "\n")
     return key
