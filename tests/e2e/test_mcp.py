@@ -12,11 +12,10 @@ pytest.importorskip("mcp")
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_types import ElicitResult
-from tests.integration.test_mcp_server import person
 from tests.support.cloud_agents.plans import call, plan, say, use
 from tests.support.command_line import CommandLine
 from tests.support.offline_cloud import CloudForTests
-from tests.support_mcp_server import Tasks, ask, task_of
+from tests.support_mcp_server import Tasks, ask, person, task_of
 
 from helix.local.cloud import REGION
 

@@ -7,9 +7,8 @@ import pytest
 pytest.importorskip("mcp")
 
 from mcp_types import ElicitResult
-from tests.integration.test_mcp_server import ERAS, buyer, person
 from tests.support_gateway import executor_of
-from tests.support_mcp_server import Tasks, ask, client_of, on_http, task_of
+from tests.support_mcp_server import ERAS, Tasks, ask, buyer, client_of, on_http, person, task_of
 from tests.support_run import Text, a_tool, agent, call, calls
 from tests.support_sub_agents import ask as ask_child
 from tests.support_sub_agents import child, finish, parent

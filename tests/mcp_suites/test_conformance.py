@@ -1,4 +1,4 @@
-"""The official conformance suite and the Inspector, against agents that are served as MCP tools.
+"""The official conformance suite, Inspector and TypeScript client, against agents that are served as MCP tools.
 
 The suite asks for tools of its own, most of which are no agents: the checks that need one of those are named in `OTHERS`.
 All others pass.
@@ -20,7 +20,7 @@ import pytest
 pytest.importorskip("mcp")
 
 from tests.support_gateway import executor_of
-from tests.support_mcp_server import on_http
+from tests.support_mcp_server import ORDER, buyer, on_http
 
 from helix import ToolContext, ToolError
 from helix.core.functions import AgentClient
@@ -174,3 +174,20 @@ async def test_the_inspector_lists_and_calls(tools: Path, url: str, tmp_path: Pa
     code, out, err = await run(tools, tmp_path, *inspector, *called)
     assert code == 0, err
     assert json.loads(out)["structuredContent"]["output"] == "Hello, Ada!"
+
+
+@pytest.mark.timeout(300)
+async def test_the_typescript_client_calls_an_agent_as_a_task(tools: Path, tmp_path: Path) -> None:
+    """Of the protocol 2025-11-25, whose tasks the package `mcp` has no client for."""
+    done: list[str] = []
+    async with executor_of(ORDER, buyer(done)) as executor, on_http(app(executor)) as url:
+        script = [str(tools / "node"), str(HERE / "tasks_2025.mjs"), url, "buyer", '{"message": "tea"}']
+        code, out, err = await run(tools, tmp_path, *script)
+    assert code == 0, err
+    said = json.loads(out)
+    *statuses, result = said["brought"]
+    assert (statuses[0]["type"], statuses[0]["task"]["status"]) == ("taskCreated", "working")
+    assert {message["type"] for message in statuses[1:]} == {"taskStatus"}
+    assert (result["type"], result["result"]["structuredContent"]["output"]) == ("result", "Tea is on its way.")
+    assert said["changes"][-1] == said["found"]["status"] == "completed"
+    assert (done, len(said["asked"]), said["refused"]) == (["tea"], 1, -32602)

@@ -66,7 +66,7 @@ async def _serve(
     try:
         async with opened(where, agents, model) as source:
             if port is None:
-                server = make_server(source, wait_s=wait_s)
+                server = make_server(source, wait_s=wait_s, lists_tasks=True)
                 async with stdio_server() as (read, write):
                     await server.run(read, write, server.create_initialization_options())
             else:

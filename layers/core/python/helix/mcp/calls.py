@@ -19,13 +19,13 @@ import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
     CancelledNotificationParams,
-    ElicitRequestFormParams,
     ElicitResult,
     InputRequiredResult,
     ListToolsResult,
@@ -46,7 +46,7 @@ from helix.mcp.runs import Found, Question, RunRef, ref_of
 from helix.mcp.sources import Source
 from helix.mcp.steps import step_in_words
 from helix.mcp.tools import Card
-from helix.runtime.system import SystemIds
+from helix.runtime.system import SystemClock, SystemIds
 
 logger = logging.getLogger("helix.mcp")
 Context = ServerRequestContext[Any, Any]
@@ -58,10 +58,14 @@ SHORT_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and what their client can do."""
+    """Who asks, and what their client can do. `expires_at`: of the token, in Unix seconds."""
 
     context: Context
     principal: str | None
+    expires_at: int | None = None
+
+    def expired(self, now: float) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
 
     @property
     def modern(self) -> bool:
@@ -90,7 +94,9 @@ class Caller:
 def caller_of(context: Context) -> Caller:
     request = context.request
     user = request.scope.get("user") if isinstance(request, Request) else None
-    return Caller(context, user.access_token.subject if isinstance(user, AuthenticatedUser) else None)
+    if not isinstance(user, AuthenticatedUser):
+        return Caller(context, None)
+    return Caller(context, user.access_token.subject, user.access_token.expires_at)
 
 
 def _mcp_session(context: Context) -> str | None:
@@ -102,11 +108,11 @@ class AgentCalls:
     """What answers `tools/list` and `tools/call`. wait_s: how long a call of a client without tasks waits for its run."""
 
     def __init__(self, source: Source, wait_s: float) -> None:
-        self.source, self._wait_s, self._ids = source, wait_s, SystemIds()
+        self.source, self._wait_s, self._ids, self.clock = source, wait_s, SystemIds(), SystemClock()
         self._known: dict[str | None, dict[str, Card]] = {}
         self._calls: OrderedDict[tuple[str | None, str], asyncio.Task[RunRef]] = OrderedDict()
 
-    async def _cards(self, client: HelixClient, caller: Caller) -> dict[str, Card]:
+    async def cards(self, client: HelixClient, caller: Caller) -> dict[str, Card]:
         cards, only = await tools.cards_of(client), self.source.only
         found = {card.name: card for card in cards if only is None or card.name in only}
         if len(self._known) >= MAX_KNOWN:
@@ -114,9 +120,9 @@ class AgentCalls:
         self._known[caller.principal] = found
         return found
 
-    async def _card(self, client: HelixClient, caller: Caller, name: str) -> Card:
+    async def card(self, client: HelixClient, caller: Caller, name: str) -> Card:
         """The agent of that name. Who has asked before is not asked again."""
-        card = self._known.get(caller.principal, {}).get(name) or (await self._cards(client, caller)).get(name)
+        card = self._known.get(caller.principal, {}).get(name) or (await self.cards(client, caller)).get(name)
         if card is None:
             raise MCPError(INVALID_PARAMS, f"there is no tool {name[:SHOWN_CHARS]!r}")
         return card
@@ -124,7 +130,7 @@ class AgentCalls:
     async def list_tools(self, context: Context, params: PaginatedRequestParams) -> ListToolsResult:
         caller = caller_of(context)
         async with self.reaching(caller) as client:
-            cards = await self._cards(client, caller)
+            cards = await self.cards(client, caller)
         listed = [tools.tool_of(cards[name]) for name in sorted(cards)]
         return ListToolsResult(tools=[*listed, *tools.own_tools(not caller.elicits)])
 
@@ -166,14 +172,16 @@ class AgentCalls:
         """Begin a call's run, and see whether it is short; or what the model has to put right."""
         try:
             async with self.reaching(caller) as client:
-                card = await self._card(client, caller, params.name)
+                card = await self.card(client, caller, params.name)
                 ref = await self.begin(client, caller, card, params.arguments or {})
-                return await runs.wait(client, ref, SHORT_S, _nothing)
+                found = await runs.wait(client, ref, SHORT_S, nothing)
+                self.answered(caller)
+                return found
         except MCPError as error:
             return _correctable(error)
 
     async def _agent(self, client: HelixClient, caller: Caller, params: CallToolRequestParams) -> BaseModel:
-        card = await self._card(client, caller, params.name)
+        card = await self.card(client, caller, params.name)
         if params.request_state is not None:
             ref = ref_of(params.request_state)
             found = await runs.find(client, ref)
@@ -205,6 +213,10 @@ class AgentCalls:
             if starting.exception() is None:
                 await self._left(caller, starting.result())
             raise
+
+    def answered(self, caller: Caller) -> None:
+        """The request is over: a notification no longer cancels its run."""
+        self._calls.pop(caller.call, None)
 
     async def take_answers(self, client: HelixClient, found: Found, given: dict[str, Any]) -> None:
         """Record what was filled in. What answers no open question, or comes second, is left out."""
@@ -239,22 +251,21 @@ class AgentCalls:
 
         while True:
             found = await runs.wait(client, ref, self._wait_s, report)
-            if not (found.questions and caller.asks_itself and await self._ask(client, caller, found)):
+            if not (found.questions and caller.asks_itself and await self.ask(client, caller, found)):
                 break
-        self._calls.pop(caller.call, None)
+        self.answered(caller)
         if found.questions and caller.modern and caller.elicits and caller.context.method == "tools/call":
             asked = {question.key: form(question) for question in found.questions}
             return InputRequiredResult(input_requests=asked, request_state=str(ref))
         return tools.outcome(found, not caller.elicits)
 
-    async def _ask(self, client: HelixClient, caller: Caller, found: Found) -> bool:
+    async def ask(self, client: HelixClient, caller: Caller, found: Found, meta: dict[str, Any] | None = None) -> bool:
         """Ask the open questions, one after the other, on the connection of the call. False if one has no answer."""
         context = caller.context
+        here = ServerMessageMetadata(related_request_id=context.request_id)
         for question in found.questions:
-            params = form(question).params
-            assert isinstance(params, ElicitRequestFormParams)
             try:
-                filled = await context.session.elicit_form(params.message, params.requested_schema, context.request_id)
+                filled = await context.session.send_request(form(question, meta), ElicitResult, metadata=here)
             except MCPError as error:
                 logger.info("the client did not ask: %s", error)
                 return False
@@ -307,7 +318,7 @@ class AgentCalls:
             logger.info("nothing to interrupt: %s", error)
 
 
-async def _nothing(chunk: StreamChunk) -> None:
+async def nothing(chunk: StreamChunk) -> None:
     return
 
 

@@ -42,7 +42,7 @@ def words(question: Question) -> str:
             assert_never(call.kind)
 
 
-def form(question: Question) -> ElicitRequest:
+def form(question: Question, meta: dict[str, Any] | None = None) -> ElicitRequest:
     properties: dict[str, Any]
     match question.call.kind:
         case "client":
@@ -59,7 +59,7 @@ def form(question: Question) -> ElicitRequest:
                 "arguments": {**_TEXT, "title": "Other arguments", "description": "A JSON object, to change the call"},
             }
     schema = {"type": "object", "properties": properties, "required": [next(iter(properties))]}
-    return ElicitRequest(params=ElicitRequestFormParams(message=words(question), requested_schema=schema))
+    return ElicitRequest(params=ElicitRequestFormParams(message=words(question), requested_schema=schema, _meta=meta))
 
 
 def verdict(question: Question, filled: ElicitResult) -> JsonObject | None:

@@ -117,6 +117,23 @@ async def find(client: HelixClient, ref: RunRef) -> Found:
     )
 
 
+async def tasks_in(client: HelixClient, session_id: str) -> list[Found]:
+    """The tasks of a session's newest runs, the newest first: of each message, the run that it began. Without results."""
+    found = await client.ask("get_session", {"session_id": session_id, "runs": RUNS})
+    agent = str(fields_of(found["session"])["agent_type"])
+    tasks: list[Found] = []
+    later: dict[str, Any] | None = None  # the last run of the message
+    for row in map(fields_of, _list(found, "runs")):
+        later = later or dict(row)
+        if row.get("mode", "execute") == "execute":
+            ref, ended = RunRef(session_id, str(row["run_id"])), later.get("ended_at") or later["started_at"]
+            begun = float(str(row["started_at"]))
+            older = Found(ref, str(later["run_id"]), str(later["status"]), agent, begun, float(ended))
+            tasks.append(older if tasks else await find(client, ref))
+            later = None
+    return tasks
+
+
 async def _read(client: HelixClient, ref: RunRef, run_id: str, runs: int) -> JsonObject:
     return await client.ask("get_session", {"session_id": ref.session_id, "run_id": run_id, "runs": runs})
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mcp.server.lowlevel import Server
-from mcp_types import CallToolRequestParams, CancelledNotificationParams, PaginatedRequestParams
+from mcp_types import (
+    CallToolRequestParams,
+    CancelledNotificationParams,
+    PaginatedRequestParams,
+    ServerCapabilities,
+    SubscriptionsListenRequestParams,
+    ToolsCapability,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from helix._version import __version__
 from helix.core.errors import InvalidInputError
@@ -13,6 +21,7 @@ from helix.mcp import tools
 from helix.mcp.calls import AgentCalls
 from helix.mcp.sources import Source
 from helix.mcp.tasks import EXTENSION, AgentTasks, TaskParams, UpdateParams
+from helix.mcp.tasks_2025 import CREATE, OlderTasks
 
 WAIT_S: Final = 45.0
 """Most clients give a call up after 60 seconds."""
@@ -22,23 +31,45 @@ INSTRUCTIONS: Final = (
 )
 
 
-def make_server(source: Source, *, name: str = "helix", wait_s: float = WAIT_S) -> Server[Any]:
-    """A server of the agents. wait_s: seconds that a call waits before it answers that the run goes on."""
+class AgentServer(Server[Any]):
+    """The package's server, with the capabilities of both kinds of tasks."""
+
+    older: OlderTasks
+
+    def get_capabilities(self, *args: Any, protocol_version: str | None = None, **more: Any) -> ServerCapabilities:
+        found = super().get_capabilities(*args, protocol_version=protocol_version, **more)
+        if protocol_version in MODERN_PROTOCOL_VERSIONS:  # of what is listened to, only tasks change
+            return found.model_copy(update={"tools": ToolsCapability(list_changed=False)})
+        return found.model_copy(update={"tasks": self.older.capability})
+
+
+def make_server(
+    source: Source, *, name: str = "helix", wait_s: float = WAIT_S, lists_tasks: bool = False
+) -> Server[Any]:
+    """A server of the agents. wait_s: seconds that a call waits before it answers that the run goes on. lists_tasks:
+    whether `tasks/list` of the protocol 2025-11-25 is served: only where callers prove who they are, or are one person."""
     if not wait_s > 0:
         raise InvalidInputError(f"wait_s is {wait_s}: it must be more than 0 seconds")
     calls = AgentCalls(source, wait_s)
     tasks = AgentTasks(calls)
-    server: Server[Any] = Server(
+    older = OlderTasks(calls, tasks, lists=lists_tasks)
+    server = AgentServer(
         name,
         version=__version__,
         instructions=INSTRUCTIONS,
         get_tool_input_schema=lambda _: None,  # no parameter is repeated in a header, so nothing is to be looked up
     )
+    server.older = older
+    server.middleware.append(older)
     server.add_request_handler("tools/list", PaginatedRequestParams, calls.list_tools)
     server.add_request_handler("tools/call", CallToolRequestParams, tasks.call_tool)
-    server.add_request_handler("tasks/get", TaskParams, tasks.get)
+    server.add_request_handler("tasks/get", TaskParams, older.get)
     server.add_request_handler("tasks/update", UpdateParams, tasks.update)
-    server.add_request_handler("tasks/cancel", TaskParams, tasks.cancel)
+    server.add_request_handler("tasks/cancel", TaskParams, older.cancel)
+    server.add_request_handler("tasks/result", TaskParams, older.result)
+    server.add_request_handler("tasks/list", PaginatedRequestParams, older.list)
+    server.add_request_handler(CREATE, CallToolRequestParams, older.create)
+    server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, tasks.listen)
     server.add_notification_handler("notifications/cancelled", CancelledNotificationParams, calls.cancelled)
     server.extensions[EXTENSION] = {}
     return server

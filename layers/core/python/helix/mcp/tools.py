@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
+from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations, ToolExecution
 from pydantic import ConfigDict
 
 from helix.client import HelixClient
@@ -64,6 +64,7 @@ def tool_of(card: Card) -> Tool:
         description=card.description or f"Runs the agent {card.name!r}.",
         input_schema=_CHAT if card.kind == "chat" else {"type": "object", **card.input["properties"]["input"]},
         output_schema=_outcome(card),
+        execution=ToolExecution(task_support="optional"),  # of 2025-11-25
     )
 
 

@@ -101,7 +101,8 @@ class MCPApp:
 
     async def _serve(self) -> None:
         manager = StreamableHTTPSessionManager(
-            make_server(self._source, wait_s=self._wait_s), security_settings=self._security
+            make_server(self._source, wait_s=self._wait_s, lists_tasks=self._verifier is not None),
+            security_settings=self._security,
         )
         app: Any = StreamableHTTPASGIApp(manager)
         if self._verifier is not None:

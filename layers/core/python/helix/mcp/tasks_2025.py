@@ -1,0 +1,152 @@
+"""Tasks of MCP's protocol 2025-11-25, where a client asks for each task itself, and waits by `tasks/result`.
+
+Law: a task is a run here too, and nothing else is stored. Notifications go to the stream of `tasks/result`, which is how a
+client of this version listens: so no task needs a watcher that outlives its client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any, Final
+
+from mcp.server.context import CallNext, HandlerResult
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    CallToolRequestParams,
+    PaginatedRequestParams,
+    ServerTasksCapability,
+    ServerTasksRequestsCapability,
+    TasksCallCapability,
+    TasksCancelCapability,
+    TasksListCapability,
+    TasksToolsCapability,
+)
+
+from helix.mcp import runs, tools
+from helix.mcp.calls import AgentCalls, Caller, Context, caller_of, nothing
+from helix.mcp.runs import Found, ref_of
+from helix.mcp.tasks import OPEN, POLL_MS, AgentTasks, TaskNotification, TaskParams, changed, state_of, times
+
+VERSION: Final = "2025-11-25"
+CREATE: Final = "helix/tasks/create"
+"""What the middleware makes of a `tools/call` with a `task`: the package fits the result of `tools/call` to a call's."""
+RELATED: Final = "io.modelcontextprotocol/related-task"
+CANCEL_S: Final = 5.0
+SESSIONS: Final = 20
+
+
+class OlderTasks:
+    """What answers `tasks/...` and calls with a `task`. `lists`: whether nobody else reaches the caller's sessions."""
+
+    def __init__(self, calls: AgentCalls, newer: AgentTasks, *, lists: bool) -> None:
+        self._calls, self._newer, self._lists = calls, newer, lists
+
+    @property
+    def capability(self) -> ServerTasksCapability:
+        return ServerTasksCapability(
+            list=TasksListCapability() if self._lists else None,
+            cancel=TasksCancelCapability(),
+            requests=ServerTasksRequestsCapability(tools=TasksToolsCapability(call=TasksCallCapability())),
+        )
+
+    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Middleware: calls that are to be tasks go to `create`."""
+        wanted = ctx.method == "tools/call" and ctx.protocol_version == VERSION
+        if wanted and (ctx.params or {}).get("task") is not None:
+            ctx = replace(ctx, method=CREATE)
+        return await call_next(ctx)
+
+    async def create(self, context: Context, params: CallToolRequestParams) -> dict[str, Any]:
+        caller = _checked(context)
+        if "__" in params.name:
+            raise MCPError(METHOD_NOT_FOUND, f"{params.name[:100]} is not called as a task")
+        async with self._calls.reaching(caller) as client:
+            card = await self._calls.card(client, caller, params.name)
+            ref = await self._calls.begin(client, caller, card, params.arguments or {})
+            self._calls.answered(caller)
+            found = await runs.find(client, ref)
+        return {"task": {**_task(found, caller), "status": "working"}}
+
+    async def get(self, context: Context, params: TaskParams) -> dict[str, Any]:
+        caller = caller_of(context)
+        if caller.modern:
+            return await self._newer.get(context, params)
+        return _task(await self._find(_checked(context), params), caller)
+
+    async def cancel(self, context: Context, params: TaskParams) -> dict[str, Any]:
+        """The task once its run has stopped, or as it is after `CANCEL_S`: a run stops at its next point."""
+        caller = caller_of(context)
+        if caller.modern:
+            return await self._newer.cancel(context, params)
+        found = await self._find(_checked(context), params)
+        if _task(found, caller)["status"] not in OPEN:
+            raise MCPError(INVALID_PARAMS, f"the task has ended: it is {_task(found, caller)['status']}")
+        async with self._calls.reaching(caller) as client:
+            await runs.interrupt(client, found.ref)
+            return _task(await runs.wait(client, found.ref, CANCEL_S, nothing), caller)
+
+    async def result(self, context: Context, params: TaskParams) -> dict[str, Any]:
+        """Wait until the task has ended, say what becomes of it, and ask each question once."""
+        caller, related = _checked(context), {RELATED: {"taskId": params.task_id}}
+        known: dict[str, Any] | None = None
+        asked: set[str] = set()
+        while True:
+            found = await self._find(caller, params)
+            task = _task(found, caller)
+            if changed(known, task):
+                known, notification = task, TaskNotification(method="notifications/tasks/status", params=task)
+                sent: Any = notification
+                await context.session.send_notification(sent, context.request_id)
+            if task["status"] not in OPEN:
+                result = tools.outcome(found, False).model_dump(mode="json", by_alias=True, exclude_none=True)
+                return {**result, "_meta": related}
+            async with self._calls.reaching(caller) as client:
+                keys = {question.key for question in found.questions}
+                if caller.asks_itself and keys - asked:
+                    asked |= keys
+                    await self._calls.ask(client, caller, found, related)
+                elif keys:
+                    await asyncio.sleep(POLL_MS / 1000)
+                else:
+                    await runs.wait(client, found.ref, POLL_MS / 1000, nothing)
+
+    async def list(self, context: Context, params: PaginatedRequestParams) -> dict[str, Any]:
+        """The messages of some of the caller's sessions, each as a task, the newest session first."""
+        caller = _checked(context)
+        if not self._lists:
+            raise MCPError(METHOD_NOT_FOUND, "tasks are not listed where nobody proves who they are", "tasks/list")
+        tasks: list[dict[str, Any]] = []
+        async with self._calls.reaching(caller) as client:
+            cards = await self._calls.cards(client, caller)
+            page = await client.list_sessions(limit=SESSIONS, after=params.cursor)
+            rows: Any = page["sessions"]
+            for row in rows:
+                if row["agent_type"] in cards:
+                    tasks += [_task(found, caller) for found in await runs.tasks_in(client, row["session_id"])]
+        return {"tasks": tasks, **({} if page["cursor"] is None else {"nextCursor": page["cursor"]})}
+
+    async def _find(self, caller: Caller, params: TaskParams) -> Found:
+        async with self._calls.reaching(caller) as client:
+            return await runs.find(client, ref_of(params.task_id))
+
+
+def _checked(context: Context) -> Caller:
+    if context.protocol_version != VERSION:
+        raise MCPError(METHOD_NOT_FOUND, "Method not found", context.method)
+    return caller_of(context)
+
+
+def _task(found: Found, caller: Caller) -> dict[str, Any]:
+    status, message = state_of(found, caller.elicits)
+    words = {} if message is None else {"statusMessage": message}
+    return {
+        "taskId": str(found.ref),
+        "status": status,
+        **words,
+        **times(found),
+        "ttl": None,
+        "pollInterval": POLL_MS,
+    }
