@@ -13,7 +13,7 @@ from helix.infra.config import Settings
 from helix.infra.streaming import LANES
 
 UNRESERVED = 100
-"""So many stay unreserved in every account and region:
+"""This many stay unreserved in every account and region:
 https://docs.aws.amazon.com/lambda/latest/api/API_PutFunctionConcurrency.html"""
 SHARES = {"ws_message": 0.05, "ws_authorize": 0.02, "ws_connect": 0.02, "ws_disconnect": 0.02}
 """A reservation is a bound, too, so what clients call grows with the account."""

@@ -81,7 +81,7 @@ class Settings(AlarmSettings):
     retain: keep tables, bucket, key and stream when the stack is deleted; by default in production only.
     concurrency: how many of Lambda's concurrent executions the stage may count on; `helix deploy` asks the account.
         It gives the small functions reserved concurrency, and `max_runs` its default (`infra/concurrency.py`). 0: unknown.
-    max_runs: so many runs of the stage are at work at once, the others wait; 0 leaves it to the agents' own limits.
+    max_runs: the most runs of the stage at a time, the others wait; 0 applies the agents' own limits only.
     otlp_endpoint: where traces are sent (OTLP over HTTP); "" sends none. otlp_headers: with them, `name=value` separated by
         commas; what is a secret does not belong into a template. trace_content: traces hold messages and answers too.
     tags: on every resource, `name=value` separated by commas, or a mapping.

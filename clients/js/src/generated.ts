@@ -505,7 +505,7 @@ export interface Delete {
 /**
  * What changed from the checkpoint `before` to `checkpoint_id` (default the latest). Result: `{"before", "after"}`, the
  * ids; `"patches"`: RFC 6902, from the one state to the other; `"messages"`: those that are in the second only, from
- * `offset` on, so many as `limit`; `"added"`, `"removed"`: how many messages are in the second or in the first only.
+ * `offset` on, at most `limit`; `"added"`, `"removed"`: how many messages are in the second or in the first only.
  */
 export interface DiffCheckpoints {
   action: "diff_checkpoints";
@@ -593,7 +593,7 @@ export interface GetStep {
   v: 1;
 }
 /**
- * What a user has used: the caller; an operator names a `user`. `hours`: in the last so many, the present one
+ * What a user has used: the caller; an operator names a `user`. `hours`: the number of past hours, the present one
  * included; default ever. Result: `{"user", "since", "usd", "lines"}`.
  */
 export interface GetUsage {
@@ -719,9 +719,9 @@ export interface Retry {
  * A new session, or the next message of one. `message`, or `input` with a function agent's parameters.
  *
  * `session_id` of a session that does not exist must begin with the principal's prefix (see `Authenticate`).
- * `key` makes repeats harmless: a run that was started under it is answered, not started again. Without, that holds for
- * the same request on the same connection. `priority`: where runs wait for slots, a higher one goes first; a client may
- * let others go first (below 0), and nobody who merely has a socket goes before them.
+ * `key` makes repeats harmless: a repeat returns the run that was started under it. Without a key, that holds for
+ * the same request on the same connection. `priority`: where runs wait for slots, a higher one goes first. A client may
+ * set 0 or less; only the service sets a higher one.
  * Result: `{"session_id", "run_id", "turn", "stream_id", "after", "replay"}`: the run's messages have sequences above
  * `after`; where `replay` is true some were there before the subscription: subscribe after `after`.
  */
@@ -1169,7 +1169,7 @@ export interface RunFound {
  * and the first step it buys (0: `first_step`). `model`: what its agent was set to call; `parts`: what of `usage` is of
  * others (`core.usage_parts`). `late_*`: answers that came when the run was no longer their delivery's; `over_*`: what
  * these used beyond what had been reserved for them. `editions`: (step, fingerprint) where a later step found another
- * agent. `deadline`: when a sub-agent is to be over (Unix seconds): its parent's tool waits no longer. `effects`:
+ * agent. `deadline`: when a sub-agent's time is over (Unix seconds): its parent's tool waits no longer. `effects`:
  * docs/protocol.md#ends.
  */
 export interface RunRow {

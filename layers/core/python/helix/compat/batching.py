@@ -22,7 +22,7 @@ DEFAULT_TIMEOUT_S = 60.0
 
 class BatchConfig(BaseModel):
     """max_batch_size: requests that one call takes. max_wait_time_ms: how long the oldest waits for company.
-    min_batch_size: fewer than so many are sent one by one. enable_priority: the higher priority goes first, and requests of
+    min_batch_size: smaller batches are sent one by one. enable_priority: the higher priority goes first, and requests of
     `priority_boost_threshold` or more do not wait at all. timeout_s: how long one call may take."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -29,7 +29,7 @@ MAX_BUFFER = 10_000
 
 @dataclass(frozen=True)
 class ReporterSettings:
-    """`flush_interval` in seconds; `batch_size`: so many requests are sent without waiting for it."""
+    """`flush_interval` in seconds; `batch_size`: the number of requests that are sent without waiting for it."""
 
     deployment_id: str = ""
     api_key: str = Field(default="", repr=False)

@@ -1,4 +1,4 @@
-"""How a model is to be called."""
+"""How to call a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a step result to what is to be done with it: the plan that every runtime follows.
+"""From a step result to the plan that every runtime executes.
 
 Law: pure; every call the model made gets exactly one fate here: to be executed, or settled with a result at once.
 """
@@ -32,7 +32,7 @@ from helix.core.steps import (
 from helix.core.tools import FINISH_TOOL_NAME, SUBAGENT_TOOL_PREFIX, AnyTool
 
 MAX_CALLS_PER_STEP = 500
-"""So many calls of one answer are executed; each one beyond gets a failed result that says so."""
+"""The most calls of one answer that are executed; each further call gets a failed result that says so."""
 MAX_ARGUMENT_BYTES = 4_000_000
 """Bytes of all arguments of one answer as JSON. A call beyond them is stored without its arguments, and fails."""
 MAX_RESULT_BYTES = 100_000

@@ -24,15 +24,13 @@ Text: TypeAlias = Annotated[str, StringConstraints(min_length=1)]
 Reason: TypeAlias = Annotated[str, StringConstraints(max_length=2000)]
 Token: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=8192)]
 Key: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=128)]
-"""The client's name of what is to be done once: a repeat with the same key, from any connection, does it no second time."""
+"""An idempotency key: a repeat with the same key, from any connection, has no second effect."""
 LOWEST_PRIORITY: Final = -999
 
 
 def _modest(priority: int) -> int:
     if not LOWEST_PRIORITY <= priority <= 0:
-        raise ValueError(
-            f"a client's priority is {LOWEST_PRIORITY} to 0; what goes before others is the service's to say"
-        )
+        raise ValueError(f"a client's priority is {LOWEST_PRIORITY} to 0; only the service sets a higher one")
     return priority
 
 
@@ -63,9 +61,9 @@ class Run(_Request):
     """A new session, or the next message of one. `message`, or `input` with a function agent's parameters.
 
     `session_id` of a session that does not exist must begin with the principal's prefix (see `Authenticate`).
-    `key` makes repeats harmless: a run that was started under it is answered, not started again. Without, that holds for
-    the same request on the same connection. `priority`: where runs wait for slots, a higher one goes first; a client may
-    let others go first (below 0), and nobody who merely has a socket goes before them.
+    `key` makes repeats harmless: a repeat returns the run that was started under it. Without a key, that holds for
+    the same request on the same connection. `priority`: where runs wait for slots, a higher one goes first. A client may
+    set 0 or less; only the service sets a higher one.
     Result: `{"session_id", "run_id", "turn", "stream_id", "after", "replay"}`: the run's messages have sequences above
     `after`; where `replay` is true some were there before the subscription: subscribe after `after`.
     """
@@ -220,7 +218,7 @@ class GetCheckpoint(_OfSession):
 class DiffCheckpoints(_OfSession):
     """What changed from the checkpoint `before` to `checkpoint_id` (default the latest). Result: `{"before", "after"}`, the
     ids; `"patches"`: RFC 6902, from the one state to the other; `"messages"`: those that are in the second only, from
-    `offset` on, so many as `limit`; `"added"`, `"removed"`: how many messages are in the second or in the first only."""
+    `offset` on, at most `limit`; `"added"`, `"removed"`: how many messages are in the second or in the first only."""
 
     action: Literal["diff_checkpoints"]
     before: Name
@@ -274,7 +272,7 @@ class GetFleet(_Request):
 
 
 class GetUsage(_Request):
-    """What a user has used: the caller; an operator names a `user`. `hours`: in the last so many, the present one
+    """What a user has used: the caller; an operator names a `user`. `hours`: the number of past hours, the present one
     included; default ever. Result: `{"user", "since", "usd", "lines"}`."""
 
     action: Literal["get_usage"]

@@ -211,7 +211,7 @@ class RunRow(Stored):
     and the first step it buys (0: `first_step`). `model`: what its agent was set to call; `parts`: what of `usage` is of
     others (`core.usage_parts`). `late_*`: answers that came when the run was no longer their delivery's; `over_*`: what
     these used beyond what had been reserved for them. `editions`: (step, fingerprint) where a later step found another
-    agent. `deadline`: when a sub-agent is to be over (Unix seconds): its parent's tool waits no longer. `effects`:
+    agent. `deadline`: when a sub-agent's time is over (Unix seconds): its parent's tool waits no longer. `effects`:
     docs/protocol.md#ends."""
 
     kind: Literal["run"] = "run"

@@ -28,7 +28,7 @@ _ANTHROPIC: Mapping[str, StopReason] = {
     "max_tokens": StopReason.MAX_TOKENS,
     "refusal": StopReason.REFUSAL,
     "model_context_window_exceeded": StopReason.MAX_TOKENS,
-    # A paused server-side turn is to be continued: no error, and no end either.
+    # A paused server-side turn continues: it is neither an error nor an end.
     "pause_turn": StopReason.UNKNOWN,
 }
 _BEDROCK: Mapping[str, StopReason] = {

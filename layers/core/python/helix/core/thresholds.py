@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 class Thresholds(BaseModel):
     """alarm_cost_warning, alarm_cost_critical: dollars in the last hour, more than which is too much.
     alarm_tokens_per_second: tokens of prompts and answers, on average.
-    alarm_queue_depth: so many runs wait for a slot, or more.
+    alarm_queue_depth: the number of runs that wait for a slot.
     alarm_latency_p95_ms, alarm_latency_p99_ms: of model calls.
-    alarm_throttles, alarm_model_errors: so many, or more: calls that the provider refused for their rate, and calls that
+    alarm_throttles, alarm_model_errors: the number of calls that the provider refused for their rate, and calls that
         failed for good.
     """
 

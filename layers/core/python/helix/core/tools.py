@@ -47,7 +47,7 @@ class Tool(Generic[In]):
     execute: `(input, context) -> result`, sync (run in a thread) or async. None for client and sub-agent tools.
     finish_with: success makes the result the run's output.
     require_approval: True, or a function of the validated input; the run pauses until someone answers. A text that the
-        function returns is the reason, which whoever is asked reads; an empty one means no.
+        function returns is the reason, shown to the person who is asked; an empty one means no.
     timeout_s: bound of one execution, in seconds.
     on_unknown: what to do with a call that was started and has no result after its deadline (its process died):
         `retry` runs it again (it is idempotent, or uses `ctx.idempotency_key`), `skip` answers the model that the outcome

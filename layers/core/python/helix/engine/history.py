@@ -78,7 +78,7 @@ class History:
         return None if value is None else SessionRow.at(session_id, value)
 
     async def newest(self, session_id: str, limit: int | None = SWEPT_RUNS) -> Newest:
-        """The session and so many of its runs (None: all), in one read: no other row lies between them."""
+        """The session and its newest runs (None: all of them), in one read: no other row lies between them."""
         if not session_id or not session_id.isascii():
             return Newest(None)
         most = None if limit is None else limit + 1

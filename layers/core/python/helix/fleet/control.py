@@ -100,7 +100,7 @@ class FleetControl:
     # --- wanting --------------------------------------------------------------------------------------------------
 
     async def scale(self, agent_name: str, instances: int) -> None:
-        """Want so many. Raises `InvalidScaleError` outside of the agent's bounds. Fewer never ends running work."""
+        """Set the desired number. Raises `InvalidScaleError` outside the agent's bounds. Fewer ends no running work."""
         entry = await self._existing(agent_name)
         limits = entry.limits
         if not is_int(instances) or not limits.min_instances <= instances <= limits.max_instances:

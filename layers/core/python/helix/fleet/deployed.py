@@ -68,7 +68,7 @@ class DeployedRuntime:
         return await self.start_agent(agent_id)
 
     async def scale_agent(self, agent_id: str, instances: int) -> list[str]:
-        """Allow so many runs at once. Fewer ends nothing: it drains. Raises `InvalidScaleError` outside of the agent's
+        """Set the most runs at a time. A lower number ends no run. Raises `InvalidScaleError` outside the agent's
         bounds. The ids of the runs at work."""
         await (await self.control()).scale(agent_id, instances)
         return await self._at_work(agent_id)

@@ -1,6 +1,6 @@
 """What a deployed stage costs while nobody uses it, from its CloudFormation templates.
 
-Law: every kind of resource has a price here, or is named as one that is paid by use. A kind that is neither is told.
+Law: every kind of resource has a price here, or is named as one that is paid by use. Any other kind is reported.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from helix.services.committing import refused
 FLEET = "fleet"
 KEEP_S = 86_400.0
 MAX_PROCESSES = 20
-"""So many processes that are over are shown of an agent; older ones are forgotten."""
+"""The most ended processes that are listed for an agent; older ones are deleted."""
 
 
 class AgentEntry(BaseModel):

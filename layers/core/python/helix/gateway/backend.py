@@ -153,7 +153,7 @@ OPERATOR = Connection("operator", None, float("inf"), 0.0)
 
 
 class OperatorBackend(Backend):
-    """All sessions are the operator's to see and to act on, whoever owns them, and every free id is theirs to choose."""
+    """An operator sees and acts on the sessions of all users, and may choose any free id."""
 
     operates = True
 

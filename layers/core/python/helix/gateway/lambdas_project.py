@@ -95,7 +95,7 @@ async def project_stream(app: Application, event: ProjectStreamEvent, delivery: 
 
 
 def _appended(app: Application, row: TableData) -> Appended:
-    """A segment that cannot be read says nothing here: whoever reads the log learns of it."""
+    """A segment that cannot be read is skipped here: readers of the log get the error."""
     stream_id, objects = row.keys.pk["S"], app.overflow
     messages: list[StreamMessage] = []
     try:

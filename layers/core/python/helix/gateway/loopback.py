@@ -68,7 +68,7 @@ class LoopbackGateway:
     """`async with LoopbackGateway(executor) as served: ... served.url`.
 
     registry: the agents that clients may name (default: the executor's). authoriser: who may connect (default: anybody).
-    sockets: what posts frames (default: this server's own). operator: whoever connects has all sessions, whoever owns them.
+    sockets: what posts frames (default: this server's own). operator: every connection has the sessions of all users.
     """
 
     def __init__(

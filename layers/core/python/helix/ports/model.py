@@ -110,7 +110,7 @@ class LLMAdapter(Protocol):
 
 
 class ChoosesModel(Protocol):
-    """An adapter that asks another model than a request names says which: prices, windows and the cache go by it."""
+    """An adapter that asks another model than the request names reports it: prices, windows and the cache depend on it."""
 
     def configured(self, config: LLMConfig) -> LLMConfig:
         """The settings that the adapter goes by where it is given `config`."""

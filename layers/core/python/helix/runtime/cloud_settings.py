@@ -24,14 +24,14 @@ class CloudSettings:
     machine: ARN of the state machines, with `{profile}` in place of a profile's name. sockets: https URL of the WebSocket
     API's management side. agents: modules that register agents when they are imported. model: "demo"; a litellm name;
     `import:module:attribute` for an `LLMAdapter` or a function agent -> adapter; empty for each agent's own.
-    auth: which proofs of identity are accepted. roll_over_events: after so many events in its history an execution hands
+    auth: which proofs of identity are accepted. roll_over_events: after this number of events an execution hands
     over to the next. steps_per_invocation: how many steps one invocation takes at most; 0: as many as fit.
     stream_days: how long streams can be replayed; 0 is for ever. session_days: how long after its last use a session is
     deleted; 0 is never. keep_checkpoints: how many of its newest checkpoints stay; 0 is all.
     streaming: how chunks get to the log: `kinesis`, `direct`, or `both` while a stage changes from one to the other.
     model_secrets: names or ARNs of Secrets Manager secrets, each a JSON object of variables such as OPENAI_API_KEY: the
     process's environment has them before its first model call.
-    max_runs: so many runs of the stage are at work at once; 0 leaves it to the agents' own limits. notices: ARN of the
+    max_runs: the most runs of the stage at a time; 0 applies the agents' own limits only. notices: ARN of the
     topic that notifies people of budgets and decisions. provision_agents: functions of agents with resources are kept warm,
     as many as their limit. thresholds: of `helix.core.thresholds`, as JSON: those that differ from the defaults.
     metrics_secret: ARN of the secret whose text is the bearer token for /metrics; empty: its hash is a row.

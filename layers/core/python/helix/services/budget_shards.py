@@ -25,9 +25,9 @@ SHARDS = 48
 """Of a deployed stage. 1,000 runs a second that draw and return are 42 transactions a second on each."""
 CALLS_EACH = 4
 LENT_CALLS = 16
-"""At least so many calls are lent at once."""
+"""The fewest calls that are lent at a time."""
 BLOCK_CALLS = 8
-"""A draw takes room for so many calls where that is a small part of its shard: a run then draws once."""
+"""The number of calls that a draw takes room for, where that is a small part of its shard: a run then draws once."""
 TOGETHER = 8
 """Parts in a transaction: one on many of them would always meet another."""
 

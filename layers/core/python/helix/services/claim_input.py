@@ -36,7 +36,7 @@ class Opening:
 @dataclass(frozen=True, slots=True)
 class ClaimInput:
     """A claim as a caller asks for it. `extra` joins the transaction; it was made from the session at `version`, so the
-    claim is refused with `StaleStateError` once the session has moved on. `deadline`: when the run is to be over.
+    claim is refused with `StaleStateError` once the session has moved on. `deadline`: when the run's time is over.
     `trace`: of a sub-agent's run, `core.spans.Trace`. `priority`: of this run and those after it (None: as before). `key`:
     of the request, see `services.request_keys`; a claim under a key that has a run is refused. `made`: the session's id was
     made for this claim, so that nothing of it can be there."""

@@ -27,7 +27,7 @@ from helix.services.nearest import Embed, Vectors, nearest, packed
 
 DEFAULT_SIZE = 10_000
 PUT_TRIES = 200
-"""After so many refusals an answer is not kept, which is no more than a miss."""
+"""The number of refusals after which an answer is not stored. That costs a cache miss."""
 TRIES = 4
 """How often a hit tries to note that it was one: where several note it at once, one less does no harm."""
 PAGE = 24

@@ -1,4 +1,4 @@
-"""The value of a segment's row: what its messages have in common is said once (docs/protocol.md#segment-rows).
+"""The value of a segment's row: what its messages have in common is stored once (docs/protocol.md#segment-rows).
 
 Law: reading gives the messages and the head that were written. A row that says everything in full, as earlier versions
 wrote it, is read as well.

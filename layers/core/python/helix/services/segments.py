@@ -94,7 +94,7 @@ class SegmentStreams:
                 await self._conflicted(conflicts)
 
     async def _conflicted(self, times: int) -> None:
-        """Called where other writers were first, so many times in a row."""
+        """Called where other writers were first, with the number of times in a row."""
 
     async def fail(self, stream_id: str, reason: str, position: str = "", *, now: float) -> list[StreamMessage]:
         """End the root's turn on the stream as failed, in nobody's name; of a stream without records, the first turn.

@@ -200,13 +200,13 @@ class WorkQueue:
             changes = {"owner": None, "expires": 0, "former": worker} | ({"mourned": worker} if died else {})
             seen = When(equal={name: value.get(name) for name in ("owner", "claims", "mourned")})
             counted = {"deaths": 1} if died and not reported else {}
-            if await self._commit("forsake_execution", [Update(row.key, set=changes, add=counted, when=seen)]) and held:
+            if await self._commit("release_execution", [Update(row.key, set=changes, add=counted, when=seen)]) and held:
                 names.append(value["name"])
         return names
 
     async def trim(self, page: int = TRIMMED) -> int:
-        """Forget executions that ended a while ago, and whose runs are over, looking at so many at a time. Returns how
-        many."""
+        """Forget executions that ended a while ago, and whose runs are over, `page` at a time. Returns the
+        number."""
         now, forgotten, start = self.clock.now(), 0, ""
         while rows := await self.store.query("control", ENDED, start=start, end=f"{now - KEEP_S:017.6f}", limit=page):
             for row in rows:

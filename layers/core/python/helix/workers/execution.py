@@ -66,7 +66,7 @@ class Execution:
 
     async def play(self) -> Played:
         """To the execution's end, or to where another worker goes on. Raises `StoreError` where not even its failure could
-        be recorded: it is to be tried again later."""
+        be recorded: try again later."""
         engine, part = self._engine, self.work.part
         try:
             if self.work.former is not None:

@@ -284,7 +284,7 @@ class AgentRuntime:
         return await self._at_rest(agent_id)
 
     async def scale_agent(self, agent_id: str, instances: int) -> list[str]:
-        """Want so many. Fewer: those too many bring to an end what they are at. Raises `InvalidScaleError` outside of the
+        """Set the desired number. Processes beyond it finish their work and end. Raises `InvalidScaleError` outside of the
         agent's bounds. The ids of those that run then."""
         self._registered(agent_id)
         await self.control.scale(agent_id, instances)

@@ -52,7 +52,7 @@ def read(pid: int) -> Reading | None:
 
 
 def bind(pid: int, cores: float) -> bool:
-    """Bind the process to so many cores. True: that alone keeps the limit."""
+    """Bind the process to this number of cores. True: that alone keeps the limit."""
     with contextlib.suppress(psutil.Error, OSError):  # it has ended already
         process = psutil.Process(pid)
         if not hasattr(process, "cpu_affinity"):

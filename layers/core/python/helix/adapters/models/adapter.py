@@ -89,7 +89,7 @@ class ModelAdapter:
             except DefinitionError as error:
                 if not failures:
                     raise
-                failures[model] = Failure(error.code, str(error))  # what the others used and why they failed is told
+                failures[model] = Failure(error.code, str(error))  # reported with what they used
                 continue
             outcome = await self._with_retries(wire, call)
             if not isinstance(outcome, Failure):

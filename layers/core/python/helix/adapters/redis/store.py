@@ -53,7 +53,7 @@ class RedisStateStore:
     One primary, with replicas or without; not a cluster, whose transactions end at a hash slot. Redis 6.2 or later.
     prefix: begins every key; stores with different ones share nothing. replicas: a transaction is answered only when so
     many replicas have it (`WAIT`), else `StoreError`. timeout_s: for connecting, and for each answer.
-    connections: at most so many at once; who needs another waits. A store belongs to one event loop at a time.
+    connections: the most connections at a time; a caller that needs another waits. A store belongs to one event loop.
 
     A transaction also deletes a few rows that expired by Redis's clock (`StateStore.purge`).
 

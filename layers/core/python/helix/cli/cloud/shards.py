@@ -10,7 +10,7 @@ from helix.cli.output import RefusedError
 
 
 def check_shards(kinesis: Any, stream: str, shards: int) -> None:
-    """Raise `RefusedError` where Kinesis would refuse to change `stream` to so many shards: it at most doubles them and at
+    """Raise `RefusedError` where Kinesis would refuse to change `stream` to `shards` shards: it at most doubles them and at
     most halves them in one step. A stream that does not exist may have any number; 0 leaves it to Kinesis."""
     if shards == 0:
         return

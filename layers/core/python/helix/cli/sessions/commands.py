@@ -67,9 +67,7 @@ def clone(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="Id of the new session")],
     where: Where,
     checkpoint: Checkpoint = None,
-    messages: Annotated[
-        int | None, typer.Option("--messages", min=0, help="Copy only so many messages, from the first")
-    ] = None,
+    messages: Annotated[int | None, typer.Option("--messages", min=0, help="Copy only the first N messages")] = None,
 ) -> None:
     check_session_id(target)
     cut: dict[str, Any] = {"checkpoint_id": checkpoint, "message_index": messages}

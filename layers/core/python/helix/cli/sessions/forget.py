@@ -1,8 +1,8 @@
 """`helix forget`: all that is stored of a user is deleted, and read again.
 
-Law: nothing is written before the user confirms. What is to be deleted is noted before anything is, so a command that died
-goes on when it is repeated, and the last look sees all that the first one saw. A session that runs is left alone, and so
-is all else of its user, unless `--abort` is given.
+Law: nothing is written before the user confirms. A note of what will be deleted is written before the first deletion, so
+a command that died continues when it is repeated, and the last check covers all that the first one saw. A session that
+runs is left alone, and so is all else of its user, unless `--abort` is given.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ async def _held(rows: StateStore, where: Where, user: str) -> dict[str, int]:
 
 
 async def _begin(rows: StateStore, where: Where, user: str) -> None:
-    """Note what is to be deleted, and revoke the user's keys: who still has one would begin new sessions meanwhile."""
+    """Write down what will be deleted, and revoke the user's keys, so that no new sessions begin meanwhile."""
     forgetting = Forgetting(rows, _objects(where), user, SystemClock())
     await forgetting.note(await forgetting.look())
     keys = ApiKeys(rows, SystemClock())

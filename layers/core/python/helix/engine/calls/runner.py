@@ -98,7 +98,7 @@ async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOu
 
 
 def _tracker(agent: AnyAgent, state: JsonObject) -> StateTracker[Any] | ToolOutcome:
-    """Ends the run where the agent's schema was changed and refuses what is stored: no model can mend that."""
+    """Ends the run where the agent's schema was changed and refuses what is stored: no model can fix that."""
     try:
         return StateTracker(state, schema=agent.state_schema, array_delta_mode=agent.array_delta_mode)
     except InvalidInputError as error:

@@ -31,7 +31,7 @@ from helix.services.request_keys import key_put
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt to claim the session as read. `old` is None for a session that is to be made."""
+    """One attempt to claim the session as read. `old` is None for a new session."""
 
     engine: Engine
     agent: AnyAgent

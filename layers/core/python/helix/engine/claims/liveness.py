@@ -131,7 +131,7 @@ async def release(engine: Engine, claim: Claim) -> None:
 
 
 def _until_due(engine: Engine, claim: Claim) -> float:
-    """Seconds until the claim is looked at again; 0: its deadline is to be moved now."""
+    """Seconds until the claim is looked at again; 0: move its deadline now."""
     length, ahead = engine.settings.claim_s, claim.deadline() - engine.clock.now()
     if length + engine.settings.skew_s < ahead < float("inf"):
         return 0.0  # the clock was set back: others would wait too long for a dead holder
