@@ -27,7 +27,7 @@ from helix.infra.layers import Layers
 from helix.infra.packages import LockError
 from helix.runtime.project import read_project
 
-pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]  # each waits for a synthesis
 
 PROJECT = """
 [tool.helix]
@@ -325,7 +325,6 @@ def mean(numbers: list[float]) -> float:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(interpreter_of("3.13") is None, reason="needs a Python 3.13 to run what was built for it")
 def test_what_is_copied_runs_and_needs_a_newer_python_than_the_one_that_builds(tmp_path: Path) -> None:
