@@ -26,9 +26,9 @@ from tests.docs.documents import (
     check_paths,
     claimed_names,
     lay_out,
-    play,
     run_document,
 )
+from tests.docs.provider import play
 
 import helix
 from helix import Agent, Hooks, LLMConfig, LocalExecutor, ScriptedModel, ToolContext, create_sub_agent_tool, tool

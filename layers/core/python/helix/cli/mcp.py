@@ -63,14 +63,15 @@ def mcp(
 async def _serve(
     where: Where, agents: list[str], model: str | None, port: int | None, token: str | None, wait_s: float
 ) -> None:
+    lists = where.stage is None  # with AWS credentials one is an operator, who reaches the sessions of all users
     try:
         async with opened(where, agents, model) as source:
             if port is None:
-                server = make_server(source, wait_s=wait_s, lists_tasks=True)
+                server = make_server(source, wait_s=wait_s, lists_tasks=lists)
                 async with stdio_server() as (read, write):
                     await server.run(read, write, server.create_initialization_options())
             else:
-                await _serve_http(source, port, token or _new_token(), wait_s)
+                await _serve_http(source, port, token or _new_token(), wait_s, lists)
     except NotAuthenticatedError as error:
         raise RefusedError(f"{where}: {error}; give a key with --key or HELIX_KEY") from None
 
@@ -100,13 +101,13 @@ async def opened(where: Where, agents: list[str], model: str | None) -> AsyncIte
         yield ExecutorSource(executor)
 
 
-async def _serve_http(source: Source, port: int, token: str, wait_s: float) -> None:
+async def _serve_http(source: Source, port: int, token: str, wait_s: float, lists: bool) -> None:
     try:
         sock = socket.create_server(("127.0.0.1", port))
     except OSError as error:
         raise RefusedError(f"port {port} of 127.0.0.1 cannot be served: {error.strerror}") from None
     with sock:
-        app = MCPApp(source, _OneToken(token), LOOPBACK, LOOPBACK_PAGES, wait_s)
+        app = MCPApp(source, _OneToken(token), LOOPBACK, LOOPBACK_PAGES, wait_s, lists_tasks=lists)
         say(f"serving http://127.0.0.1:{sock.getsockname()[1]}/mcp until Ctrl-C; header: Authorization: Bearer {token}")
         await uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2)).serve([sock])
 

@@ -7,20 +7,25 @@ from helix.core import chunks as c
 
 def step_in_words(chunk: c.StreamChunk) -> str | None:
     """None for what is no progress of its own, such as a piece of text."""
+    words = _words(chunk)
+    return None if words is None else f"{chunk.agent_type}: {words}"
+
+
+def _words(chunk: c.StreamChunk) -> str | None:
     match chunk:
-        case c.ToolStartChunk():
-            return f"{chunk.agent_type}: {chunk.tool_name} begins"
-        case c.ToolEndChunk():
-            return f"{chunk.agent_type}: {chunk.tool_name} {'is done' if chunk.success else 'failed'}"
-        case c.SubAgentStartChunk():
-            return f"{chunk.agent_type}: {chunk.sub_agent_type} begins"
-        case c.SubAgentEndChunk():
-            return f"{chunk.agent_type}: {chunk.sub_agent_type} {chunk.status}"
-        case c.StepCommittedChunk():
-            return f"{chunk.agent_type}: step {chunk.step} is done"
+        case c.ToolStartChunk(tool_name=name):
+            return f"{name} begins"
+        case c.ToolEndChunk(tool_name=name):
+            return f"{name} {'is done' if chunk.success else 'failed'}"
+        case c.SubAgentStartChunk(sub_agent_type=name):
+            return f"{name} begins"
+        case c.SubAgentEndChunk(sub_agent_type=name):
+            return f"{name} {chunk.status}"
+        case c.StepCommittedChunk(step=step):
+            return f"step {step} is done"
         case c.RunQueuedChunk():
-            return f"{chunk.agent_type}: waits for a free slot"
-        case c.ToolApprovalRequestChunk():
-            return f"{chunk.agent_type}: {chunk.tool_name} waits for a person"
+            return "waits for a free slot"
+        case c.ToolApprovalRequestChunk(tool_name=name):
+            return f"{name} waits for a person"
         case _:
             return None

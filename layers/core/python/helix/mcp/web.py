@@ -54,8 +54,10 @@ class MCPApp:
         hosts: Sequence[str],
         origins: Sequence[str],
         wait_s: float,
+        *,
+        lists_tasks: bool,
     ) -> None:
-        self._source, self._wait_s, self._verifier = source, wait_s, verifier
+        self._source, self._wait_s, self._verifier, self._lists = source, wait_s, verifier, lists_tasks
         self._security = TransportSecuritySettings(
             allowed_hosts=[*hosts, *(f"{host}:*" for host in hosts)], allowed_origins=[*origins]
         )
@@ -101,7 +103,7 @@ class MCPApp:
 
     async def _serve(self) -> None:
         manager = StreamableHTTPSessionManager(
-            make_server(self._source, wait_s=self._wait_s, lists_tasks=self._verifier is not None),
+            make_server(self._source, wait_s=self._wait_s, lists_tasks=self._lists),
             security_settings=self._security,
         )
         app: Any = StreamableHTTPASGIApp(manager)
@@ -132,4 +134,5 @@ def app(
     pages that this machine serves. wait_s: seconds that a call waits before it answers that the run goes on.
     """
     verifier = None if authoriser is None or authoriser.anonymous else Proving(authoriser)
-    return MCPApp(ExecutorSource(executor, registry=registry), verifier, hosts, origins, wait_s)
+    source, private = ExecutorSource(executor, registry=registry), verifier is not None
+    return MCPApp(source, verifier, hosts, origins, wait_s, lists_tasks=private)

@@ -75,7 +75,7 @@ class RowSlots:
                 return Admission("held")
             if ticket is not None:
                 return await self._in_line(run)
-            if _open(known, run.agent_type):
+            if slot_changes.open_to(known, run.agent_type):
                 index = await refused(self._store, "take_slot", [*guard, *slot_changes.taking(run, mine, account)])
                 if index is None:
                     return Admission("held")
@@ -165,7 +165,7 @@ class RowSlots:
             known[name] = replace(known.get(name) or SlotCounter(name), default=wanted)
         mine = known[agent_type]
         free = mine.bound is None and known[None].bound is None and not mine.queued
-        if free or mine.queued < self._longest(mine) or _open(known, agent_type):
+        if free or mine.queued < self._longest(mine) or slot_changes.open_to(known, agent_type):
             return None
         return replace(mine, max_queue=self._longest(mine))
 
@@ -386,15 +386,6 @@ class RowSlots:
             there = None if value is None else slot_changes.change(slot_rows.counted(agent_type, value), **changes)
             if await refused(self._store, "set_limit", [there or Put(key, made, ABSENT)]) is None:
                 return await self._merge(agent_type)
-
-
-def _open(known: Counters, agent_type: str) -> bool:
-    """Whether a newcomer may take a slot: there is one, nobody of its own waits, and where the account has a limit, nobody
-    waits who could go. (Who cannot, because its agent is full or stopped, holds up no others.)"""
-    mine, account = known[agent_type], known[None]
-    if mine.queued or not mine.has_room or not account.has_room:
-        return False
-    return account.bound is None or not any(c.queued and c.has_room for c in known.values() if c.agent_type is not None)
 
 
 def _check_number(what: str, number: int | None) -> None:

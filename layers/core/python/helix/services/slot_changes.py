@@ -1,14 +1,23 @@
-"""What the transactions of slots write: parts of them, made of the counters as they were read (`row_slots`)."""
+"""What the transactions of slots write, and when: made of the counters as they were read (`row_slots`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, Update, When
 from helix.services import slot_rows, slot_shards
 from helix.services.slot_rows import Candidate, SlotCounter
+
+
+def open_to(known: Mapping[str | None, SlotCounter], agent_type: str) -> bool:
+    """Whether a newcomer may take a slot: there is one, nobody of its own waits, and where the account has a limit, nobody
+    waits who could go. (Who cannot, because its agent is full or stopped, holds up no others.)"""
+    mine, account = known[agent_type], known[None]
+    if mine.queued or not mine.has_room or not account.has_room:
+        return False
+    return account.bound is None or not any(c.queued and c.has_room for c in known.values() if c.agent_type is not None)
 
 
 def taking(
