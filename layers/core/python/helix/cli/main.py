@@ -65,7 +65,7 @@ class Helix(Commands):
     table: ClassVar = {
         "init": ("init.commands", "Create a project, or add what is missing to an existing one."),
         "run": ("run.commands", "Run an agent on a message and show what it does."),
-        "chat": ("run.commands", "Talk to an agent in one session, message after message."),
+        "chat": ("chat.command", "Talk to an agent in one session, message after message."),
         "resume": ("run.commands", "Continue an interrupted, paused or crashed session."),
         "retry": ("run.commands", "Retry a failed session from its last checkpoint."),
         "answer": ("run.commands", "Approve or deny a call that waits, and follow the run as it continues."),

@@ -11,7 +11,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import typer
@@ -33,6 +33,9 @@ from helix.core.registry import AgentRegistry
 from helix.runtime.settings import DEFAULT_DB
 from helix.runtime.system import SystemClock, SystemIds
 from helix.services.claim_input import check_session_id
+
+if TYPE_CHECKING:
+    from helix.runtime.local import LocalExecutor
 
 T = TypeVar("T")
 FUNCTION, ALIAS = "ws_message", "live"
@@ -98,7 +101,8 @@ def check_url(url: str) -> None:
         raise RefusedError(f"--url is {url!r}; it must be a WebSocket URL: wss://... or ws://...")
 
 
-def link_to(where: Where) -> Link:
+def link_to(where: Where, *, quiet_s: float | None = None) -> Link:
+    """quiet_s: how long a quiet stream that is asked for by calls may wait for the next call."""
     if where.url is not None:
         try:
             from helix.client.socket import SocketLink
@@ -106,8 +110,8 @@ def link_to(where: Where) -> Link:
             raise RefusedError(not_installed(str(error.name))) from error
         return SocketLink(where.url, where.key, ClientSettings(), SystemClock(), SystemIds())
     if where.stage is not None:
-        return PollingLink(StageService(where, where.stage))
-    return PollingLink(StoreService(where.db))
+        return PollingLink(StageService(where, where.stage), slowest_s=quiet_s)
+    return PollingLink(StoreService(where.db), slowest_s=quiet_s)
 
 
 def with_client(where: Where, session_id: str | None, work: Callable[[HelixClient], Awaitable[T]]) -> T:
@@ -145,15 +149,20 @@ class StoreService:
     def __init__(self, db: str) -> None:
         self._db, self._ids, self._registry = db, SystemIds(), AgentRegistry()
 
-    async def open(self) -> None:
-        from helix.gateway.authoriser import Authoriser
-        from helix.gateway.backend import OperatorBackend
-        from helix.ports.sockets import Sockets
+    def executor(self) -> LocalExecutor:
+        """What the service acts with. Raises `NoStoreError`."""
         from helix.runtime.local import LocalExecutor
 
         if not exists(self._db):
             raise NoStoreError(f"there is no store {self._db!r} here (see --db, --url and --stage)")
-        self._executor = LocalExecutor(self._db, registry=self._registry)
+        return LocalExecutor(self._db, registry=self._registry)
+
+    async def open(self) -> None:
+        from helix.gateway.authoriser import Authoriser
+        from helix.gateway.backend import OperatorBackend
+        from helix.ports.sockets import Sockets
+
+        self._executor = self.executor()
         await self._executor.__aenter__()
         nobody = Authoriser(SystemClock(), anonymous=True)
         self._backend = OperatorBackend(self._executor, cast("Sockets", None), nobody)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("helix.client")
 POLL_S = 0.25
+SLOWER = 1.05
+"""How much longer each pause of a quiet stream is than the one before."""
 PATIENCE = 20
 """Failed reads of a stream, one after the other, after which its readers fail."""
 STARTS = frozenset({"run", "resume", "retry", "answer"})
@@ -44,8 +46,11 @@ class PollingLink:
     following: Following
     connections = 1
 
-    def __init__(self, service: Service, *, poll_s: float = POLL_S) -> None:
-        self._service, self._poll_s = service, poll_s
+    def __init__(self, service: Service, *, poll_s: float = POLL_S, slowest_s: float | None = None) -> None:
+        """slowest_s: a quiet stream is read ever less often, down to once in that many seconds, until something comes or is
+        started (default: always after `poll_s`)."""
+        self._service, self._poll_s, self._slowest_s = service, poll_s, slowest_s or poll_s
+        self._pause_s = poll_s
         self._tasks: set[asyncio.Task[None]] = set()
         self._positions: dict[str, int] = {}
 
@@ -73,6 +78,7 @@ class PollingLink:
             case "unsubscribe":
                 return {"stream_id": given["stream_id"]}
             case _ if action in STARTS:  # who reads the run subscribes behind `after`
+                self._pause_s = self._poll_s
                 return {**await self._service.act(action, given | {"subscribe": False}), "replay": True}
             case _:
                 return await self._service.act(action, given)
@@ -105,8 +111,10 @@ class PollingLink:
                     StreamMessage.model_validate({"stream_id": stream_id, **fields_of(body)}) for body in bodies
                 ]
                 if not messages:
-                    await asyncio.sleep(self._poll_s)
+                    await asyncio.sleep(self._pause_s)
+                    self._pause_s = min(self._slowest_s, self._pause_s * SLOWER)
                     continue
+                self._pause_s = self._poll_s
                 if self._positions[stream_id] == after:  # else somebody asked for what is before
                     self._positions[stream_id] = messages[-1].sequence
                 self.following.on_messages(stream_id, messages)

@@ -26,5 +26,10 @@ def printable(text: str) -> str:
 
 def json_line(value: object) -> str:
     """`value` as one line of JSON, in which such characters are escaped."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    return json_text(value, indent=None)
+
+
+def json_text(value: object, *, indent: int | None = 2) -> str:
+    """`value` as JSON to be read and edited, in which such characters are escaped."""
+    text = json.dumps(value, ensure_ascii=False, default=str, indent=indent)
     return _ESCAPED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -31,7 +31,9 @@ from helix.core.agents import Agent
 from helix.core.config import LLMConfig
 from helix.core.errors import CannotResumeError, InvalidInputError, SessionNotFoundError
 from helix.core.handles import AgentExecutionHandle, AgentResult, Confirmation, ResumeMode, RetryMode
+from helix.core.registry import AgentRegistry
 from helix.engine.engine import Settings
+from helix.ports.state_store import StateStore
 from helix.runtime.executor import Executor
 from helix.runtime.local import LocalExecutor
 from helix.runtime.models import NOT_LANGUAGE_MODELS, ModelChoice, choose_model
@@ -65,6 +67,11 @@ class Showing:
 
 class Partner(Protocol):
     """An agent and a place with its sessions. Each verb acts on the session, and shows the run to its end."""
+
+    @property
+    def name(self) -> str:
+        """The agent's own, which its sessions have."""
+        ...
 
     async def __aenter__(self) -> Self: ...
 
@@ -108,7 +115,7 @@ class LocalAgent:
 
     def __init__(self, db: str, options: RunOptions, showing: Showing = Showing()) -> None:
         mode = showing.mode
-        self._db, self._fleet, self._checked = db, mode.fleet, False
+        self.db, self._fleet, self._checked = db, mode.fleet, set[str]()
         self.agent = load_agent(options.agent, settings().agents)
         self.choice = FLEETS_OWN if mode.fleet else choose_model(self.agent, options.model, os.environ)
         self.hints = Hints(options.agent, None if db == settings().db else db, options.model, mode.fleet)
@@ -116,25 +123,31 @@ class LocalAgent:
         out = showing.out or sys.stdout
         self.view = JsonView(out, heading) if mode.json else TerminalView(out, self.hints, heading)
 
+    @property
+    def name(self) -> str:
+        return self.agent.name
+
     async def __aenter__(self) -> Self:
         if self._fleet:
             from helix.workers.queued import fleet_executor
 
-            self._executor: Executor = fleet_executor(self._db)
+            self._executor: Executor = fleet_executor(self.db)
         else:
-            lease = Settings(claim_s=settings().lease_s)
-            self._executor = LocalExecutor(self._db, model=self.choice.adapter, settings=lease)
+            self._executor = self.executor()
         self._follower = Follower(self._executor, self.agent, self.view)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._executor.close()
 
+    def executor(self, registry: AgentRegistry | None = None) -> LocalExecutor:
+        """With its model, in this process. `registry` as of `LocalExecutor`."""
+        lease = Settings(claim_s=settings().lease_s)
+        return LocalExecutor(self.db, model=self.choice.adapter, settings=lease, registry=registry)
+
     async def do(self, action: Action, session_id: str | None) -> Result:
         """Do the action on the session, and show its run."""
-        if session_id is not None and self.choice.missing is not None and not self._checked:
-            await self._check_model(session_id, self.choice.missing)
-        self._checked = True
+        await self.check_model(self._executor.store, session_id)
         return await self._follower.run(action)
 
     async def send(self, message: str, session_id: str | None) -> Result:
@@ -158,15 +171,18 @@ class LocalAgent:
     def hint(self, session_id: str) -> str:
         return self.hints("chat", "--session", session_id)
 
-    async def _check_model(self, session_id: str, missing: str) -> None:
+    async def check_model(self, store: StateStore, session_id: str | None) -> None:
         """The demonstration model that plays because a key is missing must not continue what a real model began."""
-        calls = await session_calls(self._executor.store, session_id, children=True)
-        real = next((call.model for call in calls if call.model not in NOT_LANGUAGE_MODELS), None)
-        if real is not None:
-            raise RefusedError(
-                f"session {session_id!r} was begun with model {real!r}, and {missing} is not set: set it, or add "
-                "--model demo to continue with the demonstration model"
-            )
+        missing = self.choice.missing
+        if session_id is not None and missing is not None and session_id not in self._checked:
+            calls = await session_calls(store, session_id, children=True)
+            real = next((call.model for call in calls if call.model not in NOT_LANGUAGE_MODELS), None)
+            if real is not None:
+                raise RefusedError(
+                    f"session {session_id!r} was begun with model {real!r}, and {missing} is not set: set it, or add "
+                    "--model demo to continue with the demonstration model"
+                )
+            self._checked.add(session_id)
 
 
 UNKNOWN = ModelChoice(None)
@@ -186,7 +202,7 @@ class RemoteAgent:
     """Implements `Partner` with an agent of a service. choice: the model it calls, if that is known here."""
 
     def __init__(self, name: str, where: Where, showing: Showing = Showing(), choice: ModelChoice = UNKNOWN) -> None:
-        self._name, self._where, self._showing = name, where, showing
+        self.name, self._where, self._showing = name, where, showing
         heading = Heading(named_agent(name), choice, place_of(where), showing.message, brief=True)
         out = showing.out or sys.stdout
         self._view = JsonView(out, heading) if showing.mode.json else TerminalView(out, None, heading)
@@ -208,11 +224,11 @@ class RemoteAgent:
             write(f"  {'answer' if asks else 'go on':<12}{self.hint(self.session_id)}")
 
     def hint(self, session_id: str) -> str:
-        return command("chat", self._name, *self._where.words(), "--session", session_id)
+        return command("chat", self.name, *self._where.words(), "--session", session_id)
 
     async def send(self, message: str, session_id: str | None) -> Result:
         try:
-            handle = await self._client.run(self._name, message, session_id=session_id)
+            handle = await self._client.run(self.name, message, session_id=session_id)
         except SessionNotFoundError as error:
             if self._where.url is None:
                 raise
@@ -259,8 +275,8 @@ class RemoteAgent:
 
     async def _check_agent(self, session_id: str) -> None:
         state = await self._client.get_session(session_id)
-        if state.agent_type != self._name:
-            raise RefusedError(f"session {session_id!r} is of agent {state.agent_type!r}, not of {self._name!r}")
+        if state.agent_type != self.name:
+            raise RefusedError(f"session {session_id!r} is of agent {state.agent_type!r}, not of {self.name!r}")
 
     async def _show(self, handle: AgentExecutionHandle[Any]) -> Result:
         self.session_id, self._shown = handle.session_id, handle.run_id

@@ -1,7 +1,6 @@
-"""`helix run`, `chat`, `resume`, `retry` and `answer`.
+"""`helix run`, `resume`, `retry` and `answer`.
 
-Law: everything is stored; leaving loses nothing. A chat asks the questions of a paused run one by one, wherever the agent
-runs.
+Law: everything is stored; leaving loses nothing.
 """
 
 from __future__ import annotations
@@ -10,103 +9,17 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import astuple, dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from helix.cli.options import InSession, RunOptions, SessionName
-from helix.cli.output import COMPLETED, STOPPED, ask, naming, say, write
+from helix.cli.output import STOPPED, naming
 from helix.cli.run.agents import Mode, Partner, Result, Showing, partner_at
-from helix.cli.run.follow import code_of, confirmations, parse_arguments, parse_data
-from helix.cli.view import formats
-from helix.cli.view.base import Question
+from helix.cli.run.follow import code_of, confirmations, parse_arguments
 from helix.cli.where import Where
-from helix.core.errors import CallerError
-from helix.core.handles import Confirmation
-
-LEAVE = frozenset({"/exit", "/quit", "/q"})
-
-
-def converse(partner: Partner, name: str, session_id: str | None) -> int:
-    """The exit code of the last run; 0 if there was none."""
-    if sys.stdin.isatty():
-        with contextlib.suppress(ImportError):  # not on every system
-            import readline  # noqa: F401  # gives input() its history and editing
-        write(f"{name}: type a message; an empty line or Ctrl-D leaves.\n")
-    with asyncio.Runner() as runner:
-        runner.run(partner.__aenter__())
-        try:
-            talk = Chat(runner, partner, session_id)
-            code = talk.loop()
-        finally:
-            runner.run(partner.__aexit__())
-    if talk.session_id is not None and code in (COMPLETED, STOPPED):
-        write(f"  go on       {partner.hint(talk.session_id)}")
-    return code
-
-
-class Chat:
-    def __init__(self, runner: asyncio.Runner, partner: Partner, session_id: str | None) -> None:
-        self._runner, self._partner, self.session_id, self._code = runner, partner, session_id, COMPLETED
-
-    def loop(self) -> int:
-        """Messages until the end of the input. The answers that a session waits for are asked for first."""
-        goes_on = self.session_id is None or self._answer_open(self.session_id)
-        while goes_on and (message := self._ask("> ")) and message not in LEAVE:
-            goes_on = self._turn(self._partner.send(message, self.session_id))
-        return self._code
-
-    def _turn(self, playing: Coroutine[Any, Any, Result]) -> bool:
-        """Whether the chat goes on after this run. A paused one is answered first."""
-        try:
-            result = self._runner.run(playing)
-        except CallerError as error:
-            say(error)
-            return True
-        self._code = code_of(result)
-        if result is None or result.status == "interrupted":
-            return False
-        self.session_id = result.session_id
-        return result.status != "paused" or self._answer_open(result.session_id)
-
-    def _answer_open(self, session_id: str) -> bool:
-        """Answer what the session waits for, if anything. Whether the chat goes on."""
-        if not self._runner.run(self._partner.questions(session_id)):
-            return self._code != STOPPED
-        self._code = STOPPED
-        confirmations = self._confirmations(session_id)
-        return bool(confirmations) and self._turn(self._partner.answer(session_id, confirmations))
-
-    def _confirmations(self, session_id: str) -> list[Confirmation]:
-        """The user's answer to each open question; none at the end of the input."""
-        confirmations = []
-        for question in self._runner.run(self._partner.questions(session_id)):
-            answer = self._answer(question)
-            if answer is None:
-                return []
-            confirmations.append(answer)
-        return confirmations
-
-    def _answer(self, question: Question) -> Confirmation | None:
-        called = formats.call(question.tool_name, question.arguments)
-        if question.kind == "client":
-            text = self._ask(f"result of {called}, as JSON or text: ")
-            return Confirmation(question.call_id, data=parse_data(text)) if text else None
-        verb = "run again" if question.kind == "unknown" else "approve"
-        why = f" ({question.reason})" if question.reason else ""
-        text = self._ask(f"{verb} {called}{why}? [y/n] ")
-        return Confirmation(question.call_id, approved=text.lower() in ("y", "yes")) if text else None
-
-    def _ask(self, prompt: str) -> str:
-        """A line, stripped; empty at the end of the input and at Ctrl-C."""
-        try:
-            return ask(prompt)
-        except (EOFError, KeyboardInterrupt):
-            write()
-            return ""
-
 
 Calls = list[str] | None
 
@@ -131,11 +44,6 @@ def run(
 ) -> int:
     asked = Asked(options, where, mode, session, message)
     return asked.play(lambda partner: partner.send(message, session), stored=False)
-
-
-def chat(options: RunOptions, where: Where, session: InSession = None) -> int:
-    with naming(session):
-        return converse(partner_at(where, options, Showing(brief=True), None), options.agent, session)
 
 
 def resume(

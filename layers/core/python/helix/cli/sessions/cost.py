@@ -50,10 +50,10 @@ def cost(
     if json:
         write_json(book.dump())
         return
-    print_table(COLUMNS, _rows(book.lines, session), right=("quantity", "cost"))
+    print_table(COLUMNS, ledger_rows(book.lines, session), right=("quantity", "cost"))
     out = console()
-    services = ", ".join(f"{name} {_usd(nanos)}" for name, nanos in book.by_service().items()) or "nothing was paid"
-    out.print(f"\n{_usd(book.nanos)} in all: {services}", style="bold")
+    services = ", ".join(f"{name} {usd_of(nanos)}" for name, nanos in book.by_service().items()) or "nothing was paid"
+    out.print(f"\n{usd_of(book.nanos)} in all: {services}", style="bold")
     if not book.agrees:
         out.print("The rows of its runs and its calls do not agree: see the line with the difference.", style="yellow")
     if book.left_out:
@@ -116,7 +116,7 @@ def streaming_of(where: Where) -> str:
     return str(outputs.get("StreamingMode", "kinesis"))
 
 
-def _rows(lines: Sequence[Line], session: str) -> list[list[str]]:
+def ledger_rows(lines: Sequence[Line], session: str) -> list[list[str]]:
     """A service is named once, and a sub-agent's session above its lines."""
     rows: list[list[str]] = []
     service = ""
@@ -128,7 +128,7 @@ def _rows(lines: Sequence[Line], session: str) -> list[list[str]]:
         numbers = ["" if number is None else str(number) for number in (line.step, line.attempt)]
         quantity = _amount(line)
         how = " · ".join(word for word in (BASIS[line.basis], line.how) if word)
-        rows.append([*what, *numbers, quantity, _usd(line.nanos), how])
+        rows.append([*what, *numbers, quantity, usd_of(line.nanos), how])
         service = line.service
     return rows
 
@@ -141,7 +141,7 @@ def _number(quantity: float) -> str:
     return f"{quantity:,.0f}" if quantity == int(quantity) else f"{quantity:,.3f}"
 
 
-def _usd(nanos: int) -> str:
+def usd_of(nanos: int) -> str:
     """To the billionth where it is that little: what is shown adds up."""
     text = f"{nanos / NANOS:.9f}".rstrip("0")
     whole, _, rest = text.partition(".")

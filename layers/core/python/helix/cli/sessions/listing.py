@@ -115,6 +115,12 @@ def moment_of(text: str, now: float) -> float:
 
 
 def _print_sessions(found: Sequence[dict[str, Any]], now: float) -> None:
+    columns, rows = session_rows(found, now)
+    print_table(columns, rows, last="ellipsis")
+
+
+def session_rows(found: Sequence[dict[str, Any]], now: float) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of a list of sessions."""
     states = [SessionState.model_validate({"custom_state": {}, **entry}) for entry in found]
     users = any(state.user_id is not None for state in states)
     columns = ["session", *(["user"] if users else []), "agent", "status", "turns", "messages", "cost", "when"]
@@ -125,7 +131,7 @@ def _print_sessions(found: Sequence[dict[str, Any]], now: float) -> None:
         when = formats.age(now - state.updated_at)
         title = formats.cut(entry["title"], TITLE_CHARS)
         rows.append([state.session_id, *who, state.agent_type, state.status, *figures, when, title])
-    print_table([*columns, "begins with"], rows, last="ellipsis")
+    return [*columns, "begins with"], rows
 
 
 def _print_waiting(found: Sequence[dict[str, Any]], questions: dict[str, list[Question]], where: Where) -> None:

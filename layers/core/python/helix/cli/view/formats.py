@@ -126,6 +126,17 @@ def print_table(
     right: Sequence[str] = (),
     last: Literal["fold", "ellipsis"] = "fold",
 ) -> None:
+    """A table as of `table_of`."""
+    console().print(table_of(columns, rows, right=right, last=last))
+
+
+def table_of(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+    last: Literal["fold", "ellipsis"] = "fold",
+) -> Table:
     """A cell that is a status has its colour. Only the last column gives way on a narrow terminal: an id that is cut is
     of no use. `right`: the columns with numbers."""
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -137,4 +148,4 @@ def print_table(
             table.add_column(name, no_wrap=True, min_width=width, justify="right" if name in right else "left")
     for row in rows:
         table.add_row(*(Text(cell, status_style(cell)) for cell in row))
-    console().print(table)
+    return table

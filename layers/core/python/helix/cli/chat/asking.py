@@ -1,0 +1,112 @@
+"""What a call asks of the user: to approve it, as it is or with other arguments; a client's result; or a ruling.
+
+Law: the service checks what is answered. What it refuses is said here, and nothing that was typed is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.widgets import Button, Input, Static, TextArea
+
+from helix.cli.chat.blocks import content
+from helix.cli.chat.fold import Call
+from helix.cli.output import RefusedError
+from helix.cli.run.follow import parse_arguments, parse_data
+from helix.core.errors import HelixError
+from helix.core.printable import json_text
+
+_ASKS = {"approval": "Approve", "client": "Give the result of", "unknown": "Say what became of"}
+_FIELDS = {
+    "approval": "its arguments",
+    "client": "the result, as JSON or text",
+    "unknown": "its result, if it happened",
+}
+_BUTTONS = {
+    "approval": [("Approve", "approve"), ("Deny", "deny")],
+    "client": [("Send", "send")],
+    "unknown": [("Run again", "again"), ("It happened", "happened"), ("Leave unknown", "deny")],
+}
+Send = Callable[..., Coroutine[Any, Any, None]]
+
+
+class Asking(Vertical):
+    """The call that waits. `answer` is `Talk.answer`."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+s", "first", "Answer", show=False, priority=True)]
+
+    def __init__(self, call: Call, more: int, answer: Send) -> None:
+        super().__init__()
+        self.call, self._more, self._answer = call, more, answer
+        self._given = json_text(call.arguments)
+
+    def compose(self) -> Any:
+        call = self.call
+        more = f"  (and {self._more} more)" if self._more else ""
+        why = f": {call.reason}" if call.reason else ""
+        yield Static(content((f"{_ASKS[call.kind]} ", "bold yellow"), (call.name, "bold"), f"?{why}", (more, "dim")))
+        if call.kind != "approval":
+            yield Static(content((self._given, "dim")))
+        if schema := _described(call):
+            yield Static(content((schema, "dim")))
+        area = TextArea(self._given if call.kind == "approval" else "", compact=True, tab_behavior="focus")
+        area.border_title = _FIELDS[call.kind]
+        yield area
+        if call.kind != "client":
+            yield Input(placeholder="a reason, if you deny: the model reads it", compact=True)
+        yield Static(id="problem")
+        with Horizontal():
+            for place, (label, name) in enumerate(_BUTTONS[call.kind]):
+                yield Button(label, name=name, variant="default" if place else "primary", compact=True)
+            yield Static(content((" Ctrl+S: the first · Tab: the next · Escape: to the prompt", "dim")))
+
+    def focus_first(self) -> None:
+        self.query(Button if self.call.kind != "client" else TextArea).first().focus()
+
+    def action_first(self) -> None:
+        self.query(Button).first().press()
+
+    @on(Button.Pressed)
+    async def pressed(self, event: Button.Pressed) -> None:
+        event.stop()
+        problem = self.query_one("#problem", Static)
+        try:
+            verdict = self._verdict(str(event.button.name))
+            self.disabled = True
+            await self._answer(self.call, **verdict)
+        except (HelixError, RefusedError, OSError, TimeoutError) as error:
+            problem.update(content((str(error), "red")))
+        finally:
+            self.disabled = False
+
+    def _verdict(self, name: str) -> dict[str, Any]:
+        text = self.query_one(TextArea).text
+        match name:
+            case "approve" if text != self._given:
+                return {"approved": True, "arguments": parse_arguments(text)}
+            case "approve" | "again":
+                return {"approved": True}
+            case "send" | "happened":
+                if not text.strip():
+                    raise RefusedError(f"type {_FIELDS[self.call.kind]}")
+                return {"approved": name == "send", "data": parse_data(text)}
+            case _:
+                return {"approved": False, "reason": self.query_one(Input).value.strip() or None}
+
+
+def _described(call: Call) -> str:
+    """The fields of the arguments' JSON schema, a line each."""
+    known = call.parameters.get("properties")
+    needed = call.parameters.get("required") or []
+    lines = []
+    for name, field in (known if isinstance(known, dict) else {}).items():
+        of = field if isinstance(field, dict) else {}
+        choices = of.get("enum")
+        kind = " or ".join(map(str, choices)) if isinstance(choices, list) else str(of.get("type", ""))
+        what = f"{kind}{'' if isinstance(needed, list) and name in needed else ', optional'}"
+        lines.append(f"{name}: {what}{' · ' + str(of['description']) if of.get('description') else ''}")
+    return "\n".join(lines)

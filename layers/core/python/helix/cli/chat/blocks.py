@@ -1,0 +1,284 @@
+"""The history on the screen: a block for each item of a conversation, drawn again where the item has changed.
+
+Law: text of models, tools and users is content, never markup: it goes through `shown`. In Markdown it is cleaned once more
+behind the parser, which decodes entities; HTML is text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Markdown, Static
+
+from helix.cli.chat.fold import Call, Conversation, Item, Notice, Step, User
+from helix.cli.view import formats
+from helix.core.printable import json_text, printable
+from helix.core.tools import SUBAGENT_TOOL_PREFIX
+
+MOST_ITEMS, MOST_CHARS, SHORT = 200, 20_000, 100
+_MARKS = {"open": ("○", "dim"), "running": ("●", "cyan"), "waiting": ("?", "bold yellow")}
+_MARKS.update({"done": ("✓", "green"), "failed": ("✗", "red")})
+
+
+def shown(text: str) -> str:
+    """On the screen as it is, and as nothing else."""
+    return printable(text).replace("\u2028", " ").replace("\u2029", " ")
+
+
+def content(*parts: str | tuple[str, str]) -> Content:
+    """Texts, or texts with their styles."""
+    pairs = [(part, "") if isinstance(part, str) else part for part in parts]
+    return Content.assemble(
+        *(Content.styled(shown(text), style) if style else Content(shown(text)) for text, style in pairs)
+    )
+
+
+def markdown_parser() -> MarkdownIt:
+    parser = MarkdownIt("gfm-like", {"html": False})
+    parser.core.ruler.push("shown", _clean)
+    return parser
+
+
+def _clean(state: StateCore) -> None:
+    for token in state.tokens:
+        for each in (token, *(token.children or ())):
+            each.content, each.info = shown(each.content), shown(each.info)
+            each.attrs = {name: shown(value) if isinstance(value, str) else value for name, value in each.attrs.items()}
+
+
+class Said(Markdown):
+    """Text of a model, as it grows. An address is shown when its link is chosen; nothing is opened."""
+
+    def __init__(self) -> None:
+        super().__init__(parser_factory=markdown_parser, open_links=False)
+
+    async def draw(self, text: str) -> None:
+        text, before = shown(text), self.source
+        if text == before:
+            return
+        if before and text.startswith(before):
+            await self.append(text[len(before) :])
+        else:
+            await self.update(text)
+
+
+class Head(Static, can_focus=True):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,space", "open", "Open or close", show=False)]
+
+    def action_open(self) -> None:
+        if isinstance(self.parent, Fold):
+            self.parent.toggle()
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        self.action_open()
+
+
+class Fold(Vertical):
+    """A line that opens. `make` gives what is below it, when it is opened first."""
+
+    def __init__(self, make: Callable[[], Widget]) -> None:
+        super().__init__()
+        self._head, self._make = Head(), make
+        self.body: Widget | None = None
+        self.is_open = self.chosen = False
+
+    def compose(self) -> Any:
+        yield self._head
+
+    def title(self, line: Content) -> None:
+        self._head.update(Content.assemble("▾ " if self.is_open else "▸ ", line))
+
+    def toggle(self) -> None:
+        self.chosen = True
+        self.run_worker(self.open(not self.is_open))
+
+    async def open(self, is_open: bool) -> None:
+        self.is_open = is_open
+        if is_open and self.body is None:
+            self.body = self._make()
+            self.body.add_class("body")
+            await self.mount(self.body)
+        if self.body is not None:
+            self.body.display = is_open
+        await self.draw()
+
+    async def draw(self) -> None:
+        """Show it as it is now."""
+
+
+class Thought(Fold):
+    def __init__(self, step: Step) -> None:
+        super().__init__(Static)
+        self._step = step
+
+    async def draw(self) -> None:
+        self.title(content((f"Reasoning · {len(self._step.thinking):,} characters", "dim italic")))
+        if isinstance(self.body, Static) and self.is_open:
+            self.body.update(content((self._step.thinking[-MOST_CHARS:], "dim italic")))
+
+
+class Called(Fold):
+    """A call: its line, and below it arguments and result, or what its sub-agent says."""
+
+    class Wanted(Message):
+        """The stored conversation of a sub-agent is to be read."""
+
+        def __init__(self, child: Conversation) -> None:
+            super().__init__()
+            self.child = child
+
+    def __init__(self, call: Call) -> None:
+        super().__init__(lambda: Talked(call.child) if call.child is not None else Static())
+        self._call = call
+        self._drawn: object = None
+
+    async def draw(self) -> None:
+        call = self._call
+        if call.child is not None and not self.chosen and not self.is_open and call.state in ("running", "waiting"):
+            return await self.open(True)
+        now = (call.state, call.attempt, id(call.arguments), call.edited, call.error, self.is_open)
+        if now != self._drawn:
+            self._drawn = now
+            self.title(self._line())
+            if isinstance(self.body, Static):
+                self.body.update(self._details())
+        if isinstance(self.body, Talked) and self.is_open and call.child is not None:
+            if not call.child.items and call.state in ("done", "failed"):
+                self.post_message(self.Wanted(call.child))
+            await self.body.draw()
+        return None
+
+    def _line(self) -> Content:
+        call = self._call
+        mark, style = _MARKS[call.state]
+        name = call.name.removeprefix(SUBAGENT_TOOL_PREFIX)
+        parts = [(f"{mark} ", style), (formats.cut(formats.call(name, call.arguments), SHORT), "")]
+        parts += [(" edited", "yellow")] if call.edited else []
+        parts += [(f" attempt {call.attempt}", "yellow")] if call.attempt > 1 else []
+        if call.state == "waiting":
+            parts.append((" waits for you", "bold yellow"))
+        elif call.error is not None:
+            parts.append((f" {formats.short(call.error, SHORT)}", "red"))
+        elif call.result is not None:
+            parts.append((f" → {formats.short(call.result, SHORT)}", "dim"))
+        return content(*parts)
+
+    def _details(self) -> Content:
+        call = self._call
+        parts: list[str | tuple[str, str]] = [("arguments\n", "dim"), json_text(call.arguments)]
+        if call.error is not None:
+            parts += [("\nerror\n", "dim"), (call.error, "red")]
+        elif call.result is not None:
+            parts += [("\nresult\n", "dim"), _result(call.result)[:MOST_CHARS]]
+        return content(*parts)
+
+
+def _result(value: Any) -> str:
+    if not isinstance(value, str):
+        return json_text(value)
+    try:
+        return json_text(json.loads(value))  # stored results are JSON, or a text as it is
+    except ValueError:
+        return value
+
+
+class StepBlock(Vertical):
+    """What one attempt at a step showed."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__()
+        self._step, self._final = step, False
+        self._thought: Thought | None = None
+        self._said: Said | None = None
+        self._called: dict[str, Called] = {}
+
+    async def draw(self) -> None:
+        step = self._step
+        if self._final:
+            return
+        if step.state == "discarded":
+            await self._strike()
+            return
+        if step.thinking:
+            if self._thought is None:
+                await self.mount(thought := Thought(step), before=0 if self.children else None)
+                self._thought = thought
+            await self._thought.draw()
+        if step.text:
+            if self._said is None:
+                first = next(iter(self._called.values()), None)
+                await self.mount(said := Said(), before=first)
+                self._said = said
+            await self._said.draw(step.text)
+        for call in step.calls:
+            if call.id not in self._called:
+                await self.mount(called := Called(call))
+                self._called[call.id] = called
+            await self._called[call.id].draw()
+        self._final = step.state == "committed" and all(call.state in ("done", "failed") for call in step.calls)
+
+    async def _strike(self) -> None:
+        """A discarded attempt stays to be seen, and can be taken for nothing else."""
+        step, self._final = self._step, True
+        await self.remove_children()
+        why = f": {step.why}" if step.why else ""
+        if step.text:
+            await self.mount(Static(content((step.text[:MOST_CHARS], "strike dim"))))
+        await self.mount(
+            Static(content((f"✗ attempt {step.attempt} of step {step.step} was discarded{why}", "yellow")))
+        )
+
+
+class Line(Static):
+    """A message of the user, or a notice."""
+
+    def __init__(self, item: User | Notice) -> None:
+        super().__init__(classes="user" if isinstance(item, User) else "notice")
+        self._item = item
+
+    async def draw(self) -> None:
+        item = self._item
+        if isinstance(item, Notice):
+            self.update(content((item.text, item.style)))
+        else:
+            self.update(content(("› ", "bold cyan"), (item.text, "dim" if item.run_id is None else "bold")))
+
+
+class Talked(Vertical):
+    """A conversation, the newest of a long one."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        super().__init__()
+        self.conversation = conversation
+        self._blocks: dict[Item, Line | StepBlock] = {}
+
+    async def draw(self) -> None:
+        items = self.conversation.items[-MOST_ITEMS:]
+        for gone in self._blocks.keys() - set(items):
+            await self._blocks.pop(gone).remove()
+        for place, item in enumerate(items):
+            block = self._blocks.get(item)
+            if block is None:
+                block = StepBlock(item) if isinstance(item, Step) else Line(item)
+                await self.mount(block, before=place if place < len(self.children) else None)
+                self._blocks[item] = block
+                await block.draw()
+            elif self.children[place] is not block:
+                self.move_child(block, before=place)
+            if isinstance(item, Step) or (isinstance(item, User) and place >= len(items) - RECENT):
+                await block.draw()
+
+
+RECENT = 10
+"""Among the newest of these a message may still wait for its run."""

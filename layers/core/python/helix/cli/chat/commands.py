@@ -1,0 +1,185 @@
+"""What can be typed besides messages: `/help`, `/cost`, `/branch` and others, for the screen and for plain lines.
+
+Law: a command does no I/O but through the client, and returns what is to be shown or done; the two front ends show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from helix.cli.output import RefusedError
+from helix.cli.sessions.cost import COLUMNS, ledger_rows, usd_of
+from helix.cli.sessions.listing import session_rows
+from helix.cli.view import formats
+from helix.client import HelixClient
+from helix.core.ledger import NANOS, Line
+from helix.core.reports import CostFound
+from helix.core.requests import PAGE
+from helix.runtime.system import SystemClock
+
+SHOWN = ("service", "what", "step", "cost", "quantity", "how")
+LEAVE = ("/exit", "/quit", "/q")
+COMMANDS = {
+    "/branch": "Create a session from a step of this one (/branch 2: from step 2), and continue there.",
+    "/back": "Return to the session that was here before.",
+    "/sessions": "Continue another session of this agent.",
+    "/new": "Begin a new session.",
+    "/cost": "Show what this session cost, line by line, and its budgets.",
+    "/resume": "Continue an interrupted run, or one whose process died.",
+    "/retry": "Retry a failed run from its last checkpoint.",
+    "/help": "Show this.",
+    "/exit": "Leave. What is recorded stays.",
+}
+KEYS = {
+    "Enter": "Send. While a run goes on, the message waits for its end.",
+    "Shift+Enter, Ctrl+J": "A new line.",
+    "Escape, Ctrl+C": "Interrupt the run; a message that waits is sent then. A second time: leave.",
+    "Up, Down": "Earlier messages, at the first and the last line of the prompt.",
+    "PageUp, PageDown": "Scroll.",
+    "Tab": "To what can be opened, and to the answers. Enter opens and closes.",
+}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table to look at. `note`: the line below it."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+    right: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Choosing(Shown):
+    """A table of which one row is chosen: `take` gets its index."""
+
+    take: Callable[[int], Coroutine[Any, Any, Outcome]] = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Continue in this session; None: in a new one."""
+
+    session_id: str | None
+
+
+@dataclass(frozen=True)
+class GoOn:
+    """`resume` or `retry` the session."""
+
+    verb: str
+
+
+@dataclass(frozen=True)
+class Left:
+    """The chat ends."""
+
+
+Outcome = Shown | Opened | GoOn | Left
+
+
+class Commands:
+    """Of one chat. `agent`: the name that the service knows it by."""
+
+    def __init__(self, agent: str) -> None:
+        self.agent = agent
+        self._trail: list[str] = []
+
+    async def obey(self, client: HelixClient, line: str, session_id: str | None) -> Outcome:
+        """Raises `RefusedError` for what is no command, or has nothing to act on."""
+        name, _, rest = line.strip().partition(" ")
+        if name in LEAVE:
+            return Left()
+        if name == "/help":
+            rows = [[name, text] for name, text in {**COMMANDS, **KEYS}.items()]
+            return Shown("Commands and keys", ("", ""), rows)
+        if name == "/sessions":
+            return await self._sessions(client, session_id)
+        if name == "/back":
+            if not self._trail:
+                raise RefusedError("there is no session before this one")
+            return Opened(self._trail.pop())
+        if name not in COMMANDS:
+            raise RefusedError(f"{name!r} is no command: /help lists them")
+        if session_id is None:
+            raise RefusedError(f"{name} is about a session, and there is none yet: send a message first")
+        match name:
+            case "/new":
+                return self._go(session_id, None)
+            case "/cost":
+                return await _cost(client, session_id)
+            case "/branch":
+                return await self._branch(client, session_id, rest.strip())
+            case _:
+                return GoOn(name.removeprefix("/"))
+
+    def _go(self, session_id: str | None, to: str | None) -> Opened:
+        if session_id is not None:
+            self._trail.append(session_id)
+        return Opened(to)
+
+    async def _sessions(self, client: HelixClient, session_id: str | None) -> Outcome:
+        found: Any = await client.list_sessions(limit=PAGE, agent=self.agent, titles=True)
+        entries = [entry for entry in found["sessions"] if entry["session_id"] != session_id]
+        if not entries:
+            raise RefusedError(f"there is no other session of {self.agent!r}")
+        columns, rows = session_rows(entries, SystemClock().now())
+        agent = columns.index("agent")
+        rows = [[*row[:agent], *row[agent + 1 :]] for row in rows]
+
+        async def take(index: int) -> Outcome:
+            return self._go(session_id, entries[index]["session_id"])
+
+        note = f"There are more: helix sessions --agent {self.agent}" if found["cursor"] is not None else ""
+        return Choosing("Sessions", [*columns[:agent], *columns[agent + 1 :]], rows, note, take=take)
+
+    async def _branch(self, client: HelixClient, session_id: str, step: str) -> Outcome:
+        found: Any = await client.list_checkpoints(session_id, limit=PAGE)
+        points = found["checkpoints"]
+
+        async def take(index: int) -> Outcome:
+            return self._go(session_id, await client.branch(session_id, points[index]["id"]))
+
+        if step:
+            if not step.isdecimal():
+                raise RefusedError(f"{step!r} is no number of a step")
+            place = next((i for i, point in enumerate(points) if point["step"] == int(step)), None)
+            if place is None:
+                raise RefusedError(f"there is no checkpoint of step {step} among the newest {PAGE}")
+            return await take(place)
+        if not points:
+            raise RefusedError("there is no checkpoint yet to branch from")
+        now = SystemClock().now()
+        rows = [
+            [
+                f"step {point['step']}",
+                formats.count(point["count"], "message"),
+                point["status"],
+                formats.age(now - point["created_at"]),
+            ]
+            for point in points
+        ]
+        return Choosing("Branch from", ("step", "messages", "status", "when"), rows, take=take)
+
+
+async def _cost(client: HelixClient, session_id: str) -> Shown:
+    found = CostFound.model_validate(await client.get_cost(session_id))
+    lines = [Line(**line.model_dump(exclude={"usd"}), nanos=round(line.usd * NANOS)) for line in found.lines]
+    budgets: Any = await client.get_budgets(session_id)
+    bounds = "; ".join(f"{each['budget']}: {budget(each)}" for each in budgets["budgets"])
+    note = f"{usd_of(round(found.usd * NANOS))} in all" + (f". Budgets: {bounds}" if bounds else "")
+    order = [COLUMNS.index(name) for name in SHOWN]  # what matters first: the screen may be narrow
+    rows = [[row[place] for place in order] for row in ledger_rows(lines, session_id)]
+    return Shown(f"Cost of {session_id}", SHOWN, rows, note, right=("cost", "quantity"))
+
+
+def budget(of: dict[str, Any]) -> str:
+    """How much of a budget is used (`helix.core.reports.BudgetFound`)."""
+    used, limit = of["used"] or 0, of["limit"] or 0
+    if of["unit"] == "usd":
+        return f"${used:.2f} of ${limit:.2f}"
+    return f"{used:,.0f} of {limit:,.0f} tokens"

@@ -1,0 +1,154 @@
+"""A chat in plain lines, for pipes, for terminals that can do no more, and for `--plain`.
+
+Law: it asks the questions of a paused run one by one, wherever the agent runs. In a pipe every line but one that leaves is
+a message: only a person types commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+from helix.cli.chat import commands
+from helix.cli.output import COMPLETED, STOPPED, RefusedError, ask, say, write
+from helix.cli.run.agents import Partner, Result
+from helix.cli.run.follow import code_of, parse_data
+from helix.cli.view import formats
+from helix.cli.view.base import Question
+from helix.cli.where import Where, link_to
+from helix.client import HelixClient
+from helix.core.errors import CallerError
+from helix.core.handles import Confirmation
+
+
+def converse(partner: Partner, where: Where, name: str, session_id: str | None) -> int:
+    """The exit code of the last run; 0 if there was none."""
+    if sys.stdin.isatty():
+        with contextlib.suppress(ImportError):  # not on every system
+            import readline  # noqa: F401  # gives input() its history and editing
+        write(f"{name}: type a message, or /help; an empty line or Ctrl-D leaves.\n")
+    with asyncio.Runner() as runner:
+        runner.run(partner.__aenter__())
+        talk = Chat(runner, partner, where, session_id)
+        try:
+            code = talk.loop()
+        finally:
+            runner.run(talk.close())
+            runner.run(partner.__aexit__())
+    if talk.session_id is not None and code in (COMPLETED, STOPPED):
+        write(f"  go on       {partner.hint(talk.session_id)}")
+    return code
+
+
+class Chat:
+    def __init__(self, runner: asyncio.Runner, partner: Partner, where: Where, session_id: str | None) -> None:
+        self._runner, self._partner, self._where = runner, partner, where
+        self.session_id, self._code = session_id, COMPLETED
+        self._commands = commands.Commands(partner.name)
+        self._client: HelixClient | None = None
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    async def _outcome(self, line: str) -> commands.Outcome:
+        if self._client is None:
+            self._client = await HelixClient.over(link_to(self._where)).__aenter__()
+        return await self._commands.obey(self._client, line, self.session_id)
+
+    def loop(self) -> int:
+        """Messages until the end of the input. The answers that a session waits for are asked for first."""
+        goes_on = self.session_id is None or self._answer_open(self.session_id)
+        while goes_on and (message := self._ask("> ")) and message not in commands.LEAVE:
+            if message.startswith("/") and sys.stdin.isatty():
+                goes_on = self._obey(message)
+            else:
+                goes_on = self._turn(self._partner.send(message, self.session_id))
+        return self._code
+
+    def _obey(self, line: str) -> bool:
+        """Whether the chat goes on after this command."""
+
+        try:
+            outcome = self._runner.run(self._outcome(line))
+            if isinstance(outcome, commands.Shown):
+                self._print(outcome)
+            if isinstance(outcome, commands.Choosing):
+                chosen = self._ask(f"which? [1-{len(outcome.rows)}] ")
+                if not chosen.isdecimal() or not 0 < int(chosen) <= len(outcome.rows):
+                    return True
+                outcome = self._runner.run(outcome.take(int(chosen) - 1))
+        except (CallerError, RefusedError) as error:
+            say(error)
+            return True
+        match outcome:
+            case commands.Opened(session_id):
+                self.session_id = session_id
+                write(f"  session {session_id}" if session_id is not None else "  a new session")
+                return session_id is None or self._answer_open(session_id)
+            case commands.GoOn("resume") if self.session_id is not None:
+                return self._turn(self._partner.resume(self.session_id, None, None))
+            case commands.GoOn() if self.session_id is not None:
+                return self._turn(self._partner.retry(self.session_id, None, False))
+        return True
+
+    def _print(self, shown: commands.Shown) -> None:
+        if isinstance(shown, commands.Choosing):
+            rows = [[str(number), *row] for number, row in enumerate(shown.rows, 1)]
+            formats.print_table(["", *shown.columns], rows, right=shown.right, last="ellipsis")
+        else:
+            formats.print_table(shown.columns, shown.rows, right=shown.right)
+        if shown.note:
+            write(shown.note)
+
+    def _turn(self, playing: Coroutine[Any, Any, Result]) -> bool:
+        """Whether the chat goes on after this run. A paused one is answered first."""
+        try:
+            result = self._runner.run(playing)
+        except CallerError as error:
+            say(error)
+            return True
+        self._code = code_of(result)
+        if result is None or result.status == "interrupted":
+            return False
+        self.session_id = result.session_id
+        return result.status != "paused" or self._answer_open(result.session_id)
+
+    def _answer_open(self, session_id: str) -> bool:
+        """Answer what the session waits for, if anything. Whether the chat goes on."""
+        if not self._runner.run(self._partner.questions(session_id)):
+            return self._code != STOPPED
+        self._code = STOPPED
+        confirmations = self._confirmations(session_id)
+        return bool(confirmations) and self._turn(self._partner.answer(session_id, confirmations))
+
+    def _confirmations(self, session_id: str) -> list[Confirmation]:
+        """The user's answer to each open question; none at the end of the input."""
+        confirmations = []
+        for question in self._runner.run(self._partner.questions(session_id)):
+            answer = self._answer(question)
+            if answer is None:
+                return []
+            confirmations.append(answer)
+        return confirmations
+
+    def _answer(self, question: Question) -> Confirmation | None:
+        called = formats.call(question.tool_name, question.arguments)
+        if question.kind == "client":
+            text = self._ask(f"result of {called}, as JSON or text: ")
+            return Confirmation(question.call_id, data=parse_data(text)) if text else None
+        verb = "run again" if question.kind == "unknown" else "approve"
+        why = f" ({question.reason})" if question.reason else ""
+        text = self._ask(f"{verb} {called}{why}? [y/n] ")
+        return Confirmation(question.call_id, approved=text.lower() in ("y", "yes")) if text else None
+
+    def _ask(self, prompt: str) -> str:
+        """A line, stripped; empty at the end of the input and at Ctrl-C."""
+        try:
+            return ask(prompt)
+        except (EOFError, KeyboardInterrupt):
+            write()
+            return ""

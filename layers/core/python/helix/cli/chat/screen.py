@@ -1,0 +1,354 @@
+"""The chat on the screen: history above, what waits for the user, the prompt, and a line with status and cost.
+
+Law: the screen shows what `Talk` has and `Commands` returns, and decides nothing. It is drawn a few times a second,
+however fast the stream is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar
+
+from textual import events, on, work
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.message import Message
+from textual.widgets import Markdown, Static, TextArea
+
+from helix.cli.chat import commands
+from helix.cli.chat.asking import Asking
+from helix.cli.chat.blocks import Called, Talked, content
+from helix.cli.chat.fold import User
+from helix.cli.chat.sheets import Picker, Sheet
+from helix.cli.chat.talk import TRANSIENT, Talk
+from helix.cli.output import COMPLETED, OF_STATUS, STOPPED, LogFormatter, one_line, write
+from helix.cli.run.agents import LocalAgent, Partner
+from helix.cli.run.follow import on_signals
+from helix.cli.view import formats
+from helix.cli.view.base import demonstration_notice
+from helix.cli.where import StoreService, Where, link_to
+from helix.client import HelixClient
+from helix.client.polling import STARTS, PollingLink
+from helix.core.json import JsonObject
+from helix.runtime.local import LocalExecutor
+
+DRAW_S, LOOK_S, TWICE_S = 0.06, 8.0, 2.0
+HERE_S, QUIET_HERE_S, QUIET_S = 0.03, 0.5, 2.0
+"""How often a local store is read, and at least how often a quiet stream, here and elsewhere."""
+
+CSS = """
+#history { height: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
+#history Static, Fold, StepBlock, Talked { height: auto; }
+.user { margin: 1 0 0 0; background: $boost; padding: 0 1; }
+.body { margin: 0 0 0 2; padding: 0 0 0 1; border-left: solid $primary-muted; }
+Head:focus { background: $primary-muted; }
+Said { padding: 0; margin: 0; background: transparent; }
+#waiting { height: auto; }
+Asking { height: auto; max-height: 60vh; border: round $warning; padding: 0 1; overflow-y: auto; }
+Asking TextArea { height: auto; min-height: 2; max-height: 8; border: round $panel; }
+Asking TextArea:focus { border: round $accent; }
+Asking Horizontal { height: auto; }
+Asking Button { margin: 0 2 0 0; }
+#problem { height: auto; }
+#queued { height: auto; padding: 0 1; }
+Prompt { height: auto; min-height: 3; max-height: 12; border: round $primary; }
+Prompt:focus { border: round $accent; }
+#status { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
+Sheet, Picker { align: center middle; background: $background 60%; }
+.sheet { width: 92%; height: auto; max-height: 88%; border: round $accent; padding: 0 1; background: $surface; }
+.sheet VerticalScroll, .sheet OptionList { height: auto; max-height: 70vh; border: none; background: transparent; }
+.sheet Static { height: auto; }
+"""
+
+
+class Prompt(TextArea):
+    class Sent(Message):
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    def __init__(self) -> None:
+        super().__init__(compact=True, tab_behavior="focus", placeholder="Message, or /help")
+        self.earlier: list[str] = []
+        self._place = 0
+
+    async def _on_key(self, event: events.Key) -> None:
+        row, last = self.cursor_location[0], self.document.line_count - 1
+        match event.key:
+            case "enter":
+                self.post_message(self.Sent(self.text))
+            case "shift+enter" | "ctrl+j":
+                self.insert("\n")
+            case "up" if row == 0 and self._place < len(self.earlier):
+                self._recall(self._place + 1)
+            case "down" if row == last and self._place > 0:
+                self._recall(self._place - 1)
+            case _:
+                await super()._on_key(event)
+                return
+        event.stop()
+        event.prevent_default()
+
+    def _recall(self, place: int) -> None:
+        self._place = place
+        self.text = self.earlier[-place] if place else ""
+        self.move_cursor(self.document.end)
+
+    def sent(self, text: str) -> None:
+        """It is on its way: the prompt is free."""
+        if not self.earlier or self.earlier[-1] != text:
+            self.earlier.append(text)
+        self._place, self.text = 0, ""
+
+
+class ChatScreen(App[None]):
+    CSS = CSS
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "stop(True)", priority=True, show=False),
+        Binding("escape", "stop(False)", show=False),
+        Binding("ctrl+d", "leave", show=False),
+        Binding("pageup", "scroll(-1)", show=False),
+        Binding("pagedown", "scroll(1)", show=False),
+    ]
+
+    def __init__(self, connect: Callable[[], HelixClient], agent: str, session_id: str | None, first: str = "") -> None:
+        """`first`: a line for the beginning of the history."""
+        super().__init__()
+        self.talk = Talk(connect, agent, self._changed)
+        self._commands, self._session_id = commands.Commands(agent), session_id
+        self._dirty, self._pressed, self._printed = True, 0.0, ""
+        self._talked = Talked(self.talk.conversation)
+        self._history = VerticalScroll(Static(content((first, "dim"))), self._talked, id="history", can_focus=False)
+        self._waiting, self._queued, self._status = Vertical(id="waiting"), Static(id="queued"), Static(id="status")
+        self._asking: Asking | None = None
+        self.prompt = Prompt()
+
+    def compose(self) -> Any:
+        yield from (self._history, self._waiting, self._queued, self.prompt, self._status)
+
+    async def on_mount(self) -> None:
+        self.begin_capture_print(self)
+        self._history.anchor()
+        self.prompt.focus()
+        self.talk.show(self._session_id)
+        self.set_interval(DRAW_S, lambda: self.call_later(self._draw))
+        self.set_interval(LOOK_S, self._look)
+
+    def _changed(self) -> None:
+        self._dirty = True
+
+    # --- drawing --------------------------------------------------------------------------------------------------------
+
+    async def _draw(self) -> None:
+        if not self._dirty:
+            return
+        self._dirty = False
+        talk = self.talk
+        if self._talked.conversation is not talk.conversation:
+            await self._talked.remove()
+            self._talked = Talked(talk.conversation)
+            await self._history.mount(self._talked)
+            said = [item.text for item in talk.conversation.items if isinstance(item, User)]
+            self.prompt.earlier = said or self.prompt.earlier
+        await self._talked.draw()
+        await self._draw_question()
+        waits = [f"⧗ {formats.cut(text, 60)}" for text in talk.queued]
+        note = ["  sent after the run; Escape interrupts it and sends now"] if waits else []
+        self._queued.update(content(("\n".join([*waits, *note]), "yellow")))
+        self._queued.display = bool(waits)
+        self._status.update(self._figures())
+
+    async def _draw_question(self) -> None:
+        calls = list(self.talk.conversation.waiting()) if self.talk.status == "paused" else []
+        if self._asking is not None and self._asking.call not in calls:
+            focused = self._asking.has_focus_within
+            await self._asking.remove()
+            self._asking = None
+            if focused:
+                self.prompt.focus()
+        if calls and self._asking is None:
+            self._asking = Asking(calls[0], len(calls) - 1, self.talk.answer)
+            await self._waiting.mount(self._asking)
+            if self.prompt.has_focus and not self.prompt.text:  # who is typing goes on
+                self._asking.focus_first()
+
+    def _figures(self) -> Any:
+        talk, state = self.talk, self.talk.state
+        status = "stopping" if talk.stopping else "connection lost" if talk.lost else talk.status
+        status = "its process is gone: /resume" if talk.stalled else status
+        parts: list[str | tuple[str, str]] = [
+            (talk.agent, "bold"),
+            " · ",
+            (status, formats.status_style(status) or "dim"),
+        ]
+        if state is not None and state.usage.calls:
+            parts.append((f" · {formats.cost(state.usage)} · {formats.tokens(state.usage)}", "dim"))
+        bounds = [each for each in talk.budgets if each["limit"]]
+        if bounds:
+            tightest = max(bounds, key=lambda each: (each["used"] or 0) / each["limit"])
+            parts.append((f" · {commands.budget(tightest)}", "red" if tightest["exhausted"] else "dim"))
+        return content(*parts, (f" · {talk.session_id}" if talk.session_id else "", "dim"))
+
+    async def _look(self) -> None:
+        """A worker that died says nothing."""
+        if self.talk.status == "running":
+            with suppress(*TRANSIENT):
+                await self.talk.refresh()
+
+    def note(self, text: str) -> None:
+        """A line of the log, or of what a tool prints."""
+        self.talk.conversation.notice(text, "dim")
+        self._changed()
+
+    def on_print(self, event: events.Print) -> None:
+        *lines, self._printed = (self._printed + event.text).split("\n")
+        for line in lines:
+            self.note(line)
+
+    @on(Called.Wanted)
+    @work
+    async def read_child(self, event: Called.Wanted) -> None:
+        with suppress(*TRANSIENT):
+            await self.talk.load_child(event.child)
+
+    @on(Markdown.LinkClicked)
+    def show_address(self, event: Markdown.LinkClicked) -> None:
+        self.notify(one_line(event.href), title="Address", markup=False)
+
+    # --- what the user does -----------------------------------------------------------------------------------------------
+
+    @on(Prompt.Sent)
+    @work
+    async def send(self, event: Prompt.Sent) -> None:
+        """A refusal gives the text back, unless the user has begun another."""
+        text, prompt = event.text.strip(), self.prompt
+        if not text:
+            return
+        prompt.sent(text)
+        try:
+            if text.startswith("/"):
+                await self._obey(await self._commands.obey(self.talk.client, text, self.talk.session_id))
+            else:
+                self._history.anchor()
+                await self.talk.send(text)
+        except TRANSIENT as error:
+            self.notify(one_line(error), severity="error", markup=False)
+            if not prompt.text and not text.startswith("/"):
+                prompt.text = text
+
+    async def _obey(self, outcome: commands.Outcome) -> None:
+        match outcome:
+            case commands.Choosing():
+                chosen = await self.push_screen_wait(Picker(outcome))
+                if chosen is not None:
+                    await self._obey(await outcome.take(chosen))
+            case commands.Shown():
+                await self.push_screen_wait(Sheet(outcome))
+            case commands.Opened(session_id):
+                self.talk.show(session_id)
+            case commands.GoOn(verb):
+                await self.talk.go_on(verb)
+            case commands.Left():
+                self.exit()
+
+    async def action_stop(self, control: bool) -> None:
+        """Interrupt; leave at the second time. Ctrl+C copies what is selected, and Escape leaves a form first."""
+        if control and (selected := self.screen.get_selected_text()):
+            self.copy_to_clipboard(selected)
+            self.screen.clear_selection()
+        elif not control and not self.prompt.has_focus:
+            self.prompt.focus()
+        elif self.talk.busy and not self.talk.stopping:
+            self.notify("The run stops at its next point. Once more leaves.", markup=False)
+            with suppress(*TRANSIENT):
+                await self.talk.interrupt()
+        elif self.talk.busy or (control and self._loop_time() - self._pressed < TWICE_S):
+            self.exit()
+        elif control:
+            self._pressed = self._loop_time()
+            self.notify("Ctrl+C once more leaves.", markup=False)
+
+    def _loop_time(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def action_leave(self) -> None:
+        if not self.prompt.text:
+            self.exit()
+
+    def action_scroll(self, pages: int) -> None:
+        (self._history.scroll_page_up if pages < 0 else self._history.scroll_page_down)()
+
+
+class AgentService(StoreService):
+    """A store, and an agent that runs in this process."""
+
+    def __init__(self, local: LocalAgent) -> None:
+        super().__init__(local.db)
+        self._local = local
+        self._registry.register(local.agent)
+
+    def executor(self) -> LocalExecutor:
+        return self._local.executor(self._registry)
+
+    async def act(self, action: str, fields: JsonObject) -> JsonObject:
+        if action in STARTS and isinstance(session_id := fields.get("session_id"), str):
+            await self._local.check_model(self._executor.store, session_id)
+        return await super().act(action, fields)
+
+
+def run_screen(partner: Partner, where: Where, session_id: str | None) -> int:
+    """The exit code of the last run; 0 if there was none."""
+
+    def connect() -> HelixClient:
+        if isinstance(partner, LocalAgent):
+            return HelixClient.over(PollingLink(AgentService(partner), poll_s=HERE_S, slowest_s=QUIET_HERE_S))
+        return HelixClient.over(link_to(where, quiet_s=QUIET_S))
+
+    demonstration = isinstance(partner, LocalAgent) and partner.choice.is_demonstration
+    first = demonstration_notice(partner.choice) if isinstance(partner, LocalAgent) and demonstration else str(where)
+    app = ChatScreen(connect, partner.name, session_id, first)
+
+    async def main() -> None:
+        await app.talk.open()
+        try:
+            with _log_to(app), on_signals(app.exit, signal.SIGTERM, signal.SIGHUP):
+                await app.run_async()
+        finally:
+            await app.talk.close()
+
+    asyncio.run(main())
+    talk = app.talk
+    if talk.session_id is None:
+        return COMPLETED
+    write(f"  go on       {partner.hint(talk.session_id)}")
+    code = OF_STATUS.get(talk.status, STOPPED if talk.state is not None else COMPLETED)
+    if talk.busy and isinstance(partner, LocalAgent):
+        sys.stdout.flush()
+        os._exit(STOPPED)  # a tool in a thread cannot be cancelled, and Python would wait for it
+    return code
+
+
+@contextmanager
+def _log_to(app: ChatScreen) -> Iterator[None]:
+    """Lines of the log are shown in the history: on the screen they would be anywhere."""
+    root, loop = logging.getLogger(), asyncio.get_running_loop()
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            loop.call_soon_threadsafe(app.note, self.format(record))
+
+    lines, before = Lines(), list(root.handlers)
+    lines.setFormatter(LogFormatter("%(levelname)s %(name)s: %(message)s"))
+    root.handlers[:] = [lines]
+    try:
+        yield
+    finally:
+        root.handlers[:] = before

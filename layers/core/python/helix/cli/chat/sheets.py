@@ -1,0 +1,61 @@
+"""Tables over the screen: to look at, and to choose a row of."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from helix.cli.chat.blocks import content, shown
+from helix.cli.chat.commands import Choosing, Shown
+from helix.cli.view import formats
+
+_CLOSE: list[BindingType] = [Binding("escape,q,ctrl+c", "dismiss(None)", "Close", show=False, priority=True)]
+
+
+class Sheet(ModalScreen[None]):
+    BINDINGS: ClassVar[list[BindingType]] = [*_CLOSE, Binding("enter", "dismiss(None)", show=False)]
+
+    def __init__(self, of: Shown) -> None:
+        super().__init__()
+        self._of = of
+
+    def compose(self) -> Any:
+        of = self._of
+        rows = [[shown(cell) for cell in row] for row in of.rows]
+        with Vertical(classes="sheet"):
+            yield Static(content((of.title, "bold")))
+            with VerticalScroll():
+                yield Static(formats.table_of(of.columns, rows, right=of.right), expand=True)
+            yield Static(content(of.note))
+            yield Static(content(("Escape closes", "dim")))
+
+
+class Picker(ModalScreen[int | None]):
+    """The index of the chosen row."""
+
+    BINDINGS: ClassVar[list[BindingType]] = _CLOSE
+
+    def __init__(self, of: Choosing) -> None:
+        super().__init__()
+        self._of = of
+
+    def compose(self) -> Any:
+        with Vertical(classes="sheet"):
+            yield Static(content((self._of.title, "bold")))
+            yield OptionList(*(Option(_two_lines(row)) for row in self._of.rows))
+            yield Static(content(self._of.note))
+            yield Static(content(("Enter chooses · Escape closes", "dim")))
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(event.option_index)
+
+
+def _two_lines(row: Any) -> Any:
+    """What it is, and what is known of it: a narrow screen shows both."""
+    first, *middle, last = row
+    return content((first, "bold"), f"  {last}\n", (" · ".join(cell for cell in middle if cell), "dim"))

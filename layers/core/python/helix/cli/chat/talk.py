@@ -1,0 +1,263 @@
+"""The session that a chat shows: what is stored of it, what comes, and what the user does with it.
+
+Law: the stored session is read once, then its stream is followed, across runs, whoever starts them. What the user typed is
+lost by no refusal and no lost connection: it is sent, waits for the end of the run, or is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from helix.cli.chat.fold import Call, Conversation, User
+from helix.cli.output import RefusedError
+from helix.client import HelixClient
+from helix.core.chunks import RunResumedChunk, StreamResyncChunk
+from helix.core.claim_plan import lapsed
+from helix.core.errors import CallerError, HelixError, SessionNotFoundError
+from helix.core.handles import AgentExecutionHandle, SessionState
+from helix.core.json import JsonObject
+from helix.core.messages import AnyMessage, Message, UserMessage
+from helix.core.wire import StreamMessage
+from helix.runtime.system import SystemClock
+
+AGAIN_S = 2.0
+RUNS, RECENT = 10, 20
+TRANSIENT = (HelixError, RefusedError, OSError, TimeoutError)
+_MESSAGES: TypeAdapter[list[AnyMessage]] = TypeAdapter(list[Message])
+
+
+class Talk:
+    """`connect` makes a client, again where one has given up. `changed` is called when there is something to draw."""
+
+    def __init__(self, connect: Callable[[], HelixClient], agent: str, changed: Callable[[], None]) -> None:
+        self._connect, self.agent, self.changed = connect, agent, changed
+        self.client = connect()
+        self.session_id: str | None = None
+        self.conversation = Conversation("")
+        self.state: SessionState | None = None
+        self.budgets: list[dict[str, Any]] = []
+        self.queued: list[str] = []
+        self.lost = self.stopping = self._starting = False
+        self._base = 0
+        self._reading: asyncio.Task[None] | None = None
+        self._drains: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        await self.client.__aenter__()
+
+    async def close(self) -> None:
+        tasks = [*self._drains, *([self._reading] if self._reading is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.client.close()
+
+    def show(self, session_id: str | None) -> None:
+        """Another session; None: a new one, once there is a message."""
+        if self._reading is not None:
+            self._reading.cancel()
+        self._reading, self.session_id, self.state = None, session_id, None
+        self.conversation, self.budgets, self.queued = Conversation(session_id or "", self.agent), [], []
+        self._base, self.lost, self.stopping = 0, False, False
+        if session_id is not None:
+            self._reading = asyncio.create_task(self._follow(session_id, None))
+        self.changed()
+
+    @property
+    def status(self) -> str:
+        return self.state.status if self.state is not None else "new"
+
+    @property
+    def busy(self) -> bool:
+        """A run goes on, and somebody executes it."""
+        return self._starting or (self.status == "running" and not self.stalled)
+
+    @property
+    def stalled(self) -> bool:
+        """Its process is gone: the next message, or /resume, continues in its place."""
+        state = self.state
+        return (
+            state is not None
+            and state.status == "running"
+            and state.lease_expires > 0
+            and lapsed(state, SystemClock().now())
+        )
+
+    # --- what the user does ---------------------------------------------------------------------------------------------
+
+    async def send(self, text: str) -> None:
+        """Begin a run with the message; where one goes on, it waits for its end. Raises what the service refuses."""
+        if self.busy:
+            self.queued.append(text)
+            self.changed()
+            return
+        user, conversation = User(text, None), self.conversation
+        conversation.items.append(user)
+        try:
+            if self.session_id is not None and self.status in ("paused", "interrupted"):
+                await self._start(self.client.resume(self.session_id, mode="with_message", message=text), user)
+            else:
+                await self._start(self.client.run(self.agent, text, session_id=self.session_id), user)
+        except BaseException:
+            conversation.items.remove(user)
+            raise
+        finally:
+            self.changed()
+
+    async def go_on(self, verb: str) -> None:
+        """`resume` or `retry`."""
+        if self.session_id is None:
+            raise SessionNotFoundError("(none yet)")
+        await self._start(
+            self.client.resume(self.session_id) if verb == "resume" else self.client.retry(self.session_id)
+        )
+
+    async def answer(self, call: Call, **verdict: Any) -> None:
+        """Of a call that waits. verdict: as of `HelixClient.answer`."""
+        self._drain(await self.client.answer(str(self.session_id), call.id, **verdict))
+        call.state = "open"
+        await self.refresh()
+
+    async def interrupt(self) -> None:
+        if self.session_id is not None and self.busy:
+            self.stopping = True
+            self.changed()
+            await self.client.interrupt(self.session_id, "interrupted at the terminal")
+
+    async def _start(self, starting: Any, user: User | None = None) -> None:
+        self._starting = True
+        self.changed()
+        try:
+            handle = await starting
+            self._drain(handle)
+            if user is not None:
+                self.conversation.confirm(user, handle.run_id)
+            if self._reading is None or self._reading.done():
+                self.session_id = handle.session_id
+                self.conversation.named(handle.session_id)
+                self._reading = asyncio.create_task(self._follow(handle.session_id, handle.after))
+            await self.refresh()
+        finally:
+            self._starting = False
+
+    def _drain(self, handle: AgentExecutionHandle[Any]) -> None:
+        """The handle has a reader of its own, which must not fall behind."""
+
+        async def read() -> None:
+            with suppress(*TRANSIENT):
+                async for _ in await handle.messages():
+                    pass
+
+        self._drains.add(task := asyncio.create_task(read()))
+        task.add_done_callback(self._drains.discard)
+
+    # --- what is stored, and what comes ---------------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Read the session's status again, and its budgets."""
+        if (session_id := self.session_id) is None:
+            return
+        state = await self.client.get_session(session_id)
+        if session_id != self.session_id:
+            return
+        self.state = state
+        self.stopping = self.stopping and state.status == "running"
+        if state.status == "paused":
+            self.conversation.expect(state.pending)
+        self.changed()
+        with suppress(CallerError):  # an older service knows no budgets
+            found: Any = await self.client.get_budgets(session_id)
+            self.budgets = found["budgets"]
+        self.changed()
+
+    async def _follow(self, session_id: str, after: int | None) -> None:
+        while True:
+            try:
+                if after is None:
+                    after = await self._load(session_id)
+                self.lost = False
+                async for message in await self.client.follow(session_id, after=after):
+                    again = await self._take(message)
+                    after = None if again else message.sequence
+                    if again:
+                        break
+            except SessionNotFoundError:
+                return  # the first message makes it
+            except CallerError as error:
+                self.conversation.notice(str(error), "red")
+                self.changed()
+                return
+            except TRANSIENT as error:
+                await self._reconnect(error)
+
+    async def _reconnect(self, error: Exception) -> None:
+        """The client has given up. The one after it goes on where this one was."""
+        self.lost = True
+        self.conversation.notice(f"{error}. It is tried again.")
+        self.changed()
+        with suppress(*TRANSIENT):
+            await self.client.close()
+            await asyncio.sleep(AGAIN_S)
+            self.client = self._connect()
+            await self.client.__aenter__()
+
+    async def _load(self, session_id: str) -> int:
+        conversation = Conversation(session_id, self.agent)
+        found = await self._stored(conversation)
+        self.conversation, self._base = conversation, found["snapshot"]["sequence"]
+        await self.refresh()
+        if self.status != "paused":
+            return self._base
+        begin = self._base
+        for run in found["runs"]:  # the answer that waits is in the run that asked, or in one before it
+            begin = min(begin, run["start_sequence"])
+            if run["status"] != "superseded" and run["run_id"] != found["runs"][0]["run_id"]:
+                break
+        return begin
+
+    async def _stored(self, into: Conversation) -> dict[str, Any]:
+        asked: JsonObject = {"session_id": into.id, "snapshot": True, "sub_sessions": True, "runs": RUNS}
+        found: dict[str, Any] = dict(await self.client.ask("get_session", asked))
+        snapshot, below = found["snapshot"], found["sub_sessions"]
+        children = {each["parent_tool_call_id"]: (each["session_id"], each["agent_type"]) for each in below}
+        into.load(_MESSAGES.validate_python(snapshot["messages"]), children, snapshot["sequence"])
+        return found
+
+    async def load_child(self, child: Conversation) -> None:
+        """Of a sub-agent that worked before the screen was there, when somebody looks."""
+        await self._stored(child)
+        self.changed()
+
+    async def _take(self, message: StreamMessage) -> bool:
+        """True where everything is to be read again."""
+        chunk = message.parsed() if message.kind == "chunk" else None
+        own, replayed = message.session_id == self.session_id, message.sequence <= self._base
+        if isinstance(chunk, StreamResyncChunk) and not replayed:
+            return True
+        if own and chunk is not None and message.run_id and message.run_id not in self.conversation.runs:
+            self.conversation.runs.add(message.run_id)
+            await self._begun(message.run_id)
+        self.conversation.take(message, chunk)
+        if own and not replayed and (chunk is None or isinstance(chunk, RunResumedChunk)):
+            await self.refresh()
+        if own and not replayed and chunk is None and self.queued and self.status != "paused" and not self.busy:
+            self.queued, waiting = [], self.queued
+            try:
+                await self.send("\n\n".join(waiting))
+            except CallerError as error:
+                self.queued = waiting
+                self.conversation.notice(str(error), "red")
+        self.changed()
+        return False
+
+    async def _begun(self, run_id: str) -> None:
+        """A run whose message is not here: of another front end, or one that has just been sent."""
+        found = await self.client.get_messages(str(self.session_id), limit=RECENT)
+        for message in _MESSAGES.validate_python(found["messages"]):
+            if isinstance(message, UserMessage) and message.run_id == run_id and not self.conversation.has(run_id):
+                self.conversation.insert(User(message.content, run_id))
