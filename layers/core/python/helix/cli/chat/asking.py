@@ -73,15 +73,10 @@ class Asking(Vertical):
     @on(Button.Pressed)
     async def pressed(self, event: Button.Pressed) -> None:
         event.stop()
-        problem = self.query_one("#problem", Static)
         try:
-            verdict = self._verdict(str(event.button.name))
-            self.disabled = True
-            await self._answer(self.call, **verdict)
+            await self._answer(self.call, **self._verdict(str(event.button.name)))
         except (HelixError, RefusedError, OSError, TimeoutError) as error:
-            problem.update(content((str(error), "red")))
-        finally:
-            self.disabled = False
+            self.query_one("#problem", Static).update(content((str(error), "red")))
 
     def _verdict(self, name: str) -> dict[str, Any]:
         text = self.query_one(TextArea).text

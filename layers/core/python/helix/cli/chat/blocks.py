@@ -134,13 +134,13 @@ class Called(Fold):
     class Wanted(Message):
         """The stored conversation of a sub-agent is to be read."""
 
-        def __init__(self, child: Conversation) -> None:
+        def __init__(self, called: Called, child: Conversation) -> None:
             super().__init__()
-            self.child = child
+            self.called, self.child = called, child
 
     def __init__(self, call: Call) -> None:
         super().__init__(lambda: Talked(call.child) if call.child is not None else Static())
-        self._call = call
+        self._call, self._asked = call, False
         self._drawn: object = None
 
     async def draw(self) -> None:
@@ -154,8 +154,9 @@ class Called(Fold):
             if isinstance(self.body, Static):
                 self.body.update(self._details())
         if isinstance(self.body, Talked) and self.is_open and call.child is not None:
-            if not call.child.items and call.state in ("done", "failed"):
-                self.post_message(self.Wanted(call.child))
+            if not self._asked and not call.child.items and call.state in ("done", "failed"):
+                self._asked = True
+                self.post_message(self.Wanted(self, call.child))
             await self.body.draw()
         return None
 

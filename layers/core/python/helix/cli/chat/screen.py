@@ -114,7 +114,7 @@ class ChatScreen(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "stop(True)", priority=True, show=False),
         Binding("escape", "stop(False)", show=False),
-        Binding("ctrl+d", "leave", show=False),
+        Binding("ctrl+d", "leave", priority=True, show=False),
         Binding("pageup", "scroll(-1)", show=False),
         Binding("pagedown", "scroll(1)", show=False),
     ]
@@ -182,7 +182,7 @@ class ChatScreen(App[None]):
 
     def _figures(self) -> Any:
         talk, state = self.talk, self.talk.state
-        status = "stopping" if talk.stopping else "connection lost" if talk.lost else talk.status
+        status = "stopping, once more leaves" if talk.stopping else "connection lost" if talk.lost else talk.status
         status = "its process is gone: /resume" if talk.stalled else status
         parts: list[str | tuple[str, str]] = [
             (talk.agent, "bold"),
@@ -203,9 +203,9 @@ class ChatScreen(App[None]):
             with suppress(*TRANSIENT):
                 await self.talk.refresh()
 
-    def note(self, text: str) -> None:
-        """A line of the log, or of what a tool prints."""
-        self.talk.conversation.notice(text, "dim")
+    def note(self, text: str, style: str = "dim") -> None:
+        """A line of the log, of what a tool prints, or of a refusal."""
+        self.talk.conversation.notice(text, style)
         self._changed()
 
     def on_print(self, event: events.Print) -> None:
@@ -218,6 +218,7 @@ class ChatScreen(App[None]):
     async def read_child(self, event: Called.Wanted) -> None:
         with suppress(*TRANSIENT):
             await self.talk.load_child(event.child)
+            await event.called.draw()
 
     @on(Markdown.LinkClicked)
     def show_address(self, event: Markdown.LinkClicked) -> None:
@@ -240,7 +241,7 @@ class ChatScreen(App[None]):
                 self._history.anchor()
                 await self.talk.send(text)
         except TRANSIENT as error:
-            self.notify(one_line(error), severity="error", markup=False)
+            self.note(one_line(error), "red")
             if not prompt.text and not text.startswith("/"):
                 prompt.text = text
 
@@ -267,7 +268,6 @@ class ChatScreen(App[None]):
         elif not control and not self.prompt.has_focus:
             self.prompt.focus()
         elif self.talk.busy and not self.talk.stopping:
-            self.notify("The run stops at its next point. Once more leaves.", markup=False)
             with suppress(*TRANSIENT):
                 await self.talk.interrupt()
         elif self.talk.busy or (control and self._loop_time() - self._pressed < TWICE_S):
@@ -282,6 +282,8 @@ class ChatScreen(App[None]):
     def action_leave(self) -> None:
         if not self.prompt.text:
             self.exit()
+        elif self.prompt.has_focus:
+            self.prompt.action_delete_right()
 
     def action_scroll(self, pages: int) -> None:
         (self._history.scroll_page_up if pages < 0 else self._history.scroll_page_down)()

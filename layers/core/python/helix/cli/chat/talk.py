@@ -231,7 +231,6 @@ class Talk:
     async def load_child(self, child: Conversation) -> None:
         """Of a sub-agent that worked before the screen was there, when somebody looks."""
         await self._stored(child)
-        self.changed()
 
     async def _take(self, message: StreamMessage) -> bool:
         """True where everything is to be read again."""
