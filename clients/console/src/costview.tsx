@@ -1,22 +1,28 @@
 // What the session cost, line by line, and the budgets that bind it.
 import { useEffect, useState } from "preact/hooks";
 import { HelixError, said, service } from "./api.ts";
+import { type Budget, Budgets, Stopped, usd, useStopped } from "./budgets.tsx";
 import { money } from "./format.ts";
 import { Text } from "./pieces.tsx";
 import type { OpenSession } from "./session.ts";
 import type { Results } from "./wire.ts";
 
 type Cost = Results["get_cost"];
-type Budget = Results["get_budgets"]["budgets"][number];
 
-const MICROS = 1e6;
-const usd = (amount: number): string => money(Math.round(amount * MICROS));
+interface Given {
+  session: OpenSession;
+  attempt: (work: () => Promise<unknown>) => void;
+}
 
-export function CostView({ session }: { session: OpenSession }) {
+export function CostView({ session, attempt }: Given) {
   const [cost, setCost] = useState<Cost | undefined>(undefined);
   const [budgets, setBudgets] = useState<Budget[]>([]);
   const [problem, setProblem] = useState("");
-  const version = session.stored.value?.version;
+  const [raised, setRaised] = useState(false);
+  const stored = session.stored.value;
+  const version = stored?.version;
+  const stopped = useStopped(session);
+  useEffect(() => setRaised(false), [stored?.current_run_id]);
   useEffect(() => {
     let closed = false;
     const fields = { session_id: session.id };
@@ -32,10 +38,16 @@ export function CostView({ session }: { session: OpenSession }) {
       });
     return () => void (closed = true);
   }, [session.id, version]);
-  const total = session.stored.value?.usage;
+  const change = async (budget: string, limit: number) => {
+    await service().changeBudget(budget, limit);
+    setBudgets((await service().ask("get_budgets", { session_id: session.id })).budgets);
+    setRaised(true);
+  };
+  const total = stored?.usage;
   return (
     <div class="scroller plain-panel" tabIndex={0} role="region" aria-label="Cost">
       {problem && <p class="problem">{problem}</p>}
+      {stopped && <Stopped session={session} attempt={attempt} budgets={budgets} raised={raised} />}
       {total !== undefined && (
         <dl class="figures">
           <Figure name="Models and tools" value={money(total.cost_micros)} note={total.priced ? "" : "Some models have no known price."} />
@@ -44,43 +56,11 @@ export function CostView({ session }: { session: OpenSession }) {
           <Figure name="Tokens out" value={total.completion_tokens.toLocaleString("en")} note={`${total.reasoning_tokens.toLocaleString("en")} of reasoning`} />
         </dl>
       )}
-      {budgets.length > 0 && <Budgets budgets={budgets} />}
+      {budgets.length > 0 && <Budgets budgets={budgets} change={change} />}
       {cost !== undefined && <Lines cost={cost} session={session.id} />}
     </div>
   );
 }
-
-function Budgets({ budgets }: { budgets: Budget[] }) {
-  return (
-    <section class="card budgets">
-      <h2>Budgets</h2>
-      <ul>
-        {budgets.map((one) => (
-          <li key={one.budget}>
-            <span>
-              <Text of={one.budget} /> {one.exhausted && <span class="tag bad">used up</span>}
-            </span>
-            {one.limit !== null && one.used !== null ? (
-              <>
-                <meter min={0} max={one.limit} high={0.9 * one.limit} value={one.used} aria-label={`Used of ${one.budget}`} />
-                <span class="quiet">
-                  {amount(one.used, one.unit)} of {amount(one.limit, one.unit)}
-                </span>
-              </>
-            ) : (
-              <span class="quiet">Its amounts are for the operator.</span>
-            )}
-            <span class="quiet">
-              this run: {amount(one.run.spent, one.unit)} spent, {amount(one.run.reserved, one.unit)} reserved
-            </span>
-          </li>
-        ))}
-      </ul>
-    </section>
-  );
-}
-
-const amount = (value: number, unit: string): string => (unit === "usd" ? usd(value) : `${value.toLocaleString("en")} tokens`);
 
 function Lines({ cost, session }: { cost: Cost; session: string }) {
   return (

@@ -1,6 +1,7 @@
 // What the keyboard can do, in one table: the list under ? is made of it.
 import { signal } from "@preact/signals";
 import { shown } from "./listing.ts";
+import { operator } from "./operator.ts";
 import { Dialog } from "./pieces.tsx";
 import { go, link, route, TABS } from "./route.ts";
 
@@ -23,6 +24,7 @@ const KEYS: [string, string, () => void][] = [
   ["r", "Resume or retry", () => actions.value["go on"]?.()],
   ["b", "Branch from the newest checkpoint", () => actions.value["branch"]?.()],
   ["c", "Compare a branch with its origin", () => actions.value["compare"]?.()],
+  ["f", "Fleet, for operators", () => operator.value && go(link.fleet())],
   ["w", "Go to the call that waits", () => document.querySelector<HTMLElement>(".approval input, .approval textarea, .approval select, .approval button")?.focus()],
 ];
 const OTHERS: [string, string][] = [
@@ -71,7 +73,7 @@ export function Help() {
   return (
     <Dialog title="Keyboard" onClose={() => (helpOpen.value = false)}>
       <dl class="keys">
-        {[...KEYS, ...OTHERS].map(([key, what]) => (
+        {[...KEYS.filter(([key]) => key !== "f" || operator.value), ...OTHERS].map(([key, what]) => (
           <div key={key}>
             <dt>
               {key.split(" ").map((part) => (

@@ -2,6 +2,7 @@ import { render } from "preact";
 import { useEffect } from "preact/hooks";
 import { open, phase } from "./api.ts";
 import { Compare } from "./compare.tsx";
+import { FleetView } from "./fleetview.tsx";
 import { Help, listenToKeys } from "./keys.tsx";
 import { keepFresh } from "./listing.ts";
 import { NewChat } from "./newchat.tsx";
@@ -10,6 +11,7 @@ import { route } from "./route.ts";
 import { SessionView } from "./sessionview.tsx";
 import { Sidebar } from "./sidebar.tsx";
 import "./style.css";
+import "./fleet.css";
 
 function App() {
   const now = phase.value;
@@ -42,6 +44,7 @@ function Console() {
       <main id="main" tabIndex={-1}>
         {at.view === "session" && <SessionView key={at.id} id={at.id} tab={at.tab} call={at.call} />}
         {at.view === "compare" && <Compare key={`${at.left} ${at.right}`} left={at.left} right={at.right} />}
+        {at.view === "fleet" && <FleetView key={at.agent} agent={at.agent} />}
         {(at.view === "new" || at.view === "home") && <NewChat agent={at.view === "new" ? at.agent : undefined} />}
       </main>
       <Help />

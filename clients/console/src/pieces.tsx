@@ -1,6 +1,6 @@
 // Small things that views share.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { brief, json, visible } from "./format.ts";
 
 const STATUS: Record<string, [string, string]> = {
@@ -58,6 +58,7 @@ const PATHS: Record<string, string> = {
   tool: "M14.5 5.5a4.5 4.5 0 0 0-5.7 5.7L4 16v4h4l4.8-4.8a4.5 4.5 0 0 0 5.7-5.7L15.7 12 12 8.3z",
   agent: "M12 4v3M6 8h12v10H6zM9.5 12v1.5M14.5 12v1.5",
   chat: "M4 5h16v11H10l-4 4v-4H4z",
+  fleet: "M5 19v-6M12 19V9M19 19V5M3 19h18",
 };
 
 export function Icon({ name }: { name: string }) {
@@ -65,6 +66,17 @@ export function Icon({ name }: { name: string }) {
     <svg class="icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false">
       <path d={PATHS[name]} />
     </svg>
+  );
+}
+
+/** Puts a text on the clipboard. */
+export function Copy({ of, label }: { of: string; label: string }) {
+  const [done, setDone] = useState(false);
+  const copy = () => navigator.clipboard.writeText(of).then(() => setDone(true));
+  return (
+    <button class="small plain" onClick={() => void copy()} onBlur={() => setDone(false)} aria-label={label} title={label}>
+      {done ? "Copied" : "Copy"}
+    </button>
   );
 }
 

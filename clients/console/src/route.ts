@@ -1,4 +1,4 @@
-// Where the page is: #/sessions/ID/TAB, #/sessions/ID/chat/CALL, #/compare/A/B, #/new/AGENT.
+// Where the page is: #/sessions/ID/TAB, #/sessions/ID/chat/CALL, #/sessions/ID/timeline/CALL, #/compare/A/B, #/new/AGENT, #/fleet/AGENT.
 import { signal } from "@preact/signals";
 
 export const TABS = ["chat", "timeline", "state", "cost"] as const;
@@ -7,11 +7,13 @@ export type Route =
   | { view: "home" }
   | { view: "new"; agent: string | undefined }
   | { view: "session"; id: string; tab: Tab; call: string | undefined }
+  | { view: "fleet"; agent: string | undefined }
   | { view: "compare"; left: string; right: string };
 
 function parse(hash: string): Route {
   const [view, ...rest] = hash.replace(/^#\/?/, "").split("/").map(decoded);
   const [first, second, third] = rest;
+  if (view === "fleet") return { view, agent: first || undefined };
   if (view === "new") return { view, agent: first || undefined };
   if (view === "compare" && first && second) return { view, left: first, right: second };
   if (view === "sessions" && first) {
@@ -36,6 +38,7 @@ const path = (...parts: string[]): string => `#/${parts.map(encodeURIComponent).
 export const link = {
   home: () => "#/",
   new: (agent?: string) => (agent === undefined ? "#/new" : path("new", agent)),
+  fleet: (agent?: string) => (agent === undefined ? "#/fleet" : path("fleet", agent)),
   session: (id: string, tab: Tab = "chat", call?: string) => path("sessions", id, tab, ...(call === undefined ? [] : [call])),
   compare: (left: string, right: string) => path("compare", left, right),
 };

@@ -54,9 +54,9 @@ export function SessionView({ id, tab, call }: { id: string; tab: Tab; call: str
       )}
       <div class={`panel ${tab}`} id="panel" role="tabpanel" aria-labelledby={`tab-${tab}`}>
         {tab === "chat" && <Chat session={session} target={call} />}
-        {tab === "timeline" && <TimelineView session={session} branch={setBranching} attempt={attempt} />}
+        {tab === "timeline" && <TimelineView session={session} branch={setBranching} attempt={attempt} target={call} />}
         {tab === "state" && <StateView session={session} />}
-        {tab === "cost" && <CostView session={session} />}
+        {tab === "cost" && <CostView session={session} attempt={attempt} />}
       </div>
       <p class="unseen" aria-live="polite">
         {session.announced.value}

@@ -1,5 +1,6 @@
 // The list of sessions.
 import { phase } from "./api.ts";
+import { FleetEntry } from "./fleetview.tsx";
 import { ago, count, money } from "./format.ts";
 import { helpOpen } from "./keys.tsx";
 import { choose, cursor, FILTERS, filter, loaded, more, problem, query, search, shown } from "./listing.ts";
@@ -54,6 +55,7 @@ export function Sidebar() {
           ))}
         </div>
       </div>
+      <FleetEntry />
       <List />
     </nav>
   );

@@ -1,5 +1,4 @@
 // What happened in a session and when, folded from its stream: runs, their steps, the attempts of each, calls and checkpoints.
-import { money, seconds } from "./format.ts";
 import type { StreamChunk, StreamMessage, Usage } from "./wire.ts";
 
 export interface Patch {
@@ -12,6 +11,8 @@ export interface Attempt {
   attempt: number;
   from: number;
   to: number;
+  /** When it first said something; 0 before. */
+  first: number;
   state: "open" | "committed" | "discarded";
   why: string | null;
   text: string;
@@ -28,6 +29,8 @@ export interface CallSpan {
   claims: number;
   ok: boolean | undefined;
   error: string | null;
+  /** The session of the sub-agent that it asked. */
+  child: string | undefined;
 }
 export interface StepSpan {
   step: number;
@@ -105,6 +108,7 @@ export class Timeline {
       case "thinking": {
         const attempt = this.#attempt(run, session, chunk, at);
         attempt.to = at;
+        if (attempt.first === 0) attempt.first = at;
         if (chunk.type === "text_delta" && attempt.text.length < 200) attempt.text += chunk.delta;
         return;
       }
@@ -133,7 +137,7 @@ export class Timeline {
         return;
       }
       case "subagent_start":
-        this.#call(run, session, chunk, chunk.parent_tool_call_id, `subagent__${chunk.sub_agent_type}`, at);
+        this.#call(run, session, chunk, chunk.parent_tool_call_id, `subagent__${chunk.sub_agent_type}`, at).child = chunk.sub_agent_id;
         this.#asked.set(chunk.sub_agent_id, this.#step(run, session, chunk));
         this.#heard.set(chunk.sub_agent_id, at);
         return;
@@ -178,7 +182,7 @@ export class Timeline {
     const known = step.attempts.find((one) => one.attempt === chunk.attempt && one.runId === chunk.run_id);
     if (known !== undefined) return known;
     const made: Attempt = {
-      ...{ attempt: chunk.attempt, from: Math.max(run.from, this.#heard.get(session) ?? at), to: at, state: "open" as const, why: null, text: "", usage: null, model: null },
+      ...{ attempt: chunk.attempt, from: Math.max(run.from, this.#heard.get(session) ?? at), to: at, first: 0, state: "open" as const, why: null, text: "", usage: null, model: null },
       runId: chunk.run_id,
     };
     step.attempts.push(made);
@@ -189,13 +193,41 @@ export class Timeline {
     const step = this.#step(run, session, chunk);
     const known = step.calls.find((one) => one.id === id);
     if (known !== undefined) return known;
-    const made: CallSpan = { id, name, from: at, to: at, claims: 0, ok: undefined, error: null };
+    const made: CallSpan = { id, name, from: at, to: at, claims: 0, ok: undefined, error: null, child: undefined };
     step.calls.push(made);
     return made;
   }
 }
 
-export function figures(attempt: Attempt): string {
-  const cost = attempt.usage === null ? "" : ` · ${money(attempt.usage.cost_micros)}`;
-  return `${seconds(attempt.to - attempt.from)}${cost}`;
+export type Range = [from: number, to: number];
+
+/** Of a step, with what its sub-agents did. */
+export function rangeOf(step: StepSpan, now: number): Range {
+  const parts: Range[] = [...partsOf(step, now), ...step.below.map((one) => rangeOf(one, now))];
+  return [Math.min(...parts.map(([from]) => from)), Math.max(...parts.map(([, to]) => to))];
+}
+
+/** Its attempts and calls. What goes on lasts until `now`. */
+export function partsOf(step: StepSpan, now: number): Range[] {
+  const calls = step.calls.map((call): Range => [call.from, call.ok === undefined ? now : call.to]);
+  return [...step.attempts.map((one): Range => [one.from, one.to]), ...calls];
+}
+
+/** How long a span was at none of its parts, which may overlap. */
+export function ownTime([from, to]: Range, parts: Range[]): number {
+  let [own, end] = [0, from];
+  for (const [begin, stop] of parts.toSorted(([one], [other]) => one - other)) {
+    own += Math.max(0, Math.min(begin, to) - end);
+    end = Math.max(end, Math.min(stop, to));
+  }
+  return own + Math.max(0, to - end);
+}
+
+export const everything = (steps: StepSpan[]): StepSpan[] => steps.flatMap((step) => [step, ...everything(step.below)]);
+
+/** The id of a run's trace, as W3C Trace Context has it: it follows from the run's id (docs/guide/observability.md). */
+export async function traceId(runId: string): Promise<string> {
+  const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(`helix\0trace\0${runId}`));
+  const bytes = Array.from(new Uint8Array(digest).subarray(0, 16));
+  return bytes.map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }

@@ -1,19 +1,22 @@
-// Runs, steps, attempts, calls and checkpoints on a line of time; a branch begins at any checkpoint.
+// The trace of each run on a line of time: its steps, their attempts, calls and sub-agents with how long each took, and
+// checkpoints; a branch begins at any of these.
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
-import { begin, said, service } from "./api.ts";
-import { Changes } from "./changes.tsx";
-import { clock, count, money, seconds, visible } from "./format.ts";
-import { Icon, Status, Text } from "./pieces.tsx";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { begin } from "./api.ts";
+import { Details } from "./bought.tsx";
+import { CheckpointRow, Stored } from "./checkpoints.tsx";
+import { clock, count, money, seconds, tokens, visible } from "./format.ts";
+import { Copy, Status, Text } from "./pieces.tsx";
+import { link } from "./route.ts";
 import type { OpenSession } from "./session.ts";
-import { Tree } from "./tree.tsx";
-import type { Results } from "./wire.ts";
-import { type Attempt, type CallSpan, figures, type RunSpan, type StepSpan } from "./timeline.ts";
+import { type Attempt, type CallSpan, everything, ownTime, partsOf, type Range, rangeOf, type RunSpan, type StepSpan, traceId } from "./timeline.ts";
 
 interface Given {
   session: OpenSession;
   branch: (checkpoint: string) => void;
   attempt: (work: () => Promise<unknown>) => void;
+  /** A run or a call that the address names. */
+  target: string | undefined;
 }
 
 /** Steps of a run, and runs, that are drawn at first, the newest; and how many more each time. */
@@ -27,8 +30,10 @@ const MODES: Record<string, string> = {
   from_start: "from its start",
   takeover: "taken over from a dead worker",
 };
+/** Own time below this is not worth a word. */
+const LEAST_S = 0.001;
 
-export function TimelineView({ session, branch, attempt }: Given) {
+export function TimelineView({ session, branch, attempt, target }: Given) {
   const { history } = session;
   useEffect(() => history.start(), [history]);
   void history.drawn.value;
@@ -53,9 +58,9 @@ export function TimelineView({ session, branch, attempt }: Given) {
       )}
       <ol class="runs">
         {runs.map((run) => (
-          <Run key={run.id} run={run}>
+          <Run key={run.id} run={run} traced={own} target={target}>
             {run.steps.slice(Math.max(0, run.steps.length - shown)).map((step) => (
-              <StepRow key={`${step.session} ${step.step}`} step={step} run={run}>
+              <StepRow key={`${step.session} ${step.step}`} step={step} run={run} target={target}>
                 {step.checkpoint !== undefined && own && (
                   <CheckpointRow id={step.checkpoint} step={step} branch={branch} rewind={idle ? rewind : undefined} />
                 )}
@@ -69,21 +74,34 @@ export function TimelineView({ session, branch, attempt }: Given) {
   );
 }
 
-const everything = (steps: StepSpan[]): StepSpan[] => steps.flatMap((step) => [step, ...everything(step.below)]);
+interface RunGiven {
+  run: RunSpan;
+  /** Whether it is the root of its trace. */
+  traced: boolean;
+  target: string | undefined;
+  children: ComponentChildren;
+}
 
-function Run({ run, children }: { run: RunSpan; children: ComponentChildren }) {
-  const attempts = everything(run.steps).flatMap((step) => step.attempts);
+function Run({ run, traced, target, children }: RunGiven) {
+  const steps = everything(run.steps);
+  const attempts = steps.flatMap((step) => step.attempts);
+  const calls = steps.reduce((sum, step) => sum + step.calls.length, 0);
   const lost = attempts.filter((one) => one.state === "discarded").length;
   const cost = attempts.reduce((sum, one) => sum + (one.usage?.cost_micros ?? 0), 0);
+  const own = ownTime([run.from, run.to], run.steps.map((step) => rangeOf(step, run.to)));
   return (
-    <li class="run">
+    <li class={`run ${run.id === target ? "target" : ""}`} ref={useTarget(run.id === target)}>
       <header>
         <h2>
           Run {run.turn} <Status of={run.status} />
         </h2>
+        {traced && <Trace run={run.id} />}
         <p class="quiet">
           {run.from > 0 && `${clock(run.from)} · ${seconds(run.to - run.from)}`}
+          {own >= LEAST_S && ` (${seconds(own)} between steps)`}
           {MODES[run.mode] !== "" && ` · ${MODES[run.mode] ?? run.mode}`}
+          {` · ${count(attempts.length, "model call")}`}
+          {calls > 0 && ` · ${count(calls, "tool call")}`}
           {cost > 0 && ` · ${money(cost)}`}
           {lost > 0 && <strong class="bad-text"> · {count(lost, "attempt")} discarded</strong>}
         </p>
@@ -93,45 +111,83 @@ function Run({ run, children }: { run: RunSpan; children: ComponentChildren }) {
           </p>
         )}
       </header>
+      <div class="span ruler" aria-hidden="true">
+        <span class="marks">
+          {[0, 0.25, 0.5, 0.75, 1].map((part) => (
+            <i key={part}>{part === 0 ? "0" : seconds(part * (run.to - run.from))}</i>
+          ))}
+        </span>
+      </div>
       <ol class="steps">{children}</ol>
     </li>
   );
 }
 
+function Trace({ run }: { run: string }) {
+  const [id, setId] = useState("");
+  useEffect(() => void traceId(run).then(setId), [run]);
+  if (id === "") return null;
+  return (
+    <p class="trace" title={`In X-Ray: 1-${id.slice(0, 8)}-${id.slice(8)}`}>
+      <small>Trace</small> <code>{id}</code>
+      <Copy of={id} label="Copy the trace's id: X-Ray and OpenTelemetry know the run by it" />
+    </p>
+  );
+}
+
+/** Scrolls the element into view when the address names it. */
+function useTarget(named: boolean) {
+  const element = useRef<HTMLLIElement>(null);
+  useEffect(() => {
+    if (named) element.current?.scrollIntoView({ block: "center" });
+  }, [named]);
+  return element;
+}
+
 interface StepGiven {
   step: StepSpan;
   run: RunSpan;
-  nested?: boolean;
+  target: string | undefined;
+  /** Of the sub-agent, below the root agent. */
+  depth?: number;
   children?: ComponentChildren;
 }
 
-function StepRow({ step, run, nested = false, children }: StepGiven) {
+function StepRow({ step, run, target, depth = 0, children }: StepGiven) {
   const several = step.attempts.length > 1;
   const rough = step.attempts.some((one) => one.state === "discarded") || step.calls.some((one) => one.claims > 1);
+  const [from, to] = rangeOf(step, run.to);
+  const own = ownTime([from, to], [...partsOf(step, run.to), ...step.below.map((one) => rangeOf(one, run.to))]);
   return (
     <li class="step-row">
-      <h3>
-        Step {step.step}
-        {nested && (
-          <small>
-            {" "}
-            of <Text of={step.agent} length={24} />
-          </small>
-        )}
-      </h3>
+      <div class="span whole">
+        <h3 class="span-name">
+          Step {step.step}
+          {depth > 0 && (
+            <small>
+              of <Text of={step.agent} length={24} />
+            </small>
+          )}
+        </h3>
+        <Lane from={from} to={to} run={run} />
+        <span class="span-figures">
+          <strong>{seconds(to - from)}</strong>
+          {own >= LEAST_S && <small> own {seconds(own)}</small>}
+        </span>
+      </div>
       <ul class="spans">
         {step.attempts.map((attempt) => (
           <AttemptRow key={`${attempt.attempt} ${attempt.runId}`} attempt={attempt} several={several} run={run} />
         ))}
         {step.calls.map((call) => (
-          <CallRow key={call.id} call={call} run={run} />
+          <CallRow key={call.id} call={call} step={step} run={run} named={call.id === target} />
         ))}
       </ul>
       {rough && <Details step={step} />}
       {step.below.length > 0 && (
-        <ol class="steps below">
+        <ol class="steps below" style={{ "--depth": depth + 1 }}>
           {step.below.map((one) => (
-            <StepRow key={`${one.session} ${one.step}`} step={one} run={run} nested />
+            <StepRow key={`${one.session} ${one.step}`} step={one} run={run} target={undefined} depth={depth + 1} />
           ))}
         </ol>
       )}
@@ -140,73 +196,29 @@ function StepRow({ step, run, nested = false, children }: StepGiven) {
   );
 }
 
-type Bought = Results["get_step"];
-
-/** How the step was bought, as the service has it: for steps whose attempts or calls did not go straight through. */
-function Details({ step }: { step: StepSpan }) {
-  const [found, setFound] = useState<Bought | undefined>(undefined);
-  const [problem, setProblem] = useState("");
-  const load = () => {
-    service()
-      .ask("get_step", { session_id: step.session, step: step.step })
-      .then(setFound)
-      .catch((error: unknown) => setProblem(said(error)));
-  };
-  return (
-    <details class="bought" onToggle={(event) => event.currentTarget.open && found === undefined && load()}>
-      <summary>What became of it</summary>
-      {problem && <p class="problem">{problem}</p>}
-      <ul>
-        {found?.attempts.map((one) => (
-          <li key={`${one.run_id} ${one.attempt}`}>
-            Run {one.turn}, attempt {one.attempt}: <strong>{OUTCOMES[one.outcome] ?? one.outcome}</strong>.
-            {one.error && (
-              <>
-                {" "}
-                <Text of={one.error} length={160} />
-              </>
-            )}
-            {one.assumed_usd > 0 && ` It may have used ${money(one.assumed_usd * 1e6)}, which counts as spent.`}
-            {one.taken_over_by && " Another run took over."}
-          </li>
-        ))}
-        {found?.calls
-          .filter((call) => call.starts > 1 || call.ruling !== null || call.edited !== null)
-          .map((call) => (
-            <li key={call.call_id}>
-              <Text of={call.tool_name} length={40} />: {call.starts > 1 && `began ${call.starts} times. `}
-              {call.ruling !== null && `Its outcome was unknown: ${call.ruling.replaceAll("_", " ")}. `}
-              {call.edited !== null && (
-                <>
-                  Arguments edited by <Text of={call.edited.by ?? "the operator"} />.
-                </>
-              )}
-            </li>
-          ))}
-      </ul>
-    </details>
-  );
-}
-
-const OUTCOMES: Record<string, string> = {
-  open: "goes on",
-  answered: "answered",
-  failed: "failed",
-  lost: "its answer came too late",
-  cancelled: "cancelled",
-  dead: "its worker died",
-};
-
 function AttemptRow({ attempt, several, run }: { attempt: Attempt; several: boolean; run: RunSpan }) {
   const gone = attempt.state === "discarded";
+  const { usage } = attempt;
+  const more = [
+    ...(usage === null ? [] : [tokens(usage)]),
+    ...(usage === null || usage.cached_tokens === 0 ? [] : [`${usage.cached_tokens.toLocaleString("en")} from a cache`]),
+    ...(usage === null || usage.cost_micros === 0 ? [] : [money(usage.cost_micros)]),
+    ...(attempt.first === 0 ? [] : [`first words after ${seconds(attempt.first - attempt.from)}`]),
+  ];
   return (
     <li class={`span model ${attempt.state}`}>
       <span class="span-name">
         {several || gone ? `attempt ${attempt.attempt}` : "answer"}
+        {attempt.model !== null && (
+          <small>
+            <Text of={attempt.model} length={24} />
+          </small>
+        )}
         {gone && <span class="tag bad">discarded</span>}
       </span>
-      <Lane from={attempt.from} to={attempt.to} run={run} />
-      <span class="span-figures">{figures(attempt)}</span>
+      <Lane from={attempt.from} to={attempt.to} run={run} until={attempt.first} />
+      <span class="span-figures">{seconds(attempt.to - attempt.from)}</span>
+      {more.length > 0 && <p class="span-more">{more.join(" · ")}</p>}
       {gone && (
         <p class="span-why">
           Discarded: <bdi>{visible(attempt.why ?? "its worker did not finish it")}</bdi>.
@@ -224,16 +236,35 @@ function AttemptRow({ attempt, several, run }: { attempt: Attempt; several: bool
   );
 }
 
-function CallRow({ call, run }: { call: CallSpan; run: RunSpan }) {
+interface CallGiven {
+  call: CallSpan;
+  step: StepSpan;
+  run: RunSpan;
+  named: boolean;
+}
+
+function CallRow({ call, step, run, named }: CallGiven) {
   const state = call.ok === undefined ? "open" : call.ok ? "done" : "failed";
+  const to = state === "open" ? run.to : call.to;
+  const below = step.below.filter((one) => one.session === call.child).map((one): Range => rangeOf(one, run.to));
+  const asked = call.claims === 0 && state === "open" && call.child === undefined;
   return (
-    <li class={`span tool ${state}`}>
+    <li class={`span tool ${state} ${named ? "target" : ""}`} ref={useTarget(named)}>
       <span class="span-name">
-        <Text of={call.name.replace(/^subagent__/, "")} length={28} />
+        <a href={link.session(step.session, "chat", call.id)} title="Its arguments and its result, in the chat">
+          <Text of={call.name.replace(/^subagent__/, "")} length={28} />
+        </a>
+        {call.child !== undefined && <small>sub-agent</small>}
         {call.claims > 1 && <span class="tag warn">{call.claims} claims</span>}
+        {state === "failed" && <span class="tag bad">failed</span>}
       </span>
-      <Lane from={call.from} to={state === "open" ? run.to : call.to} run={run} />
-      <span class="span-figures">{call.claims === 0 && state === "open" ? "asked a person" : state === "open" ? "no result" : seconds(call.to - call.from)}</span>
+      <Lane from={call.from} to={to} run={run} />
+      <span class="span-figures">{asked ? "asked a person" : state === "open" ? "no result" : seconds(call.to - call.from)}</span>
+      {below.length > 0 && state !== "open" && (
+        <p class="span-more">
+          {count(below.length, "step")} · own {seconds(ownTime([call.from, to], below))}
+        </p>
+      )}
       {call.error && (
         <p class="span-why">
           <Text of={call.error} length={200} />
@@ -243,119 +274,16 @@ function CallRow({ call, run }: { call: CallSpan; run: RunSpan }) {
   );
 }
 
-function Lane({ from, to, run }: { from: number; to: number; run: RunSpan }) {
+/** `until`: up to there it waited for the first words; 0 where there were none. */
+function Lane({ from, to, run, until = 0 }: { from: number; to: number; run: RunSpan; until?: number }) {
   const whole = Math.max(run.to - run.from, 0.001);
   const left = Math.min(99, (100 * Math.max(0, from - run.from)) / whole);
   const width = Math.min(100 - left, Math.max(0.8, (100 * (to - from)) / whole));
+  const waited = Math.min(width, Math.max(0, (100 * (until - from)) / whole));
   return (
     <span class="lane" aria-hidden="true">
       <i style={{ left: `${left}%`, width: `${width}%` }} />
+      {until > 0 && <b style={{ left: `${left}%`, width: `${waited}%` }} />}
     </span>
-  );
-}
-
-interface CheckpointGiven {
-  id: string;
-  step: StepSpan;
-  branch: (checkpoint: string) => void;
-  rewind: ((checkpoint: string) => void) | undefined;
-}
-
-function CheckpointRow({ id, step, branch, rewind }: CheckpointGiven) {
-  return (
-    <div class="checkpoint">
-      <span class="dot" aria-hidden="true" />
-      <span class="checkpoint-name" title={id}>
-        Checkpoint
-      </span>
-      {step.patches.length > 0 && (
-        <details>
-          <summary>{count(step.patches.length, "change")} of the state</summary>
-          <Changes patches={step.patches} />
-        </details>
-      )}
-      <StateHere checkpoint={id} session={step.session} />
-      <span class="checkpoint-actions">
-        <button class="small" onClick={() => branch(id)} aria-label={`Branch from here, step ${step.step}`}>
-          <Icon name="branch" /> Branch from here
-        </button>
-        {rewind !== undefined && (
-          <button class="small plain" onClick={() => rewind(id)} aria-label={`Run again from here, step ${step.step}`}>
-            <Icon name="again" /> Run again from here
-          </button>
-        )}
-      </span>
-    </div>
-  );
-}
-
-function StateHere({ checkpoint, session }: { checkpoint: string; session: string }) {
-  const [state, setState] = useState<Record<string, unknown> | undefined>(undefined);
-  const [problem, setProblem] = useState("");
-  const load = () => {
-    service()
-      .ask("get_checkpoint", { session_id: session, checkpoint_id: checkpoint })
-      .then((found) => setState(found.checkpoint.custom_state))
-      .catch((error: unknown) => setProblem(said(error)));
-  };
-  return (
-    <details onToggle={(event) => event.currentTarget.open && state === undefined && load()}>
-      <summary>State here</summary>
-      {problem && <p class="problem">{problem}</p>}
-      {state !== undefined && (Object.keys(state).length === 0 ? <p class="quiet">It is empty.</p> : <Tree value={state} changed={NONE} />)}
-    </details>
-  );
-}
-
-const NONE: ReadonlySet<string> = new Set();
-
-interface Listed {
-  id: string;
-  step: number;
-  turn: number;
-  count: number;
-  name: string | null;
-  created_at: number;
-}
-
-/** All that are stored: those of a session that was copied are on no stream. */
-function Stored({ session, branch }: { session: OpenSession; branch: (checkpoint: string) => void }) {
-  const [found, setFound] = useState<Listed[]>([]);
-  const [cursor, setCursor] = useState<string | null | undefined>(undefined);
-  const [problem, setProblem] = useState("");
-  const more = () =>
-    service()
-      .listCheckpoints(session.id, { limit: 50, after: cursor ?? undefined })
-      .then((page) => {
-        setFound([...found, ...(page.checkpoints as unknown as Listed[])]);
-        setCursor(page.cursor);
-      })
-      .catch((error: unknown) => setProblem(said(error)));
-  return (
-    <details class="stored" onToggle={(event) => event.currentTarget.open && cursor === undefined && void more()}>
-      <summary>All stored checkpoints</summary>
-      {problem && <p class="problem">{problem}</p>}
-      <ul>
-        {found.map((one) => (
-          <li key={one.id}>
-            <code>
-              <Text of={one.id} />
-            </code>
-            <span class="quiet">
-              step {one.step} · {count(one.count, "message")} · {clock(one.created_at)}
-              {one.name && ` · ${one.name}`}
-            </span>
-            <button class="small" onClick={() => branch(one.id)} aria-label={`Branch from checkpoint ${one.id}`}>
-              Branch
-            </button>
-          </li>
-        ))}
-      </ul>
-      {cursor && (
-        <button class="plain" onClick={() => void more()}>
-          Show more
-        </button>
-      )}
-    </details>
   );
 }
