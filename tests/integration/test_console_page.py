@@ -142,22 +142,72 @@ async def test_a_store_without_agents_is_shown_and_nothing_runs(tmp_path: Path) 
         assert (await executor.sessions.get(handle.session_id)).turn == 1
 
 
-async def test_two_thousand_steps_are_drawn_in_pieces(tmp_path: Path) -> None:
+STEPS = 320
+
+
+async def test_a_long_session_is_read_and_drawn_in_pieces(tmp_path: Path) -> None:
     async def tick(given: Nothing, ctx: ToolContext[Any]) -> str:
         return "tock"
 
     helper = agent("helper", tools=[a_tool("tick", tick)], max_steps=None)
-    plan = [*[calls(call("tick"))] * 2000, "All are counted."]
+    plan = [*[calls(call("tick"))] * STEPS, "All are counted."]
     async with page_of(str(tmp_path / "a.db"), [helper], plan) as (browser, executor):
         handle = await executor.execute(helper, "Count")
-        assert (await handle.result()).steps == 2001
+        assert (await handle.result()).steps == STEPS + 1
         page = await browser.page(f"sessions/{handle.session_id}/chat")
         await shows(page, "All are counted.")
-        await page.get_by_text("Show earlier").wait_for()
+        await page.locator(".earlier").wait_for(state="attached")
         assert await page.locator(".item").count() < 200
+        scroller = page.locator(".scroller")
+        before = await page.locator(".item.step").count()
+        await scroller.evaluate("box => { box.scrollTop = 500 }")
+        await page.locator(".item.step").nth(before + 20).wait_for(state="attached")
+        await scroller.focus()
+        await page.keyboard.press("Home")
+        await page.locator(".item.user").get_by_text("Count").wait_for()
+        await page.locator(".earlier").wait_for(state="detached")
+        assert await page.locator(".call-state.done").count() == STEPS, "results meet their calls on another page"
         await go(page, f"sessions/{handle.session_id}/timeline")
-        await page.locator("h3", has_text="Step 2001").wait_for()
+        await page.locator("h3", has_text=f"Step {STEPS + 1}").wait_for()
         assert await page.locator(".step-row").count() <= 100
+
+
+async def test_a_link_to_an_old_call_reads_back_to_it(tmp_path: Path) -> None:
+    async def tick(given: Nothing, ctx: ToolContext[Any]) -> str:
+        return "tock"
+
+    helper = agent("helper", tools=[a_tool("tick", tick)], max_steps=None)
+    plan = [*[calls(call("tick"))] * 120, "All are counted."]
+    async with page_of(str(tmp_path / "a.db"), [helper], plan) as (browser, executor):
+        handle = await executor.execute(helper, "Count")
+        await handle.result()
+        page = await browser.context.new_page()
+        await page.goto(f"{browser.console.address}/sessions/{handle.session_id}/chat/call_3")
+        await page.locator("#call-call_3[open]").get_by_text("tock").wait_for()
+
+
+async def test_a_list_is_read_as_one_scrolls_and_searched_by_the_service(tmp_path: Path) -> None:
+    sessions = 260
+    async with page_of(str(tmp_path / "a.db"), [], ["Good morning."] * sessions) as (browser, executor):
+        for n in range(sessions):
+            await (await executor.execute(agent("helper"), f"Question {n:04}")).result()
+        page = await browser.page()
+        await page.locator(".row").filter(has_text=f"Question {sessions - 1:04}").wait_for()
+        assert await page.locator(".row").count() < 100, "only those around the screen are drawn"
+        await page.locator("#search").fill("0007")
+        await page.locator(".row").filter(has_text="Question 0007").wait_for()
+        assert await page.locator(".row").count() == 1
+        await page.get_by_role("button", name="Failed", exact=True).click()
+        await page.get_by_text("No session fits.").wait_for()
+        await page.get_by_role("button", name="All", exact=True).click()
+        await page.locator("#search").fill("")
+        await page.locator(".row").filter(has_text=f"Question {sessions - 1:04}").wait_for()
+        async with asyncio.timeout(30):
+            while await page.locator(".row").filter(has_text="Question 0000").count() == 0:
+                await page.locator(".sessions").evaluate("box => { box.scrollTop = box.scrollHeight }")
+                await asyncio.sleep(0.05)
+        last = page.locator(".sessions li").last
+        assert await last.get_attribute("aria-posinset") == await last.get_attribute("aria-setsize") == str(sessions)
 
 
 async def test_a_dialog_is_closed_by_its_button(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ function code(): string | null {
   if (found === null) return localStorage.getItem(CODE);
   localStorage.setItem(CODE, found[1] as string);
   history.replaceState(null, "", `${location.pathname}#${found[2] || "/"}`);
+  dispatchEvent(new HashChangeEvent("hashchange")); // what is behind the code is the place to show
   return found[1] as string;
 }
 

@@ -1,6 +1,6 @@
 // The conversation, and where one goes on with it.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { begin, said } from "./api.ts";
+import { begin, said, service } from "./api.ts";
 import { Composer } from "./composer.tsx";
 import { Items } from "./items.tsx";
 import { refresh } from "./listing.ts";
@@ -34,13 +34,19 @@ export function Chat({ session, target }: { session: OpenSession; target: string
   }, [drawn, target]);
   const ready = session.stored.value !== undefined;
   useEffect(() => {
-    if (ready && target !== undefined) document.getElementById(`call-${target}`)?.scrollIntoView({ block: "center" });
+    if (!ready || target === undefined) return;
+    const show = () => document.getElementById(`call-${target}`)?.scrollIntoView({ block: "center" });
+    session.reach(target).then(() => requestAnimationFrame(() => requestAnimationFrame(show)), (error: unknown) => setProblem(said(error)));
   }, [ready, target]);
   const stored = session.stored.value;
   const send = async (message: string) => {
     setProblem("");
     following.current = true;
     try {
+      if (session.status === "running") {
+        await service().interrupt(session.id, { reason: "another message in the console" });
+        await (await service().handle(session.id)).result();
+      }
       const started = await begin("run", { agent: stored?.agent_type ?? "", message, session_id: session.id });
       session.conversation.insertUser(message, started.run_id);
       await session.refresh();
@@ -53,7 +59,7 @@ export function Chat({ session, target }: { session: OpenSession; target: string
   const running = stored?.status === "running";
   const waiting = session.conversation.waiting().length;
   const hint = running
-    ? "The agent is at work. Interrupt it to say something."
+    ? "Write a message: it interrupts the run"
     : waiting > 0
       ? "Answer the call that waits first."
       : "Write a message";
@@ -66,6 +72,10 @@ export function Chat({ session, target }: { session: OpenSession; target: string
         role="log"
         aria-label="Conversation"
         aria-busy={running}
+        onKeyDown={(event) => {
+          const box = event.currentTarget;
+          if (event.key === "Home" && event.target === box) void session.reach(undefined).then(() => (box.scrollTop = 0));
+        }}
         onScroll={(event) => {
           const box = event.currentTarget;
           following.current = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_PX;
@@ -98,7 +108,7 @@ export function Chat({ session, target }: { session: OpenSession; target: string
         </p>
       )}
       {ready && !child && (
-        <Composer key={session.id} label="Message" hint={hint} onSend={send} disabled={running || waiting > 0} />
+        <Composer key={session.id} label="Message" hint={hint} onSend={send} disabled={waiting > 0} />
       )}
     </>
   );

@@ -9,7 +9,7 @@ import { OpenSession } from "./session.ts";
 import type { Conversation } from "./fold.ts";
 
 export function Compare({ left, right }: { left: string; right: string }) {
-  const [pair] = useState(() => [new OpenSession(left), new OpenSession(right)] as const);
+  const [pair] = useState(() => [new OpenSession(left, true), new OpenSession(right, true)] as const);
   useEffect(() => {
     for (const one of pair) one.start();
     return () => {

@@ -44,6 +44,8 @@ export interface Notice extends Base {
   text: string;
 }
 export type Item = User | Step | Notice;
+export type Children = Map<string, { id: string; agent: string }>;
+type ToolMessage = Pick<Extract<Message, { role: "tool" }>, "tool_call_id" | "success" | "content" | "metadata">;
 
 export class Conversation {
   readonly id: string;
@@ -55,6 +57,10 @@ export class Conversation {
   #stored = 0;
   readonly calls = new Map<string, { call: Call; step: Step }>();
   readonly runs = new Set<string>();
+  /** Messages of the session before those that were loaded. */
+  earlier = 0;
+  /** Results whose calls are in earlier messages. */
+  #results = new Map<string, ToolMessage>();
   #keys = 0;
 
   constructor(id: string, below = new Map<string, Conversation>()) {
@@ -63,13 +69,28 @@ export class Conversation {
     below.set(id, this);
   }
 
-  /** Begin with what is stored. `children`: sessions of sub-agents by the call that they answer. */
-  load(messages: Message[], children: Map<string, { id: string; agent: string }>, sequence = 0): void {
+  /** Begin with what is stored, from the message `offset` on. `children`: sessions of sub-agents by the call that they answer. */
+  load(messages: Message[], children: Children, sequence = 0, offset = 0): void {
     this.items = [];
     this.calls.clear();
     this.runs.clear();
+    this.#results.clear();
+    this.earlier = offset;
     this.#base = sequence;
     this.#stored = Math.max(0, ...messages.map((message) => ("step" in message ? (message.step ?? 0) : 0)));
+    this.#read(messages, children);
+  }
+
+  /** Messages right before those that are here, from the message `offset` on. */
+  prepend(messages: Message[], children: Children, offset: number): void {
+    const later = this.items;
+    this.items = [];
+    this.earlier = offset;
+    this.#read(messages, children);
+    this.items.push(...later);
+  }
+
+  #read(messages: Message[], children: Children): void {
     for (const message of messages) {
       if ("run_id" in message && message.run_id !== null) this.runs.add(message.run_id);
       if (message.role === "user") this.user(message.content, message.run_id);
@@ -80,8 +101,7 @@ export class Conversation {
         step.state = "committed";
         for (const request of message.tool_calls) this.#request(step, request, children);
       } else if (message.role === "tool") {
-        const edited = message.metadata["edited"] as (Edit & { arguments?: Record<string, unknown> }) | undefined;
-        this.#result(message.tool_call_id, message.success, message.content, edited);
+        this.#result(message);
       }
     }
   }
@@ -276,10 +296,12 @@ export class Conversation {
     return call;
   }
 
-  #request(step: Step, request: ToolCallRequest, children: Map<string, { id: string; agent: string }>): void {
+  #request(step: Step, request: ToolCallRequest, children: Children): void {
     const call = this.#call(step, request.id, request.name, request.arguments);
     const child = children.get(request.id);
     if (child !== undefined) this.#adopt(call, child.id, child.agent, true);
+    const result = this.#results.get(request.id);
+    if (result !== undefined) this.#result(result);
   }
 
   /** `stored`: the call is history, and so is all that its agent said. */
@@ -290,10 +312,11 @@ export class Conversation {
     if (stored) [child.#base, child.#stored] = [Infinity, Infinity];
   }
 
-  #result(id: string, success: boolean, content: string, edited?: Edit & { arguments?: Record<string, unknown> }): void {
+  #result({ tool_call_id: id, success, content, metadata }: ToolMessage): void {
     const known = this.calls.get(id);
-    if (known === undefined) return;
+    if (known === undefined) return void this.#results.set(id, { tool_call_id: id, success, content, metadata });
     const { call } = known;
+    const edited = metadata["edited"] as (Edit & { arguments?: Record<string, unknown> }) | undefined;
     call.state = success ? "done" : "failed";
     if (success) call.result = content;
     else call.error = content;

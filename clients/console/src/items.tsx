@@ -1,11 +1,12 @@
 // The items of a conversation. An item is drawn again when it has changed, and only then: items are changed in place, so `rev` goes
 // down to whatever shows a part of one, because components whose properties are the same are not drawn.
 import { Component } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { said } from "./api.ts";
 import { CallView } from "./call.tsx";
 import type { Conversation, Item, Notice, Step, User } from "./fold.ts";
 import { visible } from "./format.ts";
-import { markdown } from "./markdown.ts";
+import { Growing } from "./markdown.ts";
 import type { OpenSession } from "./session.ts";
 
 interface Given {
@@ -16,23 +17,61 @@ interface Given {
 
 /** Items that are drawn at first, the newest; and how many more each time. */
 const PAGE = 120;
+/** So far above the screen the next ones are drawn. */
+const AHEAD = "1600px 0px 0px 0px";
 
 export function Items({ conversation, session, target }: Given & { rev?: number }) {
   const [shown, setShown] = useState(target === undefined ? PAGE : Infinity);
   const hidden = Math.max(0, conversation.items.length - shown);
+  const items = conversation.items.slice(hidden);
+  const list = useRef<HTMLOListElement>(null);
+  const height = useRef(0);
+  const first = items[0]?.key;
+  // The browser holds the place of a reader by itself, but not at the very top.
+  useLayoutEffect(() => {
+    const box = list.current?.closest(".scroller");
+    if (box && height.current > 0 && box.scrollTop === 0) box.scrollTop = box.scrollHeight - height.current;
+  }, [first]);
+  useLayoutEffect(() => void (height.current = list.current?.closest(".scroller")?.scrollHeight ?? 0));
+  const earlier = async () => {
+    if (hidden === 0) await session.earlier(conversation);
+    setShown((before) => before + PAGE);
+  };
   return (
-    <ol class="items">
-      {hidden > 0 && (
-        <li class="item earlier">
-          <button class="small" onClick={() => setShown(shown + PAGE)}>
-            Show earlier: {hidden.toLocaleString("en")} more
-          </button>
-        </li>
-      )}
-      {conversation.items.slice(hidden).map((item) => (
+    <ol class="items" ref={list}>
+      {hidden + conversation.earlier > 0 && <Earlier key={`${first}${conversation.earlier}`} onSeen={earlier} />}
+      {items.map((item) => (
         <Drawn key={item.key} item={item} rev={revision(item, conversation)} session={session} target={target} />
       ))}
     </ol>
+  );
+}
+
+/** Above the first item: when it comes near the screen, those before are drawn. */
+function Earlier({ onSeen }: { onSeen: () => Promise<void> }) {
+  const place = useRef<HTMLLIElement>(null);
+  const [problem, setProblem] = useState("");
+  const latest = useRef(onSeen);
+  latest.current = onSeen;
+  const show = () => void latest.current().catch((error: unknown) => setProblem(said(error)));
+  useEffect(() => {
+    const at = place.current as HTMLElement;
+    const seen = new IntersectionObserver(([entry]) => entry?.isIntersecting && show(), { root: at.closest(".scroller"), rootMargin: AHEAD });
+    seen.observe(at);
+    return () => seen.disconnect();
+  }, []);
+  return (
+    <li class="item earlier" ref={place}>
+      {problem ? (
+        <p class="problem" role="alert">
+          {problem}
+        </p>
+      ) : (
+        <button class="small" onClick={show}>
+          Show earlier
+        </button>
+      )}
+    </li>
   );
 }
 
@@ -85,6 +124,28 @@ function NoticeView({ item }: { item: Notice }) {
   );
 }
 
+/** Text of a model. While it grows, only its open end is parsed and drawn again. */
+function Prose({ text, whole }: { text: string; whole: boolean }) {
+  const growing = useMemo(() => new Growing(), []);
+  return (
+    <div class="prose" dir="auto">
+      {growing.blocks(text, whole).map((html, n) => (
+        <Block key={n} html={html} />
+      ))}
+    </div>
+  );
+}
+
+class Block extends Component<{ html: string }> {
+  override shouldComponentUpdate(next: { html: string }): boolean {
+    return next.html !== this.props.html;
+  }
+
+  override render() {
+    return <div class="block" dangerouslySetInnerHTML={{ __html: this.props.html }} />;
+  }
+}
+
 function StepView({ step, rev, session, target }: Omit<DrawnGiven, "item"> & { step: Step }) {
   const body = (
     <>
@@ -96,7 +157,7 @@ function StepView({ step, rev, session, target }: Omit<DrawnGiven, "item"> & { s
           </div>
         </details>
       )}
-      {step.text !== "" && <div class="prose" dir="auto" dangerouslySetInnerHTML={{ __html: markdown(step.text) }} />}
+      {step.text !== "" && <Prose text={step.text} whole={step.state !== "open"} />}
       {step.calls.map((call) => (
         <CallView key={call.id} call={call} rev={rev} session={session} target={target} />
       ))}

@@ -1,6 +1,6 @@
 // What the keyboard can do, in one table: the list under ? is made of it.
 import { signal } from "@preact/signals";
-import { shown } from "./listing.ts";
+import { sessions } from "./listing.ts";
 import { operator } from "./operator.ts";
 import { Dialog } from "./pieces.tsx";
 import { go, link, route, TABS } from "./route.ts";
@@ -40,7 +40,7 @@ function focus(id: string): void {
 
 function step(by: number): void {
   const at = route.value.view === "session" ? route.value.id : undefined;
-  const found = shown.value;
+  const found = sessions.value;
   const index = found.findIndex((session) => session.session_id === at);
   const next = found[index < 0 ? 0 : Math.min(found.length - 1, Math.max(0, index + by))];
   if (next !== undefined) go(link.session(next.session_id));

@@ -1,12 +1,16 @@
-// The list of sessions: pages of the service, newest first, read again while the page is looked at.
-import { computed, signal } from "@preact/signals";
+// The list of sessions: pages of the service, newest first, read as one scrolls, and again while the page is looked at. The service
+// filters and searches all of them.
+import { signal } from "@preact/signals";
 import type { ListedSession } from "./wire.ts";
 import { said, service } from "./api.ts";
 
 export const FILTERS = ["all", "waiting", "running", "failed", "interrupted"] as const;
 export type Filter = (typeof FILTERS)[number];
-const PAGE = 40;
+const PAGE = 100;
 const REFRESH_MS = 4_000;
+const PAUSE_MS = 200;
+/** A page of what is searched for may be short or empty: others are read until there are so many. */
+const ENOUGH = 20;
 
 export const filter = signal<Filter>("all");
 export const query = signal("");
@@ -14,61 +18,78 @@ export const sessions = signal<ListedSession[]>([]);
 export const cursor = signal<string | null>(null);
 export const problem = signal<string | undefined>(undefined);
 export const loaded = signal(false);
+/** Which list is meant: another filter or other words are another one. */
 let asked = 0;
-
-/** The service filters by status; words are looked for in what is here. */
-export const shown = computed(() => {
-  const words = query.value.toLowerCase().split(/\s+/).filter(Boolean);
-  return sessions.value.filter((session) => {
-    const text = [session.session_id, session.agent_type, session.title ?? "", session.status, ...session.tags].join(" ").toLowerCase();
-    return words.every((word) => text.includes(word));
-  });
-});
+let reading = false;
+let pause: ReturnType<typeof setTimeout> | undefined;
 
 async function page(after: string | undefined): Promise<{ sessions: ListedSession[]; cursor: string | null }> {
   const chosen = filter.value;
   const which = chosen === "all" ? {} : chosen === "waiting" ? { waiting: true } : { status: chosen };
-  return await service().listSessions({ limit: PAGE, titles: true, after, ...which });
+  const text = query.value.trim();
+  return await service().listSessions({ limit: PAGE, titles: true, after, ...which, ...(text !== "" && { text }) });
 }
 
 /** The first page again; what was read behind it stays. */
 export async function refresh(): Promise<void> {
-  const turn = ++asked;
+  const turn = asked;
   try {
     const found = await page(undefined);
     if (turn !== asked) return;
+    const { cursor: end } = found;
     const ids = new Set(found.sessions.map((session) => session.session_id));
-    const last = found.sessions.at(-1)?.session_id;
-    const rest = found.cursor === null || last === undefined ? [] : sessions.value.filter((one) => !ids.has(one.session_id) && one.session_id < last);
+    const joined = end !== null && loaded.value && sessions.value.some((one) => ids.has(one.session_id) || one.session_id >= end);
+    const rest = joined ? sessions.value.filter((one) => one.session_id < end && !ids.has(one.session_id)) : [];
     [sessions.value, problem.value] = [[...found.sessions, ...rest], undefined];
-    if (rest.length === 0) cursor.value = found.cursor;
+    if (!joined) cursor.value = end;
   } catch (error) {
-    problem.value = said(error);
+    if (turn === asked) problem.value = said(error);
   }
-  loaded.value = true;
+  if (turn === asked) loaded.value = true;
 }
 
+/** The next page. */
 export async function more(): Promise<void> {
-  if (cursor.value === null) return;
+  if (cursor.value === null || reading) return;
+  const turn = asked;
+  reading = true;
+  try {
+    const found = await page(cursor.value);
+    if (turn !== asked) return;
+    const ids = new Set(sessions.value.map((session) => session.session_id));
+    [sessions.value, cursor.value] = [[...sessions.value, ...found.sessions.filter((one) => !ids.has(one.session_id))], found.cursor];
+  } catch (error) {
+    if (turn === asked) problem.value = said(error);
+  } finally {
+    reading = false;
+  }
+}
+
+async function begin(): Promise<void> {
   const turn = ++asked;
-  const found = await page(cursor.value);
-  if (turn !== asked) return;
-  [sessions.value, cursor.value] = [[...sessions.value, ...found.sessions], found.cursor];
+  [sessions.value, cursor.value, loaded.value] = [[], null, false];
+  await refresh();
+  while (turn === asked && cursor.value !== null && sessions.value.length < ENOUGH && problem.value === undefined) {
+    if (reading) await new Promise((done) => setTimeout(done, PAUSE_MS));
+    else await more();
+  }
 }
 
 export function choose(next: Filter): void {
-  [filter.value, sessions.value, cursor.value, loaded.value] = [next, [], null, false];
-  void refresh();
+  filter.value = next;
+  void begin();
 }
 
-/** Look further for the words, until there is no more or enough is found. */
-export async function search(): Promise<void> {
-  for (let pages = 0; pages < 10 && cursor.value !== null && shown.value.length < 5; pages++) await more();
+/** Once the words are written. */
+export function search(words: string): void {
+  query.value = words;
+  clearTimeout(pause);
+  pause = setTimeout(() => void begin(), PAUSE_MS);
 }
 
 export function keepFresh(): void {
   void refresh();
   setInterval(() => {
-    if (document.visibilityState === "visible") void refresh();
+    if (document.visibilityState === "visible" && query.value === "") void refresh();
   }, REFRESH_MS);
 }

@@ -37,3 +37,41 @@ marked.use({
 export function markdown(text: string): string {
   return DOMPurify.sanitize(marked.parse(visible(text)) as string, SAFE);
 }
+
+/** A block has about so many characters: more of them are looked at for each frame, longer ones are parsed again for each. */
+const BLOCK = 2_000;
+/** An open part that is longer, such as a long listing, is shown as text until it ends. */
+const LONG = 20_000;
+/** What a link may refer to from anywhere in the text. */
+const DEFINITION = /^ {0,3}\[[^\]\n]+\]:/m;
+
+/** The Markdown of a text that grows, as blocks of HTML. What later text cannot change is parsed once. */
+export class Growing {
+  #blocks: string[] = [];
+  #seen = 0;
+  #rest = "";
+  #whole = false;
+
+  /** `text` begins as it did before. `whole`: nothing more comes. */
+  blocks(text: string, whole: boolean): string[] {
+    if (this.#whole) return this.#blocks;
+    this.#whole = whole;
+    if (whole && (this.#seen === 0 || DEFINITION.test(text))) return (this.#blocks = [markdown(text)]);
+    this.#rest += visible(text.slice(this.#seen)).replace(/\r\n?/g, "\n");
+    this.#seen = text.length;
+    if (whole) return (this.#blocks = [...this.#blocks, markdown(this.#rest)]);
+    if (this.#rest.length > LONG) return [...this.#blocks, `<pre>${escaped(this.#rest)}</pre>`];
+    if (this.#rest.length > BLOCK) this.#settle();
+    return [...this.#blocks, markdown(this.#rest)];
+  }
+
+  /** The last two blocks may still change: a paragraph becomes a table, a list goes on behind an empty line. */
+  #settle(): void {
+    const tokens = marked.lexer(this.#rest);
+    const places = tokens.flatMap((token, n) => (token.type === "space" ? [] : [n]));
+    const done = tokens.slice(0, places.at(-2) ?? 0).map((token) => token.raw).join("");
+    if (done === "" || !this.#rest.startsWith(done)) return;
+    this.#blocks.push(markdown(done));
+    this.#rest = this.#rest.slice(done.length);
+  }
+}

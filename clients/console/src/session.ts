@@ -3,12 +3,14 @@
 import { type Signal, signal } from "@preact/signals";
 import { applyPatches, type JsonObject, type SessionState } from "../../js/src/index.ts";
 import { HelixError, said, service } from "./api.ts";
-import { Conversation } from "./fold.ts";
+import { type Children, Conversation } from "./fold.ts";
 import { History } from "./history.ts";
 import { chunkOf, type Message, type StreamChunk, type StreamMessage } from "./wire.ts";
 
-const DRAW_MS = 16;
+const HIDDEN_MS = 250;
 const GLANCE = 60;
+/** Messages of a long session that are read at once, from its end. */
+const PAGE = 100;
 /** How often a running session is read again: a worker that died says nothing. */
 const LOOK_MS = 8_000;
 
@@ -32,9 +34,14 @@ export class OpenSession {
   /** Up to here the stream is in what was read. */
   #base = 0;
   #reading: AsyncGenerator<StreamMessage, void, undefined> | undefined;
+  readonly #whole: boolean;
+  #children: Children = new Map();
+  #fetching: Promise<void> | undefined;
 
-  constructor(id: string) {
+  /** `whole`: all of it is read at once, else the newest messages, and others when somebody looks. */
+  constructor(id: string, whole = false) {
     this.id = id;
+    this.#whole = whole;
     this.conversation = new Conversation(id);
     this.history = new History(id);
   }
@@ -60,10 +67,31 @@ export class OpenSession {
   draw(): void {
     if (this.#drawing) return;
     this.#drawing = true;
-    setTimeout(() => {
+    const now = () => {
       this.#drawing = false;
       this.drawn.value++;
-    }, DRAW_MS);
+    };
+    if (document.hidden) setTimeout(now, HIDDEN_MS);
+    else requestAnimationFrame(now);
+  }
+
+  /** Read the messages before those that are here. One page at a time; of other conversations all is here. */
+  async earlier(conversation: Conversation): Promise<void> {
+    if (conversation !== this.conversation || conversation.earlier === 0) return;
+    this.#fetching ??= this.#page(conversation).finally(() => (this.#fetching = undefined));
+    await this.#fetching;
+  }
+
+  /** Read back to a call, or to the beginning. */
+  async reach(callId: string | undefined): Promise<void> {
+    while (this.conversation.earlier > 0 && (callId === undefined || !this.conversation.calls.has(callId))) await this.earlier(this.conversation);
+  }
+
+  async #page(conversation: Conversation): Promise<void> {
+    const { messages = [], offset } = await service().ask("get_session", { session_id: this.id, messages: PAGE, before: conversation.earlier });
+    if (this.#closed || conversation !== this.conversation) return;
+    conversation.prepend(messages as Message[], this.#children, offset ?? 0);
+    this.draw();
   }
 
   /** Read again what is stored, but not the conversation. */
@@ -92,20 +120,22 @@ export class OpenSession {
 
   /** The newest messages, while the whole of a long session is on its way. */
   async #glance(): Promise<void> {
-    const { session, messages = [] } = await service().ask("get_session", { session_id: this.id, messages: GLANCE });
+    const { session, messages = [], offset } = await service().ask("get_session", { session_id: this.id, messages: GLANCE });
     if (this.#closed || this.stored.value !== undefined) return;
-    this.conversation.load(messages as Message[], new Map());
+    this.conversation.load(messages as Message[], new Map(), 0, offset ?? 0);
     this.stored.value = session;
     this.draw();
   }
 
   async #load(): Promise<number> {
     if (this.stored.value === undefined) this.#glance().catch(() => undefined); // what is asked for next says why
-    const found = await service().ask("get_session", { session_id: this.id, snapshot: true, sub_sessions: true });
+    const which = this.#whole ? {} : { newest: PAGE };
+    const found = await service().ask("get_session", { session_id: this.id, snapshot: true, sub_sessions: true, ...which });
     const snapshot = found.snapshot;
     if (!snapshot) throw new Error("the service gives no snapshot");
     const conversation = new Conversation(this.id);
-    conversation.load(snapshot.messages, childrenOf(found.sub_sessions), snapshot.sequence);
+    this.#children = childrenOf(found.sub_sessions);
+    conversation.load(snapshot.messages, this.#children, snapshot.sequence, snapshot.offset ?? 0);
     this.conversation = conversation;
     [this.stored.value, this.resumable.value] = [found.session, found.can_resume.can_resume];
     this.#base = snapshot.sequence;
@@ -172,8 +202,8 @@ export class OpenSession {
   }
 }
 
-export function childrenOf(refs: unknown[] | undefined): Map<string, { id: string; agent: string }> {
-  const found = new Map<string, { id: string; agent: string }>();
+export function childrenOf(refs: unknown[] | undefined): Children {
+  const found: Children = new Map();
   for (const ref of (refs ?? []) as { session_id: string; agent_type: string; parent_tool_call_id: string }[]) {
     found.set(ref.parent_tool_call_id, { id: ref.session_id, agent: ref.agent_type });
   }

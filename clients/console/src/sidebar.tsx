@@ -1,9 +1,10 @@
 // The list of sessions.
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { phase } from "./api.ts";
 import { FleetEntry } from "./fleetview.tsx";
 import { ago, count, money } from "./format.ts";
 import { helpOpen } from "./keys.tsx";
-import { choose, cursor, FILTERS, filter, loaded, more, problem, query, search, shown } from "./listing.ts";
+import { choose, cursor, FILTERS, filter, loaded, more, problem, query, search, sessions } from "./listing.ts";
 import { Icon, Status, Text } from "./pieces.tsx";
 import { link, route } from "./route.ts";
 import type { ListedSession } from "./wire.ts";
@@ -41,10 +42,7 @@ export function Sidebar() {
             type="search"
             placeholder="Search sessions"
             value={query.value}
-            onInput={(event) => {
-              query.value = event.currentTarget.value;
-              void search();
-            }}
+            onInput={(event) => search(event.currentTarget.value)}
           />
         </label>
         <div class="filters" role="group" aria-label="Show">
@@ -61,27 +59,51 @@ export function Sidebar() {
   );
 }
 
+/** Rows around the screen that are drawn: the others are space. All are of one height. */
+const AROUND = 20;
+const ROW_PX = 62;
+const BLOCK = 10;
+
 function List() {
-  if (problem.value !== undefined) return <p class="problem pad">{problem.value}</p>;
-  const found = shown.value;
+  const box = useRef<HTMLDivElement>(null);
+  const [height, setHeight] = useState(ROW_PX);
+  const [first, setFirst] = useState(0);
+  const found = sessions.value;
+  const most = Math.ceil((box.current?.clientHeight ?? 900) / height) + 2 * AROUND;
+  const from = Math.max(0, Math.min(first, found.length - most));
+  const to = Math.min(found.length, from + most);
+  useLayoutEffect(() => {
+    const row = box.current?.querySelector("li");
+    if (row && row.offsetHeight > 0 && row.offsetHeight !== height) setHeight(row.offsetHeight);
+  }, [found.length > 0]);
+  useEffect(() => {
+    if (to >= found.length - AROUND) void more();
+  }, [to, found.length]);
   const at = route.value.view === "session" ? route.value.id : undefined;
+  useEffect(() => {
+    const place = sessions.value.findIndex((one) => one.session_id === at) * height;
+    if (place < 0 || box.current === null) return;
+    const { scrollTop, clientHeight } = box.current;
+    if (place < scrollTop || place + height > scrollTop + clientHeight) box.current.scrollTop = place - clientHeight / 2;
+  }, [at]);
+  if (problem.value !== undefined) return <p class="problem pad">{problem.value}</p>;
+  const scrolled = (event: { currentTarget: HTMLElement }) =>
+    setFirst(Math.max(0, Math.floor(event.currentTarget.scrollTop / height / BLOCK) * BLOCK - AROUND));
   return (
-    <div class="sessions" tabIndex={0} role="region" aria-label="List of sessions">
-      <ul>
-        {found.map((session) => (
-          <li key={session.session_id}>
-            <Row session={session} current={session.session_id === at} />
-          </li>
-        ))}
-      </ul>
-      {loaded.value && found.length === 0 && (
+    <div class="sessions" tabIndex={0} role="region" aria-label="List of sessions" ref={box} onScroll={scrolled}>
+      <div style={{ height: `${found.length * height}px` }}>
+        <ul style={{ transform: `translateY(${from * height}px)` }}>
+          {found.slice(from, to).map((session, n) => (
+            <li key={session.session_id} aria-setsize={cursor.value === null ? found.length : -1} aria-posinset={from + n + 1}>
+              <Row session={session} current={session.session_id === at} />
+            </li>
+          ))}
+        </ul>
+      </div>
+      {loaded.value && found.length === 0 && cursor.value === null && (
         <p class="quiet pad">{query.value || filter.value !== "all" ? "No session fits." : "There are no sessions yet."}</p>
       )}
-      {cursor.value !== null && (
-        <button class="plain wide" onClick={() => void more()}>
-          Show more
-        </button>
-      )}
+      {(!loaded.value || cursor.value !== null) && <p class="quiet pad">Reading…</p>}
     </div>
   );
 }

@@ -566,13 +566,14 @@ export interface GetFleet {
  * Result: `{"session", "can_resume"}`, and where its run waits for a slot `"queued"`: `{"place", "expires_at"}`, 1
  * being the next of its agent to go; with `run_id` also `"run"`: how that run ended (status `running` if it has
  * not), with `messages` and `runs` the newest that many of these, with `sub_sessions` those of its sub-agents, and with
- * `snapshot` the conversation and where the stream goes on from it.
+ * `snapshot` the conversation and where the stream goes on from it, of which `newest` asks for the last messages only.
  */
 export interface GetSession {
   action: "get_session";
   before?: number | null;
   id: string;
   messages?: number;
+  newest?: number | null;
   run_id?: string | null;
   runs?: number;
   session_id: string;
@@ -639,8 +640,10 @@ export interface ListCheckpoints {
 }
 /**
  * One's own root sessions, newest id first; an operator's are those of all users, or of `user`. The other fields are
- * filters; `since` is the Unix time of the last change. Result: `{"sessions", "cursor", "damaged"}`, with `titles` each
- * with its first message's beginning; `cursor` is the next page's `after`: a page may be short although there is more.
+ * filters; `since` is the Unix time of the last change; each word of `text` must be in the id, the agent, the tags, the
+ * status or the beginning of the first message, whatever its case. Result: `{"sessions", "cursor", "damaged"}`, with
+ * `titles` each with its first message's beginning; `cursor` is the next page's `after`: a page may be short although
+ * there is more.
  */
 export interface ListSessions {
   action: "list_sessions";
@@ -651,6 +654,7 @@ export interface ListSessions {
   since?: number | null;
   status?: ("running" | "completed" | "failed" | "interrupted" | "paused" | "deleting") | null;
   tag?: string | null;
+  text?: string | null;
   titles?: boolean;
   user?: string | null;
   v: 1;
@@ -1292,7 +1296,8 @@ export interface SessionState {
   version: number;
 }
 /**
- * `status` is the session's at the moment of reading; messages and state are those of `checkpoint_id`.
+ * `status` is the session's at the moment of reading; messages and state are those of `checkpoint_id`. `offset`: the
+ * place of the first of these messages in the session.
  */
 export interface SessionSnapshot {
   checkpoint_id: string;
@@ -1300,6 +1305,7 @@ export interface SessionSnapshot {
     [k: string]: unknown;
   };
   messages: (SystemMessage | UserMessage | AssistantMessage | ToolResultMessage)[];
+  offset: number;
   pending: Pending[];
   run_id: string;
   sequence: number;

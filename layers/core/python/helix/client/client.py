@@ -303,8 +303,8 @@ class HelixClient:
 
     async def list_sessions(self, *, limit: int = 20, after: str | None = None, **filters: JsonValue) -> JsonObject:
         """One's own root sessions, newest first: `{"sessions", "cursor", "damaged"}`; `cursor` is the next page's `after`.
-        filters: `status`, `agent`, `tag`, `since`, `waiting`, `titles` (docs/guide/websocket.md). A page of a filtered list
-        may be short, and there is more as long as there is a cursor."""
+        filters: `status`, `agent`, `tag`, `since`, `waiting`, `text`, `titles` (docs/guide/websocket.md). A filtered
+        page may be short, and there is more as long as there is a cursor."""
         return await self.ask("list_sessions", {"limit": limit, "after": after, **filters})
 
     async def list_agents(self, *, limit: int = 20, after: str | None = None) -> JsonObject:

@@ -104,7 +104,8 @@ class SubSessionRef(Record):
 
 
 class SessionSnapshot(Record):
-    """`status` is the session's at the moment of reading; messages and state are those of `checkpoint_id`."""
+    """`status` is the session's at the moment of reading; messages and state are those of `checkpoint_id`. `offset`: the
+    place of the first of these messages in the session."""
 
     session_id: str
     run_id: str
@@ -112,6 +113,7 @@ class SessionSnapshot(Record):
     checkpoint_id: str
     sequence: int
     messages: list[Message]
+    offset: int = 0
     custom_state: JsonObject
     pending: list[Pending] = Field(default_factory=list)
 

@@ -171,7 +171,7 @@ class GetSession(_OfSession):
     """Result: `{"session", "can_resume"}`, and where its run waits for a slot `"queued"`: `{"place", "expires_at"}`, 1
     being the next of its agent to go; with `run_id` also `"run"`: how that run ended (status `running` if it has
     not), with `messages` and `runs` the newest that many of these, with `sub_sessions` those of its sub-agents, and with
-    `snapshot` the conversation and where the stream goes on from it."""
+    `snapshot` the conversation and where the stream goes on from it, of which `newest` asks for the last messages only."""
 
     action: Literal["get_session"]
     run_id: Name | None = None
@@ -180,12 +180,15 @@ class GetSession(_OfSession):
     runs: int = Field(default=0, ge=0, le=PAGE)
     sub_sessions: bool = False
     snapshot: bool = False
+    newest: int | None = Field(default=None, ge=1, le=PAGE)
 
 
 class ListSessions(_Request):
     """One's own root sessions, newest id first; an operator's are those of all users, or of `user`. The other fields are
-    filters; `since` is the Unix time of the last change. Result: `{"sessions", "cursor", "damaged"}`, with `titles` each
-    with its first message's beginning; `cursor` is the next page's `after`: a page may be short although there is more."""
+    filters; `since` is the Unix time of the last change; each word of `text` must be in the id, the agent, the tags, the
+    status or the beginning of the first message, whatever its case. Result: `{"sessions", "cursor", "damaged"}`, with
+    `titles` each with its first message's beginning; `cursor` is the next page's `after`: a page may be short although
+    there is more."""
 
     action: Literal["list_sessions"]
     limit: Limit = 20
@@ -196,6 +199,7 @@ class ListSessions(_Request):
     tag: Name | None = None
     since: float | None = None
     waiting: bool = False
+    text: Annotated[str, Field(max_length=200)] | None = None
     titles: bool = False
 
 

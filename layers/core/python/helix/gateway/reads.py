@@ -5,16 +5,16 @@ Law: nothing here writes. Whose sessions a caller sees is the backend's to say (
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from helix._log import get_logger
 from helix.core import requests as p
 from helix.core.agents import AnyAgent
-from helix.core.errors import AgentNotFoundError, DamagedRowError
+from helix.core.errors import AgentNotFoundError
 from helix.core.handles import SessionState, with_parameters
 from helix.core.json import JsonObject, size
-from helix.core.messages import UserMessage
 from helix.core.rows import SessionRow
 from helix.core.signatures import parameters_of
 from helix.engine.runs.admission import in_line
@@ -63,7 +63,9 @@ async def get_session(backend: Backend, caller: Connection, request: p.GetSessio
             ref.model_dump(mode="json") for ref in await sessions.list_sub_sessions(request.session_id)
         ]
     if request.snapshot:
-        found["snapshot"] = (await backend.executor.get_snapshot(request.session_id)).model_dump(mode="json")
+        found["snapshot"] = (await backend.executor.get_snapshot(request.session_id, newest=request.newest)).model_dump(
+            mode="json"
+        )
     return found
 
 
@@ -83,15 +85,20 @@ async def list_sessions(backend: Backend, caller: Connection, request: p.ListSes
     sessions = backend.executor.sessions
     shown: list[Any] = []
     damaged: list[Any] = []
-    after = request.after
+    after, words = request.after, (request.text or "").lower().split()
+    narrow = (request.status, request.agent, request.tag, request.since, request.text)
+    all_fit = not request.waiting and all(one is None for one in narrow)
     for _ in range(LOOKS):
-        page = await list_of_users(sessions, users, limit=request.limit, after=after)
+        page = await list_of_users(sessions, users, limit=request.limit if all_fit else p.PAGE, after=after)
         damaged += page.damaged
         fitting = [state for state in page.sessions if _fits(state, request)]
+        titles = await _titles(backend, fitting) if request.titles or words else [""] * len(fitting)
+        pairs = [pair for pair in zip(fitting, titles, strict=True) if _has(*pair, words)]
+        fitting = [state for state, _ in pairs]
         room = request.limit - len(shown)
-        for state in fitting[:room]:
+        for state, title in pairs[:room]:
             entry = state.model_dump(mode="json", exclude={"custom_state", "output"})
-            shown.append({**entry, "title": await _title(backend, state)} if request.titles else entry)
+            shown.append({**entry, "title": title} if request.titles else entry)
         after = page.cursor
         if len(fitting) > room:
             after = fitting[room - 1].session_id
@@ -110,14 +117,16 @@ def _fits(state: SessionState, request: p.ListSessions) -> bool:
     )
 
 
-async def _title(backend: Backend, state: SessionState) -> str:
-    """The beginning of the first message."""
-    try:
-        first = (await backend.executor.sessions.get_messages(state.session_id, limit=1)).messages
-    except DamagedRowError:
-        return "(a damaged message)"
-    text = " ".join(first[0].content.split()) if first and isinstance(first[0], UserMessage) else ""
-    return text if len(text) <= TITLE_CHARS else text[: TITLE_CHARS - 1] + "…"
+def _has(state: SessionState, title: str, words: Sequence[str]) -> bool:
+    text = " ".join((state.session_id, state.agent_type, state.status, *state.tags, title)).lower()
+    return all(word in text for word in words)
+
+
+async def _titles(backend: Backend, states: Sequence[SessionState]) -> list[str]:
+    """The beginnings of the first messages."""
+    first = await backend.executor.sessions.first_texts([state.session_id for state in states])
+    texts = [" ".join(text.split()) for text in first]
+    return [text if len(text) <= TITLE_CHARS else text[: TITLE_CHARS - 1] + "…" for text in texts]
 
 
 async def list_checkpoints(backend: Backend, caller: Connection, request: p.ListCheckpoints) -> JsonObject:

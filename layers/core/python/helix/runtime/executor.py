@@ -332,9 +332,9 @@ class Executor(ABC):
                 return CanResumeResult(can_resume=False, reason="agent_not_registered")
         return found
 
-    async def get_snapshot(self, session_id: str) -> SessionSnapshot:
-        """The conversation at its newest checkpoint, and the sequence after which the stream goes on from there."""
-        return await read_snapshot(self.sessions, self.streams, session_id)
+    async def get_snapshot(self, session_id: str, *, newest: int | None = None) -> SessionSnapshot:
+        """The conversation at its newest checkpoint, and where the stream goes on. newest: the last messages only."""
+        return await read_snapshot(self.sessions, self.streams, session_id, newest)
 
     async def branch(
         self, from_session_id: str, checkpoint_id: str | None = None, *, session_id: str | None = None

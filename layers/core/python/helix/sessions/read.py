@@ -12,13 +12,13 @@ from helix.core.entries import AssistantRow, CallRow, ChildRef, UserRow, parse_e
 from helix.core.errors import CheckpointNotFoundError, DamagedRowError, InvalidInputError, SessionNotFoundError
 from helix.core.handles import CanResumeResult, SessionState, SubSessionRef
 from helix.core.json import JsonObject, text_size
-from helix.core.messages import AnyMessage, strip_thinking
+from helix.core.messages import AnyMessage, UserMessage, strip_thinking
 from helix.core.prompt import repair_pairs
 from helix.core.row_keys import checkpoint_sort, checkpoint_version, message_sort
 from helix.core.rows import CheckpointRow, Pending, RunRow, SessionRow
 from helix.engine.claims.claim_rows import index_partition
-from helix.engine.history import DELETING, History, StateMissingError, session_key
-from helix.ports.state_store import StateStore
+from helix.engine.history import DELETING, History, StateMissingError, row_key, session_key
+from helix.ports.state_store import StateStore, Value
 from helix.services.claim_input import check_session_id
 
 MAX_PAGE = 1000
@@ -159,6 +159,25 @@ class Sessions:
             found = strip_thinking(found)
         return PaginatedMessages(found, session.count, offset, limit, end < session.count)
 
+    async def first_texts(self, session_ids: Sequence[str]) -> list[str]:
+        """What each session began with; "" where no user's message is first. Two reads for those that were never rewound to
+        their beginning."""
+        values = await self.store.get([row_key(id_, message_sort(0, 0)) for id_ in session_ids])
+        rows = await self.store.get([session_key(id_) for id_ in session_ids])
+        return [await self._first_text(*each) for each in zip(session_ids, values, rows, strict=True)]
+
+    async def _first_text(self, session_id: str, value: Value | None, row: Value | None) -> str:
+        try:
+            if value is not None and row is not None and row.get("lineage", 0) == 0:
+                entry = parse_entry(value)
+                return entry.content if isinstance(entry, UserRow) else ""
+            first = (await self.get_messages(session_id, limit=1)).messages
+            return first[0].content if first and isinstance(first[0], UserMessage) else ""
+        except SessionNotFoundError:
+            return ""
+        except DamagedRowError:
+            return "(a damaged message)"
+
     async def load_conversation_messages(self, session_id: str) -> list[AnyMessage]:
         """All messages of the current lineage, pairs repaired."""
         messages = await self._history.messages(await self._existing(session_id))
@@ -233,11 +252,13 @@ class Sessions:
                 if (await self._existing(session_id)).version == session.version:
                     raise
 
-    async def get_checkpoint_messages(self, session_id: str, checkpoint_id: str) -> list[AnyMessage]:
-        """The conversation as it was at the checkpoint, whatever happened since."""
+    async def get_checkpoint_messages(
+        self, session_id: str, checkpoint_id: str, *, offset: int = 0
+    ) -> list[AnyMessage]:
+        """The conversation as it was at the checkpoint, whatever happened since; from the message `offset` on."""
         row = await self.get_checkpoint(session_id, checkpoint_id)
         lineage = await self._history.lineage(session_id, row.lineage)
-        return await self._history.read_messages(session_id, lineage, 0, row.count)
+        return await self._history.read_messages(session_id, lineage, offset, row.count)
 
     async def list_sub_sessions(self, session_id: str) -> list[SubSessionRef]:
         """Sub-agents of the current lineage, those at work included, in call order."""

@@ -14,20 +14,22 @@ from helix.sessions.read import Sessions
 TRIES, WAIT_S = 20, 0.25
 
 
-async def read_snapshot(sessions: Sessions, streams: StreamManager, session_id: str) -> SessionSnapshot:
-    """The newest checkpoint on the stream. Reads the stream of the last run that it knows. Raises
-    `SessionNotFoundError`."""
+async def read_snapshot(
+    sessions: Sessions, streams: StreamManager, session_id: str, newest: int | None = None
+) -> SessionSnapshot:
+    """The newest checkpoint on the stream. Reads the stream of the last run that it knows. newest: the number of
+    messages, the last ones; default all. Raises `SessionNotFoundError`."""
     for _ in range(TRIES):
         try:
-            return await _read(sessions, streams, session_id)
+            return await _read(sessions, streams, session_id, newest)
         except CheckpointNotFoundError:  # deleted meanwhile, or before the stream came as far: a newer one follows
             stream_id = (await sessions.get(session_id)).stream_id
             info = await streams.info(stream_id)
             await streams.wait(stream_id, info.latest_sequence if info is not None else 0, WAIT_S)
-    return await _read(sessions, streams, session_id)
+    return await _read(sessions, streams, session_id, newest)
 
 
-async def _read(sessions: Sessions, streams: StreamManager, session_id: str) -> SessionSnapshot:
+async def _read(sessions: Sessions, streams: StreamManager, session_id: str, newest: int | None) -> SessionSnapshot:
     session = await sessions.get(session_id)
     point, place = session.checkpoint_id, 0
     if session.current_run_id:
@@ -42,13 +44,15 @@ async def _read(sessions: Sessions, streams: StreamManager, session_id: str) -> 
         if reported is not None:
             point = reported
     checkpoint = await sessions.get_checkpoint(session_id, point)
+    offset = 0 if newest is None else max(0, checkpoint.count - newest)
     return SessionSnapshot(
         session_id=session_id,
         run_id=session.current_run_id,
         status=session.status,
         checkpoint_id=point,
         sequence=place,
-        messages=[*await sessions.get_checkpoint_messages(session_id, point)],
+        messages=[*await sessions.get_checkpoint_messages(session_id, point, offset=offset)],
+        offset=offset,
         custom_state=checkpoint.state or {},
         pending=session.pending,
     )

@@ -1,0 +1,290 @@
+"""The console's page in Chromium on long lists, long sessions and a fast stream: first content, frames, input, memory.
+
+    python bench/console_page.py                 prints the table and saves it to bench/results/ (three minutes)
+    python bench/console_page.py --only list     one of list, session, stream; saves nothing
+
+The server is `helix console`'s on SQLite, in a process of its own. Debian's Chromium is played by Playwright. Needs the
+package `playwright` and a `chromium` on the path.
+
+First content: from the begin of the navigation to the frame that has the first row or the newest answer. Frames: while a
+script scrolls by a fixed way in each frame; the longest is the longest time between two. Input: the longest event that
+`PerformanceObserver` reports while keys are typed (INP). Heap: used, after a collection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from helix import Agent, LLMConfig, LocalExecutor, ScriptedModel, tool
+from helix.console.here import serving
+from helix.console.server import ConsoleServer
+from helix.core.registry import AgentRegistry
+from helix.core.steps import AnyStepResult, TextStepResult
+from helix.ports.model import LLMGenerateInput
+
+HERE = Path(__file__).parent
+SESSIONS, STEPS, RATE, SECONDS = 5_000, 2_000, 1_000, 60
+OLD = 1234
+SCROLL_S, ROW_PX, ITEM_PX = 6, 60, 90
+SENTENCES = (
+    "The **kettle** is on the shelf, and the shelf is in the hall.\n\n"
+    "- one of `three`\n- two of three, with a [link](https://example.com/a)\n- three\n\n"
+    "```python\nfor place in places:\n    print(place)\n```\n\n"
+    "| place | pieces |\n|---|---|\n| hall | 4 |\n| yard | 7 |\n\n"
+)
+CHARS = 5
+FIRST = """
+window.first = new Promise((found) => {
+  const look = () => {
+    if (!document.querySelector("SELECTOR")) return requestAnimationFrame(look);
+    requestAnimationFrame(() => setTimeout(() => found(performance.now())));
+  };
+  addEventListener("DOMContentLoaded", look);
+});
+"""
+SCROLL = """
+async ([which, px, seconds]) => {
+  const box = document.querySelector(which);
+  const times = [];
+  const begun = performance.now();
+  await new Promise((done) => {
+    const frame = (now) => {
+      times.push(now);
+      box.scrollTop += px;
+      if (performance.now() - begun < seconds * 1000) requestAnimationFrame(frame); else done();
+    };
+    requestAnimationFrame(frame);
+  });
+  const gaps = times.slice(1).map((time, n) => time - times[n]);
+  const long = gaps.filter((gap) => gap > 34).length;
+  return { fps: 1000 * gaps.length / (times.at(-1) - times[0]), longest: Math.max(...gaps), long, frames: gaps.length };
+}
+"""
+INPUT = """
+window.events = [];
+new PerformanceObserver((list) => {
+  for (const one of list.getEntries()) if (one.interactionId || one.name === "input") window.events.push(one.duration);
+}).observe({ type: "event", durationThreshold: 16 });
+"""
+
+
+@tool
+async def look(place: str) -> str:
+    """What is at a place."""
+    return f"{place} has 4 kettles"
+
+
+class Speaker:
+    """Says Markdown, so many pieces a second."""
+
+    async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
+        said: list[str] = []
+        assert request.callbacks.on_text_delta is not None
+        begun = time.monotonic()
+        for n in range(RATE * SECONDS):
+            await asyncio.sleep(max(0.0, begun + n / RATE - time.monotonic()))
+            start = n * CHARS % len(SENTENCES)
+            said.append((SENTENCES + SENTENCES)[start : start + CHARS])
+            if (waiting := request.callbacks.on_text_delta(said[-1])) is not None:
+                await waiting
+        return TextStepResult(content="".join([*said, "\n\nThat was all."]))
+
+
+def helper() -> Agent[Any, Any]:
+    return Agent(name="helper", system_prompt="Help.", tools=[look], llm_config=LLMConfig(model="none"), max_steps=None)
+
+
+async def seed(path: str, sessions: int, steps: int) -> str:
+    """The id of the session with so many steps, which is the newest."""
+    step = {"content": f"{SENTENCES}", "tool_calls": [{"name": "look", "arguments": {"place": "the hall"}}]}
+    script = [*["Good morning."] * sessions, *[step] * (steps - 1), "That was all."]
+    async with LocalExecutor(path, model=ScriptedModel(script, record=False)) as executor:
+        for n in range(sessions):
+            await (await executor.execute(helper(), f"Question {n}: where is the kettle?")).result()
+        handle = await executor.execute(helper(), "Where are all the kettles?")
+        await handle.result()
+        return handle.session_id
+
+
+async def serve(path: str) -> None:
+    """Print the address; serve until stdin ends."""
+    registry = AgentRegistry()
+    registry.register(helper())
+    async with LocalExecutor(path, model=Speaker(), registry=registry) as executor:
+        async with serving(executor, "the bench") as service:
+            with ConsoleServer(service) as console:
+                print(console.address, flush=True)
+                await asyncio.to_thread(sys.stdin.read)
+
+
+@asynccontextmanager
+async def served(path: str) -> AsyncIterator[str]:
+    pipe = asyncio.subprocess.PIPE
+    server = await asyncio.create_subprocess_exec(sys.executable, __file__, "serve", path, stdin=pipe, stdout=pipe)
+    assert server.stdin is not None and server.stdout is not None
+    try:
+        yield (await server.stdout.readline()).decode().strip()
+    finally:
+        server.stdin.close()
+        await server.wait()
+
+
+class Page:
+    """A new tab of a new browser context at an address of the console."""
+
+    def __init__(self, page: Any, address: str) -> None:
+        self.page, self.address = page, address
+
+    async def open(self, at: str, first: str) -> float:
+        """Seconds to the first content, which the selector `first` finds."""
+        await self.page.add_init_script(FIRST.replace("SELECTOR", first))
+        await self.page.goto(f"{self.address}/{at}" if at else self.address)
+        return float(await self.page.evaluate("window.first")) / 1000
+
+    async def scroll(self, which: str, px: int) -> str:
+        await self.page.wait_for_timeout(500)
+        found = await self.page.evaluate(SCROLL, [which, px, SCROLL_S])
+        return f"{found['fps']:.0f} a second, longest {found['longest']:.0f} ms, {found['long']} over 34 ms"
+
+    async def type(self, which: str, text: str) -> float:
+        """Milliseconds of the slowest event."""
+        await self.page.evaluate(INPUT)
+        await self.page.focus(which)
+        await self.page.keyboard.type(text, delay=60)
+        await self.page.wait_for_timeout(300)
+        return float(await self.page.evaluate("Math.max(0, ...window.events)"))
+
+    async def heap(self) -> float:
+        """MB used, after a collection."""
+        session = await self.page.context.new_cdp_session(self.page)
+        await session.send("HeapProfiler.collectGarbage")
+        used = await session.send("Runtime.getHeapUsage")
+        await session.detach()
+        return float(used["usedSize"]) / 1e6
+
+
+async def long_list(page: Page) -> list[tuple[str, str]]:
+    first = await page.open("", ".row")
+    await page.page.wait_for_timeout(1000)
+    fps = await page.scroll(".sessions", ROW_PX)
+    rows = await page.page.locator(".row").count()
+    begun = time.monotonic()
+    slowest = await page.type("#search", f"question {OLD}:")
+    await page.page.locator(".row").filter(has_text=f"Question {OLD}:").wait_for(timeout=60_000)
+    found = time.monotonic() - begun - 14 * 0.06 - 0.3
+    return [
+        ("first content", f"{first:.2f} s"),
+        ("scrolling", fps),
+        ("rows in the page behind that", f"{rows:,}"),
+        ("an old session is found by its text", f"{max(0.0, found):.2f} s behind the last key"),
+        ("typing in the search", f"{slowest:.0f} ms"),
+    ]
+
+
+async def long_session(page: Page, session_id: str) -> list[tuple[str, str]]:
+    first = await page.open(f"sessions/{session_id}/chat", ".item.step")
+    await page.page.get_by_text("That was all.").wait_for()
+    await page.page.wait_for_timeout(2000)
+    fps = await page.scroll(".scroller", -ITEM_PX)
+    items = await page.page.locator(".item").count()
+    slowest = await page.type("#composer", "typed while it is long")
+    return [
+        ("first content", f"{first:.2f} s"),
+        ("scrolling up", fps),
+        ("items in the page behind that", f"{items:,}"),
+        ("typing", f"{slowest:.0f} ms"),
+        ("heap", f"{await page.heap():.0f} MB"),
+    ]
+
+
+async def fast_stream(page: Page) -> list[tuple[str, str]]:
+    await page.open("new/helper", "#composer")
+    await page.page.fill("#composer", "Speak.")
+    await page.page.keyboard.press("Enter")
+    await page.page.locator(".item.step").first.wait_for()
+    begun, heaps, slowest = time.monotonic(), [], []
+    for second in (10, SECONDS - 5):
+        await page.page.wait_for_timeout(max(0.0, begun + second - 4 - time.monotonic()) * 1000)
+        which = "#composer" if await page.page.locator("#composer").is_enabled() else "#search"
+        slowest.append(await page.type(which, "typed in the stream"))
+        heaps.append(await page.heap())
+    await page.page.locator(".working").wait_for(state="detached", timeout=60_000)
+    late = time.monotonic() - begun - SECONDS
+    shown = "document.querySelector('.item.step .prose').textContent.replace(/\\s+/g, '')"
+    text = await page.page.evaluate(shown)
+    heap = await page.heap()
+    await page.page.reload()
+    await page.page.get_by_text("That was all.").wait_for()
+    same = "the same" if text == await page.page.evaluate(shown) else "**another**"
+    return [
+        (
+            "chunks",
+            f"{RATE * SECONDS:,} in {SECONDS} s, {RATE * SECONDS * CHARS / 1e6:.2f} MB; {same} when read again",
+        ),
+        ("typing at 10 s", f"{slowest[0]:.0f} ms"),
+        (f"typing at {SECONDS - 5} s", f"{slowest[1]:.0f} ms"),
+        ("heap at 10 s", f"{heaps[0]:.1f} MB"),
+        (f"heap at {SECONDS - 5} s", f"{heaps[1]:.1f} MB"),
+        ("heap behind the end", f"{heap:.1f} MB"),
+        ("the page shows the end", f"{max(0.0, late):.1f} s behind the last chunk"),
+    ]
+
+
+async def measure(only: str | None) -> list[str]:
+    from playwright.async_api import async_playwright
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/helix.db"
+        session_id = await seed(path, SESSIONS if only in (None, "list") else 3, STEPS if only != "list" else 3)
+        async with served(path) as address, async_playwright() as running:
+            browser = await running.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+
+            async def page() -> Page:
+                context = await browser.new_context(viewport={"width": 1280, "height": 800})
+                return Page(await context.new_page(), address)
+
+            found = {}
+            if only in (None, "list"):
+                found[f"{SESSIONS:,} sessions"] = await long_list(await page())
+            if only in (None, "session"):
+                found[f"a session of {STEPS:,} steps"] = await long_session(await page(), session_id)
+            if only in (None, "stream"):
+                found[f"{RATE:,} chunks a second"] = await fast_stream(await page())
+            await browser.close()
+    return [f"| {what} | {name} | {value} |" for what, rows in found.items() for name, value in rows]
+
+
+def main() -> None:
+    match sys.argv[1:]:
+        case ["serve", path]:
+            asyncio.run(serve(path))
+        case ["--only", only]:
+            print("\n".join(asyncio.run(measure(only))))
+        case _:
+            load = os.getloadavg()[0]
+            head = [
+                "# The console's page",
+                "",
+                f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} CPUs, load {load:.1f} before; "
+                "headless Chromium without a graphics card; `python bench/console_page.py`.",
+                "",
+                "| what | measure | value |",
+                "|---|---|---|",
+            ]
+            text = "\n".join([*head, *asyncio.run(measure(None))]) + "\n"
+            print(text)
+            (HERE / "results" / "console_page.md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()
