@@ -61,8 +61,8 @@ class Asking(Vertical):
         yield Static(id="problem")
         with Horizontal():
             for place, (label, name) in enumerate(_BUTTONS[call.kind]):
-                yield Button(label, name=name, variant="default" if place else "primary", compact=True)
-            yield Static(content((" Ctrl+S: the first · Tab: the next · Escape: to the prompt", "dim")))
+                key = "" if place else " (Ctrl+S)"
+                yield Button(f"{label}{key}", name=name, variant="default" if place else "primary", compact=True)
 
     def focus_first(self) -> None:
         self.query(Button if self.call.kind != "client" else TextArea).first().focus()
@@ -76,7 +76,9 @@ class Asking(Vertical):
         try:
             await self._answer(self.call, **self._verdict(str(event.button.name)))
         except (HelixError, RefusedError, OSError, TimeoutError) as error:
-            self.query_one("#problem", Static).update(content((str(error), "red")))
+            problem = self.query_one("#problem", Static)
+            problem.update(content((str(error), "red")))
+            problem.display = True
 
     def _verdict(self, name: str) -> dict[str, Any]:
         text = self.query_one(TextArea).text

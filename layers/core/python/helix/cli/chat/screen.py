@@ -47,16 +47,18 @@ CSS = """
 #history { height: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
 #history Static, Fold, StepBlock, Talked { height: auto; }
 .user { margin: 1 0 0 0; background: $boost; padding: 0 1; }
-.body { margin: 0 0 0 2; padding: 0 0 0 1; border-left: solid $primary-muted; }
+.body { margin: 0 0 1 2; padding: 0 0 0 1; border-left: solid $primary-muted; }
 Head:focus { background: $primary-muted; }
 Said { padding: 0; margin: 0; background: transparent; }
 #waiting { height: auto; }
 Asking { height: auto; max-height: 60vh; border: round $warning; padding: 0 1; overflow-y: auto; }
-Asking TextArea { height: auto; min-height: 2; max-height: 8; border: round $panel; }
+Asking TextArea { height: auto; min-height: 2; max-height: 8; }
+Asking TextArea { border: round $primary-muted; border-title-color: $text-muted; }
 Asking TextArea:focus { border: round $accent; }
 Asking Horizontal { height: auto; }
 Asking Button { margin: 0 2 0 0; }
-#problem { height: auto; }
+#problem { height: auto; display: none; }
+Asking Button { min-width: 10; }
 #queued { height: auto; padding: 0 1; }
 Prompt { height: auto; min-height: 3; max-height: 12; border: round $primary; }
 Prompt:focus { border: round $accent; }
