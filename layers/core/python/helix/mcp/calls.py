@@ -54,6 +54,8 @@ MAX_KNOWN: Final = 1_000
 SHOWN_CHARS: Final = 100
 SHORT_S: Final = 0.5
 """A run that ends within it is no task: its call has the result."""
+ASK_S: Final = 3_600.0
+"""How long a person may take for a form, before the call counts as one that waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class Caller:
     @property
     def call(self) -> tuple[str | None, str]:
         """What a notification calls the request by, where it is not alone."""
-        return _mcp_session(self.context), str(self.context.request_id)
+        return mcp_session_of(self.context), str(self.context.request_id)
 
 
 def caller_of(context: Context) -> Caller:
@@ -99,7 +101,7 @@ def caller_of(context: Context) -> Caller:
     return Caller(context, user.access_token.subject, user.access_token.expires_at)
 
 
-def _mcp_session(context: Context) -> str | None:
+def mcp_session_of(context: Context) -> str | None:
     request = context.request
     return request.headers.get("mcp-session-id") if isinstance(request, Request) else None
 
@@ -195,6 +197,9 @@ class AgentCalls:
         except asyncio.CancelledError:
             await self._left(caller, ref)
             raise
+        except Exception:
+            self.answered(caller)
+            raise
 
     async def begin(self, client: HelixClient, caller: Caller, card: Card, arguments: dict[str, Any]) -> RunRef:
         """Start the run of a call. Cancelling the call does not stop the start, so that the run can be interrupted."""
@@ -212,6 +217,9 @@ class AgentCalls:
                 await asyncio.wait({starting})
             if starting.exception() is None:
                 await self._left(caller, starting.result())
+            raise
+        except Exception:
+            self.answered(caller)
             raise
 
     def answered(self, caller: Caller) -> None:
@@ -265,7 +273,7 @@ class AgentCalls:
         here = ServerMessageMetadata(related_request_id=context.request_id)
         for question in found.questions:
             try:
-                filled = await context.session.send_request(form(question, meta), ElicitResult, metadata=here)
+                filled = await context.session.send_request(form(question, meta), ElicitResult, ASK_S, here)
             except MCPError as error:
                 logger.info("the client did not ask: %s", error)
                 return False
@@ -296,7 +304,7 @@ class AgentCalls:
 
     async def cancelled(self, context: Context, params: CancelledNotificationParams) -> None:
         """The client gave a call up: its run stops."""
-        starting = self._calls.pop((_mcp_session(context), str(params.request_id)), None)
+        starting = self._calls.pop((mcp_session_of(context), str(params.request_id)), None)
         if starting is not None:
             await asyncio.wait({starting})
             if starting.exception() is None:
@@ -350,7 +358,7 @@ def _fields_of(card: Card, arguments: dict[str, Any]) -> JsonObject:
 def _key(caller: Caller, card: Card, arguments: dict[str, Any]) -> str | None:
     """The same for a repeat of the request: a client numbers the requests of an MCP session, and none twice. The arguments
     are in it for those that do."""
-    session = _mcp_session(caller.context)
+    session = mcp_session_of(caller.context)
     if session is None:
         return None
     request_id: Any = caller.context.request_id

@@ -10,9 +10,11 @@ import asyncio
 from dataclasses import replace
 from typing import Any, Final
 
+import anyio
 from mcp.server.context import CallNext, HandlerResult
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     CallToolRequestParams,
@@ -26,7 +28,7 @@ from mcp_types import (
 )
 
 from helix.mcp import runs, tools
-from helix.mcp.calls import AgentCalls, Caller, Context, caller_of, nothing
+from helix.mcp.calls import AgentCalls, Caller, Context, caller_of, mcp_session_of, nothing
 from helix.mcp.runs import Found, ref_of
 from helix.mcp.tasks import OPEN, POLL_MS, AgentTasks, TaskNotification, TaskParams, changed, state_of, times
 
@@ -43,6 +45,7 @@ class OlderTasks:
 
     def __init__(self, calls: AgentCalls, newer: AgentTasks, *, lists: bool) -> None:
         self._calls, self._newer, self._lists = calls, newer, lists
+        self._waiting: dict[tuple[str | None, str], anyio.CancelScope] = {}
 
     @property
     def capability(self) -> ServerTasksCapability:
@@ -89,8 +92,22 @@ class OlderTasks:
             return _task(await runs.wait(client, found.ref, CANCEL_S, nothing), caller)
 
     async def result(self, context: Context, params: TaskParams) -> dict[str, Any]:
-        """Wait until the task has ended, say what becomes of it, and ask each question once."""
-        caller, related = _checked(context), {RELATED: {"taskId": params.task_id}}
+        """Wait until the task has ended. A client that was lost asks again, and its former request is given up."""
+        caller, place = _checked(context), (mcp_session_of(context), params.task_id)
+        if place in self._waiting:
+            self._waiting[place].cancel()
+        with anyio.CancelScope() as scope:
+            self._waiting[place] = scope
+            try:
+                return await self._ended(caller, params)
+            finally:
+                if self._waiting.get(place) is scope:
+                    del self._waiting[place]
+        raise MCPError(INTERNAL_ERROR, "another request of this client waits for the task")
+
+    async def _ended(self, caller: Caller, params: TaskParams) -> dict[str, Any]:
+        """The task's result. Until then, say what becomes of it, and ask each question once."""
+        context, related = caller.context, {RELATED: {"taskId": params.task_id}}
         known: dict[str, Any] | None = None
         asked: set[str] = set()
         while True:
@@ -103,6 +120,8 @@ class OlderTasks:
             if task["status"] not in OPEN:
                 result = tools.outcome(found, False).model_dump(mode="json", by_alias=True, exclude_none=True)
                 return {**result, "_meta": related}
+            if caller.expired(self._calls.clock.now()):
+                raise MCPError(INTERNAL_ERROR, "the token has expired: ask again with a new one")
             async with self._calls.reaching(caller) as client:
                 keys = {question.key for question in found.questions}
                 if caller.asks_itself and keys - asked:
