@@ -19,6 +19,7 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from helix.gateway.console_page import STATIC
 from helix.infra.config import HOST_PYTHON, Architecture
 from helix.infra.packages import NO_LOCK, Lock, machine
 from helix.runtime.private import make_folder
@@ -55,9 +56,10 @@ class BuildError(RuntimeError):
     """A layer could not be built; the message holds what the tool said."""
 
 
-def core_files(package: Path = PACKAGE) -> dict[str, Path]:
-    """Of this package without `NOT_IN_FUNCTIONS`, by their paths in the core layer."""
-    return {file.relative_to(package.parent).as_posix(): file for file in _sources(package)}
+def core_files(package: Path = PACKAGE, *, console: bool = False) -> dict[str, Path]:
+    """Of this package without `NOT_IN_FUNCTIONS`, by their paths in the core layer. `console`: with the console's page."""
+    page = [file for file in STATIC.iterdir() if file.is_file()] if console else []
+    return {file.relative_to(package.parent).as_posix(): file for file in [*_sources(package), *sorted(page)]}
 
 
 def source_layer(name: str, files: Mapping[str, Path], python: str, builds: Path) -> Path:

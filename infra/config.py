@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
@@ -16,6 +17,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from helix.core.triggers import Trigger, Triggers, dump_starts
+from helix.gateway.console_page import origin_of
 from helix.infra.thresholds import AlarmSettings
 from helix.runtime.project import HelixProject
 
@@ -29,6 +31,7 @@ HOST_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 DEFAULT_STAGE = "dev"
 AUTH_MODES = ("keys", "jwt", "keys,jwt", "none")
 PRODUCTION_STAGES = frozenset({"prod", "production"})
+ORIGIN = re.compile(r"https://[a-z0-9.-]+(:\d+)?|http://(127\.0\.0\.1|localhost)(:\d+)?")
 MAX_TRIGGER_BYTES = 2_000
 """Lambda allows 4 KB for all variables of a function."""
 _SEPARATORS = (":", "@")
@@ -52,7 +55,12 @@ class Settings(AlarmSettings):
     model_packages: what calls models: `litellm`, `openai`, `anthropic`, `bedrock` (boto3, with the right to ask Bedrock),
         separated by commas. The deps layer has these and no other.
     model_secrets: names or ARNs of Secrets Manager secrets that call_model may read.
-    auth: which proofs of identity are accepted on $connect; `none` admits everybody.
+    auth: which proofs of identity are accepted on $connect; `none` admits everybody. jwt_user_claim: the claim of a token
+        that names its user.
+    console: where the stage serves the console: `cloudfront` (with a private bucket), `http` (a function of the HTTP API),
+        or `off`. The emulator has no CloudFront: offline, `cloudfront` is `http`.
+    console_client_id: of the console at the issuer of `jwt_issuer`, as a public client; "" offers no sign-in there.
+        console_scope: what it asks for. console_origins: where signing in leads beside the issuer's own origin.
     streaming: how chunks get from functions to the log and to clients: by Kinesis, or `direct`: functions append to the log
         themselves, and its table's stream reaches the sockets. `both` is between them: a stage that changes from one to the
         other has it for a while (docs/guide/deploy.md).
@@ -104,6 +112,11 @@ class Settings(AlarmSettings):
     jwt_issuer: str = ""
     jwt_audience: str = ""
     jwks_url: str = ""
+    jwt_user_claim: str = Field(default="sub", min_length=1)
+    console: Literal["off", "cloudfront", "http"] = "off"
+    console_client_id: str = ""
+    console_scope: str = Field(default="openid", pattern=r"(^|.* )openid( .*|$)")
+    console_origins: tuple[str, ...] = ()
     streaming: Literal["kinesis", "both", "direct"] = "kinesis"
     key: Literal["own", "aws"] = "own"
     enhanced_fan_out: bool = True
@@ -146,7 +159,7 @@ class Settings(AlarmSettings):
         made.setdefault("enhanced_fan_out", not made.get("endpoint"))
         return made
 
-    @field_validator("model_secrets", "model_packages", mode="before")
+    @field_validator("model_secrets", "model_packages", "console_origins", mode="before")
     @classmethod
     def _words(cls, given: Any) -> Any:
         return tuple(word.strip() for word in given.split(",") if word.strip()) if isinstance(given, str) else given
@@ -200,6 +213,8 @@ class Settings(AlarmSettings):
             # Keys fetched over a plain connection could be anybody's; offline there is nobody else.
             if not self.jwks_url.startswith("https://") and not self.offline:
                 raise ValueError("jwks_url: must start with https://")
+        if (problem := self._sign_in_problem()) is not None:
+            raise ValueError(problem)
         if not self.model_packages:
             raise ValueError("model_packages: is empty; name at least one")
         if self.snap_start and (self.provisioned_concurrency or self.provision_agents):
@@ -215,6 +230,22 @@ class Settings(AlarmSettings):
         if self.offline and self.enhanced_fan_out:
             raise ValueError("enhanced_fan_out: the emulator has no stream consumers; leave it out with offline=true")
         return self
+
+    def _sign_in_problem(self) -> str | None:
+        """Of the console."""
+        if self.console_client_id and "jwt" not in self.auth:
+            return "console_client_id: belongs to auth=jwt or auth=keys,jwt"
+        if self.console_client_id and not ORIGIN.fullmatch(origin_of(self.jwt_issuer)):
+            return f"jwt_issuer: {self.jwt_issuer!r} must be an address, https://..., for the console to sign in there"
+        if self.console != "off" and self.auth == "jwt" and not self.console_client_id:
+            return "console_client_id: is needed with auth=jwt, because the console has no other way to sign in"
+        if wrong := [origin for origin in self.console_origins if not ORIGIN.fullmatch(origin)]:
+            return f"console_origins: {wrong[0]!r} is no origin of the form https://HOST"
+        return None
+
+    @property
+    def served_console(self) -> Literal["off", "cloudfront", "http"]:
+        return "http" if self.console == "cloudfront" and self.offline else self.console
 
     @property
     def stage_triggers(self) -> dict[str, Trigger]:

@@ -1,4 +1,4 @@
-"""The HTTP API of the fleet's health: GET /health, /ready, /live and /metrics, all of one function.
+"""The HTTP API: GET /health, /ready, /live and /metrics, all of one function; the routes of runs and of the console.
 
 Law: a caller with the address learns in one word whether the stage is healthy, and nothing else. What it costs, and what is
 wrong, is for those who hold the token: its text is in the stage's secret, or its hash in a row. The function asks for it.
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from aws_cdk import Aws, CfnParameter, Stack
 from aws_cdk import aws_apigatewayv2 as apigatewayv2
@@ -35,6 +36,9 @@ RATE, BURST = 20, 40
 RUN_ROUTES = ("POST /run", "GET /sessions/{session_id}", "GET /sessions/{session_id}/stream")
 RUN_RATE, RUN_BURST = 250, 500
 """Of each of these routes."""
+CONSOLE_ROUTES = ("GET /console", "GET /console/{file}")
+CONSOLE_RATE, CONSOLE_BURST = 50, 100
+"""Opening the page takes six requests."""
 _PATH_PART = re.compile(r"\{[^}]*\}")
 TOKEN_LENGTH = 40
 _LOGGED = {
@@ -65,6 +69,7 @@ class Endpoints(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         self._keys, self._endpoint, self._detailed = keys, endpoint, settings.detailed_metrics
+        self._route_settings: dict[str, Any] = {}
         self.token = self._token(names, keys.key) if keys.key else None
         self.api = apigatewayv2.CfnApi(
             self,
@@ -137,14 +142,18 @@ class Endpoints(Construct):
         why = "The function asks for the token of each request, as the socket does on $connect."
         routes = dict(zip(RUN_ROUTES, ("Run", "Session", "Stream"), strict=True))
         self._route("Runs", function, routes, why)
-        self.stage.route_settings = {
-            key: {
-                "ThrottlingRateLimit": RUN_RATE,
-                "ThrottlingBurstLimit": RUN_BURST,
-                "DetailedMetricsEnabled": self._detailed,
-            }
-            for key in RUN_ROUTES
-        }
+        self._throttle(RUN_ROUTES, RUN_RATE, RUN_BURST)
+
+    def serve_console(self, function: Function) -> None:
+        """Connect the routes of the console to `function`."""
+        why = "A browser asks for the page before anybody signs in; the function has no rights and no secrets."
+        self._route("Console", function, dict(zip(CONSOLE_ROUTES, ("Console", "ConsoleFile"), strict=True)), why)
+        self._throttle(CONSOLE_ROUTES, CONSOLE_RATE, CONSOLE_BURST)
+
+    def _throttle(self, routes: Sequence[str], rate: int, burst: int) -> None:
+        own = {"ThrottlingRateLimit": rate, "ThrottlingBurstLimit": burst, "DetailedMetricsEnabled": self._detailed}
+        self._route_settings |= dict.fromkeys(routes, own)
+        self.stage.route_settings = self._route_settings
 
     def _route(self, prefix: str, function: Function, routes: Mapping[str, str], why: str) -> None:
         arn = f"arn:{Aws.PARTITION}:apigateway:{Stack.of(self).region}:lambda:path/2015-03-31/functions"

@@ -12,6 +12,7 @@ from helix.core.measures import NAMESPACE
 from helix.core.thresholds import Thresholds
 from helix.infra.concurrency import runs_at_once
 from helix.infra.config import ENDPOINT, Settings
+from helix.infra.console import Console
 from helix.infra.endpoints import Endpoints
 from helix.infra.executions import Executions
 from helix.infra.sockets import Sockets
@@ -47,6 +48,7 @@ def environment(
         variable("jwt_issuer"): settings.jwt_issuer,
         variable("jwt_audience"): settings.jwt_audience,
         variable("jwks_url"): settings.jwks_url,
+        variable("jwt_user_claim"): settings.jwt_user_claim if settings.jwt_user_claim != "sub" else "",
         variable("roll_over_events"): str(settings.roll_over_events),
         variable("steps_per_invocation"): str(settings.steps_per_invocation),
         variable("stream_days"): str(settings.stream_days),
@@ -64,7 +66,7 @@ def environment(
 
 
 def own_environment(
-    settings: Settings, topics: Topics, endpoints: Endpoints, triggers: Triggers
+    settings: Settings, topics: Topics, endpoints: Endpoints, triggers: Triggers, console: Console
 ) -> Mapping[str, Mapping[str, str]]:
     """Variables of these verbs only: no other has the right to what they name."""
     return {
@@ -80,6 +82,7 @@ def own_environment(
             verb: _filled({variable(field): value for field, value in fields.items()})
             for verb, fields in triggers.environment.items()
         },
+        "serve_console": {variable("console"): console.config} if console.verbs else {},
         "health": _filled({variable("metrics_secret"): endpoints.token_arn}),
     }
 

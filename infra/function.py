@@ -60,13 +60,15 @@ TRIGGER_SIZES: Mapping[str, Size] = {
     "serve_http": Size(30),  # API Gateway waits so long
 }
 """Of functions that a stage has with triggers only."""
+CONSOLE_SIZES: Mapping[str, Size] = {"serve_console": Size(10, 256)}
+"""Of the function that a stage has with console=http only."""
 WITHOUT_LITELLM_MB = {"call_model": 512}
 """The import of litellm must fit into the 10 seconds that Lambda allows a function to start: more memory is more processor.
 Without it, call_model needs no more than the others (docs/adr/0027-memory-by-measurement.md)."""
 
 
 def size_of(verb: str) -> Size:
-    return TRIGGER_SIZES.get(verb) or SIZES[verb]
+    return {**SIZES, **TRIGGER_SIZES, **CONSOLE_SIZES}[verb]
 
 
 def memory_of(verb: str, settings: Settings, profile_mb: int = 0, tools_mb: int = 0) -> int:
@@ -98,7 +100,7 @@ class Kit:
     tools: ToolSettings
 
 
-WITHOUT_AGENTS = ("ws_authorize", "ws_connect", "ws_disconnect", "project_stream", "health")
+WITHOUT_AGENTS = ("ws_authorize", "ws_connect", "ws_disconnect", "project_stream", "health", "serve_console")
 """They import none of the project's modules, and get none of its variables."""
 NO_TOOLS = ToolSettings()
 

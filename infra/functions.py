@@ -153,6 +153,9 @@ class Rights:
         self._end(role)
         self._queue(role)
 
+    def _serve_console(self, role: iam.Role) -> None:
+        """None: its files are in its layer."""
+
     def _end(self, role: iam.Role) -> None:
         """What it takes to begin or end a run, and to wake the parent that waits. A run's row is read with `session`."""
         self._storage.grant_rows(role, "sessions", GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE, CHECK)

@@ -35,7 +35,7 @@ class Layers(Construct):
         super().__init__(scope, construct_id)
         self._settings, self._project = settings, project
         builds, agents = project.root / BUILDS, project.files(settings.agents)
-        core = source_layer("core", core_files(), settings.python, builds)
+        core = source_layer("core", core_files(console=settings.served_console == "http"), settings.python, builds)
         own = source_layer("agents", agents, settings.python, builds)
         self._folders, folders = {"core": core, "agents": own}, [core, own]
         sources = [self._layer("Core", core), self._layer("Agents", own)]

@@ -5,6 +5,7 @@ Law: an exception names one finding on one construct and says why; what nobody e
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jsii
@@ -76,5 +77,7 @@ def _spelled(resolved: Any) -> str:
             return "".join(map(_spelled, parts))
         case {"Ref": name}:
             return f"<{name}>"
+        case {"Fn::Sub": str(text)}:
+            return re.sub(r"\$\{([\w:]+)\}", r"<\1>", text)
         case _:
             raise TypeError(f"cdk-nag's spelling of {resolved!r} is not known here")

@@ -22,6 +22,7 @@ from constructs import Construct, IConstruct
 
 from helix.core.resources import DEFAULT_PROFILE
 from helix.infra.config import Settings, SettingsError
+from helix.infra.console import Console
 from helix.infra.endpoints import Endpoints
 from helix.infra.executions import Executions
 from helix.infra.function import Function
@@ -50,6 +51,7 @@ class Parts:
     sockets: Sockets
     topics: Topics
     endpoints: Endpoints
+    console: Console
     executions: Executions
     shared: Functions
     profiles: Mapping[str, Functions]
@@ -89,6 +91,11 @@ class Reach(Construct):
     def health_url(self) -> str:
         """`https://.../health`; /ready, /live and /metrics are beside it."""
         return f"{self._parts.endpoints.url}/health"
+
+    @property
+    def console_url(self) -> str | None:
+        """`https://.../index.html`, where the stage serves the console. None without the setting `console`."""
+        return self._parts.console.url
 
     @property
     def tables(self) -> Mapping[TableName, dynamodb.Table]:

@@ -30,6 +30,7 @@ from helix.infra.alarm_rules import Rule, agent_rules, stage_rules
 from helix.infra.alarms import Alarms
 from helix.infra.concurrency import division
 from helix.infra.config import Settings, SettingsError, settings_of
+from helix.infra.console import Console
 from helix.infra.dashboards import Dashboards
 from helix.infra.endpoints import Endpoints
 from helix.infra.environment import environment, own_environment
@@ -134,6 +135,7 @@ class Helix(Reach):
         topics = Topics(self, "Topics", settings=settings, names=names, keys=keys)
         endpoints = Endpoints(self, "Endpoints", settings=settings, names=names, keys=keys, endpoint=sockets.endpoint)
         triggers = Triggers(self, "Triggers", settings=settings, names=names)
+        console = Console(self, "Console", settings=settings, names=names, keys=keys, sockets=sockets)
         executions = Executions(self, names=names, profiles=[profile.name for profile in every_profile])
         declared = [profile.name for profile in own_profiles if profile.declared]
         kit = Kit(
@@ -146,7 +148,7 @@ class Helix(Reach):
                 **environment(settings, storage, streaming, executions, sockets),
                 **({variable("own_profiles"): ",".join(declared)} if declared else {}),
             },
-            own=own_environment(settings, topics, endpoints, triggers),
+            own=own_environment(settings, topics, endpoints, triggers, console),
             tools=shared_profile.tools,
         )
         rights = Rights(
@@ -161,7 +163,8 @@ class Helix(Reach):
             model_secrets=settings.model_secrets,
             bedrock="bedrock" in settings.model_packages,
         )
-        shared = Functions(self, "Functions", kit=kit, rights=rights, more=triggers.verbs).by_verb
+        more = [*triggers.verbs, *console.verbs]
+        shared = Functions(self, "Functions", kit=kit, rights=rights, more=more).by_verb
         its_own = ProfileFunctions(self, "Profile", profile=shared_profile, kit=kit, grant=rights.grant, shared=shared)
         profile_functions = {shared_profile.name: its_own.functions}
         rules: list[Rule] = []
@@ -181,6 +184,7 @@ class Helix(Reach):
             sockets=sockets,
             topics=topics,
             endpoints=endpoints,
+            console=console,
             executions=executions,
             shared=shared,
             profiles=profile_functions,
@@ -191,6 +195,7 @@ class Helix(Reach):
         sockets.serve(shared)
         endpoints.serve(shared["health"])
         triggers.serve(shared, endpoints)
+        console.serve(shared, endpoints)
         topics.wake(shared["govern"])
         Schedules(
             self,
@@ -217,6 +222,7 @@ class Helix(Reach):
         if streaming.stream is not None:
             self._output({"ChunkStream": (streaming.stream.stream_name, "Chunks on their way to the replay log")})
         self._output(triggers.outputs(endpoints))
+        self._output(console.outputs())
         if endpoints.token is not None:
             self._output({"MetricsSecretArn": (endpoints.token_arn, "Its text is the bearer token for /metrics")})
         tag(self, settings)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tests.support.offline_cloud import PRIVATE, ROOT
 
@@ -96,8 +97,10 @@ def test_deploy_talk_deploy_again_destroy(account: Account) -> None:
     """The first deployment retains its data; the second gives that up, which is what the refusal says to do."""
     assert "there is no stage 'ship' here" in account.helix("destroy", "--yes").stderr
 
-    done = account.helix("deploy", "--yes", "-c", "retain=true")
+    done = account.helix("deploy", "--yes", "-c", "retain=true", "-c", "console=http")
     assert done.returncode == 0, done.stdout + done.stderr
+    page = httpx.get(row(done.stdout, "console"), trust_env=False, timeout=30)
+    assert page.status_code == 200 and "<title>Helix</title>" in page.text
     url, key = row(done.stdout, "url"), row(done.stdout, "key")
     assert key.startswith("helix_") and "of user 'admin'; it is shown only now" in done.stdout
     assert url.startswith(f"ws://127.0.0.1:{account.emulator.port}/")
@@ -109,6 +112,7 @@ def test_deploy_talk_deploy_again_destroy(account: Account) -> None:
     assert protected.returncode == 2 and "is protected against its deletion" in protected.stderr
     again = account.helix("deploy", "--yes", "--no-check", "-c", "retain=false")
     assert again.returncode == 0, again.stderr
+    assert "console" not in again.stdout and httpx.get(page.url, trust_env=False, timeout=30).status_code == 404
     assert row(again.stdout, "key") == "the first one was shown when it was made"
     assert account.tables() == TABLES
 

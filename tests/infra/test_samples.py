@@ -10,7 +10,7 @@ from tests.docs.documents import ROOT
 from helix.adapters.memory import MemoryStateStore
 from helix.adapters.system import SystemClock
 from helix.gateway.authoriser import ApiKeys, token_of
-from helix.infra.function import SIZES, TRIGGER_SIZES
+from helix.infra.function import CONSOLE_SIZES, SIZES, TRIGGER_SIZES
 from helix.infra.samples import USER, write_key
 
 EVENTS = ROOT / "events"
@@ -31,5 +31,5 @@ def test_the_guide_names_every_function_and_every_event() -> None:
     table = "\n".join(line for line in lines if line.startswith("| `helix-dev"))
     assert set(re.findall(r"`helix-dev-(\w+)`", table)) == set(SIZES)
     events = {file.stem for file in EVENTS.glob("*.json")}
-    # The stage of `sam local` declares no triggers.
-    assert set(re.findall(r"`(\w+)`", table)) == events - set(TRIGGER_SIZES)
+    # The stage of `sam local` declares no triggers, and has no console.
+    assert set(re.findall(r"`(\w+)`", table)) == events - {*TRIGGER_SIZES, *CONSOLE_SIZES}

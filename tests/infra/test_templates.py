@@ -11,7 +11,7 @@ from tests.infra.templates import Assembly, Template, listed, text
 from helix.adapters.aws.overflow import EXPIRY_DAYS, expiring
 from helix.core.resources import ResourceConfig
 from helix.infra.definition import VERBS
-from helix.infra.function import SIZES, TRIGGER_SIZES
+from helix.infra.function import CONSOLE_SIZES, SIZES, TRIGGER_SIZES
 from helix.infra.profile import Profile
 from helix.runtime.cloud_settings import read_cloud_settings
 
@@ -84,7 +84,11 @@ def test_litellm_wants_more_memory_to_start_in_time(production: Assembly, deploy
 def test_there_is_a_folder_for_every_function_and_a_function_for_every_folder() -> None:
     from tests.infra.conftest import ROOT
 
-    assert {file.parent.name for file in ROOT.glob("functions/*/handler.py")} == {*SIZES, *TRIGGER_SIZES}
+    assert {file.parent.name for file in ROOT.glob("functions/*/handler.py")} == {
+        *SIZES,
+        *TRIGGER_SIZES,
+        *CONSOLE_SIZES,
+    }
 
 
 def test_everybody_calls_the_alias(deployed: Assembly) -> None:

@@ -18,9 +18,10 @@ from tests.support.command_line import CommandLine
 from helix import Agent, LLMConfig, LocalExecutor, ScriptedModel
 from helix.client import HelixClient
 from helix.console.here import serving
-from helix.console.server import STATIC, ConsoleServer, Service
+from helix.console.server import ConsoleServer, Service
 from helix.core.errors import HelixError, NotAuthenticatedError
 from helix.core.registry import AgentRegistry
+from helix.gateway.console_page import STATIC
 
 SERVICE = Service("wss://abc.execute-api.eu-central-1.amazonaws.com/dev", "helix_key", "a test", ["desk"])
 MOST_BYTES = 150_000

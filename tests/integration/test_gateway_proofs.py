@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jwt
@@ -19,6 +22,7 @@ from helix import MemoryStateStore
 from helix.adapters.system import SystemIds
 from helix.client import HelixClient
 from helix.core.errors import InvalidInputError, NotAuthenticatedError, StoreError
+from helix.gateway import json_web_tokens
 from helix.gateway.authoriser import ApiKeys, Authoriser, Principal, accepted_subprotocol, token_of
 from helix.gateway.connections import MAX_CONNECTION_S, ROW_MARGIN_S
 from helix.gateway.json_web_tokens import KEEP_S, REFRESH_S, TokenRules, TokenVerifier
@@ -185,6 +189,45 @@ async def test_tokens_that_are_not_for_us_are_refused(verifier: TokenVerifier, c
     assert (await verifier.verify(good))[0] == Principal("ada")
 
 
+async def test_another_claim_may_name_the_user(issuer: Issuer, clock: ShiftedClock) -> None:
+    by_name = TokenVerifier(replace(issuer.rules, user_claim="preferred_username"), clock)
+    assert (await by_name.verify(token(clock, preferred_username="ada.l")))[0] == Principal("ada.l")
+    for wrong in (token(clock), token(clock, preferred_username=7), token(clock, preferred_username="")):
+        with pytest.raises(NotAuthenticatedError):
+            await by_name.verify(wrong)
+    by_email = TokenVerifier(replace(issuer.rules, user_claim="email"), clock)
+    mine = {"email": "ada@example.com"}
+    assert (await by_email.verify(token(clock, **mine, email_verified=True)))[0] == Principal("ada@example.com")
+    for verified in (None, False, "true", 1):
+        with pytest.raises(NotAuthenticatedError):
+            await by_email.verify(token(clock, **mine, email_verified=verified))
+
+
+async def test_keys_that_are_too_many_come_from_elsewhere_or_never_come_are_none(
+    issuer: Issuer, clock: ShiftedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_web_tokens, "FETCH_S", 0.3)
+    for answer in ("flood", "elsewhere", "drip"):
+        async with LoopbackServer(partial(_bad_keys, answer)) as server:
+            verifier = TokenVerifier(replace(issuer.rules, jwks_url=f"{server.origin}/keys.json"), clock)
+            async with asyncio.timeout(5):
+                with pytest.raises(StoreError):
+                    await verifier.verify(token(clock))
+
+
+async def _bad_keys(answer: str, request: RecordedRequest, responder: Responder) -> None:
+    if answer == "elsewhere":  # a redirect could lead out of TLS, or to an address of the network's own
+        await responder.start(302, {"location": "http://localhost:1/keys.json"})
+        await responder.end()
+        return
+    await responder.start(200, {"content-type": "application/json"})
+    with contextlib.suppress(ConnectionError):
+        for _ in range(1000):
+            await responder.send(b" " * (2048 if answer == "flood" else 1))
+            await asyncio.sleep(0.1 if answer == "drip" else 0)
+        await responder.end()
+
+
 @pytest.mark.parametrize("claim", ["exp", "nbf"])
 @pytest.mark.parametrize(
     "value", [float("inf"), float("-inf"), float("nan"), -1, 10**15, 1e300, 10**400, "9999999999", True, [], {}]
@@ -264,6 +307,7 @@ async def test_a_key_that_is_not_for_signing_or_of_another_algorithm_signs_nothi
         {"jwks_url": "file:///etc/passwd"},
         {"issuer": ""},
         {"audience": ""},
+        {"user_claim": ""},
         {"algorithms": ("HS256",)},
         {"algorithms": ("none",)},
     ],

@@ -212,6 +212,18 @@ def test_a_page_of_another_port_may_ask_the_api_alone(desk: Desk) -> None:
     assert send(desk, "GET", "/secrets/one", {**request, **page}).status == 403
 
 
+def test_a_link_or_an_issuer_may_lead_to_a_page_of_the_api(desk: Desk) -> None:
+    """And to nothing else; no page reads what it brings."""
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    page = "/_aws/execute-api/abc/console/index.html"
+    assert send(desk, "GET", page, link).status == 404
+    for worse in ({"sec-fetch-dest": "iframe"}, {"sec-fetch-mode": "no-cors"}, {"origin": "https://evil.example"}):
+        assert send(desk, "GET", page, {**link, **worse}).status == 403
+    assert send(desk, "POST", page, link).status == 403
+    request = signed(desk, "GET", f"{desk.emulator.url}/secrets/one", "s3")
+    assert send(desk, "GET", "/secrets/one", {**request, **link}).status == 403
+
+
 def test_no_page_may_read_what_services_answer(desk: Desk) -> None:
     """MiniStack lets all: `Access-Control-Allow-Origin: *`."""
     asked = {"origin": f"http://127.0.0.1:{desk.emulator.port}", "access-control-request-method": "PUT"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.browser import npm
 
-from helix.console.server import STATIC
+from helix.gateway.console_page import STATIC
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

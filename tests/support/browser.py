@@ -52,7 +52,7 @@ def axe() -> str:
 class Watched:
     """A browser's context whose pages' requests and errors are recorded."""
 
-    def __init__(self, context: Any, console: ConsoleServer) -> None:
+    def __init__(self, context: Any, console: ConsoleServer | None) -> None:
         self.context, self.console = context, console
         self.requests: list[str] = []
         self.errors: list[str] = []
@@ -64,6 +64,7 @@ class Watched:
 
     async def page(self, path: str = "") -> Any:
         """A new tab, signed in by the address, at `#/<path>`."""
+        assert self.console is not None, "a test without one opens its own pages"
         page = await self.context.new_page()
         page.on("websocket", lambda socket: self.requests.append(socket.url))
         await page.goto(self.console.address)
@@ -83,7 +84,7 @@ async def shows(page: Any, text: str) -> None:
 
 
 @asynccontextmanager
-async def browsing(console: ConsoleServer, **options: Any) -> AsyncIterator[Watched]:
+async def browsing(console: ConsoleServer | None, **options: Any) -> AsyncIterator[Watched]:
     """`options`: of Playwright's context, such as `viewport` and `color_scheme`."""
     playwright = pytest.importorskip("playwright.async_api", reason="playwright is not installed")
     if CHROMIUM is None:

@@ -2,6 +2,8 @@
 import { signal } from "@preact/signals";
 import { type Fields, HelixClient, HelixError, type Replies } from "../../js/src/index.ts";
 
+import { found, type Proof, refusal, SignedIn, type Site, signOut } from "./signin.tsx";
+
 export { HelixError };
 
 export interface AgentInfo {
@@ -30,7 +32,11 @@ interface Config {
   agents: AgentInfo[];
 }
 
-type Phase = { is: "opening" } | { is: "refused"; why: string } | { is: "ready"; config: Config; client: HelixClient };
+type Phase =
+  | { is: "opening" }
+  | { is: "refused"; why: string }
+  | { is: "signing-in"; site: Site }
+  | { is: "ready"; config: Config; client: HelixClient; signOut?: () => void };
 
 export const phase = signal<Phase>({ is: "opening" });
 export const agents = signal<AgentInfo[]>([]);
@@ -60,16 +66,52 @@ async function config(): Promise<Config> {
   return (await answer.json()) as Config;
 }
 
+/** How one signs in is said by `config.json`, beside the page. */
 export async function open(): Promise<void> {
   try {
-    const found = await config();
-    const client = await HelixClient.connect(found.url, { token: found.token ?? undefined, settings: { quietMs: 5_000 } });
-    agents.value = found.agents;
-    phase.value = { is: "ready", config: found, client };
-    await listAgents(client);
+    const answer = await fetch("./config.json");
+    if (!answer.ok) throw new Error(`The console's server answers ${answer.status}.`);
+    const site = (await answer.json()) as Site | { sign_in: ["code"] };
+    if ("url" in site) return await openStage(site);
+    const given = await config();
+    await connect(given, given.token ?? undefined);
   } catch (error) {
     phase.value = { is: "refused", why: said(error) };
   }
+}
+
+async function openStage(site: Site): Promise<void> {
+  try {
+    if (site.sign_in.length === 0) return await connect({ ...site, token: null, agents: [] }, undefined);
+    const proof = await found(site);
+    if (proof !== undefined) return await enter(site, proof);
+  } catch (error) {
+    refusal.value = said(error);
+  }
+  phase.value = site.sign_in.length === 0 ? { is: "refused", why: refusal.value ?? "" } : { is: "signing-in", site };
+}
+
+/** As somebody whom the stage takes. */
+export async function enter(site: Site, proof: Proof): Promise<void> {
+  const signedIn = new SignedIn(site, proof, (why) => {
+    refusal.value = why;
+    if (phase.value.is === "ready") phase.value.client.close();
+    phase.value = { is: "signing-in", site };
+  });
+  await signedIn.admit();
+  await connect({ ...site, token: null, agents: [] }, signedIn.token, signOut);
+  if (phase.value.is !== "ready") return;
+  const { client } = phase.value;
+  signedIn.keep(client);
+  const { principal } = await client.whoami();
+  if (phase.value.is === "ready" && principal) phase.value = { ...phase.value, config: { ...phase.value.config, place: `${site.place} · ${principal}` } };
+}
+
+async function connect(config: Config, token: string | (() => Promise<string>) | undefined, out?: () => void): Promise<void> {
+  const client = await HelixClient.connect(config.url, { token, settings: { quietMs: 5_000 } });
+  agents.value = config.agents;
+  phase.value = { is: "ready", config, client, ...(out === undefined ? {} : { signOut: out }) };
+  await listAgents(client);
 }
 
 /** What the service says of its agents; one of an older version says nothing. */

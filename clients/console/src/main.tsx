@@ -1,6 +1,6 @@
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
-import { open, phase } from "./api.ts";
+import { enter, open, phase } from "./api.ts";
 import { Compare } from "./compare.tsx";
 import { FleetView } from "./fleetview.tsx";
 import { Help, listenToKeys } from "./keys.tsx";
@@ -10,6 +10,7 @@ import { Empty } from "./pieces.tsx";
 import { route } from "./route.ts";
 import { SessionView } from "./sessionview.tsx";
 import { Sidebar } from "./sidebar.tsx";
+import { SignIn } from "./signin.tsx";
 import "./style.css";
 import "./fleet.css";
 
@@ -26,6 +27,7 @@ function App() {
       </main>
     );
   }
+  if (now.is === "signing-in") return <SignIn site={now.site} onProof={(proof) => enter(now.site, proof)} />;
   return <Console />;
 }
 

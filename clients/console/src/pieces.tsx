@@ -57,6 +57,8 @@ const PATHS: Record<string, string> = {
   search: "M10.5 17a6.5 6.5 0 1 0 0-13a6.5 6.5 0 0 0 0 13zM15.5 15.5L20 20",
   tool: "M14.5 5.5a4.5 4.5 0 0 0-5.7 5.7L4 16v4h4l4.8-4.8a4.5 4.5 0 0 0 5.7-5.7L15.7 12 12 8.3z",
   agent: "M12 4v3M6 8h12v10H6zM9.5 12v1.5M14.5 12v1.5",
+  enter: "M14 4h5v16h-5M4 12h10M10.5 8l4 4-4 4",
+  leave: "M10 4H5v16h5M10 12h10M16.5 8l4 4-4 4",
   chat: "M4 5h16v11H10l-4 4v-4H4z",
   fleet: "M5 19v-6M12 19V9M19 19V5M3 19h18",
 };

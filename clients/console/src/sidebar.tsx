@@ -13,9 +13,10 @@ const WORDS = { all: "All", waiting: "Waiting", running: "Running", failed: "Fai
 
 export function Sidebar() {
   const place = phase.value.is === "ready" ? phase.value.config.place : "";
+  const signOut = phase.value.is === "ready" ? phase.value.signOut : undefined;
   return (
     <nav class="sidebar" aria-label="Sessions">
-      <header class="brand">
+      <header class={signOut === undefined ? "brand" : "brand leaves"}>
         <a href={link.home()} class="brand-name">
           <img src="./icon.svg" alt="" width="26" height="26" />
           <span>
@@ -28,6 +29,11 @@ export function Sidebar() {
         <button class="plain round" onClick={() => (helpOpen.value = true)} aria-label="Keyboard">
           ?
         </button>
+        {signOut !== undefined && (
+          <button class="plain round" onClick={signOut} aria-label="Sign out" title="Sign out">
+            <Icon name="leave" />
+          </button>
+        )}
         <a class="button primary" href={link.new()}>
           <Icon name="plus" />
           New chat

@@ -1,6 +1,7 @@
 """The server of the console's page: a few files, and the sign-in.
 
     GET  /               the page, and the files that it is made of (`static/`, built from `clients/console`)
+    GET  /config.json    says that one signs in by the code
     POST /sign-in        {"code"} -> {"url", "token", "place", "agents"}: what the page connects to, and as whom
 
 The page itself speaks the WebSocket protocol with the service; nothing of a session goes through this server.
@@ -19,17 +20,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from helix.core.json import dumps, load_object
+from helix.gateway.console_page import CONFIG, KINDS, PAGE, origin_of, page_files, page_headers
 from helix.gateway.origins import hosts_of, why_foreign
 from helix.runtime.system import SystemIds
 
-STATIC: Final = Path(__file__).parent / "static"
-KINDS: Final = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
-KINDS.update({".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"})
 MAX_BODY: Final = 4096
 PATIENCE_S: Final = 30
 RANDOM: Final = 16
@@ -59,11 +57,10 @@ class ConsoleServer:
 
     def __init__(self, service: Service, *, port: int = 0) -> None:
         self.service, self.code = service, random_code()
-        files = {f"/{path.name}": (KINDS[path.suffix], path.read_bytes()) for path in STATIC.iterdir()}
-        if "/index.html" not in files:
-            raise FileNotFoundError(f"the console's bundle is not in {str(STATIC)!r}: build it in clients/console")
-        self.files: Mapping[str, tuple[str, bytes]] = {**files, "/": files["/index.html"]}
-        self.headers = _headers(service.url)
+        files = {f"/{name}": file for name, file in page_files().items()}
+        config = (KINDS[".json"], dumps({"sign_in": ["code"]}).encode())
+        self.files: Mapping[str, tuple[str, bytes]] = {**files, "/": files[f"/{PAGE}"], f"/{CONFIG}": config}
+        self.headers = {**page_headers([origin_of(service.url)]), "cache-control": "no-store"}
         self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
         self._server.daemon_threads = True
 
@@ -93,29 +90,6 @@ class ConsoleServer:
         agents: list[Any] = [{"name": name} for name in service.agents]
         found = {"url": service.url, "token": service.token, "place": service.place, "agents": agents}
         return dumps(found).encode()
-
-
-def _headers(url: str) -> dict[str, str]:
-    """Of each answer. `url`: of the service, the one place beside this server that the page may connect to."""
-    parts = urlsplit(url)
-    policy = {
-        "default-src": "'none'",
-        "script-src": "'self'",
-        "style-src": "'self'",
-        "img-src": "'self'",
-        "connect-src": f"'self' {parts.scheme}://{parts.netloc}",
-        "base-uri": "'none'",
-        "form-action": "'none'",
-        "frame-ancestors": "'none'",
-    }
-    return {
-        "content-security-policy": "; ".join(f"{name} {value}" for name, value in policy.items()),
-        "x-content-type-options": "nosniff",
-        "referrer-policy": "no-referrer",
-        "cross-origin-opener-policy": "same-origin",
-        "cross-origin-resource-policy": "same-origin",
-        "cache-control": "no-store",
-    }
 
 
 def _handler(console: ConsoleServer) -> type[BaseHTTPRequestHandler]:

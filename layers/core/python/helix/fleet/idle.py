@@ -24,9 +24,10 @@ BY_USE = frozenset(
         *("Lambda::EventInvokeConfig", "Lambda::EventSourceMapping", "Lambda::LayerVersion", "Lambda::Permission"),
         *("Lambda::Version", "Logs::LogGroup", "S3::Bucket", "S3::BucketPolicy", "SNS::Subscription", "SNS::Topic"),
         *("SNS::TopicPolicy", "SQS::Queue", "SQS::QueuePolicy", "StepFunctions::StateMachine"),
+        *(f"CloudFront::{part}" for part in ("Distribution", "OriginAccessControl", "ResponseHeadersPolicy")),
         *(f"ApiGatewayV2::{part}" for part in ("Api", "Authorizer", "Integration", "Route", "Stage")),
     )
-)
+) | {"Custom::CDKBucketDeployment"}  # while a stack is deployed
 
 
 def idle_lines(templates: Iterable[Mapping[str, Any]]) -> list[Line]:

@@ -46,7 +46,8 @@ Fetch = Callable[[str], Awaitable[bytes]]
 @dataclass(frozen=True, slots=True)
 class TokenRules:
     """What a token must say. `leeway_s`: how far the issuer's clock may be from ours. `tenant_claim`: the claim that
-    names the tenant; tokens without it are of none."""
+    names the tenant; tokens without it are of none. `user_claim`: the claim that names the user. An `email` counts only
+    where the issuer says that it is verified: others may be anybody's."""
 
     issuer: str
     audience: str
@@ -54,11 +55,14 @@ class TokenRules:
     algorithms: tuple[str, ...] = ALGORITHMS
     leeway_s: float = LEEWAY_S
     tenant_claim: str = "tenant"
+    user_claim: str = "sub"
 
     def __post_init__(self) -> None:
         url = urlsplit(self.jwks_url)
         if not (url.scheme == "https" or (url.scheme == "http" and url.hostname in ("localhost", "127.0.0.1", "::1"))):
             raise InvalidInputError(f"the keys' URL {self.jwks_url!r} must be https, except on this machine")
+        if not self.user_claim:
+            raise InvalidInputError("user_claim is empty; it is 'sub' where nothing else names the user")
         if not self.issuer or not self.audience:
             raise InvalidInputError("tokens are checked by issuer and audience: give both")
         if wrong := [name for name in self.algorithms if name not in ALGORITHMS]:
@@ -98,9 +102,12 @@ class TokenVerifier:
         return self._principal(claims), self._expiry(claims)
 
     def _principal(self, claims: dict[str, Any]) -> Principal:
-        user, tenant = claims["sub"], claims.get(self._rules.tenant_claim)
+        rules = self._rules
+        user, tenant = claims.get(rules.user_claim), claims.get(rules.tenant_claim)
         if not isinstance(user, str) or not isinstance(tenant, str | None):
-            raise refusal("its subject or tenant is no text")
+            raise refusal(f"its {rules.user_claim} or {rules.tenant_claim} is no text")
+        if rules.user_claim == "email" and claims.get("email_verified") is not True:
+            raise refusal("its email is not verified")
         return Principal(user, tenant)
 
     def _expiry(self, claims: dict[str, Any]) -> float:
@@ -148,14 +155,22 @@ class TokenVerifier:
 
 
 async def fetch_url(url: str) -> bytes:
-    return await asyncio.to_thread(_fetch, url)
+    """Raises `OSError` and `ValueError`: also where the answer is too long, comes too slowly or leads elsewhere."""
+    async with asyncio.timeout(FETCH_S):
+        return await asyncio.to_thread(_fetch, url, FETCH_S)
 
 
-def _fetch(url: str) -> bytes:
-    from urllib.request import Request, urlopen
+def _fetch(url: str, patience_s: float) -> bytes:
+    from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+    class Stays(HTTPRedirectHandler):
+        """A redirect could lead out of TLS, or to an address inside of the network."""
+
+        def redirect_request(self, *_: object) -> None:
+            return None
 
     request = Request(url, headers={"accept": "application/json"})
-    with urlopen(request, timeout=FETCH_S) as response:
+    with build_opener(Stays).open(request, timeout=patience_s) as response:
         body: bytes = response.read(MAX_JWKS_BYTES + 1)
     if len(body) > MAX_JWKS_BYTES:
         raise ValueError(f"the keys have more than {MAX_JWKS_BYTES} bytes")

@@ -166,7 +166,9 @@ def authoriser(app: Application) -> Authoriser:
             raise InvalidInputError("HELIX_AUTH has jwt, and HELIX_JWKS_URL is not set")
         from helix.gateway.json_web_tokens import TokenRules, TokenVerifier
 
-        rules = TokenRules(settings.jwt_issuer, settings.jwt_audience, settings.jwks_url)
+        rules = TokenRules(
+            settings.jwt_issuer, settings.jwt_audience, settings.jwks_url, user_claim=settings.jwt_user_claim
+        )
         tokens = TokenVerifier(rules, app.clock)
     keys = ApiKeys(app.store, app.clock) if "keys" in settings.auth else None
     return Authoriser(app.clock, keys=keys, tokens=tokens, anonymous="none" in settings.auth)

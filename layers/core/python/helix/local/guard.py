@@ -44,7 +44,10 @@ class Guard:
         path = scope["path"]
         headers = [(name.decode("latin-1").lower(), _text(value)) for name, value in scope["headers"]]
         api = _API.fullmatch(path) is not None and not {".", ".."} & set(path.split("/"))
-        why = why_foreign(headers, self._hosts, any_port=api)
+        judged = (
+            [pair for pair in headers if pair[0] != "sec-fetch-site"] if api and _navigates(scope, headers) else headers
+        )
+        why = why_foreign(judged, self._hosts, any_port=api)
         if why is not None:
             return await _refuse(scope, send, _plain(FOREIGN, f"This request is refused: {why}."))
         answer = scope.get("method") == "PUT" and _ANSWERS.fullmatch(path) is not None
@@ -80,6 +83,15 @@ class Guard:
             return messages.pop() if messages else await receive()
 
         return received
+
+
+def _navigates(scope: Scope, headers: Collection[tuple[str, str]]) -> bool:
+    """A link that a person followed, or an issuer's answer to a sign-in: no page reads what it brings."""
+    return (
+        scope.get("method") == "GET"
+        and ("sec-fetch-mode", "navigate") in headers
+        and ("sec-fetch-dest", "document") in headers
+    )
 
 
 async def _read(receive: Receive) -> bytes:

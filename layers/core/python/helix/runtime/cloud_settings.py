@@ -38,7 +38,8 @@ class CloudSettings:
     secrets: what tools may read, each `NAME=PLACE` (`core.tool_settings.SecretPlace`). own_profiles: agents with functions
     of their own that do not ask for resources.
     triggers: what starts runs by itself, as JSON (`helix.core.triggers.dump_starts`). dead_letters: URL of the queue for
-    events that cannot.
+    events that cannot. jwt_user_claim: the claim of a token that names its user. console: what the console's page knows of
+    the stage, as JSON.
     """
 
     stage: str = "dev"
@@ -56,6 +57,7 @@ class CloudSettings:
     jwt_issuer: str = ""
     jwt_audience: str = ""
     jwks_url: str = ""
+    jwt_user_claim: str = "sub"
     roll_over_events: int = 12_000
     steps_per_invocation: int = 0
     stream_days: int = 0
@@ -71,6 +73,7 @@ class CloudSettings:
     own_profiles: tuple[str, ...] = ()
     triggers: str = ""
     dead_letters: str = ""
+    console: str = ""
 
 
 def variable(field: str) -> str:

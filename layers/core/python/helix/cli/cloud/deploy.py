@@ -154,7 +154,8 @@ def deploy(
         assert deployed is not None, "it was deployed just now"
         protect_tables(target.client("dynamodb"), deployed)
         schedules_on(target.client("events"), deployed)
-    rows = [("url", outputs["Url"]), *([("http", outputs["HttpUrl"])] if "HttpUrl" in outputs else [])]
+    shown = (("url", "Url"), ("http", "HttpUrl"), ("console", "ConsoleUrl"))
+    rows = [(name, outputs[output]) for name, output in shown if output in outputs]
     if "keys" in target.setting("auth", "keys"):
         with aws_errors():
             key = first_key(target, outputs, user)
@@ -168,8 +169,9 @@ def deploy(
         rows.append(("limit", outputs["Concurrency"]))
     rows.append(("talk", f"HELIX_KEY=... {command('chat', 'AGENT', '--url', outputs['Url'])}"))
     write(f"\nHelix, stage {target.stage}, in {outputs['Region']}\n")
+    width = max(6, *(len(name) + 1 for name, _ in rows))
     for name, value in rows:
-        write(f"  {name:<6}{value}")
+        write(f"  {name:<{width}}{value}")
     if not checked:
         return COMPLETED
     write()

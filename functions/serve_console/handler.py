@@ -1,0 +1,6 @@
+"""GET /console, and the files of the console's page."""
+
+from helix.gateway.lambdas_console import PageEvent, serve_console
+from helix.runtime.lambdas import serve
+
+handler = serve("serve_console", PageEvent, serve_console)

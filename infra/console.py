@@ -1,0 +1,202 @@
+"""The console of a stage: one function of the HTTP API, or a private bucket behind CloudFront; by default neither.
+
+Law: nothing of it costs anything at rest. The files come out of the package; what the page knows of the stage is public and
+no secret. Nobody but the distribution reads the bucket. The page may connect to the stage's WebSocket API and to where one
+signs in, and to no other place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import aws_cloudfront as cloudfront
+from aws_cdk import aws_cloudfront_origins as origins
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_s3_assets as assets
+from aws_cdk import aws_s3_deployment as deployment
+from constructs import Construct
+
+from helix.gateway.console_page import CONFIG, HSTS_S, PAGE, STATIC, connections_of, content_policy
+from helix.infra.config import Settings
+from helix.infra.endpoints import Endpoints
+from helix.infra.function import Function
+from helix.infra.keys import Keys
+from helix.infra.logs import log_group
+from helix.infra.nag import explain, explain_objects, explain_resource
+from helix.infra.names import Names
+from helix.infra.sockets import Sockets
+
+FRESH = "public, max-age=0, s-maxage=31536000, must-revalidate"
+"""CloudFront has a file until the next deployment; a browser asks each time whether it is still the newest."""
+UPLOAD_MB = 256
+
+
+class Console(Construct):
+    """`config`: what the page knows of the stage, as JSON. `url`: of the page; None without one."""
+
+    def __init__(
+        self, scope: Construct, construct_id: str, *, settings: Settings, names: Names, keys: Keys, sockets: Sockets
+    ) -> None:
+        super().__init__(scope, construct_id)
+        self._kind = settings.served_console
+        self.url: str | None = None
+        if self._kind == "off":
+            return
+        known = site_config(settings, sockets.url)
+        self.config: str = Stack.of(self).to_json_string(known)
+        if self._kind == "cloudfront":
+            bucket = self._bucket()
+            distribution = self._distribution(bucket, names, known)
+            self._upload(bucket, distribution, known, settings, names, keys)
+            self.url = f"https://{distribution.distribution_domain_name}/{PAGE}"
+
+    @property
+    def verbs(self) -> list[str]:
+        """Of the functions that the stage has for it."""
+        return ["serve_console"] if self._kind == "http" else []
+
+    def serve(self, functions: Mapping[str, Function], endpoints: Endpoints) -> None:
+        if self.verbs:
+            endpoints.serve_console(functions["serve_console"])
+            self.url = f"{endpoints.url}/console/{PAGE}"
+
+    def outputs(self) -> dict[str, tuple[str, str]]:
+        return {"ConsoleUrl": (self.url, "The console; where the issuer sends browsers back to")} if self.url else {}
+
+    def _bucket(self) -> s3.Bucket:
+        """Its content is public, and is here again after the next deployment."""
+        bucket = s3.Bucket(
+            self,
+            "Bucket",
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            enforce_ssl=True,
+            minimum_tls_version=1.2,
+            removal_policy=RemovalPolicy.DESTROY,
+        )
+        explain(bucket, "S1", "Read by the distribution only: it has the files of a public page.")
+        return bucket
+
+    def _distribution(self, bucket: s3.Bucket, names: Names, known: Mapping[str, Any]) -> cloudfront.Distribution:
+        distribution = cloudfront.Distribution(
+            self,
+            "Distribution",
+            comment=f"Helix, stage {names.stage}: the console",
+            default_root_object=PAGE,
+            price_class=cloudfront.PriceClass.PRICE_CLASS_100,
+            http_version=cloudfront.HttpVersion.HTTP2_AND_3,
+            default_behavior=cloudfront.BehaviorOptions(
+                origin=origins.S3BucketOrigin.with_origin_access_control(bucket),
+                viewer_protocol_policy=cloudfront.ViewerProtocolPolicy.REDIRECT_TO_HTTPS,
+                allowed_methods=cloudfront.AllowedMethods.ALLOW_GET_HEAD,
+                cache_policy=cloudfront.CachePolicy.CACHING_OPTIMIZED,
+                response_headers_policy=self._headers(names, known),
+                compress=True,
+            ),
+        )
+        explain(distribution, "CFR1", "Who may sign in is the stage's to decide, wherever they are.")
+        explain(
+            distribution, "CFR2", "It serves a few files that anybody may have; a firewall costs $5 a month at rest."
+        )
+        explain(distribution, "CFR3", "No access logs by default: they have addresses of people.")
+        explain(distribution, "CFR4", "Of CloudFront's own name, whose certificate and TLS versions are CloudFront's.")
+        return distribution
+
+    def _headers(self, names: Names, known: Mapping[str, Any]) -> cloudfront.ResponseHeadersPolicy:
+        return cloudfront.ResponseHeadersPolicy(
+            self,
+            "Headers",
+            response_headers_policy_name=names.of("console"),
+            comment=f"Helix, stage {names.stage}: the console",
+            security_headers_behavior=cloudfront.ResponseSecurityHeadersBehavior(
+                content_security_policy=cloudfront.ResponseHeadersContentSecurityPolicy(
+                    content_security_policy=content_policy(connections_of(dict(known))), override=True
+                ),
+                content_type_options=cloudfront.ResponseHeadersContentTypeOptions(override=True),
+                referrer_policy=cloudfront.ResponseHeadersReferrerPolicy(
+                    referrer_policy=cloudfront.HeadersReferrerPolicy.NO_REFERRER, override=True
+                ),
+                strict_transport_security=cloudfront.ResponseHeadersStrictTransportSecurity(
+                    access_control_max_age=Duration.seconds(HSTS_S), override=True
+                ),
+            ),
+            custom_headers_behavior=cloudfront.ResponseCustomHeadersBehavior(
+                custom_headers=[
+                    cloudfront.ResponseCustomHeader(
+                        header=f"cross-origin-{part}-policy", value="same-origin", override=True
+                    )
+                    for part in ("opener", "resource")
+                ]
+            ),
+        )
+
+    def _upload(
+        self,
+        bucket: s3.Bucket,
+        distribution: cloudfront.Distribution,
+        known: Mapping[str, Any],
+        settings: Settings,
+        names: Names,
+        keys: Keys,
+    ) -> None:
+        """By a function of CDK's own while the stack is deployed. It tells CloudFront to forget what it has."""
+        role = iam.Role(
+            self,
+            "UploadRole",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            description=f"What uploads the console of stage {names.stage} may do",
+        )
+        group = log_group(self, "UploadLogs", f"/aws/lambda/{names.of('upload_console')}", settings=settings, keys=keys)
+        group.grant_write(role)
+        deployment.BucketDeployment(
+            self,
+            "Files",
+            sources=[deployment.Source.asset(str(STATIC)), deployment.Source.json_data(CONFIG, dict(known))],
+            destination_bucket=bucket,
+            distribution=distribution,
+            distribution_paths=["/*"],
+            cache_control=[deployment.CacheControl.from_string(FRESH)],
+            retain_on_delete=False,
+            memory_limit=UPLOAD_MB,
+            log_group=group,
+            role=role,
+        )
+        for action in ("GetBucket*", "GetObject*", "List*", "DeleteObject*", "Abort*"):
+            explain(
+                role, f"IAM5[Action::s3:{action}]", "CDK grants these, on the bucket of assets and the console's own."
+            )
+        explain_objects(role, bucket, "*", "All of the page is its to upload.")
+        explain_resource(role, _assets(self), "The page comes out of CDK's bucket of assets, whose names are hashes.")
+        explain_resource(
+            role, "*", "CDK grants cloudfront:CreateInvalidation so; it makes CloudFront forget, and reads nothing."
+        )
+
+
+def _assets(scope: Construct) -> str:
+    """ARN of all assets of the app, wherever its synthesizer puts them."""
+    asset = assets.Asset(scope, "Page", path=str(STATIC))
+    arn: str = asset.bucket.arn_for_objects("*")
+    return arn
+
+
+def site_config(settings: Settings, url: str) -> dict[str, Any]:
+    """What the page knows of the stage. `url`: of the WebSocket API."""
+    known: dict[str, Any] = {"url": url, "place": f"stage {settings.stage}", "sign_in": []}
+    if "keys" in settings.auth:
+        known["sign_in"].append("key")
+    if settings.console_client_id:
+        known["sign_in"].append("oidc")
+        known["oidc"] = {
+            "issuer": settings.jwt_issuer,
+            "client_id": settings.console_client_id,
+            "scope": settings.console_scope,
+            "audience": settings.jwt_audience,
+            # An ID token is for the client, an access token for the audience that was asked for.
+            "token": "id_token" if settings.jwt_audience == settings.console_client_id else "access_token",
+            "origins": list(settings.console_origins),
+        }
+    return known

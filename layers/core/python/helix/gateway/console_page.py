@@ -1,0 +1,69 @@
+"""The console's page: its files, what it needs to know of a stage, and the headers of each answer.
+
+Law: the page loads nothing from elsewhere and runs no inline script; it connects to its own server and to the addresses
+that are named, and to no others. What it knows of a stage is no secret: everybody who has the address can read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+STATIC: Final = Path(__file__).parents[1] / "console" / "static"
+"""Built from `clients/console`."""
+KINDS: Final = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
+KINDS.update({".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".json": "application/json"})
+PAGE: Final = "index.html"
+CONFIG: Final = "config.json"
+"""Beside the page: how to sign in, and where to connect."""
+HSTS_S: Final = 365 * 86_400
+TLS_ONLY: Final = {"strict-transport-security": f"max-age={HSTS_S}"}
+
+SiteConfig = dict[str, Any]
+
+
+def page_files() -> dict[str, tuple[str, bytes]]:
+    """Type and content of each file, by its name. Raises `FileNotFoundError` where the bundle is not there."""
+    files = {path.name: (KINDS[path.suffix], path.read_bytes()) for path in STATIC.iterdir()} if STATIC.is_dir() else {}
+    if PAGE not in files:
+        raise FileNotFoundError(f"the console's bundle is not in {str(STATIC)!r}: build it in clients/console")
+    return files
+
+
+def content_policy(connect: Iterable[str]) -> str:
+    """`connect`: what the page may connect to beside its own server."""
+    policy = {
+        "default-src": "'none'",
+        "script-src": "'self'",
+        "style-src": "'self'",
+        "img-src": "'self'",
+        "connect-src": " ".join(["'self'", *connect]),
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    return "; ".join(f"{name} {value}" for name, value in policy.items())
+
+
+def page_headers(connect: Iterable[str]) -> dict[str, str]:
+    """Of each answer, beside those about its content."""
+    return {
+        "content-security-policy": content_policy(connect),
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+        "cross-origin-opener-policy": "same-origin",
+        "cross-origin-resource-policy": "same-origin",
+    }
+
+
+def origin_of(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def connections_of(config: SiteConfig) -> list[str]:
+    """What the page of a stage connects to: the stage's WebSocket API, and what signing in takes."""
+    oidc = config.get("oidc")
+    return [config["url"], *([origin_of(oidc["issuer"]), *oidc["origins"]] if oidc else [])]

@@ -1,0 +1,88 @@
+"""The function that serves the console's page at a stage: files of the package, and the stage's `config.json`.
+
+Law: it reads nothing and knows no secret. A browser stores what it has, and asks each time whether that is still the
+newest: after a deployment nobody sees the page of one release with the script of another.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from helix.core.errors import InvalidInputError
+from helix.core.json import load_object
+from helix.gateway.console_page import CONFIG, KINDS, PAGE, TLS_ONLY, connections_of, page_files, page_headers
+from helix.runtime.cloud import Application
+
+if TYPE_CHECKING:
+    from helix.core.delivery import Delivery
+
+Json = dict[str, Any]
+NOT_THERE: Final = b"There is nothing here.\n"
+TEXT: Final = "text/plain; charset=utf-8"
+COMPRESSED: Final = 512
+"""Bytes, from which on compression is worth it."""
+
+
+class PageEvent(BaseModel):
+    """An HTTP API's event, payload 2.0. API Gateway sends much more."""
+
+    model_config = ConfigDict(extra="ignore", defer_build=True)
+
+    headers: dict[str, str] = Field(default_factory=dict)
+    path: dict[str, str] | None = Field(default=None, alias="pathParameters")
+
+    def header(self, name: str) -> str:
+        return next((value for key, value in self.headers.items() if key.lower() == name), "")
+
+
+class File(NamedTuple):
+    kind: str
+    tag: str
+    body: bytes
+    packed: bytes | None
+
+
+class Site(NamedTuple):
+    files: dict[str, File]
+    headers: dict[str, str]
+
+
+async def serve_console(app: Application, event: PageEvent, delivery: Delivery) -> Json:
+    """A file of the page. Without a name: where the page is."""
+    site, name = site_of(app), (event.path or {}).get("file")
+    if name is None:
+        return {"statusCode": 302, "headers": {**site.headers, "location": f"console/{PAGE}"}}
+    file = site.files.get(name)
+    if file is None:
+        headers = {**site.headers, "content-type": TEXT, "cache-control": "no-store"}
+        return {"statusCode": 404, "headers": headers, "body": NOT_THERE.decode()}
+    packed = file.packed if "gzip" in event.header("accept-encoding") else None
+    tag = f'"{file.tag}{"" if packed is None else "-gzip"}"'
+    headers = {**site.headers, "cache-control": "no-cache", "etag": tag, "vary": "accept-encoding"}
+    if tag in (known.strip().removeprefix("W/") for known in event.header("if-none-match").split(",")):
+        return {"statusCode": 304, "headers": headers}
+    headers |= {"content-type": file.kind} | ({} if packed is None else {"content-encoding": "gzip"})
+    body = base64.b64encode(file.body if packed is None else packed).decode()
+    return {"statusCode": 200, "headers": headers, "body": body, "isBase64Encoded": True}
+
+
+@lru_cache(maxsize=1)
+def site_of(app: Application) -> Site:
+    text = app.settings.console
+    config = load_object(text)
+    if config is None:
+        raise InvalidInputError("HELIX_CONSOLE is not a JSON object: the stage has no console")
+    files = {**page_files(), CONFIG: (KINDS[".json"], text.encode())}
+    headers = {**page_headers(connections_of(config)), **TLS_ONLY}
+    return Site({name: _file(kind, body) for name, (kind, body) in files.items()}, headers)
+
+
+def _file(kind: str, body: bytes) -> File:
+    packed = gzip.compress(body, 9, mtime=0) if len(body) >= COMPRESSED else None
+    return File(kind, hashlib.sha256(body).hexdigest()[:32], body, packed)
