@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.parity_scenarios import SCENARIOS
 from tests.e2e.parity_stage import stage_of
 from tests.integration.test_http import client_of
-from tests.support.front_ends import JS, Readers, readers, sent, stored_conversation, whole_fold
+from tests.support.front_ends import JS, Readers, agui_cuts, readers, sent, stored_conversation, whole_fold
 from tests.support_crash import GATED_SCRIPT, LEAD, LONG, S, Sweep, call, executor, finish, fresh, lead, model, settle
 
 from helix import LocalExecutor
@@ -38,6 +38,29 @@ async def test_every_scenario(name: str, tmp_path: Path, request: pytest.Fixture
         for session_id in (stage.session, *stage.sessions):
             await stage.quiet(session_id)
             await agrees(front_ends, stage.executor, session_id)
+
+
+CUT = [
+    "an_approval_in_a_sub_agent",
+    "an_interrupt_in_the_answer",
+    "a_model_call_that_is_repeated",
+    "two_approvals_one_after_the_other",
+    "a_failure_and_a_retry",
+]
+
+
+@pytest.mark.parametrize("name", CUT)
+async def test_ag_ui_connects_after_every_event(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest, front_ends: Readers
+) -> None:
+    async with stage_of("local", tmp_path, request, "ses") as stage:
+        await SCENARIOS[name](stage)
+        await stage.quiet("ses")
+        cuts = await agui_cuts(stage.executor, "ses")
+    found = await front_ends.read({"cuts": cuts})
+    assert (found["problems"], found["warnings"]) == ([], [])
+    assert found["count"] == sum(len(run["cuts"]) for run in cuts) > 10
+    assert all(rest[0]["type"] == "RUN_STARTED" for run in cuts for rest in run["cuts"] if rest)
 
 
 async def agrees(front_ends: Readers, executor: Executor, session_id: str, *, exact: bool = True) -> None:

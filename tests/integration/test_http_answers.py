@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from tests.integration.test_http import RAN, answered, approval, call, chat, clerk, desk, post, who
-from tests.support.asgi_server import Sent, serving
+from tests.support.asgi_server import Sent, events, serving
 from tests.support.front_ends import agui_encoder, events_of, turns, ui_encoder
 from tests.support_run import Gate, calls, gated
 from tests.support_run import call as a_call
@@ -111,8 +112,8 @@ async def test_ag_ui_has_each_run_that_its_answers_started(script: str) -> None:
         assert results == ["A is refunded.", "B is refunded."]
         replay = list[Any]()
         for turn in (await turns(executor, "chat"))[1:]:
-            events = await events_of(executor, turn, await agui_encoder(executor, turn), whole=False)
-            replay += [event for _, event in events]
+            found = await events_of(executor, turn, await agui_encoder(executor, turn), whole=False)
+            replay += [event for _, event in found]
         assert plain(event for _, event in sent) == plain(replay)
 
 
@@ -121,17 +122,60 @@ def plain(events: Any) -> list[Any]:
     return [event for event in events if event["type"] != "STATE_SNAPSHOT"]
 
 
-@pytest.mark.parametrize("encoding", ["ai-sdk", "chunks"])
-async def test_after_an_answer_that_lets_no_run_go_on_nothing_is_sent_again(encoding: str) -> None:
-    """A sub-agent goes on, and the run above it waits for another answer."""
-    gate = Gate()
+BELOW_ONLY: dict[str, Any] = {
+    "chunks": lambda name: {"session_id": "chat", "answers": [{"tool_call_id": name}]},
+    "ai-sdk": lambda name: answered(approval(name, True)),
+    "ai-sdk-v6": lambda name: answered(approval(name, True)),
+    "ag-ui": lambda name: {
+        "threadId": "chat",
+        "resume": [{"interruptId": name, "status": "resolved", "payload": {"approved": True}}],
+    },
+}
+
+
+@pytest.mark.parametrize("encoding", BELOW_ONLY)
+async def test_the_response_to_an_answer_has_the_run_that_its_sub_agent_wakes(encoding: str) -> None:
+    """The run above the sub-agent waits for another answer: it goes on when the sub-agent has ended, and pauses again."""
+    gate, path = Gate(), f"/desk/{encoding}"
     clerk_says = [call("refund", order="B"), gated(gate, calls(a_call("__finish__", text="Refunded.")))]
     async with client_of({"desk": [MIXED, "Done."], "clerk": clerk_says}, LocalExecutor) as (client, executor):
         asked = await post(client, "/desk/ai-sdk", chat("Refund both"))
-        names = [e["approvalId"] for _, e in pairs(asked) if e["type"] == "tool-approval-request"]
-        (below,) = [name for name in names if "/" in name]
-        plain = {"session_id": "chat", "answers": [{"tool_call_id": below}]}
-        body = plain if encoding == "chunks" else answered(approval(below, True))
-        assert pairs(await post(client, f"/desk/{encoding}", body)) == []
+        above, below = sorted(
+            (e["approvalId"] for _, e in pairs(asked) if e["type"] == "tool-approval-request"), key=lambda id: "/" in id
+        )
+        posting = asyncio.create_task(post(client, path, BELOW_ONLY[encoding](below)))
+        await gate.reached()
         assert [run.status for run in (await executor.sessions.list_runs("chat")).runs] == ["paused"]
-        gate.open()
+        async with client.stream("GET", f"{path}/chat/stream", headers={"x-user": "ann"}) as joined:
+            assert joined.status_code == 200, "a sub-agent is at work"
+            gate.open()
+            shown = pairs([sent async for sent in events(joined)])
+        sent = pairs(await posting)
+        assert "Refunded." in json.dumps(sent) and "Refunded." in json.dumps(shown)
+        assert ends(sent[-1][1]) and ends(shown[-1][1]) == ends(sent[-1][1])
+        assert RAN == ["B"] and len((await executor.sessions.list_runs("chat")).runs) == 2
+        if encoding == "ai-sdk":
+            assert (await client.get(f"{path}/chat/stream", headers={"x-user": "ann"})).status_code == 204
+        again = pairs(await post(client, path, BELOW_ONLY[encoding](above)))
+        assert again and not {name for name, _ in again} & {name for name, _ in sent}, "nothing is sent twice"
+        assert RAN == ["B", "A"] and "A is refunded." in json.dumps(again)
+
+
+def ends(event: Any) -> Any:
+    """What the last event of a response says."""
+    return event.get("finishReason") or event.get("status") or event.get("outcome", {}).get("type")
+
+
+async def test_a_response_has_what_the_sub_agent_asks_next() -> None:
+    """The run above pauses once; the sub-agent goes on, and asks again."""
+    scripts = {"desk": [MIXED, "Done."], "clerk": [call("refund", order="B"), call("refund", order="C"), FINISH]}
+    async with client_of(scripts, LocalExecutor) as (client, executor):
+        asked = await post(client, "/desk/ai-sdk", chat("Refund all"))
+        (below,) = [e["approvalId"] for _, e in pairs(asked) if e.get("approvalId", "").find("/") > 0]
+        sent = pairs(await post(client, "/desk/ai-sdk", answered(approval(below, True))))
+        (next_one,) = [e["approvalId"] for _, e in sent if e["type"] == "tool-approval-request"]
+        assert next_one != below and sent[-1][1] == {"type": "finish", "finishReason": "tool-calls"}
+        assert len((await executor.sessions.list_runs("chat")).runs) == 1
+        again = pairs(await post(client, "/desk/ai-sdk", answered(approval(next_one, True))))
+        assert not {name for name, _ in again} & {name for name, _ in sent}, "nothing is sent twice"
+        assert RAN == ["B", "C"]

@@ -1,6 +1,7 @@
 // Reads one JSON object per line: what a front end was sent. Answers each with what the AI SDK and AG-UI make of it.
 // A problem is anything that those libraries refuse, warn about, or report as an error that the run did not end with.
 import { createInterface } from "node:readline";
+import { isDeepStrictEqual } from "node:util";
 import { from } from "rxjs";
 import { AbstractAgent, verifyEvents } from "@ag-ui/client";
 import { EventSchemas } from "@ag-ui/core/schemas";
@@ -63,6 +64,9 @@ class Replayed extends AbstractAgent {
   run() {
     return from(this.events);
   }
+  connect() {
+    return from(this.events);
+  }
 }
 
 async function agui({ runs }) {
@@ -84,9 +88,44 @@ async function agui({ runs }) {
   return { messages: agent.messages, state: agent.state, problems };
 }
 
+// A reader whose connection is cut after each of the events, and who connects anew, has what one has that was never cut.
+async function cutAnywhere({ cuts: runs }) {
+  const problems = [];
+  const play = async (agent, method, events, options = {}) => {
+    agent.events = structuredClone(events);
+    await agent[method](options).catch((error) => problems.push(`${method}: ${error}`));
+  };
+  const held = ({ messages, state, pendingInterrupts }) => ({ messages, state, pendingInterrupts });
+  const agent = new Replayed({ threadId: "t" });
+  let count = 0;
+  for (const { user, events, cuts } of runs) {
+    if (user) agent.messages.push(user);
+    const resume = agent.pendingInterrupts.map(({ id }) => ({ interruptId: id, status: "cancelled" }));
+    const options = resume.length ? { resume } : {};
+    const before = agent.clone();
+    await play(agent, "runAgent", events, options);
+    for (const [n, rest] of cuts.entries()) {
+      const cut = before.clone();
+      if (n > 0) await play(cut, "runAgent", events.slice(0, n), options);
+      if (n < events.length) cut.pendingInterrupts = []; // the cut run has answered them
+      const waiting = cut.pendingInterrupts.map(({ id }) => ({ interruptId: id, status: "cancelled" }));
+      await play(cut, "connectAgent", rest, { resume: waiting }); // the library wants each named that waits
+      const [found, wanted] = n === 0 ? [cut.state, agent.state] : [held(cut), held(agent)];
+      if (!isDeepStrictEqual(found, wanted)) problems.push(`cut ${n}: ${JSON.stringify(found)} is not ${JSON.stringify(wanted)}`);
+      count += 1;
+    }
+  }
+  return { problems, count };
+}
+
 for await (const line of createInterface({ input: process.stdin })) {
   const given = JSON.parse(line);
   warnings.length = 0;
+  if (given.cuts) {
+    const found = await cutAnywhere(given);
+    process.stdout.write(`${JSON.stringify({ ...found, warnings })}\n`);
+    continue;
+  }
   const found = { ui: [], ui6: [] };
   for (const message of given.ui) found.ui.push(await ui(v7, message));
   for (const message of given.ui6) found.ui6.push(await ui(v6, message));

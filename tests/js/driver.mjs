@@ -3,6 +3,7 @@
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
+import { isDeepStrictEqual } from "node:util";
 
 const dist = pathToFileURL(`${process.argv[2]}/`);
 const load = (name) => import(new URL(name, dist));
@@ -168,10 +169,10 @@ const requests = {
   },
 
   /** Steps of a front end of AG-UI: `say`, `resume`, `connect`, `abort soon`. What it holds at the end, and the events it saw. */
-  async agent({ url, token, agent, threadId, steps: wanted, settings }) {
+  async agent({ url, token, agent, threadId, steps: wanted, settings, position }) {
     const client = await HelixClient.connect(url, { token, settings });
     try {
-      const front = new HelixAgent({ client, agent, threadId });
+      const front = new HelixAgent({ client, agent, threadId, position });
       const [events, problems] = [[], []];
       front.subscribe({ onEvent: ({ event }) => void events.push(event.type) });
       for (const [name, given] of wanted) {
@@ -185,6 +186,38 @@ const requests = {
       }
       const { messages, state, pendingInterrupts } = front;
       return { messages, state, pendingInterrupts, events, problems };
+    } finally {
+      client.close();
+    }
+  },
+
+  /** What a front end holds at every moment of its runs, stored; and what another one makes of it that connects from there. */
+  async reconnect({ url, token, agent, threadId, says, settings }) {
+    const client = await HelixClient.connect(url, { token, settings });
+    const plain = ({ messages, state }) => ({ messages: messages.map(({ id, ...message }) => message), state });
+    try {
+      const front = new HelixAgent({ client, agent, threadId });
+      const stored = new Map();
+      const take = () => {
+        const { messages, state, position } = front;
+        if (position && !stored.has(position)) stored.set(position, structuredClone({ messages, state }));
+      };
+      front.subscribe({ onEvent: take, onMessagesChanged: take, onStateChanged: take, onRunFinalized: take });
+      for (const content of says) {
+        front.addMessage({ id: crypto.randomUUID(), role: "user", content });
+        await front.runAgent();
+      }
+      const [problems, events] = [[], []];
+      for (const [position, { messages, state }] of stored) {
+        const other = new HelixAgent({ client, agent, threadId, initialMessages: messages, initialState: state, position });
+        const seen = [];
+        other.subscribe({ onEvent: ({ event }) => void seen.push(event.type) });
+        await other.connectAgent().catch((error) => problems.push(String(error)));
+        if (!isDeepStrictEqual(plain(other), plain(front))) problems.push({ position, found: plain(other), wanted: plain(front) });
+        if (other.position !== front.position) problems.push(`${position}: at ${other.position} in the end, not ${front.position}`);
+        events.push(seen);
+      }
+      return { problems, events, positions: [...stored.keys()] };
     } finally {
       client.close();
     }

@@ -91,6 +91,27 @@ async def test_a_front_end_that_joins_has_the_conversation(typescript: Any) -> N
         assert (again["problems"], said(again)) == ([], said(there))
 
 
+async def test_a_front_end_connects_from_every_moment_that_was_stored(typescript: Any) -> None:
+    """Nothing is missing and nothing is there twice, in mid-run as after other runs. The base class verifies the order."""
+    script = [calls(call("count", text="one"), content="Let me see."), "One.", calls(call("count", text="two")), "Two."]
+    async with served(executor_of(script, counter())) as (gateway, _):
+        given: dict[str, Any] = {"agent": "helper", "threadId": THREAD, "says": ["Count", "More"], "settings": QUICK}
+        found = await typescript("reconnect", url=gateway.url, **given)
+        assert found["problems"] == []
+        positions = [tuple(map(int, position.split("."))) for position in found["positions"]]
+        assert positions == sorted(positions) and len(set(positions)) > 15
+        assert found["events"][-1] == [], "it has all"
+        assert all(seen[0] == "RUN_STARTED" for seen in found["events"] if seen)
+        assert any("MESSAGES_SNAPSHOT" not in seen and "TEXT_MESSAGE_CONTENT" in seen for seen in found["events"])
+        assert any(seen[1] == "TEXT_MESSAGE_START" and "TEXT_MESSAGE_END" in seen for seen in found["events"] if seen)
+
+
+async def test_a_position_that_is_none_is_refused(typescript: Any) -> None:
+    async with served(executor_of([])) as (gateway, _):
+        found = await typescript("agent", url=gateway.url, agent="helper", threadId=THREAD, steps=[], position="soon")
+        assert found["error"]["code"] == "invalid_input"
+
+
 async def test_abort_run_interrupts_it(typescript: Any) -> None:
     gate = Gate()
     async with served(executor_of([gated(gate, "Never said."), "Again."])) as (gateway, client):

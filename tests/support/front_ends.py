@@ -12,10 +12,12 @@ from typing import Any
 
 from helix.core.json import JsonObject
 from helix.core.wire import StreamMessage
+from helix.http.reading import read_turn
 from helix.http.responses import Position, encode
-from helix.http.turns import Turn, agui_messages, conversation, owned, read_turn, start_state, turn_of
+from helix.http.turns import Turn, agui_messages, conversation, owned, start_state, turn_of
 from helix.runtime.executor import Executor
 from helix.stream.agui import AgUiEncoder
+from helix.stream.agui_open import Joining
 from helix.stream.ui_messages import UIMessageEncoder, Version, shown_call
 
 JS = Path(__file__).parents[1] / "js"
@@ -102,6 +104,32 @@ async def agui_runs(executor: Executor, session_id: str) -> list[JsonObject]:
         seen.add(turn.first.run_id)
         found.append({"user": user if new else None, "events": events})
     return found
+
+
+async def agui_cuts(executor: Executor, session_id: str) -> list[JsonObject]:
+    """By run: all that its reader is sent, and by the last event that it has, what it is sent when it connects anew."""
+    found: list[JsonObject] = []
+    for turn, run in zip(await turns(executor, session_id), await agui_runs(executor, session_id), strict=True):
+        async with asyncio.timeout(30):
+            log = [message async for message in read_turn(executor, turn, 5) if message is not None]
+        positions = [
+            None,
+            *(p for p, _ in await events_of(executor, turn, await agui_encoder(executor, turn), whole=False)),
+        ]
+        messages, state = await conversation(executor, turn), await start_state(executor, turn)
+        cuts: list[list[JsonObject]] = []
+        for after in positions[: len(run["events"]) + 1]:
+            encoder = AgUiEncoder(session_id, messages=messages, state=state)
+            join = Joining(encoder, turn.run.run_id, anew=True)
+            events = encode(_again(log), turn, encoder, whole=False, after=after, join=join)
+            cuts.append([item[1] async for item in events if item is not None])
+        found.append({**run, "cuts": cuts})
+    return found
+
+
+async def _again(log: Sequence[StreamMessage]) -> AsyncIterator[StreamMessage | None]:
+    for message in log:
+        yield message
 
 
 async def sent(executor: Executor, session_id: str) -> JsonObject:

@@ -1,15 +1,24 @@
 // AG-UI: an agent of a deployment as an `AbstractAgent`, over WebSocket.
-import { AbstractAgent, type AgentConfig, type BaseEvent, type RunAgentInput } from "@ag-ui/client";
-import { Observable } from "rxjs";
-import { AgUiEncoder, pauseId } from "./ag-ui-events.ts";
+import {
+  AbstractAgent,
+  type AgentConfig,
+  type AgentStateMutation,
+  type AgentSubscriber,
+  type BaseEvent,
+  type RunAgentInput,
+} from "@ag-ui/client";
+import { Observable, tap } from "rxjs";
+import { AgUiEncoder, type AgUiEvent, pauseId } from "./ag-ui-events.ts";
 import type { HelixClient } from "./client.ts";
 import type { AgUiMessage } from "./conversation.ts";
 import { HelixError } from "./errors.ts";
 import type { SessionSnapshot } from "./generated.ts";
 import type { JsonObject } from "./patches.ts";
+import { formatPosition, isBehind, Opened, parsePosition, Places, type Position } from "./positions.ts";
 import { freshKey } from "./settings.ts";
 import { type Answer, giveAnswers, prefixOf, say, sessionOf } from "./talks.ts";
-import { eventsOf, type Turn, turnOf } from "./turns.ts";
+import { batchesOf, type Turn, turnOf } from "./turns.ts";
+import type { StreamMessage } from "./wire.ts";
 
 export { AgUiEncoder, type AgUiEncoderOptions } from "./ag-ui-events.ts";
 
@@ -18,21 +27,49 @@ export interface HelixAgentConfig extends AgentConfig {
   client: HelixClient | Promise<HelixClient>;
   /** The name of the agent in the deployment. */
   agent: string;
+  /** The last event whose effects `initialMessages` and `initialState` have: the `position` of an agent that had them. */
+  position?: string | undefined;
+}
+
+/** Where a reader begins: at the run `from`, or behind an event of the turn that it has; `joins`: it has nothing of it. */
+interface Begin {
+  turn: Turn;
+  from: number;
+  joins?: boolean;
+  after?: Position | undefined;
 }
 
 /**
  * `new HelixAgent({ client, agent: "support", threadId })`: a thread is a session, whose id follows the own prefix.
  *
- * `runAgent` sends the newest message of the user, or `resume`, and gives the events of the run. `connectAgent` gives the present
- * or last run from its beginning, with the state and the conversation before it. `abortRun` interrupts the run.
+ * `runAgent` sends the newest message of the user, or `resume`, and gives the events of the run. `connectAgent` goes on behind
+ * `position`; without one, or where other runs came since, it gives the present or last run from its beginning, with the state
+ * and the conversation before it. `abortRun` interrupts the run.
  */
 export class HelixAgent extends AbstractAgent {
   readonly #config: HelixAgentConfig;
   #session: string | undefined;
+  #position: string | undefined;
+  /** Of the event that is being applied. */
+  #next: string | undefined;
 
   constructor(config: HelixAgentConfig) {
     super(config);
     this.#config = config;
+    this.position = config.position;
+  }
+
+  /** The last event whose effects `messages` and `state` have: the sequence of its message on the stream, and its place. Store it
+   *  with them to go on from there. */
+  get position(): string | undefined {
+    return this.#position;
+  }
+
+  set position(value: string | undefined) {
+    if (value !== undefined && parsePosition(value) === undefined) {
+      throw new HelixError("invalid_input", `position is ${JSON.stringify(value)}: give that of an agent, such as 12.1`);
+    }
+    [this.#position, this.#next] = [value, undefined];
   }
 
   override run(input: RunAgentInput): Observable<BaseEvent> {
@@ -53,8 +90,34 @@ export class HelixAgent extends AbstractAgent {
   protected override connect(input: RunAgentInput): Observable<BaseEvent> {
     return this.#events(input, async (client, session_id) => {
       const turn = await turnOf(client, session_id);
-      return { turn, from: turn.first.turn, joins: true };
+      const after = this.#position === undefined ? undefined : parsePosition(this.#position);
+      return { turn, from: turn.first.turn, joins: true, after };
     });
+  }
+
+  protected override apply(
+    input: RunAgentInput,
+    events: Observable<BaseEvent>,
+    subscribers: AgentSubscriber[],
+  ): Observable<AgentStateMutation> {
+    const onEvent = ({ event }: { event: BaseEvent }): void => {
+      this.#advance(); // the event before is applied
+      this.#next = (event["rawEvent"] as { id?: string } | undefined)?.id;
+    };
+    return super.apply(input, events, [{ onEvent }, ...subscribers]);
+  }
+
+  protected override processApplyEvents(
+    input: RunAgentInput,
+    events: Observable<AgentStateMutation>,
+    subscribers: AgentSubscriber[],
+  ): Observable<AgentStateMutation> {
+    const advance = () => this.#advance();
+    return super.processApplyEvents(input, events.pipe(tap({ next: advance, complete: advance })), subscribers);
+  }
+
+  #advance(): void {
+    this.#position = this.#next ?? this.#position;
   }
 
   override abortRun(): void {
@@ -68,25 +131,21 @@ export class HelixAgent extends AbstractAgent {
   override clone(): HelixAgent {
     const { client, agent } = this.#config;
     const made = super.clone() as HelixAgent;
-    return Object.assign(new HelixAgent({ client, agent }), made);
+    return Object.assign(new HelixAgent({ client, agent, position: this.#position }), made);
   }
 
   #events(
     input: RunAgentInput,
-    begin: (client: HelixClient, session_id: string) => Promise<{ turn: Turn; from: number; joins?: boolean }>,
+    begin: (client: HelixClient, session_id: string) => Promise<Begin>,
   ): Observable<BaseEvent> {
     return new Observable<BaseEvent>((subscriber) => {
       const play = async () => {
         const client = await this.#config.client;
         const session_id = sessionOf(await prefixOf(client), input.threadId);
         this.#session = session_id;
-        const { turn, from, joins = false } = await begin(client, session_id);
-        const messages = await messagesBefore(client, turn);
-        const encoder = new AgUiEncoder(session_id, { messages, state: await stateBefore(client, turn) });
-        encoder.announce(joins ? turn.first.run_id : turn.run_id, joins);
-        for await (const event of eventsOf(client, turn, encoder, from)) {
+        for await (const [position, event] of eventsFrom(client, await begin(client, session_id), input.messages)) {
           if (subscriber.closed) return; // the run goes on
-          subscriber.next(event as unknown as BaseEvent);
+          subscriber.next({ ...event, rawEvent: { id: formatPosition(position) } } as unknown as BaseEvent);
         }
         subscriber.complete();
       };
@@ -107,6 +166,46 @@ export class HelixAgent extends AbstractAgent {
       return { turn, from: turn.turn };
     }
     return await giveAnswers(client, session_id, answers);
+  }
+}
+
+/** The events that a reader does not have, each with its position. One that connects in mid-run is first given what is open. */
+async function* eventsFrom(
+  client: HelixClient,
+  begin: Begin,
+  had: RunAgentInput["messages"],
+): AsyncGenerator<[Position, AgUiEvent], void, undefined> {
+  const { turn, from, joins = false } = begin;
+  let { after } = begin;
+  const encoder = new AgUiEncoder(turn.session.session_id, {
+    messages: await messagesBefore(client, turn, had),
+    state: await stateBefore(client, turn),
+  });
+  const announced = joins ? turn.first.run_id : turn.run_id;
+  const [places, opened] = [new Places(), new Opened()];
+  let begun = false;
+  const announcing = {
+    feed(message: StreamMessage): AgUiEvent[] {
+      if (!begun && after !== undefined && message.sequence > after[0]) after = undefined; // nothing of this turn
+      begun = true;
+      const here = message.sequence === after?.[0]; // the snapshots behind its beginning may be missing
+      encoder.announce(here ? message.run_id : announced, here || (joins && after === undefined));
+      return encoder.feed(message);
+    },
+    close: () => encoder.close(),
+  };
+  let waits = true;
+  for await (const { sequence, events } of batchesOf(client, turn, announcing, from)) {
+    const rest: [Position, AgUiEvent][] = [];
+    for (const item of places.of(sequence, events)) {
+      if (after === undefined || isBehind(item[0], after)) rest.push(item);
+      else opened.feed(item[1]);
+    }
+    if (waits && after !== undefined && sequence >= after[0]) {
+      for (const event of opened.events()) yield [after, event];
+      waits = false;
+    }
+    yield* rest;
   }
 }
 
@@ -132,24 +231,37 @@ function textOf(content: unknown): string {
   return content.flatMap((part) => (part?.type === "text" ? [String(part.text)] : [])).join("\n");
 }
 
-/** The conversation before the turn's first run, its own user message included. */
-async function messagesBefore(client: HelixClient, { session, first }: Turn): Promise<AgUiMessage[]> {
-  const { session_id } = session;
-  const found: AgUiMessage[] = [];
+/** The conversation before the turn's first run, its own user message included; `had` by the reader, with the ids there. */
+async function messagesBefore(
+  client: HelixClient,
+  { session, first }: Turn,
+  had: RunAgentInput["messages"],
+): Promise<AgUiMessage[]> {
+  const found: SessionSnapshot["messages"] = [];
   for (let before = first.start_count + (first.input?.["message"] == null ? 0 : 1); before > 0; ) {
-    const page = await client.getMessages(session_id, { limit: 100, before });
-    found.unshift(...page.messages.map((message, n) => agUiMessage(session_id, message, page.offset + n)));
+    const page = await client.getMessages(session.session_id, { limit: 100, before });
+    found.unshift(...page.messages);
     before = page.offset;
   }
-  return found;
+  const said = had.filter((message) => message.role === "user");
+  return found.map((message, n) => {
+    const unnamed = `${session.session_id}/${n}`;
+    if (message.role !== "user") {
+      const step = message.role === "assistant" ? `${session.session_id}/${message.step}/` : undefined;
+      const known = had.find(({ id, role }) => role === "assistant" && step !== undefined && id.startsWith(step));
+      return agUiMessage(message, known?.id ?? unnamed);
+    }
+    const own = said.findIndex(({ content }) => textOf(content) === message.content);
+    const [user] = own < 0 ? [] : said.splice(0, own + 1).slice(-1);
+    return agUiMessage(message, user?.id ?? (message.run_id ? `${message.run_id}/user` : unnamed));
+  });
 }
 
-function agUiMessage(session_id: string, message: SessionSnapshot["messages"][number], n: number): AgUiMessage {
+function agUiMessage(message: SessionSnapshot["messages"][number], id: string): AgUiMessage {
   if (message.role === "tool") {
     const { tool_call_id: toolCallId, content } = message;
     return { id: `${toolCallId}/result`, role: "tool", toolCallId, content };
   }
-  const id = message.role === "user" && message.run_id ? `${message.run_id}/user` : `${session_id}/${n}`;
   const said: AgUiMessage = { id, role: message.role, ...(message.content && { content: message.content }) };
   if (message.role === "assistant" && message.tool_calls.length > 0) {
     said.toolCalls = message.tool_calls.map(({ id, name, arguments: given }) => ({

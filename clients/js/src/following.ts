@@ -139,15 +139,17 @@ export class Following {
 
   async #catchUp(streamId: string, delayMs: number): Promise<void> {
     this.#asking.set(streamId, delayMs === 0);
-    let [pauseMs, reached] = [this.#settings.reorderMs, -1];
+    let [pauseMs, reached, slowest] = [this.#settings.reorderMs, -1, undefined as Feed | undefined];
     try {
       if (delayMs > 0) await sleep(delayMs);
       for (let feeds = this.#of(streamId); feeds.length > 0; feeds = this.#of(streamId)) {
         if (!this.#asking.get(streamId) && !feeds.some((feed) => feed.hasGap)) return;
         this.#asking.set(streamId, false);
-        const position = Math.min(...feeds.map((feed) => feed.position));
-        pauseMs = position > reached ? this.#settings.reorderMs : Math.min(SLOWEST_MS, pauseMs * 2);
-        reached = position;
+        const last = feeds.reduce((one, other) => (other.position < one.position ? other : one));
+        const { position } = last;
+        const moves = last !== slowest || position > reached; // another reader may begin where one has been
+        pauseMs = moves ? this.#settings.reorderMs : Math.min(SLOWEST_MS, pauseMs * 2);
+        [reached, slowest] = [position, last];
         try {
           await this.#replay(streamId, position);
         } catch (error) {

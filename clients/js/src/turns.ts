@@ -53,9 +53,15 @@ export async function* messagesOf(client: HelixClient, turn: Turn): AsyncGenerat
 export const isEnd = (turn: Turn, message: StreamMessage): boolean =>
   message.kind !== "chunk" && message.session_id === turn.session.session_id && message.turn >= turn.turn;
 
-interface Encoder<T> {
+export interface Encoder<T> {
   feed(message: StreamMessage): T[];
   close(): T[];
+}
+
+/** Events that one message of the stream becomes. */
+export interface Batch<T> {
+  sequence: number;
+  events: T[];
 }
 
 /**
@@ -68,12 +74,23 @@ export async function* eventsOf<T>(
   encoder: Encoder<T>,
   from: number = turn.first.turn,
 ): AsyncGenerator<T, void, undefined> {
-  let [live, early] = [false, [] as T[]];
+  for await (const { events } of batchesOf(client, turn, encoder, from)) yield* events;
+}
+
+/** The same, message by message of the stream. */
+export async function* batchesOf<T>(
+  client: HelixClient,
+  turn: Turn,
+  encoder: Encoder<T>,
+  from: number,
+): AsyncGenerator<Batch<T>, void, undefined> {
+  let [live, early] = [false, [] as Batch<T>[]];
   for await (const message of messagesOf(client, turn)) {
     const own = message.session_id === turn.session.session_id;
-    early.push(...encoder.feed(message));
+    const events = encoder.feed(message);
+    early.push({ sequence: message.sequence, events });
     live ||= own && message.turn >= from;
-    if (isEnd(turn, message)) early.push(...encoder.close());
+    if (isEnd(turn, message)) events.push(...encoder.close());
     else if (own && message.kind !== "chunk" && !live) {
       encoder.close(); // a response ended here
       early = [];

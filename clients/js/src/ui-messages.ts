@@ -56,6 +56,7 @@ export class UIMessageEncoder {
   #runId = "";
   #out: UIMessageChunk[] = [];
   #started = false;
+  #closed = false;
   #stepOpen = false;
   #steps = new Set<number>();
   #attempt: Attempt | undefined;
@@ -81,7 +82,7 @@ export class UIMessageEncoder {
   }
 
   /** The parts that end a response, after the message that ended its run: what waits for the user, then `finish`. None where
-   *  the run goes on. A later run of the same message begins another response. */
+   *  the run goes on. A later run of the same message begins another response, and so does what its sub-agents do before that. */
   close(): UIMessageChunk[] {
     this.#close();
     return this.#take();
@@ -89,7 +90,7 @@ export class UIMessageEncoder {
 
   #close(): void {
     const end = this.#end;
-    if (end === undefined) return;
+    if (end === undefined || this.#closed) return;
     this.#start();
     this.#settle();
     if (end.kind === "paused") this.#wait();
@@ -101,8 +102,7 @@ export class UIMessageEncoder {
       this.#emit({ type: "abort", ...(this.#reason ? { reason: this.#reason } : {}) });
     }
     this.#emit({ type: "finish", finishReason } as UIMessageChunk);
-    this.#started = false;
-    this.#end = undefined;
+    [this.#started, this.#closed] = [false, true];
   }
 
   // --- runs and steps -------------------------------------------------------------------------------------------------
@@ -115,12 +115,12 @@ export class UIMessageEncoder {
       [this.#steps, this.#calls, this.#children] = [new Set(), new Map(), new Map()];
       this.#messageId = runId;
     }
-    [this.#runId, this.#end, this.#reason] = [runId, undefined, undefined];
+    [this.#runId, this.#end, this.#closed, this.#reason] = [runId, undefined, false, undefined];
   }
 
   #start(): void {
     if (this.#started) return;
-    this.#started = true;
+    [this.#started, this.#closed] = [true, false];
     const messageMetadata = { sessionId: this.#root, runId: this.#messageId };
     this.#out.push({ type: "start", messageId: this.#messageId, messageMetadata });
   }

@@ -269,16 +269,18 @@ class Following:
         if stream_id in self._asking:
             return
         self._asking[stream_id] = delay_s == 0
-        pause_s, reached = self._settings.reorder_s, -1
+        pause_s, reached, slowest = self._settings.reorder_s, -1, None
         try:
             await self._clock.sleep(delay_s)
             while feeds := [feed for feed in self._feeds.get(stream_id, ()) if not feed.done]:
                 if not self._asking[stream_id] and not any(feed.has_gap for feed in feeds):
                     return
                 self._asking[stream_id] = False
-                position = min(feed.position for feed in feeds)
-                pause_s = self._settings.reorder_s if position > reached else min(SLOWEST_S, pause_s * 2)
-                reached = position
+                last = min(feeds, key=lambda feed: feed.position)
+                moves = last is not slowest or last.position > reached  # another reader may begin where one has been
+                pause_s = self._settings.reorder_s if moves else min(SLOWEST_S, pause_s * 2)
+                position = reached = last.position
+                slowest = last
                 try:
                     await self._replay(stream_id, position)
                 except TimeoutError:

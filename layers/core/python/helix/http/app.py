@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -30,11 +31,13 @@ from helix.core.handles import Confirmation
 from helix.core.json import JsonObject, dumps
 from helix.core.refusals import http_status, refusal_of
 from helix.core.rows import SessionRow
+from helix.http.reading import at_work, read_turn
 from helix.http.requests import Ask, Given, agui_request, plain_request, ui_request
 from helix.http.responses import Encoder, Plain, Position, body, encode, parse_position
-from helix.http.turns import Turn, conversation, owned, questions, read_turn, start_state, turn_of
+from helix.http.turns import Turn, conversation, owned, questions, start_state, turn_of
 from helix.runtime.executor import Executor
 from helix.stream.agui import AgUiEncoder, pause_id
+from helix.stream.agui_open import Joining
 from helix.stream.handler import EVENT_STREAM, HEARTBEAT_S
 from helix.stream.ui_messages import UIMessageEncoder
 
@@ -126,23 +129,24 @@ class _Service:
 
     async def get(self, request: Request) -> Response:
         agent, encoding, user = await self._asked(request)
-        after = parse_position(request.headers.get("last-event-id") or request.query_params.get("after"))
+        cut = request.headers.get("last-event-id")
+        after = parse_position(cut or request.query_params.get("after"))
         try:
             session = await self._session(agent, request.path_params["session_id"], user)
         except SessionNotFoundError:
             if encoding in UI:  # a chat that has no run yet: there is nothing to resume
                 return Response(status_code=204)
             raise
-        if encoding in UI and after is None and session.status != "running":
+        run_id, works = request.query_params.get("run"), await at_work(self._executor, session)
+        if encoding in UI and after is None and not works:
             return Response(status_code=204)
-        turn = await turn_of(self._executor, session, request.query_params.get("run"))
-        if after is not None and session.status != "running":
+        turn = await turn_of(self._executor, session, run_id, goes_on=run_id is None)
+        if after is not None and not works:
             info = await self._executor.streams.info(session.stream_id)
             if info is not None and info.latest_sequence < after.sequence:
                 return Response(status_code=204)
-        begin = turn.first.start_sequence if encoding in UI else turn.run.start_sequence + 1
-        join = after is None or after.sequence <= begin
-        return await self._respond(encoding, turn, join=join, after=after)
+        whole = encoding in UI and (after is None or after.sequence <= turn.first.start_sequence)
+        return await self._respond(encoding, turn, whole=whole, after=after, joins=not cut)
 
     async def stop(self, request: Request) -> Response:
         agent, _, user = await self._asked(request)
@@ -180,7 +184,7 @@ class _Service:
             session = await self._session(agent, ask.session_id, user)
             if ask.again and session.status == "failed":
                 handle: Any = await self._executor.retry(agent, ask.session_id, mode="from_start", user_id=user)
-                return await turn_of(self._executor, session, handle.run_id)
+                return await turn_of(self._executor, session, handle.run_id, goes_on=True)
         given: Any = ask.message
         if ask.message_id is not None:
             given = {"message": ask.message, "metadata": {"id": ask.message_id}}
@@ -188,13 +192,14 @@ class _Service:
             agent, given, session_id=ask.session_id, user_id=user, key=_key(agent, ask, user)
         )
         session = await self._session(agent, handle.session_id, user)
-        return await turn_of(self._executor, session, handle.run_id)
+        return await turn_of(self._executor, session, handle.run_id, goes_on=True)
 
     async def _answer(self, agent: AnyAgent, ask: Ask, user: str | None) -> Turn:
         if ask.session_id is None:
             raise InvalidInputError("session_id is missing: answers are for a session")
         session = await self._session(agent, ask.session_id, user)
         waiting, acted = await questions(self._executor, session), False
+        info = await self._executor.streams.info(session.stream_id)
         for shown, given in ask.answers.items():
             asked = waiting.get(shown)
             if asked is None or given.result not in (None, asked.kind == "client"):
@@ -213,7 +218,8 @@ class _Service:
         if waiting and not acted:
             raise InvalidInputError(f"no answer fits a call that waits: {', '.join(list(waiting)[:20])}")
         since = session.turn + (acted and session.status != "running")
-        return await turn_of(self._executor, await self._session(agent, ask.session_id, user), since=since)
+        turn = await turn_of(self._executor, await self._session(agent, ask.session_id, user), goes_on=True)
+        return replace(turn, since=since, seen=info.latest_sequence if info is not None else 0)
 
     # --- the stream -------------------------------------------------------------------------------------------------
 
@@ -222,28 +228,35 @@ class _Service:
         encoding: Encoding,
         turn: Turn,
         *,
-        join: bool = False,
+        whole: bool = False,
         after: Position | None = None,
+        joins: bool | None = None,
     ) -> Response:
-        encoder, end, whole = await self._encoder(encoding, turn, join)
+        """joins: whether the connection begins now, or goes on with one that was cut; None of a request that has an answer
+        of its own."""
+        encoder = await self._encoder(encoding, turn)
+        join = None
+        if isinstance(encoder, AgUiEncoder) and joins is not None:
+            join = Joining(encoder, turn.run.run_id, anew=joins)
         reading = read_turn(self._executor, turn, self._heartbeat_s)
-        events = encode(reading, turn, encoder, whole=whole, after=after)
+        events = encode(reading, turn, encoder, whole=whole, after=after, join=join)
+        end = DONE if encoding in UI else b""
         session = {"x-helix-session": turn.session.session_id, "x-helix-run": turn.run.run_id}
         return StreamingResponse(
             body(events, end), 200, {**EVENT_STREAM, **(UI_HEADERS if encoding in UI else {}), **session}
         )
 
-    async def _encoder(self, encoding: Encoding, turn: Turn, join: bool) -> tuple[Encoder, bytes, bool]:
+    async def _encoder(self, encoding: Encoding, turn: Turn) -> Encoder:
         session_id = turn.session.session_id
         if encoding == "chunks":
-            return Plain(), b"", False
+            return Plain()
         if encoding in UI:
-            return UIMessageEncoder(session_id, version=7 if encoding == "ai-sdk" else 6), DONE, join
+            return UIMessageEncoder(session_id, version=7 if encoding == "ai-sdk" else 6)
         agui = AgUiEncoder(
             session_id, messages=await conversation(self._executor, turn), state=await start_state(self._executor, turn)
         )
-        agui.announce(run_id=turn.run.run_id, messages=join)
-        return agui, b"", False
+        agui.announce(run_id=turn.run.run_id)
+        return agui
 
 
 def _confirmation(call_id: str, given: Given, user: str | None) -> Confirmation:

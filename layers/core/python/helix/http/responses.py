@@ -1,13 +1,14 @@
 """Bodies of responses: server-sent events that a client resumes after the last one it has.
 
 Law: the id of an event is the sequence of the stream's message that it comes from, and its place among the events of that
-message: `12.1`. Each reader reads the log for itself, as fast as it takes the events, so a slow one holds up nobody.
+message: `12.1`. What depends on where a response began has no place of its own, but one behind that of the event
+before it: `12.1.1`. Each reader reads the log for itself, as fast as it takes the events, so a slow one holds up nobody.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import NamedTuple, Protocol
 
@@ -17,16 +18,20 @@ from helix.core.wire import StreamMessage
 from helix.http.turns import Turn
 
 HEARTBEAT = b": heartbeat\n\n"
-_ID = re.compile(r"(\d{1,18})(?:\.(\d{1,6}))?", re.ASCII)
+_ID = re.compile(r"(\d{1,18})(?:\.(\d{1,6})(?:\.(\d{1,6}))?)?", re.ASCII)
 _LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 ALL = 10**6
 
 
 class Position(NamedTuple):
-    """After event `place` of the message `sequence`."""
+    """After event `place` of the message `sequence`, and after the `beside` events behind it that have no place."""
 
     sequence: int
     place: int
+    beside: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.sequence}.{self.place}" + (f".{self.beside}" if self.beside else "")
 
 
 class Encoder(Protocol):
@@ -52,36 +57,107 @@ def parse_position(text: str | None) -> Position | None:
     found = _ID.fullmatch(text.strip())
     if found is None:
         raise InvalidInputError(f"after is {text[:80]!r}: give the id of the last event that you have, such as 12.1")
-    return Position(int(found[1]), int(found[2]) if found[2] is not None else ALL)
+    if found[2] is None:
+        return Position(int(found[1]), ALL, ALL)
+    return Position(int(found[1]), int(found[2]), int(found[3] or 0))
+
+
+class _Places:
+    """Gives each event its position."""
+
+    def __init__(self) -> None:
+        self._at, self._before = Position(0, 0), ""
+
+    def of(self, sequence: int, events: Sequence[JsonObject]) -> list[tuple[Position, JsonObject]]:
+        found = []
+        for event in events:
+            last = self._at if self._at.sequence == sequence else Position(sequence, 0)
+            kind = str(event.get("type", ""))
+            if kind in BESIDE or (kind == "MESSAGES_SNAPSHOT" and self._before in BEGINS):
+                self._at = last._replace(beside=last.beside + 1)
+            else:
+                self._at = Position(sequence, last.place + 1)
+            self._before = kind
+            found.append((self._at, event))
+        return found
+
+
+BESIDE = frozenset({"start", "finish-step", "STATE_SNAPSHOT"})
+"""Events that a response has where it begins, or of which one more changes nothing."""
+BEGINS = frozenset({"RUN_STARTED", "STATE_SNAPSHOT", "MESSAGES_SNAPSHOT"})
+
+
+class Join(Protocol):
+    """How a reader is brought to where the events that it is sent go on."""
+
+    def announce(self, *, messages: bool) -> None:
+        """Called before each message is fed. messages: if a run begins with it, the reader has no conversation yet."""
+
+    def seen(self, event: JsonObject) -> None:
+        """It has this one."""
+
+    def events(self) -> list[JsonObject]:
+        """What it is sent before the first that it does not have."""
 
 
 async def encode(
-    messages: AsyncIterator[StreamMessage | None], turn: Turn, encoder: Encoder, *, whole: bool, after: Position | None
+    messages: AsyncIterator[StreamMessage | None],
+    turn: Turn,
+    encoder: Encoder,
+    *,
+    whole: bool,
+    after: Position | None,
+    join: Join | None = None,
 ) -> AsyncGenerator[tuple[Position, JsonObject] | None, None]:
     """The events of a turn; None for a time without any.
 
     whole: from the beginning of the page's message, however many runs it took. Otherwise a response to a client that has
-    all before the run `turn.since`. after: the client has these.
+    all before the run `turn.since`. after: the client has these. join: one that has nothing of the turn joins it.
     """
-    live, held = whole or after is not None, list[tuple[Position, JsonObject]]()
+    places, sequence, goes_on = _Places(), 0, None if join is None else join.events
+    live, begun, held = whole or after is not None, False, list[tuple[Position, JsonObject]]()
     async for message in messages:
         if message is None:
             yield None
             continue
-        last, own = turn.is_last(message), message.session_id == turn.session.session_id
+        own, ends = message.session_id == turn.session.session_id, turn.is_end(message)
+        if join is not None:
+            if sequence == 0 and (after is None or message.sequence > after.sequence):
+                live, after, goes_on = whole, None, None
+            join.announce(messages=after is None or message.sequence == after.sequence)
+        sequence = message.sequence
         events = encoder.feed(message)
-        if own and message.kind != "chunk":
-            if last or not whole:
-                events += encoder.close()  # in a response of several runs too: no event depends on where it began
-            if not last and not live:
-                held, events = [], []  # a response ended here
-        held += [(Position(message.sequence, n), event) for n, event in enumerate(events, 1)]
-        live = live or (own and message.turn >= turn.since)
-        if live:
-            for position, event in held:
-                if after is None or position > after:
-                    yield position, event
+        if ends and not whole:  # in a response of several runs too: no event depends on where it began
+            events += encoder.close()
+        held += places.of(sequence, events)
+        left = ends and not live and message.turn < turn.since  # a response ended here
+        begun = begun or (left and message.turn == turn.since - 1)
+        if left or (begun and sequence <= turn.seen):
             held = []
+        live = live or (own and message.turn >= turn.since) or (begun and sequence > turn.seen)
+        if not live:
+            continue
+        rest, held = _behind(held, after, join), []
+        if goes_on is not None and after is not None and sequence >= after.sequence:
+            rest = [*((after, event) for event in goes_on()), *rest]
+            goes_on = None
+        for item in rest:
+            yield item
+    for item in _behind(places.of(sequence, encoder.close()) if live else [], after, join):
+        yield item
+
+
+def _behind(
+    events: Sequence[tuple[Position, JsonObject]], after: Position | None, join: Join | None
+) -> list[tuple[Position, JsonObject]]:
+    """Those that the reader does not have."""
+    found = []
+    for position, event in events:
+        if after is None or position > after:
+            found.append((position, event))
+        elif join is not None:
+            join.seen(event)
+    return found
 
 
 async def body(
@@ -96,4 +172,4 @@ async def body(
 
 def sse(position: Position, event: JsonObject) -> bytes:
     data = dumps(event).translate(_LINE_ENDS)
-    return f"id: {position.sequence}.{position.place}\ndata: {data}\n\n".encode()
+    return f"id: {position}\ndata: {data}\n\n".encode()

@@ -5,19 +5,12 @@ Law: rows say it, so any process gives the same answer, and a client's own copy 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence, Set
-from contextlib import aclosing
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
-from helix.core.errors import (
-    AgentAlreadyRunningError,
-    CannotResumeError,
-    RunNotFoundError,
-    SessionNotFoundError,
-    StreamNotFoundError,
-)
+from helix.core.errors import RunNotFoundError, SessionNotFoundError
 from helix.core.json import JsonObject, dumps
 from helix.core.rows import Pending, RunRow, SessionRow
 from helix.core.wire import StreamMessage
@@ -25,7 +18,6 @@ from helix.engine.history import DELETING, StateMissingError
 from helix.runtime.executor import Executor
 from helix.services.claim_input import check_session_id
 from helix.stream.agui import answer_id
-from helix.stream.reader import read_with_idle
 from helix.stream.ui_messages import CONTINUES, shown_call
 
 
@@ -33,16 +25,20 @@ from helix.stream.ui_messages import CONTINUES, shown_call
 class Turn:
     """`run` is the one that the response ends with; `first` the run that began its message: itself, unless it goes on from
     one that paused, was interrupted, failed or died. `since`: the turn of the first run that the client has nothing of. Of
-    several answers each may start a run. It is later than `run` where no run goes on yet."""
+    several answers each may start a run. It is later than `run` where no run goes on yet; of what sub-agents did before it
+    the client has all up to the sequence `seen`. `goes_on`: the response also has the runs that sub-agents wake, once `run`
+    has paused."""
 
     session: SessionRow
     run: RunRow
     first: RunRow
     since: int
+    seen: int = 0
+    goes_on: bool = False
 
-    def is_last(self, message: StreamMessage) -> bool:
-        """The end of the run, or of a later one that took it over."""
-        return message.kind != "chunk" and message.session_id == self.run.session_id and message.turn >= self.run.turn
+    def is_end(self, message: StreamMessage) -> bool:
+        """The end of a run of the session itself."""
+        return message.kind != "chunk" and message.session_id == self.run.session_id
 
 
 async def owned(executor: Executor, session_id: str, user: str | None) -> SessionRow:
@@ -54,9 +50,7 @@ async def owned(executor: Executor, session_id: str, user: str | None) -> Sessio
     return row
 
 
-async def turn_of(
-    executor: Executor, session: SessionRow, run_id: str | None = None, *, since: int | None = None
-) -> Turn:
+async def turn_of(executor: Executor, session: SessionRow, run_id: str | None = None, *, goes_on: bool = False) -> Turn:
     """The turn of a run, by default of the session's present one, for a client that has all up to that run."""
     run = first = await executor.sessions.get_run(session.session_id, run_id or session.run_id)
     while first.mode in CONTINUES and first.previous_run_id and not _said(first):
@@ -64,42 +58,7 @@ async def turn_of(
             first = await executor.sessions.get_run(session.session_id, first.previous_run_id)
         except RunNotFoundError:  # of a copied session, whose runs stayed behind
             break
-    return Turn(session, run, first, run.turn if since is None else since)
-
-
-async def read_turn(executor: Executor, turn: Turn, idle_s: float) -> AsyncIterator[StreamMessage | None]:
-    """The turn's messages from the beginning of its first run to its end, those of sub-agents between; None whenever
-    `idle_s` is over without one. A run whose process died is taken over by who reads it, once its claim has lapsed."""
-    session_id, begun = turn.session.session_id, False
-    start = turn.first.start_sequence
-    streams = executor.streams
-    messages = read_with_idle(
-        streams, turn.session.stream_id, from_sequence=start, until=turn.is_last, follow=True, idle_s=idle_s
-    )
-    async with aclosing(messages):
-        try:
-            async for message in messages:
-                if message is None:
-                    await _take_over(executor, session_id)
-                    yield None
-                    continue
-                # The log may have lagged behind the rows when the run was claimed.
-                begun = begun or (message.session_id == session_id and message.turn >= turn.first.turn)
-                if begun or message.run_id == "":
-                    yield message
-        except StreamNotFoundError:
-            return  # deleted while it was read
-
-
-async def _take_over(executor: Executor, session_id: str) -> None:
-    session = await executor.engine.history.session(session_id)
-    if session is None or session.status != "running":
-        return
-    if (await executor.can_resume(session_id)).can_resume:
-        try:
-            await executor.resume(executor.agents.named(session.agent_type), session_id)
-        except (AgentAlreadyRunningError, CannotResumeError):
-            return  # another reader was quicker
+    return Turn(session, run, first, run.turn, goes_on=goes_on)
 
 
 # --- what waits for the user --------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ class UIMessageEncoder:
         self._new_message()
 
     def _new_message(self) -> None:
-        self._started, self._step_open = False, False
+        self._started, self._closed, self._step_open = False, False, False
         self._steps: set[int] = set()
         self._attempt: _Attempt | None = None
         self._calls: dict[str, _Call] = {}
@@ -103,13 +103,14 @@ class UIMessageEncoder:
 
     def close(self) -> list[JsonObject]:
         """The parts that end a response, after the message that ended its run: what waits for the user, then `finish`.
-        None of them where the run goes on. A later run of the same message begins another response."""
+        None of them where the run goes on. A later run of the same message begins another response, and so does what its
+        sub-agents do before that."""
         self._close()
         return self._take()
 
     def _close(self) -> None:
         end = self._end
-        if end is None:
+        if end is None or self._closed:
             return
         self._start()
         self._finish_text()
@@ -123,7 +124,7 @@ class UIMessageEncoder:
             reason = "interrupted" if self._live else "other"
             self._emit("abort", **({"reason": self._reason} if self._reason else {}))
         self._emit("finish", finishReason=reason)
-        self._started, self._end = False, None
+        self._started, self._closed = False, True
 
     # --- runs and steps ---------------------------------------------------------------------------------------------
 
@@ -133,11 +134,11 @@ class UIMessageEncoder:
             self._close()
             self._new_message()
             self.message_id = run_id
-        self._run_id, self._end, self._reason = run_id, None, None
+        self._run_id, self._end, self._closed, self._reason = run_id, None, False, None
 
     def _start(self) -> None:
         if not self._started:
-            self._started = True
+            self._started, self._closed = True, False
             about: JsonObject = {"sessionId": self._root, "runId": self.message_id}
             self._out.append({"type": "start", "messageId": self.message_id, "messageMetadata": about})
 

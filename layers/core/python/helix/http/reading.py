@@ -1,0 +1,120 @@
+"""The messages of a turn, from the log: up to where nothing more comes by itself.
+
+Law: a reader waits for what is at work, and for nobody else. A run whose process died is taken over by who reads it, once
+its claim has lapsed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+
+from helix.core.errors import AgentAlreadyRunningError, CannotResumeError, StreamNotFoundError
+from helix.core.rows import SessionRow
+from helix.core.status import OVER
+from helix.core.wire import StreamMessage
+from helix.http.turns import Turn
+from helix.runtime.executor import Executor
+from helix.stream.reader import read_with_idle
+from helix.stream.ui_messages import CONTINUES
+
+
+async def read_turn(executor: Executor, turn: Turn, idle_s: float) -> AsyncIterator[StreamMessage | None]:
+    """The turn's messages from the beginning of its first run to its end, those of sub-agents between; None whenever
+    `idle_s` is over without one. A turn that goes on ends when its run pauses with no sub-agent at work, or is over."""
+    session_id, stream_id, begun = turn.session.session_id, turn.session.stream_id, False
+    end, ended, newest = None, dict[str, int](), None
+    messages = read_with_idle(
+        executor.streams, stream_id, from_sequence=turn.first.start_sequence, follow=True, idle_s=idle_s
+    )
+    async with aclosing(messages):
+        try:
+            async for message in messages:
+                idle, newest = message is None and newest is None, message
+                if message is None:
+                    await _take_over(executor, session_id)
+                    yield None
+                elif end is not None and _is_of_another(message, end):
+                    return
+                else:
+                    # The log may have lagged behind the rows when the run was claimed.
+                    begun = begun or (message.session_id == session_id and message.turn >= turn.first.turn)
+                    if begun or message.run_id == "":
+                        yield message
+                    if message.kind != "chunk":
+                        ended[message.session_id] = message.turn
+                    if message.session_id == session_id and message.run_id:
+                        end = message if turn.is_end(message) and message.turn >= turn.run.turn else None
+                if end is not None and (end.kind != "paused" or not turn.goes_on):
+                    return
+                if end is not None and (idle or newest) and not await _goes_on(executor, end, newest, ended):
+                    return
+        except StreamNotFoundError:
+            return  # deleted while it was read
+
+
+def _is_of_another(message: StreamMessage, end: StreamMessage) -> bool:
+    """Whether it begins the session's next message: no run that goes on with this one."""
+    if message.session_id != end.session_id or message.run_id in ("", end.run_id):
+        return False
+    chunk = message.chunk or {}
+    return not (chunk.get("type") == "run_resumed" and chunk.get("mode") in CONTINUES)
+
+
+async def _goes_on(
+    executor: Executor, end: StreamMessage, newest: StreamMessage | None, ended: Mapping[str, int]
+) -> bool:
+    """Whether more comes after that pause. `newest` was read last; `ended` has the turns of the ends so far."""
+    if newest is not None:
+        if newest.kind == "chunk" and newest.session_id != end.session_id:
+            return True  # of a sub-agent: its end comes
+        info = await executor.streams.info(end.stream_id)
+        if info is not None and newest.sequence < info.latest_sequence:
+            return True
+    session = await executor.engine.history.session(end.session_id)
+    if session is None:
+        return False
+    children = await _children(executor, session)
+    behind = any(
+        child.turn > ended.get(child.session_id, child.turn) for child in children
+    )  # rows are ahead of the log
+    return behind or session.turn > end.turn or session.status == "running" or any(map(_works, children))
+
+
+async def at_work(executor: Executor, session: SessionRow) -> bool:
+    """Whether the session runs, or will by itself: it waits for a sub-agent that is at work, or has just ended."""
+    return session.status == "running" or any(map(_works, await _children(executor, session)))
+
+
+def _works(child: SessionRow) -> bool:
+    return child.status == "running" or child.status in OVER
+
+
+async def _children(executor: Executor, session: SessionRow) -> list[SessionRow]:
+    """The sub-agents that a paused session waits for, and those below them."""
+    found: list[SessionRow] = []
+    rows = [session]
+    while rows:
+        row = rows.pop()
+        waiting = row.pending if row.status == "paused" else []
+        ids = [one.child_session_id for one in waiting if one.child_session_id is not None]
+        children = [await executor.engine.history.session(child_id) for child_id in ids]
+        rows += [child for child in children if child is not None]
+        found += [child for child in children if child is not None]
+    return found
+
+
+async def _take_over(executor: Executor, session_id: str) -> None:
+    session = await executor.engine.history.session(session_id)
+    if session is None:
+        return
+    children = await _children(executor, session)
+    lapsed = [row for row in (session, *children) if row.status == "running"]
+    unreported = [row.parent.session_id for row in children if row.status in OVER and row.parent is not None]
+    for row_id in [*(row.session_id for row in lapsed), *unreported]:
+        row = await executor.engine.history.existing(row_id)
+        if (await executor.can_resume(row_id)).can_resume:
+            try:
+                await executor.resume(executor.agents.named(row.agent_type), row_id)
+            except (AgentAlreadyRunningError, CannotResumeError):
+                continue  # another reader was quicker
