@@ -15,7 +15,7 @@ import uvicorn
 from mcp import Client
 from mcp.client import ClientSession
 from mcp.client.context import ClientRequestContext
-from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp.client.extension import ClaimContext, ClientExtension, NotificationBinding, ResultClaim
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, Request, RequestParams, Result
 from pydantic import ConfigDict
@@ -85,12 +85,19 @@ class MadeTask(Result):
 
 
 class Tasks(ClientExtension):
-    """A client that takes tasks, and polls nothing by itself: `made` has their ids."""
+    """A client that takes tasks, and polls nothing by itself: `made` has their ids, `changes` what notifications bring."""
 
     identifier = EXTENSION
 
     def __init__(self) -> None:
         self.made: list[str] = []
+        self.changes: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    def notifications(self) -> list[NotificationBinding[Any]]:
+        async def take(task: _Params) -> None:
+            await self.changes.put(task.model_dump(mode="json", by_alias=True))
+
+        return [NotificationBinding(method="notifications/tasks", params_type=_Params, handler=take)]
 
     def claims(self) -> list[ResultClaim[Any]]:
         return [ResultClaim(result_type="task", model=MadeTask, resolve=self._resolve)]
@@ -107,6 +114,10 @@ class _Params(RequestParams):
 
 
 class _Request(Request[_Params, str]):
+    """Of a method whose requests name no task."""
+
+
+class _OfTask(_Request):
     name_param = "taskId"
 
 
@@ -116,7 +127,8 @@ class _Anything(Result):
 
 async def ask(session: ClientSession, method: str, **params: Any) -> dict[str, Any]:
     """The result of a request that the package does not know."""
-    request: Any = _Request(method=method, params=_Params(**params))
+    kind = _OfTask if "taskId" in params else _Request
+    request: Any = kind(method=method, params=_Params(**params))
     found = await session.send_request(request, _Anything)
     return found.model_dump(mode="json", by_alias=True, exclude_none=True)
 

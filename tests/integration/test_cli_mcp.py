@@ -16,7 +16,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from tests.integration.test_cli_everywhere import Service
 from tests.support.command_line import CommandLine
-from tests.support_mcp_server import client_of
+from tests.support_mcp_server import Tasks, ask, client_of
 
 from helix.cli.mcp import opened
 from helix.cli.where import Where
@@ -37,11 +37,31 @@ def service(tmp_path: Path) -> Iterator[Service]:
     running.stop()
 
 
-def started(cli: CommandLine, *words: str, **environment: str) -> Any:
+def started(cli: CommandLine, *words: str, key: str | None = None, **options: Any) -> Any:
     """A client of the command over its standard streams."""
-    given = {**cli.environment, **environment}
     command, *arguments = [*HELIX, *words]
-    return Client(stdio_client(StdioServerParameters(command=command, args=arguments, env=given, cwd=cli.folder)))
+    given = {**cli.environment, **({} if key is None else {"HELIX_KEY": key})}
+    server = StdioServerParameters(command=command, args=arguments, env=given, cwd=cli.folder)
+    return Client(stdio_client(server), **options)
+
+
+async def test_a_client_listens_to_a_task_over_standard_streams(cli: CommandLine) -> None:
+    words, tasks = ["--db", "here.db", "--model", "demo", "--agent", "agents.py:desk"], Tasks()
+    async with asyncio.timeout(60), started(cli, *words, mode="2026-07-28", extensions=[tasks]) as client:
+        await client.call_tool("desk", {"message": "refund order 7"})
+        session_id, _, run_id = tasks.made[0].partition("/")
+        listening = asyncio.create_task(
+            ask(client.session, "subscriptions/listen", notifications={"taskIds": tasks.made})
+        )
+        waiting = await tasks.changes.get()
+        assert (waiting["taskId"], waiting["status"]) == (tasks.made[0], "working")
+        assert "Allow the call of" in waiting["statusMessage"]
+        place = {"session_id": session_id, "run_id": run_id}
+        call_id = (await client.call_tool("helix__wait", place)).structured_content["pending"][0]["call_id"]
+        await client.call_tool("helix__answer", {**place, "call_id": call_id, "approved": True})
+        while (task := await tasks.changes.get())["status"] != "completed":
+            assert task["status"] == "working"
+        assert "io.modelcontextprotocol/subscriptionId" in (await listening)["_meta"]
 
 
 async def test_agents_of_the_project_are_tools_over_standard_streams(cli: CommandLine) -> None:
@@ -62,7 +82,7 @@ async def test_agents_of_the_project_are_tools_over_standard_streams(cli: Comman
 
 
 async def test_agents_of_a_service_are_tools(cli: CommandLine, service: Service) -> None:
-    async with started(cli, "--url", service.url, "--agent", "talker", HELIX_KEY=service.key) as client:
+    async with started(cli, "--url", service.url, "--agent", "talker", key=service.key) as client:
         assert [tool.name for tool in (await client.list_tools()).tools][:2] == ["talker", "helix__wait"]
         said = (await client.call_tool("talker", {"message": "hello"})).structured_content
         assert said["status"] == "completed"
