@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
-from tests.support.chat_screen import screen
+import pytest
+from tests.integration.test_cli_everywhere import Service
+from tests.support.chat_screen import Here, screen
 from tests.support_gateway import BRISK, executor_of
 from tests.support_run import Gate, Text, a_tool, agent, call, calls, gated
 from textual.widgets import Button, Input, OptionList, TextArea
 
-from helix import ScriptedModel, create_sub_agent_tool
+from helix import ScriptedModel, SQLiteStateStore, create_sub_agent_tool
 from helix.cli.chat.asking import Asking
 from helix.cli.chat.blocks import Called, Head, Said, Thought
 from helix.cli.chat.fold import User
+from helix.cli.where import Where, link_to
 from helix.client import HelixClient
+from helix.client.polling import PollingLink
 from helix.core.errors import ModelError
+from helix.fleet.budgets import BudgetManager
 from helix.gateway.loopback import LoopbackGateway
 
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -264,3 +270,88 @@ async def test_a_paused_session_is_opened_with_its_question() -> None:
         await s.press("ctrl+s")
         await s.ended()
         assert "Done." in s.text
+
+
+@pytest.mark.parametrize(
+    ("button", "typed", "result"),
+    [("Run again", "", "acted"), ("It happened", "it did", "it did"), ("Leave unknown", "", "unknown")],
+)
+async def test_an_unknown_outcome_is_ruled_where_a_crashed_run_goes_on(
+    tmp_path: Path, button: str, typed: str, result: str
+) -> None:
+    gate = Gate()
+
+    async def act_once(given: Any, ctx: Any) -> str:
+        if not gate.times:
+            await gate.wait()
+        return "acted"
+
+    helper = agent("helper", tools=[a_tool("act", act_once, on_unknown="ask")])
+    crashed = executor_of([calls(call("act"))], helper, store=SQLiteStateStore(str(tmp_path / "s.db")))
+    handle = await crashed.execute(helper, "Act")
+    await gate.reached()
+    await crashed.close()
+    model = ScriptedModel(["Done."])
+    async with executor_of(model, helper, store=SQLiteStateStore(str(tmp_path / "s.db"))) as executor:
+        async with screen(executor, session_id=handle.session_id) as s:
+            await s.until("its process is gone: /resume")
+            await s.type("/resume")
+            await s.until("Say what became of act?")
+            s.app.query_one(Asking).query_one(TextArea).text = typed
+            next(b for b in s.app.query(Button) if str(b.label).startswith(button)).press()
+            await s.ended()
+            assert result in str(model.requests[-1].messages[-1]) and "Done." in s.text
+
+
+async def test_runs_of_other_front_ends_are_shown_too_and_budgets_beside_the_cost() -> None:
+    executor = executor_of(["First.", "Second."])
+    await BudgetManager(executor.store).set_budget(2, "total", unit="usd")
+    async with screen(executor) as s:
+        await s.type("Mine")
+        await s.ended()
+        assert "$0.00 of $2.00" in s.text
+        await executor.execute(agent("helper"), "Somebody else's", session_id=s.app.talk.session_id)
+        await s.until("Second.")
+        await s.ended()
+        assert s.text.index("Mine") < s.text.index("First.") < s.text.index("Somebody else's") < s.text.index("Second.")
+
+
+async def test_a_quiet_stream_is_read_less_often_until_something_is_started() -> None:
+    class Counting(Here):
+        reads = 0
+
+        async def act(self, action: str, fields: Any) -> Any:
+            self.reads += action == "read_stream"
+            return await super().act(action, fields)
+
+    executor = executor_of(["One.", "Two."])
+    service = Counting(executor)
+    link = PollingLink(service, poll_s=0.001, slowest_s=0.2)
+    async with screen(lambda: HelixClient.over(link)) as s:
+        await s.type("Go")
+        await s.ended()
+        await s.until(lambda: link._pause_s == 0.2)
+        before = service.reads
+        for _ in range(20):
+            await s.pilot.pause(0.05)
+        assert 1 <= service.reads - before < 15  # a thousand without
+        await s.type("Again")
+        await s.until("Two.")
+
+
+@pytest.mark.parametrize("option", ["url", "stage"])
+async def test_the_screen_at_a_service_and_at_a_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    service = Service(tmp_path / "service.db")
+    monkeypatch.setattr("helix.cli.where.aws_client", lambda *_: service)
+    where = Where(url=service.url, key=service.key) if option == "url" else Where(stage="there")
+    async with screen(lambda: HelixClient.over(link_to(where, quiet_s=1)), "desk") as s:
+        await s.type("Please refund order A7")
+        await s.until("Approve refund_order?")
+        await s.press("ctrl+s")
+        await s.until("→ refunded A7")
+        await s.ended()
+        await s.type("/cost")
+        await s.until("in all")
+    service.stop()

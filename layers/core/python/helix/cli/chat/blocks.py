@@ -25,7 +25,7 @@ from helix.cli.view import formats
 from helix.core.printable import json_text, printable
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
 
-MOST_ITEMS, MOST_CHARS, SHORT = 200, 20_000, 100
+MOST_ITEMS, MOST_CHARS, SHORT = 60, 20_000, 100
 _MARKS = {"open": ("○", "dim"), "running": ("●", "cyan"), "waiting": ("?", "bold yellow")}
 _MARKS.update({"done": ("✓", "green"), "failed": ("✗", "red")})
 
@@ -59,8 +59,8 @@ def _clean(state: StateCore) -> None:
 class Said(Markdown):
     """Text of a model, as it grows. An address is shown when its link is chosen; nothing is opened."""
 
-    def __init__(self) -> None:
-        super().__init__(parser_factory=markdown_parser, open_links=False)
+    def __init__(self, text: str) -> None:
+        super().__init__(shown(text), parser_factory=markdown_parser, open_links=False)
 
     async def draw(self, text: str) -> None:
         text, before = shown(text), self.source
@@ -204,6 +204,20 @@ class StepBlock(Vertical):
         self._said: Said | None = None
         self._called: dict[str, Called] = {}
 
+    def compose(self) -> Any:
+        """What is there already, at once: a stored session has many steps."""
+        step = self._step
+        if step.state == "discarded":
+            return
+        if step.thinking:
+            self._thought = Thought(step)
+            yield self._thought
+        if step.text:
+            self._said = Said(step.text)
+            yield self._said
+        self._called = {call.id: Called(call) for call in step.calls}
+        yield from self._called.values()
+
     async def draw(self) -> None:
         step = self._step
         if self._final:
@@ -219,7 +233,7 @@ class StepBlock(Vertical):
         if step.text:
             if self._said is None:
                 first = next(iter(self._called.values()), None)
-                await self.mount(said := Said(), before=first)
+                await self.mount(said := Said(step.text), before=first)
                 self._said = said
             await self._said.draw(step.text)
         for call in step.calls:
@@ -247,9 +261,14 @@ class Line(Static):
     def __init__(self, item: User | Notice) -> None:
         super().__init__(classes="user" if isinstance(item, User) else "notice")
         self._item = item
+        self._drawn: object = None
 
     async def draw(self) -> None:
         item = self._item
+        now = (item.text, isinstance(item, User) and item.run_id is None)
+        if now == self._drawn:
+            return
+        self._drawn = now
         if isinstance(item, Notice):
             self.update(content((item.text, item.style)))
         else:
@@ -263,23 +282,30 @@ class Talked(Vertical):
         super().__init__()
         self.conversation = conversation
         self._blocks: dict[Item, Line | StepBlock] = {}
+        self._hidden = Notice("", "dim")
 
     async def draw(self) -> None:
         items = self.conversation.items[-MOST_ITEMS:]
+        if (hidden := len(self.conversation.items) - len(items)) > 0:
+            self._hidden.text = f"{hidden:,} earlier: helix show {self.conversation.id} --all"
+            items = [self._hidden, *items]
         for gone in self._blocks.keys() - set(items):
             await self._blocks.pop(gone).remove()
+        if not self._blocks:
+            self._blocks = {item: _block(item) for item in items}
+            await self.mount_all(self._blocks.values())
         for place, item in enumerate(items):
             block = self._blocks.get(item)
             if block is None:
-                block = StepBlock(item) if isinstance(item, Step) else Line(item)
+                block = _block(item)
                 await self.mount(block, before=place if place < len(self.children) else None)
                 self._blocks[item] = block
-                await block.draw()
-            elif self.children[place] is not block:
+            if not block.is_attached:
+                return  # the screen is closing
+            if self.children[place] is not block:
                 self.move_child(block, before=place)
-            if isinstance(item, Step) or (isinstance(item, User) and place >= len(items) - RECENT):
-                await block.draw()
+            await block.draw()
 
 
-RECENT = 10
-"""Among the newest of these a message may still wait for its run."""
+def _block(item: Item) -> Line | StepBlock:
+    return StepBlock(item) if isinstance(item, Step) else Line(item)
