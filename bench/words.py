@@ -4,7 +4,8 @@
 
 The model says words at 40 and at 200 a second, and each word is the time at which it was said; a reader notes when it has
 the word. Unpaced, a model says 5,000 words and never yields to the event loop. Processor time is measured beside the
-litellm adapter alone, both against one server on loopback that is another process, and it includes a reader of all words.
+adapter alone, with each package that asks it, both against one server on loopback that is another process, and it includes
+a reader of all words.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from helix import Agent, LLMConfig, LocalExecutor
-from helix.adapters.models.litellm import LiteLLMAdapter
+from helix.adapters.models.adapter import ModelAdapter
 from helix.core.steps import AnyStepResult, TextStepResult
 from helix.core.wire import StreamMessage
 from helix.ports.model import LLMGenerateInput, LLMStreamCallbacks
@@ -37,6 +38,8 @@ UNPACED, REPEATS = 5000, 3
 SESSION = "ses_words"
 LIMITS = {"here": (3.0, 10.0), "there": (25.0, 25.0)}
 FIRST_MS, CPU_RATIO = 20.0, 1.3
+PACKAGES = {"litellm": "litellm", "openai": "native"}
+"""Package -> the setting that chooses it."""
 
 
 class Speaker:
@@ -140,26 +143,27 @@ class Deaf:
         return result
 
 
-async def alone(url: str) -> float:
+async def alone(package: str, url: str) -> float:
     """Seconds of processor time of the adapter for all words."""
-    deaf = Deaf(LiteLLMAdapter())
+    deaf = Deaf(ModelAdapter())
     async with LocalExecutor(":memory:", model=deaf) as executor:
-        await (await executor.execute(speaks_at(url), "go")).result()
+        await (await executor.execute(speaks_at(package, url), "go")).result()
     return deaf.cpu_s
 
 
-async def heard(store: str, url: str) -> float:
+async def heard(store: str, package: str, url: str) -> float:
     """Seconds of processor time of a run with those words, and of a reader."""
-    async with LocalExecutor(store, model=LiteLLMAdapter()) as executor:
+    async with LocalExecutor(store, model=ModelAdapter()) as executor:
         begun = time.process_time()
-        handle = await executor.execute(speaks_at(url), "go")
+        handle = await executor.execute(speaks_at(package, url), "go")
         found = await words(await handle.messages())
         assert (await handle.result()).status == "completed" and len(found) == UNPACED
         return time.process_time() - begun
 
 
-def speaks_at(url: str) -> Agent[Any, Any]:
-    return agent(model="openai/gpt-4o", provider_options={"api_base": url, "api_key": "none"})
+def speaks_at(package: str, url: str) -> Agent[Any, Any]:
+    options = {"api_base": url, "api_key": "none"}
+    return agent(model="openai/gpt-4o", adapter=PACKAGES[package], provider_options=options)
 
 
 # --- the tables -------------------------------------------------------------------------------------------------------
@@ -206,22 +210,24 @@ async def table() -> list[str]:
             "",
             f"Unpaced, {UNPACED:,} words:",
             "",
-            "| store | first word, ms | at most | us of CPU a word | litellm alone | with Helix | ratio | at most |",
-            "|---|---:|---:|---:|---:|---:|---:|---:|",
+            "| store | first word, ms | at most | CPU a word, us | package | alone, us | with Helix | ratio | at most |",
+            "|---|---:|---:|---:|---|---:|---:|---:|---:|",
         ]
-        await alone(url)
-        for name, stores in places.items():
-            first, cpu, quiet, loud = list[float](), list[float](), list[float](), list[float]()
-            for _ in range(REPEATS):
-                begun = time.process_time()
-                first.append((await here(next(stores), UNPACED, None))[0])
-                cpu.append((time.process_time() - begun) / UNPACED * 1e6)
-                quiet.append(await alone(url) / UNPACED * 1e6)
-                loud.append(await heard(next(stores), url) / UNPACED * 1e6)
-            began, own, a, b = map(statistics.median, (first, cpu, quiet, loud))
-            lines.append(
-                f"| {name} | {began:.1f} | {FIRST_MS:g} | {own:.0f} | {a:.0f} | {b:.0f} | {b / a:.2f} | {CPU_RATIO} |"
-            )
+        for package in PACKAGES:
+            await alone(package, url)
+            for name, stores in places.items():
+                first, cpu, quiet, loud = list[float](), list[float](), list[float](), list[float]()
+                for _ in range(REPEATS):
+                    begun = time.process_time()
+                    first.append((await here(next(stores), UNPACED, None))[0])
+                    cpu.append((time.process_time() - begun) / UNPACED * 1e6)
+                    quiet.append(await alone(package, url) / UNPACED * 1e6)
+                    loud.append(await heard(next(stores), package, url) / UNPACED * 1e6)
+                began, own, a, b = map(statistics.median, (first, cpu, quiet, loud))
+                lines.append(
+                    f"| {name} | {began:.1f} | {FIRST_MS:g} | {own:.0f} | {package} | {a:.0f} | {b:.0f} | {b / a:.2f} "
+                    f"| {CPU_RATIO} |"
+                )
     lines += ["", "Times are of one machine that others use too; processor times are medians of runs side by side."]
     return lines
 
