@@ -83,11 +83,12 @@ async def first_token(client: HelixClient) -> tuple[str, float, float] | None:
     return (handle.run_id, given, arrived) if subscribed < given else None
 
 
-async def waits(client: HelixClient, agent: str) -> list[float]:
-    """Seconds from each answer of the model to its next call, in one run."""
+async def waits(client: HelixClient, agent: str) -> list[tuple[float, float, int]]:
+    """From each answer of the model to its next call, in one run: seconds; of them, those in which the process that asks
+    waited for AWS; with how many calls."""
     result = await (await client.run(agent, "Look around.")).result(PATIENCE_S)
     steps = json.loads(result.text or "")
-    return [asked - answered for (_, answered), (asked, _) in pairwise(steps)]
+    return [(asked - answered, waited, calls) for (_, answered, *_), (asked, _, waited, calls) in pairwise(steps)]
 
 
 Seen = list[tuple[str, float, float]]
@@ -110,7 +111,7 @@ async def measure(cloud: OfflineCloud) -> dict[str, list[float]]:
     invocations = Invocations(cloud)
     async with HelixClient(cloud.url, cloud.create_key("bench")) as client:
         seen = await first_tokens(client)
-        steps: dict[str, list[float]] = {}
+        steps: dict[str, list[tuple[float, float, int]]] = {}
         for agent in ("plain", "inline"):
             await waits(client, agent)
             steps[agent] = [wait for _ in range(CHAINS) for wait in await waits(client, agent)]
@@ -122,13 +123,17 @@ async def measure(cloud: OfflineCloud) -> dict[str, list[float]]:
         rows.append((arrived - given, put - given, begun - put, arrived - begun))
     names = (TOTAL, "model to Kinesis", "Kinesis to the projector's begin", "projector's begin to the client")
     found = {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
-    return {**found, PLAIN: steps["plain"], INLINE: steps["inline"]}
+    total, waited, calls = map(list, zip(*steps["inline"], strict=True))
+    own = [step - wait for step, wait in zip(total, waited, strict=True)]
+    found |= {PLAIN: [step for step, *_ in steps["plain"]], INLINE: total}
+    return {**found, f"- of it, {statistics.median(calls):.0f} calls of MiniStack": waited, OWN: own}
 
 
 TOTAL = "**model's first token to client's first chunk**"
 DIRECT = "**the same with `streaming=direct`**"
-PLAIN, INLINE = "a tool: model's answer to its next call", "**an inline tool: the same**"
-LIMITS_MS = {TOTAL: 150, INLINE: 15}
+PLAIN, INLINE = "a tool: model's answer to its next call", "an inline tool: the same"
+OWN = "- **of it, the runner's own**"
+LIMITS_MS = {TOTAL: 150, OWN: 15}
 MOST_TIMES = 2
 """How much longer a first chunk may take without Kinesis."""
 NOTES = """\
@@ -137,7 +142,8 @@ On the way: `call_model` puts the chunk on Kinesis at once, MiniStack's poller i
 `project_stream` (one batch at a time), which appends the segment to DynamoDB and then posts to the socket. With
 `streaming=direct`, `call_model` appends the segment, the poller is woken by that, and `project_stream` posts. A tool step
 has two invocations and three transitions. Steps with an inline tool share an invocation: between two model calls are one
-read's and three writes' time to DynamoDB, played by MiniStack, and the runner's own. The tools themselves take no time."""
+read's and three writes' time to DynamoDB and a put's to Kinesis, which MiniStack plays on the same processors, and the
+runner's own: what is not spent waiting for an answer of MiniStack. The tools themselves take no time."""
 
 
 def percentile(values: Sequence[float], share: float) -> float:

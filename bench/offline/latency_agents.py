@@ -1,7 +1,8 @@
 """What `bench/latency.py` deploys: agents whose model tells, in its own text, when it was asked and when it answered.
 
 Law: the first word of an answer is the time at which it was given (Unix seconds); the last answer of a run lists, for
-each of its steps, when the model was asked and when it had answered.
+each of its steps, when the model was asked, when it had answered, and for how many seconds since the answer before this
+process waited for AWS, with how many calls.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import time
 from typing import Any
 
+from botocore.httpsession import URLLib3Session
 from pydantic import BaseModel
 
 from helix import Agent, LLMConfig, define_tool
@@ -28,8 +30,36 @@ class Nothing(BaseModel):
     pass
 
 
+CALLS: list[tuple[float, float]] = []
+"""From when to when botocore waited for each answer of AWS."""
+send = URLLib3Session.send
+
+
+def timed_send(session: URLLib3Session, request: Any) -> Any:
+    begun = time.time()
+    try:
+        return send(session, request)
+    finally:
+        CALLS.append((begun, time.time()))
+
+
+URLLib3Session.send = timed_send
+
+
+def waited(since: float) -> tuple[float, int]:
+    """Seconds in which at least one call waited, and the number of calls."""
+    calls = sorted(call for call in CALLS if call[0] > since)
+    total, until = 0.0, since
+    for begun, ended in calls:
+        total += max(0.0, ended - max(begun, until))
+        until = max(until, ended)
+    return total, len(calls)
+
+
 class TimedModel:
     """Talks to agents without tools; asks the others for `STEPS` calls, one at a time and at once."""
+
+    answered = 0.0
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         asked = time.time()
@@ -39,7 +69,8 @@ class TimedModel:
         if len(told) == STEPS:
             return TextStepResult(content=json.dumps([json.loads(text) for text in told]))
         call = ParsedToolCall(id=f"call_{len(told)}", name="look", arguments={})
-        return ToolCallsStepResult(content=json.dumps([asked, time.time()]), tool_calls=[call])
+        since, self.answered = waited(self.answered), time.time()
+        return ToolCallsStepResult(content=json.dumps([asked, self.answered, *since]), tool_calls=[call])
 
     async def _talk(self, request: LLMGenerateInput) -> AnyStepResult:
         await asyncio.sleep(FIRST_TOKEN_S)
