@@ -174,7 +174,7 @@ class _Items:
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         check_operations(name, operations)
-        prepared = [await self._prepare(operation) for operation in operations]
+        prepared = await asyncio.to_thread(lambda: [self._prepare(operation) for operation in operations])
         if len(prepared) > 1:
             await self._bound(name, operations, prepared)
         if self._overflow is not None:
@@ -210,17 +210,16 @@ class _Items:
         else:
             await self._call(f"{kind.lower()}_item", **request)
 
-    async def _prepare(self, operation: Operation) -> tuple[str, dict[str, Any]]:
+    def _prepare(self, operation: Operation) -> tuple[str, dict[str, Any]]:
         key, terms = _key(operation.key), Terms()
         request: dict[str, Any] = {"TableName": self._tables[operation.key.table], "Key": key}
         kind = "Delete" if isinstance(operation, Delete) else "ConditionCheck"
         if isinstance(operation, Put):
             del request["Key"]
-            fields = await asyncio.to_thread(encode, operation.value, self._offload(operation))
-            kind, request["Item"] = "Put", key | fields
+            kind, request["Item"] = "Put", key | encode(operation.value, self._offload(operation))
         elif isinstance(operation, Update):
             fields = {name: attribute(value) for name, value in operation.set.items()}
-            await asyncio.to_thread(offload_fields, fields, self._offload(operation))
+            offload_fields(fields, self._offload(operation))
             if expression := update(fields, operation.add, terms):
                 kind, request["UpdateExpression"] = "Update", expression
         wanted = condition(operation.when, terms, must_exist=isinstance(operation, Update))
