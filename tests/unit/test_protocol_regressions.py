@@ -22,7 +22,7 @@ from helix.engine.calls.children import attach
 from helix.engine.calls.tool import call_tool, claimed, may_start, view_step
 from helix.engine.claims.claim import Claimed, claim
 from helix.engine.claims.confirm import answer
-from helix.engine.claims.liveness import Claim, LostClaimError, hold_claim, run_claim
+from helix.engine.claims.liveness import Claim, HeldClaim, LostClaimError, run_claim
 from helix.engine.engine import Settings
 from helix.engine.facts import RunClaimed
 from helix.engine.history import session_key
@@ -236,7 +236,7 @@ async def test_a_holder_stops_although_the_store_never_answers_its_heartbeat() -
         return True
 
     with pytest.raises(LostClaimError):
-        async with asyncio.timeout(5), hold_claim(world.engine, Claim("it", lambda: deadline, never)):
+        async with asyncio.timeout(5), HeldClaim(world.engine, Claim("it", lambda: deadline, never)):
             await asyncio.Event().wait()
     assert world.engine.clock.now() < deadline
 
@@ -258,7 +258,7 @@ async def test_a_cancellation_while_a_claim_is_left_is_not_swallowed() -> None:
 
     async def holder() -> None:
         nonlocal went_on
-        async with hold_claim(world.engine, Claim("it", world.engine.clock.now, slow)):
+        async with HeldClaim(world.engine, Claim("it", world.engine.clock.now, slow)):
             await moving.wait()
         went_on = True
 

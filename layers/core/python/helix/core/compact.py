@@ -151,6 +151,7 @@ _TAIL = re.compile(r"s(\d+)-t(\d+)-0*([0-9a-f]+)", re.ASCII)
 _SHORT = re.compile(rf"{HERE}(\d+)-(\d+)-([0-9a-f]+)", re.ASCII)
 
 
+@lru_cache(REMEMBERED)
 def _first(session_id: str, made_at: float) -> str:
     """The first checkpoint of a session that was made then."""
     return checkpoint_id(session_id, 0, made_at, 1)

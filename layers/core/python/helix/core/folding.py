@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from helix.core.agents import AnyAgent
-from helix.core.entries import AssistantRow, CallRow
+from helix.core.entries import AnyEntry, AssistantRow, CallRow, message_of
 from helix.core.errors import InvalidInputError
 from helix.core.json import MAX_STATE_BYTES, JsonObject, JsonValue, check_json, text_of
 from helix.core.merge import Merged, merge_patches
+from helix.core.messages import AnyMessage
 from helix.core.planning import call_error, call_value, result_content, step_result_of
-from helix.core.rows import ErrorInfo
+from helix.core.rows import ErrorInfo, SessionRow
 from helix.core.tracker import load_state
 from helix.core.usage import Usage
 
@@ -43,34 +44,31 @@ class Fold:
     warnings: list[str]
     usage: Usage
     next: Next
+    messages: list[AnyMessage]
     calls: list[CallRow] = field(default_factory=list)
     refused: list[tuple[int, CallRow]] = field(default_factory=list)
 
 
 def fold_step(
-    agent: AnyAgent,
-    base: int,
-    answer: AssistantRow,
-    calls: Sequence[CallRow],
-    state: JsonObject,
-    *,
-    run_steps: int,
-    misses: int,
+    agent: AnyAgent, session: SessionRow, answer: AssistantRow, calls: Sequence[CallRow], state: JsonObject
 ) -> Fold:
-    """Fold `answer` and its done `calls`, which stand at `base`, onto `state`."""
-    merged = merge_calls(agent, state, calls)
+    """Fold the open step's `answer` and its done `calls` onto `state`."""
+    assert session.open is not None
+    base, merged = session.open.base, merge_calls(agent, state, calls)
     usage = Usage()
     for row in merged.calls:
         if row.usage is not None:
             usage = usage + row.usage
+    entries: list[AnyEntry] = [answer, *merged.calls]
     return Fold(
-        count=base + 1 + len(calls),
+        count=base + len(entries),
         step=answer.step,
         state=merged.state if merged.patches else None,
         patches=merged.patches,
         warnings=merged.warnings,
         usage=usage,
-        next=decide_next(agent, answer, merged.calls, run_steps=run_steps, misses=misses),
+        next=decide_next(agent, answer, merged.calls, run_steps=session.run_steps, misses=session.misses),
+        messages=[message_of(entry, session.lineage, base + n) for n, entry in enumerate(entries)],
         calls=merged.calls,
         refused=merged.refused,
     )

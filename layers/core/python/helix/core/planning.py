@@ -219,7 +219,7 @@ def _requests(result: ToolCallsStepResult, used: Collection[str]) -> list[ToolCa
             numbers[name] = numbers.get(name, 1) + 1
             fresh = f"{name}_{numbers[name]}"
         taken.add(fresh)
-        requests.append(request.model_copy(update={"id": fresh}))
+        requests.append(request if request.id == fresh else request.model_copy(update={"id": fresh}))
     return requests
 
 

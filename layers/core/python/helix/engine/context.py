@@ -130,10 +130,10 @@ class RunContext:
 
     def next_version(self, session: SessionRow, **changes: Any) -> SessionRow:
         """A copy of the row, one version on. In process, it moves the deadline of the run's claim too."""
-        new = advance(session, self.now(), **changes)
+        now = self.now()
         if self.engine.in_process:
-            new.lease_owner, new.lease_expires = self.delivery.owner, self.now() + self.engine.settings.claim_s
-        return new
+            changes |= {"lease_owner": self.delivery.owner, "lease_expires": now + self.engine.settings.claim_s}
+        return advance(session, now, **changes)
 
     async def commit(
         self, name: str, operations: Sequence[Operation], won: Callable[[], Awaitable[bool]], session: SessionRow

@@ -324,11 +324,11 @@ class History:
         """The ids of all calls in the session's history: new ones must differ."""
         return (await self.conversation(session)).call_ids
 
-    def remember(self, session: SessionRow, base: int, entries: Sequence[AnyEntry]) -> None:
-        """Rows that a commit just made history, at `base`: saves the next call from reading them back."""
+    def remember(self, session: SessionRow, base: int, messages: Sequence[AnyMessage]) -> None:
+        """What a commit just made history, at `base`: saves the next call from reading it back."""
         known = self._known.get((session.session_id, session.created_at, session.lineage))
         if known is not None and len(known.messages) == base:
-            self._extend(known, [message_of(entry, session.lineage, base + i) for i, entry in enumerate(entries)])
+            self._extend(known, messages)
 
     def _cached(self, session: SessionRow) -> Conversation:
         key = (session.session_id, session.created_at, session.lineage)

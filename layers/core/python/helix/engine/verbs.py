@@ -25,7 +25,7 @@ from helix.core.rows import RunRow
 from helix.engine.calls.execute import Call, execute_call
 from helix.engine.calls.tool import Progress, view_step
 from helix.engine.claims.claim import Claimed
-from helix.engine.claims.liveness import LostClaimError, hold_claim, run_claim
+from helix.engine.claims.liveness import HeldClaim, LostClaimError, run_claim
 from helix.engine.context import make_context, open_context
 from helix.engine.engine import Engine, logger
 from helix.engine.facts import MessagesAdded, RunBegan, RunClaimed
@@ -73,7 +73,7 @@ class Executed(NamedTuple):
 async def execute_run(engine: Engine, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> Executed:
     """Execute a claimed run in this process, to its end and its effects."""
     session, row = claimed.session, claimed.run
-    async with open_context(engine, agent, session, row, delivery) as run, hold_claim(engine, run_claim(run)):
+    async with open_context(engine, agent, session, row, delivery) as run, HeldClaim(engine, run_claim(run)):
         run.fresh, run.row = True, row
         show(run, RunClaimed(claimed))
         await run.stream.flush()
@@ -115,7 +115,7 @@ async def deliver_model(
     async with open_context(engine, agent, session, row, delivery) as run:
         run.leaving = leaving
         try:
-            async with hold_claim(engine, run_claim(run)):
+            async with HeldClaim(engine, run_claim(run)):
                 move = await advance(run, step, seen)
         except LostClaimError as error:
             raise WorkInProgressError(str(error), engine.clock.now()) from None

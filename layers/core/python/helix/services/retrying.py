@@ -41,11 +41,13 @@ class _Retrying:
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
         deadline = None if request.timeout_s is None else self._clock.now() + request.timeout_s
         allowance, spent, repeats = request.allowance, Usage(), 0
+        heard: list[Exception] = []
+        on_error = _noting(request, heard)
+        one = replace(request, callbacks=replace(request.callbacks, on_error=on_error))
         while True:
-            left = None if deadline is None else max(0.0, deadline - self._clock.now())
-            heard: list[Exception] = []
-            on_error = _noting(request, heard)
-            one = replace(request, timeout_s=left, callbacks=replace(request.callbacks, on_error=on_error))
+            if deadline is not None:
+                one = replace(one, timeout_s=max(0.0, deadline - self._clock.now()))
+            heard.clear()
             raised: ModelError | None = None
             try:
                 result = await self._adapter.generate_step(one)

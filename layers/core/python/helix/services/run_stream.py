@@ -120,7 +120,6 @@ class RunStream:
         else:
             n = self._next.get(writer, 0)
             self._next[writer] = n + 1
-            at = boundary or Boundary(None)
             record = StreamRecord(
                 session_id=self.session_id,
                 run_id=self.run_id,
@@ -129,7 +128,7 @@ class RunStream:
                 n=n,
                 version=version,
                 **writer._asdict(),
-                **at._asdict(),
+                **(boundary._asdict() if boundary is not None else {}),
                 chunks=bodies,
                 time=now,
             )

@@ -16,7 +16,7 @@ from helix.core.messages import ToolCallRequest
 from helix.core.prompt import UNKNOWN
 from helix.core.tools import AnyTool
 from helix.engine.calls.runner import ToolOutcome, run_tool
-from helix.engine.claims.liveness import call_claim, hold_claim, release
+from helix.engine.claims.liveness import HeldClaim, call_claim, release
 from helix.engine.context import RunContext, judge_stop
 from helix.engine.engine import Engine, logger
 from helix.engine.facts import CallDone, CallWaits, ToolClaimed, ToolEnded, ToolStarted
@@ -254,7 +254,7 @@ def _gone(run: RunContext, row: CallRow) -> CallRow:
 async def _run(run: RunContext, view: StepView, call: ToolClaimed) -> Progress:
     """Execute the call under its claim, then record the result: from there on no heartbeat is due."""
     claim = call_claim(run, view.key(call.row.call_id), call.row)
-    async with hold_claim(run.engine, claim):
+    async with HeldClaim(run.engine, claim):
         await record(run, call)
         state = await run.engine.history.state(view.session)
         if not may_start(run, claim.deadline()):  # others may take the call now: it is not started here

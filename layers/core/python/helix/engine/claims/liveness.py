@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
@@ -54,73 +53,69 @@ class Claim:
     move: Callable[[float], Awaitable[bool]]
 
 
-class _Renewal:
-    """Renews the claim beside the current task, and cancels that task once the claim is lost."""
+class HeldClaim:
+    """`async with HeldClaim(engine, claim):` keeps the claim while the block works. When it is lost, the block is cancelled
+    and `LostClaimError` raised. When the block fails, the claim is released at once."""
 
     def __init__(self, engine: Engine, claim: Claim) -> None:
+        self._engine, self._claim = engine, claim
+        self._lost = False
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> None:
         main = asyncio.current_task()
         assert main is not None
-        self.lost, self._cancels = False, main.cancelling()
-        self._engine, self._claim, self._main = engine, claim, main
+        self._main, self._cancels = main, main.cancelling()
         self._loop = asyncio.get_running_loop()
-        self._task: asyncio.Task[None] | None = None
         # Most blocks end before there is anything to renew: a timer costs them less than a task.
-        self._timer = self._loop.call_later(_until_due(engine, claim), self._begin)
+        self._timer = self._loop.call_later(_until_due(self._engine, self._claim), self._begin)
 
     def _begin(self) -> None:
         self._task = self._loop.create_task(self._renew())
 
     async def _renew(self) -> None:
+        """Beside the block; cancels it once the claim is lost."""
         try:
             while await _renewed(self._engine, self._claim):
                 pass
         except Exception:
             logger.exception("the claim of %s cannot be renewed", self._claim.what)
-        self.lost = True
+        self._lost = True
         self._main.cancel()
 
-    def end(self) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._end()
+        try:
+            if self._lost and isinstance(error, asyncio.CancelledError):
+                self._raise_lost()
+            elif not self._lost and isinstance(error, asyncio.CancelledError | Exception):
+                await release(self._engine, self._claim)
+        finally:
+            await self._ended()
+
+    def _end(self) -> None:
         self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
 
-    def raise_lost(self) -> None:
+    def _raise_lost(self) -> None:
         """In place of the cancellation by which the block ended, unless somebody else cancelled the task too."""
-        self.lost = False
+        self._lost = False
         logger.warning("%s is no longer this worker's; stopping", self._claim.what)
         if self._main.uncancel() > self._cancels:  # another claim of this task, or its caller
             return
         raise LostClaimError(self._claim.what) from None
 
-    async def ended(self) -> None:
-        self.end()
+    async def _ended(self) -> None:
         try:
             if self._task is not None:
                 await asyncio.wait({self._task})
         except asyncio.CancelledError:
-            if not self.lost or self._main.cancelling() > self._cancels + 1:  # by the caller, not by `_renew`
+            if not self._lost or self._main.cancelling() > self._cancels + 1:  # by the caller, not by `_renew`
                 raise
         finally:
-            if self.lost:  # the block ended by itself just as it was cancelled
+            if self._lost:  # the block ended by itself just as it was cancelled
                 self._main.uncancel()
-
-
-@asynccontextmanager
-async def hold_claim(engine: Engine, claim: Claim) -> AsyncIterator[None]:
-    """Keep the claim while the block works. When it is lost, the block is cancelled and `LostClaimError` raised. When the
-    block fails, the claim is released at once."""
-    renewal = _Renewal(engine, claim)
-    try:
-        yield
-    except (asyncio.CancelledError, Exception) as error:
-        renewal.end()
-        if renewal.lost and isinstance(error, asyncio.CancelledError):
-            renewal.raise_lost()
-        elif not renewal.lost:
-            await release(engine, claim)
-        raise
-    finally:
-        await renewal.ended()
 
 
 async def release(engine: Engine, claim: Claim) -> None:

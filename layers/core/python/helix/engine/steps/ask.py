@@ -14,7 +14,6 @@ from helix._log import describe
 from helix.core.agents import AnyAgent
 from helix.core.claim_plan import OpenRows
 from helix.core.config import LLMConfig
-from helix.core.entries import AnyEntry, message_of
 from helix.core.errors import ContextTooLargeError, HelixError, InvalidInputError, ModelError, WorkInProgressError
 from helix.core.estimating import estimate_request
 from helix.core.folding import Fold
@@ -140,10 +139,7 @@ async def prepare(
         if index < len(history):
             history[index] = edit_shown(history[index])
     if folding is not None:
-        rows, fold = folding
-        added: list[AnyEntry] = [rows.answer, *fold.calls]
-        for entry in added:
-            history.append(edit_shown(message_of(entry, session.lineage, len(history))))
+        history.extend(map(edit_shown, folding[1].messages))
     state: JsonObject | None = None
     if reads_state(agent):
         state = folding[1].state if folding is not None else None
@@ -248,7 +244,9 @@ async def _observed(run: RunContext, call: ModelCallEnded, request: LLMGenerateI
             call.result = await _race(retrying(run.engine.models(run.agent), run.engine.clock), request, run.watch)
         if call.result is not None:
             call.error = None
-            call.throttled = call.throttled or getattr(call.result, "code", None) == THROTTLED
+            call.throttled = call.throttled or (
+                isinstance(call.result, ErrorStepResult) and call.result.code == THROTTLED
+            )
         return call.result
     finally:
         show(run, call)

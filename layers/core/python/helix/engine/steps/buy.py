@@ -101,9 +101,7 @@ async def _finish_step(
             return Staged(session.open.step, todo)
         return await _pause(run, session, rows, list(waiting.values()))
     state = await run.engine.history.state(session)
-    fold = fold_step(
-        run.agent, session.open.base, rows.answer, done, state, run_steps=session.run_steps, misses=session.misses
-    )
+    fold = fold_step(run.agent, session, rows.answer, done, state)
     if len(fold.refused) > run.engine.settings.calls_at_once:
         await _write_refused(run, session, fold)
         return None

@@ -11,7 +11,7 @@ from itertools import islice
 
 from helix.core.agents import AnyAgent
 from helix.core.claim_plan import OpenRows
-from helix.core.entries import AnyEntry, AssistantRow, CallRow, ChildRef
+from helix.core.entries import AnyEntry, AssistantRow, CallRow, ChildRef, message_of
 from helix.core.folding import Next, decide_next, missing
 from helix.core.planning import StepProcessingPlan, plan_step_processing
 from helix.core.row_keys import make_run_id, message_sort
@@ -158,7 +158,8 @@ async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan
         return None
     if ended is not None:
         run.ended(ended, row)
-    run.engine.history.remember(session, session.count, entries)
+    messages = [message_of(entry, session.lineage, session.count + n) for n, entry in enumerate(entries)]
+    run.engine.history.remember(session, session.count, messages)
     show(run, StepStaged(row))
     await record(run, StepFolded(entries, point))
     return Over(status) if status != "running" else Staged(row.step, ())
