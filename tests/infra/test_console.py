@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -119,8 +118,8 @@ def test_a_stage_with_a_console_costs_no_more_at_rest(cloudfront: Template, http
 def test_over_http_a_function_without_rights_serves_it(http: Template) -> None:
     function = http.function("serve_console")
     assert {what for what, _ in rights_of(http, http.role_of(function))} == {"log"}, "its own"
-    known = json.loads(text(function["Environment"]["Variables"]["HELIX_CONSOLE"]))
-    assert (known["place"], known["sign_in"]) == ("stage dev", ["key"]) and "oidc" not in known
+    known = text(function["Environment"]["Variables"]["HELIX_CONSOLE"])
+    assert known.endswith('","place":"stage dev","sign_in":["key"]}'), "and no issuer"
     others = [f for f in http.of("Lambda::Function").values() if "HELIX_CONSOLE" in f["Environment"]["Variables"]]
     assert others == [function]
     routes = {"GET /console", "GET /console/{file}"}
