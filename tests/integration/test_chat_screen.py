@@ -326,17 +326,34 @@ async def test_a_quiet_stream_is_read_less_often_until_something_is_started() ->
 
     executor = executor_of(["One.", "Two."])
     service = Counting(executor)
-    link = PollingLink(service, poll_s=0.001, slowest_s=0.2)
+    link = PollingLink(service, poll_s=0.01, slowest_s=0.06)
     async with screen(lambda: HelixClient.over(link)) as s:
         await s.type("Go")
         await s.ended()
-        await s.until(lambda: link._pause_s == 0.2)
+        await s.until(lambda: link._pause_s == 0.06)
         before = service.reads
         for _ in range(20):
             await s.pilot.pause(0.05)
-        assert 1 <= service.reads - before < 15  # a thousand without
+        assert 1 <= service.reads - before < 40  # a hundred without
         await s.type("Again")
         await s.until("Two.")
+
+
+async def test_a_long_session_shows_its_end_and_says_where_the_rest_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("helix.cli.chat.blocks.MOST_ITEMS", 4)
+    executor = executor_of([f"Answer {number}." for number in range(5)])
+    handle = await executor.execute(agent("helper"), "Question 0")
+    for number in range(1, 4):
+        await handle.result()
+        handle = await executor.execute(agent("helper"), f"Question {number}", session_id=handle.session_id)
+    await handle.result()
+    async with screen(executor, session_id=handle.session_id) as s:
+        await s.until("Answer 3.")
+        assert "4 earlier: helix show ses_" in s.text and "Question 1" not in s.text and "Question 2" in s.text
+        await s.type("Question 4")
+        await s.until("6 earlier")
+        await s.until("Answer 4.")
+        assert "Question 2" not in s.text and "Question 3" in s.text
 
 
 @pytest.mark.parametrize("option", ["url", "stage"])
