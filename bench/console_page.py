@@ -33,7 +33,8 @@ from helix.core.steps import AnyStepResult, TextStepResult
 from helix.ports.model import LLMGenerateInput
 
 HERE = Path(__file__).parent
-SESSIONS, STEPS, RATE, SECONDS = 5_000, 2_000, 1_000, 60
+SESSIONS, STEPS, RATE = 5_000, 2_000, 1_000
+SECONDS = int(os.environ.get("STREAM_SECONDS", "60"))
 OLD = 1234
 SCROLL_S, ROW_PX, ITEM_PX = 6, 60, 90
 SENTENCES = (
@@ -91,13 +92,13 @@ class Speaker:
         said: list[str] = []
         assert request.callbacks.on_text_delta is not None
         begun = time.monotonic()
-        for n in range(RATE * SECONDS):
+        for n in range(RATE * SECONDS + 1):
             await asyncio.sleep(max(0.0, begun + n / RATE - time.monotonic()))
             start = n * CHARS % len(SENTENCES)
-            said.append((SENTENCES + SENTENCES)[start : start + CHARS])
+            said.append((SENTENCES + SENTENCES)[start : start + CHARS] if n < RATE * SECONDS else "\n\nThat was all.")
             if (waiting := request.callbacks.on_text_delta(said[-1])) is not None:
                 await waiting
-        return TextStepResult(content="".join([*said, "\n\nThat was all."]))
+        return TextStepResult(content="".join(said))
 
 
 def helper() -> Agent[Any, Any]:

@@ -32,12 +32,12 @@ class Question(BaseModel):
 
 @asynccontextmanager
 async def page_of(
-    db: str, agents: Sequence[Agent[Any, Any]], plan: Sequence[Any] = (), **settings: Any
+    db: str, agents: Sequence[Agent[Any, Any]], plan: Any = (), **settings: Any
 ) -> AsyncIterator[tuple[Watched, LocalExecutor]]:
     registry = AgentRegistry()
     for one in agents:
         registry.replace(one)
-    model = ScriptedModel(list(plan))
+    model = plan if hasattr(plan, "generate_step") else ScriptedModel(list(plan))
     async with LocalExecutor(db, model=model, registry=registry, settings=Settings(**settings)) as executor:
         async with serving(executor, "a test") as service:
             with ConsoleServer(service) as console:

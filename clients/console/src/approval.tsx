@@ -3,8 +3,8 @@
 import { useState } from "preact/hooks";
 import { type Schema, said, service } from "./api.ts";
 import type { Call } from "./fold.ts";
-import { json, parsed } from "./format.ts";
-import { Text } from "./pieces.tsx";
+import { json, parsed, visible } from "./format.ts";
+import { Problem, Text } from "./pieces.tsx";
 import type { OpenSession } from "./session.ts";
 
 const TITLES = {
@@ -44,7 +44,7 @@ export function ApprovalForm({ call, session }: { call: Call; session: OpenSessi
   };
 
   return (
-    <form class="approval" onSubmit={(event) => event.preventDefault()} aria-label={`${TITLES[kind]} ${call.name}`}>
+    <form class="approval" onSubmit={(event) => event.preventDefault()} aria-label={`${TITLES[kind]} ${visible(call.name)}`}>
       <p class="approval-title">
         <strong>{TITLES[kind]}</strong>
         {call.ask?.reason && (
@@ -65,7 +65,7 @@ export function ApprovalForm({ call, session }: { call: Call; session: OpenSessi
       )}
       {kind !== "approval" && (
         <>
-          <pre class="code" tabIndex={0} role="group" aria-label={`Arguments of ${call.name}`}>
+          <pre class="code" tabIndex={0} role="group" aria-label={`Arguments of ${visible(call.name)}`}>
             {json(call.args)}
           </pre>
           <label class="field">
@@ -80,11 +80,7 @@ export function ApprovalForm({ call, session }: { call: Call; session: OpenSessi
           <input value={reason} onInput={(event) => setReason(event.currentTarget.value)} />
         </label>
       )}
-      {problem && (
-        <p class="problem" role="alert">
-          <Text of={problem} />
-        </p>
-      )}
+      <Problem of={problem} />
       <div class="buttons">
         {kind === "approval" && (
           <>

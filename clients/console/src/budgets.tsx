@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { begin, HelixError, said, service } from "./api.ts";
 import { money } from "./format.ts";
 import { operator } from "./operator.ts";
-import { Copy, Icon, Text } from "./pieces.tsx";
+import { Copy, Icon, Problem, Text } from "./pieces.tsx";
 import type { OpenSession } from "./session.ts";
 import type { Results } from "./wire.ts";
 
@@ -163,11 +163,7 @@ function Raise({ budget, change }: { budget: Budget; change: BudgetsGiven["chang
       <button class="small plain" type="button" onClick={() => setOpen(false)}>
         Cancel
       </button>
-      {problem && (
-        <p class="problem" role="alert">
-          <Text of={problem} />
-        </p>
-      )}
+      <Problem of={problem} />
     </form>
   );
 }

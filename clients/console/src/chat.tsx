@@ -4,7 +4,7 @@ import { begin, said, service } from "./api.ts";
 import { Composer } from "./composer.tsx";
 import { Items } from "./items.tsx";
 import { refresh } from "./listing.ts";
-import { Code, Text } from "./pieces.tsx";
+import { Code, Problem, Text } from "./pieces.tsx";
 import type { OpenSession } from "./session.ts";
 
 const NEAR_PX = 120;
@@ -102,11 +102,7 @@ export function Chat({ session, target }: { session: OpenSession; target: string
           )}
         </div>
       </div>
-      {problem && (
-        <p class="problem pad" role="alert">
-          <Text of={problem} />
-        </p>
-      )}
+      <Problem of={problem} pad />
       {ready && !child && (
         <Composer key={session.id} label="Message" hint={hint} onSend={send} disabled={waiting > 0} />
       )}

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { differences, shared } from "./diff.ts";
 import { count, inline, money, tokens } from "./format.ts";
 import { Items } from "./items.tsx";
-import { Empty, Icon, Status, Text } from "./pieces.tsx";
+import { Empty, Icon, Status, Table, Text } from "./pieces.tsx";
 import { link } from "./route.ts";
 import { OpenSession } from "./session.ts";
 import type { Conversation } from "./fold.ts";
@@ -88,30 +88,21 @@ function States({ left, right }: { left: OpenSession; right: OpenSession }) {
       {found.length === 0 ? (
         <p class="quiet">Both have the same state.</p>
       ) : (
-        <div class="table" tabIndex={0} role="region" aria-label="Differences of the state">
-          <table>
-            <thead>
-              <tr>
-                <th scope="col">Place</th>
-                <th scope="col">Origin</th>
-                <th scope="col">Branch</th>
+        <Table label="Differences of the state" columns={["Place", "Origin", "Branch"]}>
+          <tbody>
+            {found.map((one) => (
+              <tr key={one.path}>
+                <th scope="row">
+                  <code>
+                    <Text of={one.path} />
+                  </code>
+                </th>
+                <td>{one.left === undefined ? <span class="quiet">nothing</span> : <del><bdi>{inline(one.left, 200)}</bdi></del>}</td>
+                <td>{one.right === undefined ? <span class="quiet">nothing</span> : <ins><bdi>{inline(one.right, 200)}</bdi></ins>}</td>
               </tr>
-            </thead>
-            <tbody>
-              {found.map((one) => (
-                <tr key={one.path}>
-                  <th scope="row">
-                    <code>
-                      <Text of={one.path} />
-                    </code>
-                  </th>
-                  <td>{one.left === undefined ? <span class="quiet">nothing</span> : <del><bdi>{inline(one.left, 200)}</bdi></del>}</td>
-                  <td>{one.right === undefined ? <span class="quiet">nothing</span> : <ins><bdi>{inline(one.right, 200)}</bdi></ins>}</td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-        </div>
+            ))}
+          </tbody>
+        </Table>
       )}
     </section>
   );

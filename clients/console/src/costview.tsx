@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { HelixError, said, service } from "./api.ts";
 import { type Budget, Budgets, Stopped, usd, useStopped } from "./budgets.tsx";
 import { money } from "./format.ts";
-import { Text } from "./pieces.tsx";
+import { Table, Text } from "./pieces.tsx";
 import type { OpenSession } from "./session.ts";
 import type { Results } from "./wire.ts";
 
@@ -65,50 +65,34 @@ export function CostView({ session, attempt }: Given) {
 function Lines({ cost, session }: { cost: Cost; session: string }) {
   return (
     <>
-      <div class="table" tabIndex={0} role="region" aria-label="Cost line by line">
-        <table>
-          <thead>
-            <tr>
-              <th scope="col">Service</th>
-              <th scope="col">What</th>
-              <th scope="col">Step</th>
-              <th scope="col" class="number">
-                Quantity
+      <Table label="Cost line by line" columns={["Service", "What", "Step", "#Quantity", "Basis", "#Cost"]}>
+        <tbody>
+          {cost.lines.map((line, n) => (
+            <tr key={n}>
+              <th scope="row">
+                <Text of={line.service} />
               </th>
-              <th scope="col">Basis</th>
-              <th scope="col" class="number">
-                Cost
-              </th>
+              <td>
+                <Text of={line.what} length={60} /> {line.session_id !== session && <small>sub-agent</small>}
+              </td>
+              <td>{line.step ?? ""}</td>
+              <td class="number">
+                {line.quantity.toLocaleString("en")} <small>{line.unit}</small>
+              </td>
+              <td title={line.how}>{line.basis}</td>
+              <td class="number">{usd(line.usd)}</td>
             </tr>
-          </thead>
-          <tbody>
-            {cost.lines.map((line, n) => (
-              <tr key={n}>
-                <th scope="row">
-                  <Text of={line.service} />
-                </th>
-                <td>
-                  <Text of={line.what} length={60} /> {line.session_id !== session && <small>sub-agent</small>}
-                </td>
-                <td>{line.step ?? ""}</td>
-                <td class="number">
-                  {line.quantity.toLocaleString("en")} <small>{line.unit}</small>
-                </td>
-                <td title={line.how}>{line.basis}</td>
-                <td class="number">{usd(line.usd)}</td>
-              </tr>
-            ))}
-          </tbody>
-          <tfoot>
-            <tr>
-              <th scope="row" colSpan={5}>
-                Sum
-              </th>
-              <td class="number">{usd(cost.usd)}</td>
-            </tr>
-          </tfoot>
-        </table>
-      </div>
+          ))}
+        </tbody>
+        <tfoot>
+          <tr>
+            <th scope="row" colSpan={5}>
+              Sum
+            </th>
+            <td class="number">{usd(cost.usd)}</td>
+          </tr>
+        </tfoot>
+      </Table>
       {!cost.agrees && <p class="problem">The lines of the models are not what the rows of the runs say.</p>}
       {cost.left_out.length > 0 && (
         <p class="quiet small-print">

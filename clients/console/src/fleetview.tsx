@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { said, service } from "./api.ts";
 import { ago, brief, clock, count, seconds } from "./format.ts";
 import { everybody, operator } from "./operator.ts";
-import { Empty, Icon, Text } from "./pieces.tsx";
+import { Empty, Icon, Problem, Text } from "./pieces.tsx";
 import { link, route } from "./route.ts";
 import type { Results } from "./wire.ts";
 
@@ -81,11 +81,7 @@ export function FleetView({ agent }: { agent: string | undefined }) {
         </div>
       </header>
       <div class="scroller plain-panel" tabIndex={0} role="region" aria-label="Fleet">
-        {problem && (
-          <p class="problem" role="alert">
-            <Text of={problem} />
-          </p>
-        )}
+        <Problem of={problem} />
         {found !== undefined && agent === undefined && <Totals fleet={found} />}
         {found?.agents.length === 0 && <p class="quiet">This fleet has no agents yet.</p>}
         <ol class="fleet-agents">

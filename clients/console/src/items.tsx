@@ -7,6 +7,7 @@ import { CallView } from "./call.tsx";
 import type { Conversation, Item, Notice, Step, User } from "./fold.ts";
 import { visible } from "./format.ts";
 import { Growing } from "./markdown.ts";
+import { Problem } from "./pieces.tsx";
 import type { OpenSession } from "./session.ts";
 
 interface Given {
@@ -63,9 +64,7 @@ function Earlier({ onSeen }: { onSeen: () => Promise<void> }) {
   return (
     <li class="item earlier" ref={place}>
       {problem ? (
-        <p class="problem" role="alert">
-          {problem}
-        </p>
+        <Problem of={problem} />
       ) : (
         <button class="small" onClick={show}>
           Show earlier

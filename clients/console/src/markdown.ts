@@ -19,6 +19,7 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
   if (node.tagName === "A") {
     node.setAttribute("target", "_blank");
     node.setAttribute("rel", "noopener noreferrer nofollow");
+    if (node.hasAttribute("href")) node.setAttribute("title", node.getAttribute("href") as string); // whatever its text says
   }
   // of task lists only
   if (node.tagName === "INPUT" && (node.getAttribute("type") !== "checkbox" || !node.hasAttribute("disabled"))) node.remove();
@@ -35,7 +36,7 @@ marked.use({
 });
 
 export function markdown(text: string): string {
-  return DOMPurify.sanitize(marked.parse(visible(text)) as string, SAFE);
+  return visible(DOMPurify.sanitize(marked.parse(visible(text)) as string, SAFE)); // again: an entity may be such a mark
 }
 
 /** A block has about so many characters: more of them are looked at for each frame, longer ones are parsed again for each. */
@@ -51,6 +52,8 @@ export class Growing {
   #seen = 0;
   #rest = "";
   #whole = false;
+  /** Of so many characters nothing more could be parsed for good. */
+  #tried = 0;
 
   /** `text` begins as it did before. `whole`: nothing more comes. */
   blocks(text: string, whole: boolean): string[] {
@@ -60,8 +63,8 @@ export class Growing {
     this.#rest += visible(text.slice(this.#seen)).replace(/\r\n?/g, "\n");
     this.#seen = text.length;
     if (whole) return (this.#blocks = [...this.#blocks, markdown(this.#rest)]);
+    if (this.#rest.length > Math.max(BLOCK, this.#tried * 1.25)) this.#settle();
     if (this.#rest.length > LONG) return [...this.#blocks, `<pre>${escaped(this.#rest)}</pre>`];
-    if (this.#rest.length > BLOCK) this.#settle();
     return [...this.#blocks, markdown(this.#rest)];
   }
 
@@ -69,9 +72,11 @@ export class Growing {
   #settle(): void {
     const tokens = marked.lexer(this.#rest);
     const places = tokens.flatMap((token, n) => (token.type === "space" ? [] : [n]));
+    this.#tried = this.#rest.length;
     const done = tokens.slice(0, places.at(-2) ?? 0).map((token) => token.raw).join("");
     if (done === "" || !this.#rest.startsWith(done)) return;
     this.#blocks.push(markdown(done));
     this.#rest = this.#rest.slice(done.length);
+    this.#tried = this.#rest.length;
   }
 }

@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { type AgentInfo, agents, begin, said, type Schema } from "./api.ts";
 import { Composer } from "./composer.tsx";
 import { refresh, sessions } from "./listing.ts";
-import { Empty, Icon, Text } from "./pieces.tsx";
+import { Empty, Icon, Problem, Text } from "./pieces.tsx";
 import { go, link } from "./route.ts";
 
 /** Those of the service, or else those that the listed sessions are of. */
@@ -69,11 +69,7 @@ export function NewChat({ agent }: { agent: string | undefined }) {
           </>
         )}
       </div>
-      {problem && (
-        <p class="problem pad" role="alert">
-          <Text of={problem} />
-        </p>
-      )}
+      <Problem of={problem} pad />
       {chosen !== undefined &&
         (parameters === undefined ? (
           <Composer key={chosen} label={`Message to ${chosen}`} onSend={start} />
@@ -120,11 +116,7 @@ function InputForm({ schema, onSend }: { schema: Schema; onSend: (input: Record<
           />
         </label>
       ))}
-      {problem && (
-        <p class="problem" role="alert">
-          <Text of={problem} />
-        </p>
-      )}
+      <Problem of={problem} />
       <button class="primary">Run</button>
     </form>
   );

@@ -29,16 +29,48 @@ export function Text({ of, length }: { of: string; length?: number }) {
 
 export function Code({ of, label }: { of: unknown; label: string }) {
   return (
-    <pre class="code" tabIndex={0} role="group" aria-label={label}>
+    <pre class="code" tabIndex={0} role="group" aria-label={visible(label)}>
       {json(of)}
     </pre>
+  );
+}
+
+/** Nothing, where there is no problem. */
+export function Problem({ of, pad = false }: { of: string; pad?: boolean }) {
+  if (of === "") return null;
+  return (
+    <p class={pad ? "problem pad" : "problem"} role="alert">
+      <Text of={of} />
+    </p>
+  );
+}
+
+/** A table that scrolls in itself. `columns`: their heads; those of numbers are written `#Cost`. */
+export function Table({ label, columns, children }: { label: string; columns: string[]; children: ComponentChildren }) {
+  return (
+    <div class="table" tabIndex={0} role="region" aria-label={label}>
+      <table>
+        <thead>
+          <tr>
+            {columns.map((name) => (
+              <th key={name} scope="col" class={name.startsWith("#") ? "number" : undefined}>
+                {name.replace(/^#/, "")}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        {children}
+      </table>
+    </div>
   );
 }
 
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
   return (
     <div class="empty">
-      <h2>{title}</h2>
+      <h2>
+        <Text of={title} />
+      </h2>
       {children}
     </div>
   );

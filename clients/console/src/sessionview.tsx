@@ -6,7 +6,7 @@ import { CostView } from "./costview.tsx";
 import { count, money } from "./format.ts";
 import { actions } from "./keys.tsx";
 import { refresh } from "./listing.ts";
-import { Dialog, Empty, Icon, Status, Text } from "./pieces.tsx";
+import { Dialog, Empty, Icon, Problem, Status, Text } from "./pieces.tsx";
 import { go, link, type Tab, TABS } from "./route.ts";
 import { opened, type OpenSession } from "./session.ts";
 import { StateView } from "./stateview.tsx";
@@ -47,11 +47,7 @@ export function SessionView({ id, tab, call }: { id: string; tab: Tab; call: str
           </a>
         ))}
       </div>
-      {problem && (
-        <p class="problem pad" role="alert">
-          <Text of={problem} />
-        </p>
-      )}
+      <Problem of={problem} pad />
       <div class={`panel ${tab}`} id="panel" role="tabpanel" aria-labelledby={`tab-${tab}`}>
         {tab === "chat" && <Chat session={session} target={call} />}
         {tab === "timeline" && <TimelineView session={session} branch={setBranching} attempt={attempt} target={call} />}
@@ -202,11 +198,7 @@ function Branching({ session, checkpoint, onClose }: { session: OpenSession; che
         <span>First message of the branch (optional)</span>
         <textarea rows={3} autofocus value={message} onInput={(event) => setMessage(event.currentTarget.value)} />
       </label>
-      {problem && (
-        <p class="problem" role="alert">
-          <Text of={problem} />
-        </p>
-      )}
+      <Problem of={problem} />
       <div class="buttons">
         <button class="primary" disabled={busy} onClick={() => void make(false)}>
           Branch

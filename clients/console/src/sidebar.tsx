@@ -5,7 +5,7 @@ import { FleetEntry } from "./fleetview.tsx";
 import { ago, count, money } from "./format.ts";
 import { helpOpen } from "./keys.tsx";
 import { choose, cursor, FILTERS, filter, loaded, more, problem, query, search, sessions } from "./listing.ts";
-import { Icon, Status, Text } from "./pieces.tsx";
+import { Icon, Problem, Status, Text } from "./pieces.tsx";
 import { link, route } from "./route.ts";
 import type { ListedSession } from "./wire.ts";
 
@@ -92,7 +92,7 @@ function List() {
     const { scrollTop, clientHeight } = box.current;
     if (place < scrollTop || place + height > scrollTop + clientHeight) box.current.scrollTop = place - clientHeight / 2;
   }, [at]);
-  if (problem.value !== undefined) return <p class="problem pad">{problem.value}</p>;
+  if (problem.value !== undefined) return <Problem of={problem.value} pad />;
   const scrolled = (event: { currentTarget: HTMLElement }) =>
     setFirst(Math.max(0, Math.floor(event.currentTarget.scrollTop / height / BLOCK) * BLOCK - AROUND));
   return (
