@@ -22,6 +22,7 @@ from helix import Agent, LLMConfig, LocalExecutor, MemoryStateStore, ScriptedMod
 from helix.fleet.budgets import BudgetManager
 
 CONFIG = LLMConfig(model="scripted")
+JSON = {"content-type": "application/json; charset=utf-8"}
 RAN: list[str] = []
 GATES: dict[str, Gate] = {}
 
@@ -245,7 +246,8 @@ async def test_what_is_wrong_with_a_request_is_said() -> None:
         cases = [
             (await client.post("/nobody/chunks", json={"message": "Hi"}, headers=ann), 404, "agent_not_found"),
             (await client.post("/desk/xml", json={"message": "Hi"}, headers=ann), 400, "invalid_input"),
-            (await client.post("/desk/chunks", content=b"{", headers=ann), 400, "invalid_input"),
+            (await client.post("/desk/chunks", content=b"{", headers=ann | JSON), 400, "invalid_input"),
+            (await client.post("/desk/chunks", content=b'{"message": "Hi"}', headers=ann), 400, "invalid_input"),
             (await client.post("/desk/chunks", json={}, headers=ann), 400, "invalid_input"),
             (await client.post("/desk/chunks", json={"message": "x" * 1000}, headers=ann), 413, "body_too_large"),
             (await client.post("/desk/ai-sdk", json={"id": "c", "messages": []}, headers=ann), 400, "invalid_input"),

@@ -122,6 +122,7 @@ class _Service:
 
     async def post(self, request: Request) -> Response:
         agent, encoding, user = await self._asked(request)
+        _check_json(request)
         ask = _PARSERS[encoding](await self._body(request))
         if ask.answers:
             return await self._respond(encoding, await self._answer(agent, ask, user))
@@ -183,7 +184,10 @@ class _Service:
         if ask.session_id is not None and await self._executor.engine.history.session(ask.session_id) is not None:
             session = await self._session(agent, ask.session_id, user)
             if ask.again and session.status == "failed":
-                handle: Any = await self._executor.retry(agent, ask.session_id, mode="from_start", user_id=user)
+                key = _key(agent, ask, user, session.run_id)
+                handle: Any = await self._executor.retry(
+                    agent, ask.session_id, mode="from_start", user_id=user, key=key
+                )
                 return await turn_of(self._executor, session, handle.run_id, goes_on=True)
         given: Any = ask.message
         if ask.message_id is not None:
@@ -192,7 +196,9 @@ class _Service:
             agent, given, session_id=ask.session_id, user_id=user, key=_key(agent, ask, user)
         )
         session = await self._session(agent, handle.session_id, user)
-        return await turn_of(self._executor, session, handle.run_id, goes_on=True)
+        present = await self._executor.sessions.get_current_run(session.session_id)
+        repeated = ask.again and present.previous_run_id == handle.run_id and present.mode == "from_start"
+        return await turn_of(self._executor, session, present.run_id if repeated else handle.run_id, goes_on=True)
 
     async def _answer(self, agent: AnyAgent, ask: Ask, user: str | None) -> Turn:
         if ask.session_id is None:
@@ -264,10 +270,20 @@ def _confirmation(call_id: str, given: Given, user: str | None) -> Confirmation:
     return Confirmation(call_id, given.approved, given.data, given.reason, given.arguments, by)
 
 
-def _key(agent: AnyAgent, ask: Ask, user: str | None) -> str | None:
-    """A request that comes twice starts one run. A client's own names are its own: they are named with its user."""
+def _check_json(request: Request) -> None:
+    """A page of another site may send any other type with a user's cookies, without that the browser asks for leave."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise InvalidInputError(f"the content type is {kind[:80]!r}: send application/json")
+
+
+def _key(agent: AnyAgent, ask: Ask, user: str | None, failed: str | None = None) -> str | None:
+    """A request that comes twice starts one run. A client's own names are its own: they are named with its user.
+    failed: the run that is to be repeated."""
     own = ask.key or ask.message_id
-    if own is None or ask.again:
+    if own is None:
         return None
     about: JsonObject = {"agent": agent.name, "user": user, "session": ask.session_id, "key": own}
+    if failed is not None:
+        about["failed"] = failed
     return f"http:{sha256(dumps(about).encode()).hexdigest()}"

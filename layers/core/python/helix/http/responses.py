@@ -132,9 +132,9 @@ async def encode(
         held += places.of(sequence, events)
         left = ends and not live and message.turn < turn.since  # a response ended here
         begun = begun or (left and message.turn == turn.since - 1)
-        if left or (begun and sequence <= turn.seen):
-            held = []
         live = live or (own and message.turn >= turn.since) or (begun and sequence > turn.seen)
+        if left or (begun and not live):
+            held = []
         if not live:
             continue
         rest, held = _behind(held, after, join), []
