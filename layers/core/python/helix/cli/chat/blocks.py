@@ -26,6 +26,7 @@ from helix.core.printable import json_text, printable
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
 
 MOST_ITEMS, MOST_CHARS, SHORT = 60, 20_000, 100
+_COLOURS = {"yellow": "$text-warning", "red": "$text-error", "green": "$text-success", "cyan": "$text-primary"}
 _MARKS = {"open": ("○", "dim"), "running": ("●", "cyan"), "waiting": ("?", "bold yellow")}
 _MARKS.update({"done": ("✓", "green"), "failed": ("✗", "red")})
 
@@ -38,9 +39,12 @@ def shown(text: str) -> str:
 def content(*parts: str | tuple[str, str]) -> Content:
     """Texts, or texts with their styles."""
     pairs = [(part, "") if isinstance(part, str) else part for part in parts]
-    return Content.assemble(
-        *(Content.styled(shown(text), style) if style else Content(shown(text)) for text, style in pairs)
-    )
+    return Content.assemble(*(Content.styled(shown(text), _themed(style)) for text, style in pairs))
+
+
+def _themed(style: str) -> str:
+    """In the theme's own colours, which can be read on its background."""
+    return " ".join(_COLOURS.get(word, word) for word in style.split())
 
 
 def markdown_parser() -> MarkdownIt:
