@@ -8,12 +8,14 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from tests.support.chat_page import built
+from tests.support.offline_cloud import CloudForTests, deployed
 
 from helix.core.json import dumps
 
@@ -66,6 +68,19 @@ def package(npm: Npm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.unpack_archive(folder / packed["filename"], folder)
     (folder / "node_modules").symlink_to(CLIENT / "node_modules")  # with its peers
     return folder / "package"
+
+
+@pytest.fixture(scope="session")
+def chat_page(npm: Npm, package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a page with `useChat`."""
+    return built(package, tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture(scope="session")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudForTests]:
+    """The deployed app, offline."""
+    with deployed(tmp_path_factory.mktemp("cloud")) as made:
+        yield made
 
 
 Ask = Callable[..., Any]

@@ -82,22 +82,30 @@ const requests = {
     if (found === undefined) {
       const client = await HelixClient.connect(url, { token, settings });
       const problems = [];
+      const transport = new HelixChatTransport({ client, agent });
       const chat = new Chat({
         id: chatId,
-        transport: new HelixChatTransport({ client, agent }),
+        transport,
         messages,
         sendAutomaticallyWhen: (about) =>
           ai.lastAssistantMessageIsCompleteWithApprovalResponses(about) ||
           ai.lastAssistantMessageIsCompleteWithToolCalls(about),
-        onError: (error) => problems.push(said(error)),
+        onError: (error) => problems.push(error instanceof HelixError ? said(error) : { message: error.message }),
       });
-      pages.set(page, (found = { client, chat, problems }));
+      pages.set(page, (found = { client, chat, transport, problems }));
     }
     const { client, chat, problems } = found;
     for (const [name, ...given] of wanted) await steps[name](chat, ...given);
     const shown = JSON.parse(JSON.stringify(chat.messages));
     if (shown.length > 0) await ai.validateUIMessages({ messages: shown });
     return { messages: shown, status: chat.status, problems, connections: client.connections };
+  },
+
+  /** What a page shows that loads now. */
+  async loaded({ page, chatId }) {
+    const messages = await pages.get(page).transport.messages(chatId);
+    if (messages.length > 0) await ai.validateUIMessages({ messages });
+    return { messages };
   },
 
   async leave({ page }) {

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from tests.support.cloud_agents.plans import call, plan, say, use
-from tests.support.offline_cloud import CloudForTests, deployed
+from tests.support.offline_cloud import CloudForTests
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudForTests]:
-    with deployed(tmp_path_factory.mktemp("cloud")) as made:
-        yield made
 
 
 async def test_a_run_an_approval_and_a_long_question(cloud: CloudForTests, typescript: Any) -> None:

@@ -16,7 +16,7 @@ import type { SessionSnapshot } from "./generated.ts";
 import type { JsonObject } from "./patches.ts";
 import { formatPosition, isBehind, Opened, parsePosition, Places, type Position } from "./positions.ts";
 import { freshKey } from "./settings.ts";
-import { type Answer, giveAnswers, prefixOf, say, sessionOf } from "./talks.ts";
+import { type Answer, giveAnswers, prefixOf, say, sessionOf, userMessageId } from "./talks.ts";
 import { batchesOf, type Turn, turnOf } from "./turns.ts";
 import type { StreamMessage } from "./wire.ts";
 
@@ -253,7 +253,7 @@ async function messagesBefore(
     }
     const own = said.findIndex(({ content }) => textOf(content) === message.content);
     const [user] = own < 0 ? [] : said.splice(0, own + 1).slice(-1);
-    return agUiMessage(message, user?.id ?? (message.run_id ? `${message.run_id}/user` : unnamed));
+    return agUiMessage(message, user?.id ?? userMessageId(message));
   });
 }
 

@@ -1,9 +1,10 @@
 // The AI SDK: `useChat` on agents over WebSocket.
 import type { ChatTransport, UIMessage, UIMessageChunk } from "ai";
+import { chatMessages } from "./chat-messages.ts";
 import type { HelixClient } from "./client.ts";
 import { HelixError } from "./errors.ts";
 import { freshKey } from "./settings.ts";
-import { type Answer, giveAnswers, prefixOf, say, sessionOf } from "./talks.ts";
+import { type Answer, giveAnswers, prefixOf, runOfMessage, say, sessionOf } from "./talks.ts";
 import { eventsOf, type Turn, turnOf } from "./turns.ts";
 import { UIMessageEncoder } from "./ui-messages.ts";
 
@@ -71,6 +72,21 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
     return this.#stream(client, await say(client, this.#options.agent, session_id, wordsOf(newest), newest?.id), abortSignal, interrupt);
   }
 
+  /**
+   * All messages of the chat, for `useChat({ messages, resume: true })` of a page that loads: the same as a page has that saw them
+   * come. None where nothing was said yet. What the stream has lost, or never had in a copied session, comes from the history,
+   * without what sub-agents did.
+   */
+  async messages(chatId: string): Promise<M[]> {
+    const client = await this.#client;
+    try {
+      return (await chatMessages(client, await this.#session(client, chatId))) as M[];
+    } catch (error) {
+      if (isMissing(error)) return [];
+      throw error;
+    }
+  }
+
   /** The present run of the chat, from the beginning of its message; null where none runs. */
   async reconnectToStream({
     chatId,
@@ -84,7 +100,7 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
     try {
       turn = await turnOf(client, session_id);
     } catch (error) {
-      if (error instanceof HelixError && error.code === "session_not_found") return null; // nothing was said yet
+      if (isMissing(error)) return null;
       throw error;
     }
     if (turn.session.status !== "running") return null;
@@ -103,7 +119,9 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
 
   /** Answer the run of that message anew: from the state in which it began. */
   async #again(client: HelixClient, session_id: string, messageId: string | undefined): Promise<Turn> {
-    const { first } = await turnOf(client, session_id, messageId?.startsWith("run_") ? messageId : undefined);
+    let run = messageId; // of an answer, unless it is a message of the user
+    if (run !== undefined && !/^run_[^/]*$/.test(run)) run = await runOfMessage(client, session_id, run);
+    const { first } = await turnOf(client, session_id, run);
     let begin: string | undefined;
     for (let after: string | null | undefined; after !== null; ) {
       const { checkpoints, cursor } = await client.listCheckpoints(session_id, { limit: 100, after: after ?? null });
@@ -156,6 +174,9 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
     });
   }
 }
+
+/** Nothing was said yet. */
+const isMissing = (error: unknown): boolean => error instanceof HelixError && error.code === "session_not_found";
 
 /** No run goes on yet: the call waits for other answers. */
 async function* nothing(): AsyncGenerator<UIMessageChunk, void, undefined> {}

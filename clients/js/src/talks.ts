@@ -1,6 +1,7 @@
 // What a front end says: a message for a session, and answers to calls that wait.
 import type { HelixClient } from "./client.ts";
 import { HelixError } from "./errors.ts";
+import type { UserMessage } from "./generated.ts";
 import { freshKey } from "./settings.ts";
 import { questionsOf, type Turn, turnOf } from "./turns.ts";
 
@@ -21,6 +22,21 @@ export const prefixOf = async (client: HelixClient): Promise<string> => (await c
 export const sessionOf = (prefix: string, id: string): string =>
   id.startsWith("ses_") || id.startsWith(prefix) ? id : `${prefix}${id}`;
 
+/** What a page calls a stored message of the user: the id that it was sent with, if it was sent by a page. */
+export const userMessageId = ({ id, run_id, metadata }: UserMessage): string =>
+  typeof metadata["id"] === "string" ? metadata["id"] : `${run_id ?? id}/user`;
+
+/** The run that a message of the user started; undefined for one that the session does not have. */
+export async function runOfMessage(client: HelixClient, session_id: string, id: string): Promise<string | undefined> {
+  for (let before: number | undefined; before !== 0; ) {
+    const { messages, offset } = await client.getMessages(session_id, before === undefined ? { limit: 100 } : { limit: 100, before });
+    const found = messages.findLast((message) => message.role === "user" && userMessageId(message) === id);
+    if (found?.role === "user") return found.run_id ?? undefined;
+    before = offset;
+  }
+  return undefined;
+}
+
 /** A message of the user, once: the repeat of a request with that `id` finds the run that the first one started. A run that is
  *  at work is interrupted first. */
 export async function say(
@@ -34,7 +50,8 @@ export async function say(
   const key = id === "" || id.length > 100 ? freshKey() : `ui:${id}`;
   for (let tries = 1; ; tries += 1) {
     try {
-      const { run_id } = await client.ask("run", { agent, message, session_id, key, subscribe: false });
+      const named = id === "" || id.length > 256 ? {} : { message_id: id };
+      const { run_id } = await client.ask("run", { agent, message, session_id, key, subscribe: false, ...named });
       return await turnOf(client, session_id, run_id);
     } catch (error) {
       const running = error instanceof HelixError && error.code === "agent_already_running";

@@ -263,12 +263,12 @@ export class UIMessageEncoder {
     call.done = true;
     const success = chunk["success"] !== false;
     const denied = (call.asked === "approval" || call.asked === "unknown") && !call.begun && !success;
-    this.#answered(shown, call, !denied);
+    const errorText = String(chunk["error"] || textOf(chunk["result"]));
+    this.#answered(shown, call, !denied, denied ? { reason: errorText } : {});
     if (denied && call.requested) this.#emit({ type: "tool-output-denied", toolCallId: shown });
     else if (success) {
       this.#emit({ type: "tool-output-available", toolCallId: shown, output: chunk["result"] ?? null, dynamic: true });
     } else {
-      const errorText = String(chunk["error"] || textOf(chunk["result"]));
       this.#emit({ type: "tool-output-error", toolCallId: shown, errorText, dynamic: true });
     }
   }
@@ -298,11 +298,11 @@ export class UIMessageEncoder {
     this.#emit({ type: "tool-approval-request", approvalId: shown, toolCallId: shown, ...what });
   }
 
-  #answered(shown: string, call: Call, approved: boolean): void {
+  #answered(shown: string, call: Call, approved: boolean, why: { reason?: string } = {}): void {
     const asked = call.asked;
     call.asked = undefined;
     if (asked === "approval" || asked === "unknown") {
-      this.#emit({ type: "tool-approval-response", approvalId: shown, approved });
+      this.#emit({ type: "tool-approval-response", approvalId: shown, approved, ...why });
     }
   }
 

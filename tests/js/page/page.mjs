@@ -1,20 +1,37 @@
-// A page with an unmodified `useChat`, for test_browser.py. `?url=` is the service's.
+// A page with an unmodified `useChat`, for the tests of the browser. `?url=`, `token=`, `agent=` and `chat=` say which chat.
 import { useChat } from "@ai-sdk/react";
 import { HelixClient } from "@helix-agents/client";
 import { HelixChatTransport } from "@helix-agents/client/ai-sdk";
+import { lastAssistantMessageIsCompleteWithApprovalResponses, validateUIMessages } from "ai";
 import { createElement, useEffect } from "react";
 import { createRoot } from "react-dom/client";
 
-const settings = { requestMs: 3_000, backoffMs: 10, backoffMaxMs: 50, reorderMs: 10, quietMs: 200 };
-const client = HelixClient.connect(new URLSearchParams(location.search).get("url"), { settings });
-const transport = new HelixChatTransport({ client, agent: "helper" });
+const asked = Object.fromEntries(new URLSearchParams(location.search));
+const settings = { requestMs: 10_000, backoffMs: 10, backoffMaxMs: 50, reorderMs: 10, quietMs: 500 };
+const client = HelixClient.connect(asked.url, { token: asked.token, settings });
+const transport = new HelixChatTransport({ client, agent: asked.agent });
 
-function Page() {
-  const chat = useChat({ id: "chat", transport, resume: true });
+function Page({ messages }) {
+  const chat = useChat({
+    id: asked.chat,
+    transport,
+    messages,
+    resume: true,
+    sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithApprovalResponses,
+  });
   useEffect(() => {
     window.chat = chat;
+    window.load = async () => chat.setMessages(await transport.messages(asked.chat));
   });
-  return createElement("pre", { id: "shown" }, JSON.stringify([chat.status, chat.error?.message, chat.messages]));
+  return createElement("pre", null, JSON.stringify([chat.status, chat.error?.message, chat.messages]));
 }
 
-createRoot(document.body.appendChild(document.createElement("main"))).render(createElement(Page));
+async function open() {
+  const messages = await transport.messages(asked.chat);
+  if (messages.length > 0) await validateUIMessages({ messages });
+  createRoot(document.body.appendChild(document.createElement("main"))).render(createElement(Page, { messages }));
+}
+
+open().catch((error) => {
+  throw error;
+});

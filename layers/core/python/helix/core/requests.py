@@ -63,7 +63,8 @@ class Run(_Request):
     `session_id` of a session that does not exist must begin with the principal's prefix (see `Authenticate`).
     `key` makes repeats harmless: a repeat returns the run that was started under it. Without a key, that holds for
     the same request on the same connection. `priority`: where runs wait for slots, a higher one goes first. A client may
-    set 0 or less; only the service sets a higher one.
+    set 0 or less; only the service sets a higher one. `message_id`: what a front end
+    calls its message; the stored message has it as `metadata.id`.
     Result: `{"session_id", "run_id", "turn", "stream_id", "after", "replay"}`: the run's messages have sequences above
     `after`; where `replay` is true some were there before the subscription: subscribe after `after`.
     """
@@ -71,6 +72,7 @@ class Run(_Request):
     action: Literal["run"]
     agent: Annotated[str, StringConstraints(min_length=1, max_length=128)]
     message: Text | None = None
+    message_id: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
     input: JsonObject | None = None
     state: JsonObject | None = None
     session_id: SessionId | None = None

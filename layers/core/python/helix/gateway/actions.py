@@ -113,10 +113,11 @@ async def run(backend: Backend, caller: Connection, request: Run) -> JsonObject:
         check_root(row)
     agent = backend.agent(request.agent, caller.principal, session_id)
     message = request.message if request.message is not None else _parameters(agent, request.input or {})
+    named = request.message_id
     start = partial(
         backend.executor.execute,
         agent,
-        AgentInput(message=message, state=request.state or {}),
+        AgentInput(message=message, state=request.state or {}, metadata={"id": named} if named else {}),
         session_id=session_id,
         user_id=caller.principal,
         tags=request.tags,

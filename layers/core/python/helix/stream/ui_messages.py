@@ -258,13 +258,13 @@ class UIMessageEncoder:
         call.done = True
         success = bool(chunk.get("success", True))
         denied = call.asked in ("approval", "unknown") and not call.begun and not success
-        self._answered(shown, call, approved=not denied)
+        error = str(chunk.get("error") or _text(chunk.get("result")))
+        self._answered(shown, call, approved=not denied, **{"reason": error} if denied else {})
         if denied and call.requested:
             self._emit("tool-output-denied", toolCallId=shown)
         elif success:
             self._emit("tool-output-available", toolCallId=shown, output=chunk.get("result"), dynamic=True)
         else:
-            error = chunk.get("error") or _text(chunk.get("result"))
             self._emit("tool-output-error", toolCallId=shown, errorText=error, dynamic=True)
 
     def _call(self, session_id: str, chunk: dict[str, Any], given: Any) -> tuple[str, _Call]:
@@ -291,10 +291,10 @@ class UIMessageEncoder:
             call.requested = True
             self._emit("tool-approval-request", approvalId=shown, toolCallId=shown, **what)
 
-    def _answered(self, shown: str, call: _Call, *, approved: bool) -> None:
+    def _answered(self, shown: str, call: _Call, *, approved: bool, **why: str) -> None:
         asked, call.asked = call.asked, None
         if asked in ("approval", "unknown") and self._live:
-            self._emit("tool-approval-response", approvalId=shown, approved=approved)
+            self._emit("tool-approval-response", approvalId=shown, approved=approved, **why)
 
     def _wait(self) -> None:
         """What the run waits for. A sub-agent's call has an output of its own until its answer comes, because a page goes

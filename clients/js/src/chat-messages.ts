@@ -1,0 +1,193 @@
+// The messages of a chat, for a page that loads: what `useChat` has after it has seen all of it live. Each message of the page is
+// folded from the stream as the page folds it; what the stream does not have any more, or never had in a copied session, is
+// made of the session's history.
+import { type DynamicToolUIPart, readUIMessageStream, type UIMessage, type UIMessageChunk } from "ai";
+import type { HelixClient } from "./client.ts";
+import type { RunRow, SessionFound } from "./generated.ts";
+import { userMessageId } from "./talks.ts";
+import { CONTINUES } from "./turns.ts";
+import { UIMessageEncoder } from "./ui-messages.ts";
+import { messageOf, type StreamMessage } from "./wire.ts";
+
+const [RUNS, MESSAGES, CHUNKS] = [100, 100, 500];
+const REWINDS: ReadonlySet<string> = new Set(["from_checkpoint", "from_start"]);
+
+type Stored = NonNullable<SessionFound["messages"]>[number];
+type Part = UIMessage["parts"][number];
+
+/** A run, and those that go on with its message of the page. */
+interface Entry {
+  first: RunRow;
+  runs: Set<string>;
+  /** The last step that a rewind behind it left. */
+  lastStep: number;
+  log: StreamMessage[];
+}
+
+/** Rejects with `session_not_found` where nothing was said yet. */
+export async function chatMessages(client: HelixClient, session_id: string): Promise<UIMessage[]> {
+  const { session, runs = [] } = await client.ask("get_session", { session_id, runs: RUNS });
+  const history = await historyOf(client, session_id, session.message_count);
+  const entries = entriesOf(runs.toReversed());
+  const before = entries[0]?.first.start_count ?? history.length;
+  const found = historyMessages(session_id, history.slice(0, before));
+  if (entries.length === 0) return found;
+  const from = await readLog(client, session_id, entries);
+  for (const [n, entry] of entries.entries()) {
+    const { start_count, start_sequence, run_id } = entry.first;
+    const said = history[start_count];
+    const own = said?.role === "user" && said.run_id !== null && entry.runs.has(said.run_id);
+    if (own) found.push(userMessage(said));
+    if (start_sequence + 1 >= from) {
+      const answer = await folded(session_id, entry);
+      if (answer !== undefined) found.push(answer);
+    } else {
+      const rest = history.slice(start_count + Number(own), entries[n + 1]?.first.start_count);
+      found.push(...historyMessages(session_id, rest, run_id));
+    }
+  }
+  return found;
+}
+
+async function historyOf(client: HelixClient, session_id: string, count: number): Promise<Stored[]> {
+  const pages: Stored[][] = [];
+  for (let before = count; before > 0; ) {
+    const page = await client.getMessages(session_id, { limit: MESSAGES, before });
+    pages.unshift(page.messages);
+    before = page.offset;
+  }
+  return pages.flat();
+}
+
+/** Of the runs, the oldest first, those that the conversation has: a rewind takes away what came behind its checkpoint. */
+function entriesOf(runs: readonly RunRow[]): Entry[] {
+  const entries: Entry[] = [];
+  for (const run of runs) {
+    const last = entries.at(-1);
+    if (CONTINUES.has(run.mode) && last !== undefined && last.runs.has(run.previous_run_id ?? "")) {
+      last.runs.add(run.run_id);
+      continue;
+    }
+    if (REWINDS.has(run.mode)) {
+      while ((entries.at(-1)?.first.start_count ?? -1) >= run.start_count) entries.pop();
+      const left = entries.at(-1);
+      if (left !== undefined) left.lastStep = Math.min(left.lastStep, run.start_step);
+    }
+    entries.push({ first: run, runs: new Set([run.run_id]), lastStep: Infinity, log: [] });
+  }
+  return entries;
+}
+
+/** Give each entry its messages of the stream, those of sub-agents between. The first sequence that the stream still has. */
+async function readLog(client: HelixClient, session_id: string, entries: readonly Entry[]): Promise<number> {
+  const entryOf = new Map(entries.flatMap((entry) => [...entry.runs].map((run) => [run, entry])));
+  let [after, from, present] = [entries[0]!.first.start_sequence, Infinity, undefined as Entry | undefined];
+  while (true) {
+    const { stream_id, messages } = await client.readStream(session_id, { after, limit: CHUNKS });
+    for (const message of messages.map((body) => messageOf(stream_id, body))) {
+      if (from === Infinity || message.run_id === "") from = message.sequence; // or the word that all before is lost
+      if (message.session_id === session_id && message.run_id !== "") present = entryOf.get(message.run_id);
+      if (message.run_id !== "") present?.log.push(message);
+      after = message.sequence;
+    }
+    if (messages.length === 0) return from;
+  }
+}
+
+/** What the page makes of the entry's responses, one after the other; undefined where they show nothing. */
+async function folded(session_id: string, { log, lastStep }: Entry): Promise<UIMessage | undefined> {
+  const encoder = new UIMessageEncoder(session_id);
+  const responses: UIMessageChunk[][] = [[]];
+  for (const message of log) {
+    const own = message.session_id === session_id;
+    if (own && Number(message.chunk?.["step"] ?? 0) > lastStep) break;
+    const response = responses.at(-1)!;
+    response.push(...encoder.feed(message));
+    if (!own || message.kind === "chunk") continue;
+    response.push(...encoder.close());
+    responses.push([]);
+  }
+  let shown: UIMessage | undefined;
+  for (const response of responses) {
+    if (response.length === 0) continue;
+    const stream = new ReadableStream<UIMessageChunk>({
+      start(controller) {
+        for (const part of joined(response)) controller.enqueue(part);
+        controller.close();
+      },
+    });
+    const options = { stream, onError: () => undefined, ...(shown !== undefined && { message: shown }) };
+    for await (const message of readUIMessageStream(options)) shown = message;
+  }
+  return shown !== undefined && shown.parts.length > 0 ? shown : undefined;
+}
+
+/** With one delta for all that follow each other: each costs a copy of the message. */
+function joined(parts: readonly UIMessageChunk[]): UIMessageChunk[] {
+  const found: UIMessageChunk[] = [];
+  for (const part of parts) {
+    const last = found.at(-1);
+    const isDelta = part.type === "text-delta" || part.type === "reasoning-delta";
+    if (isDelta && last?.type === part.type && last.id === part.id) found[found.length - 1] = { ...last, delta: last.delta + part.delta };
+    else found.push(part);
+  }
+  return found;
+}
+
+// --- from history -----------------------------------------------------------------------------------------------------------
+
+const userMessage = (said: Stored & { role: "user" }): UIMessage => ({
+  id: userMessageId(said),
+  role: "user",
+  parts: [{ type: "text", text: said.content }],
+});
+
+/** `runId`: of the message of the page that all answers belong to; by default each has the run that gave it. */
+function historyMessages(session_id: string, history: readonly Stored[], runId?: string): UIMessage[] {
+  const found: UIMessage[] = [];
+  const calls = new Map<string, DynamicToolUIPart>();
+  for (const stored of history) {
+    if (stored.role === "user") found.push(userMessage(stored));
+    else if (stored.role === "assistant") {
+      if (found.at(-1)?.role !== "assistant") {
+        const run = runId ?? stored.run_id ?? stored.id;
+        found.push({ id: run, role: "assistant", metadata: { sessionId: session_id, runId: run }, parts: [] });
+      }
+      found.at(-1)!.parts.push(...answerParts(stored, calls));
+    } else if (stored.role === "tool") {
+      const call = calls.get(stored.tool_call_id);
+      if (call !== undefined) Object.assign(call, resultOf(stored));
+    }
+  }
+  return found;
+}
+
+function answerParts(answer: Stored & { role: "assistant" }, calls: Map<string, DynamicToolUIPart>): Part[] {
+  const parts: Part[] = [{ type: "step-start" }];
+  for (const { text } of answer.thinking) if (text) parts.push({ type: "reasoning", text, state: "done" });
+  if (answer.content) parts.push({ type: "text", text: answer.content, state: "done" });
+  for (const { id: toolCallId, name: toolName, arguments: input } of answer.tool_calls) {
+    const call: DynamicToolUIPart = { type: "dynamic-tool", toolName, toolCallId, state: "input-available", input };
+    calls.set(toolCallId, call);
+    parts.push(call);
+  }
+  return parts;
+}
+
+function resultOf({ content, success, metadata }: Stored & { role: "tool" }): object {
+  const value = valueOf(content);
+  const edited = metadata["edited"] as { arguments?: unknown } | undefined;
+  const input = edited?.arguments === undefined ? {} : { input: edited.arguments };
+  if (success) return { ...input, state: "output-available", output: value };
+  const error = (value as { error?: unknown } | null)?.error;
+  return { ...input, state: "output-error", errorText: typeof error === "string" ? error : content };
+}
+
+/** A text as it is, any other value from its JSON. */
+function valueOf(content: string): unknown {
+  try {
+    return JSON.parse(content);
+  } catch {
+    return content;
+  }
+}
