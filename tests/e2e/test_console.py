@@ -358,6 +358,7 @@ async def test_a_stage_is_opened_with_a_key_that_ends(cloud: CloudForTests, user
         async with HelixClient(found["url"], found["token"]) as client:
             listed: Any = await client.list_sessions()
             assert [one["session_id"] for one in listed["sessions"]] == [handle.session_id]
+            assert (await client.whoami())["operator"] is True
         command.signal(signal.SIGTERM)
         assert await asyncio.to_thread(command.end) == 0
     with pytest.raises(NotAuthenticatedError):

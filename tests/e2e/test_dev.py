@@ -186,6 +186,8 @@ async def test_start_talk_edit_end_and_start_again(project: Path, tmp_path: Path
         signing = urllib.request.Request(f"{place}sign-in", json.dumps({"code": code}).encode())
         signed = json.loads(await asyncio.to_thread(lambda: urllib.request.urlopen(signing).read()))
         assert (signed["url"], signed["token"]) == (first.told("url"), first.told("key"))
+        async with first.client() as client:
+            assert (await client.whoami())["operator"] is True
 
         with dev(project, *words) as second:
             assert "is in use: process" in second.refusal()

@@ -151,6 +151,7 @@ async def test_a_store_without_agents_is_looked_at(tmp_path: Path) -> None:
     async with LocalExecutor(db, registry=AgentRegistry()) as executor, serving(executor, db) as service:
         async with HelixClient(service.url, service.token) as client:
             assert len((await client.get_snapshot(session_id))["messages"]) == 2, "whoever owns it"
+            assert (await client.whoami())["operator"] is True and (await client.get_fleet())["agents"] == []
             with pytest.raises(HelixError, match="agent"):
                 await client.run("desk", "More", session_id=session_id)
 

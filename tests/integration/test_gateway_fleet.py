@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +15,7 @@ from tests.support_run import agent
 from helix import LocalExecutor
 from helix.adapters.system import SystemIds
 from helix.client import HelixClient
+from helix.core.delivery import Delivery
 from helix.core.errors import AgentNotFoundError, BudgetExceededError, InvalidInputError, NotAllowedError
 from helix.core.health import HealthCheck
 from helix.core.resources import ResourceConfig
@@ -21,9 +24,13 @@ from helix.fleet.budgets import BudgetManager
 from helix.fleet.control import FleetControl
 from helix.fleet.decisions import DecisionLog
 from helix.fleet.health import HealthChecker
+from helix.fleet.health_rows import set_ready
+from helix.fleet.process_info import ProcessInfo, ProcessStatus
+from helix.fleet.rows import put_process
 from helix.gateway.loopback import LoopbackGateway
 from helix.services.row_slots import RowSlots
 from helix.services.slot_rows import Candidate
+from helix.sessions.sweep import sweep
 
 FLEET = ("alone", "helper", "other")
 MORE = ResourceConfig(min_instances=0, max_instances=5)
@@ -113,6 +120,26 @@ async def test_the_fleet_says_who_waits_what_is_ill_and_why_a_limit_moved(
         assert (found["queued"], found["ready"], found["cursor"]) == (3, True, None)
         with pytest.raises(AgentNotFoundError, match="'nobody'"):
             await ada.get_fleet(agent="nobody")
+
+
+async def test_a_closed_service_and_a_process_that_is_gone_show_as_such(
+    executor: LocalExecutor, service: LoopbackGateway
+) -> None:
+    store, clock = executor.store, executor.engine.clock
+    await set_ready(store, clock, False, "a move")
+    await sweep(executor.engine, Delivery("d", clock.now() + 60))
+    for name, pid in (("here", os.getpid()), ("gone", 2**22 + 1)):
+        info = {"name": "helper", "pid": pid, "status": ProcessStatus.RUNNING, "host": socket.gethostname()}
+        await put_process(store, "helper", ProcessInfo(process_id=name, memory_mb=64, **info), clock.now())
+    async with client(service, await key_for(executor, "ada", operator=True)) as ada:
+        found = await fleet(ada, agent="helper")
+    assert (found["ready"], found["reason"]) == (False, "a move")
+    assert 0 <= found["now"] - found["swept_at"] < PATIENCE_S
+    processes = {one["process_id"]: one for one in found["agents"][0]["processes"]}
+    assert {name: (one["status"], one["pid"]) for name, one in processes.items()} == {
+        "here": ("running", os.getpid()),
+        "gone": ("stopped", None),
+    }
 
 
 async def test_pages_have_each_agent_once_with_its_bounds(executor: LocalExecutor, service: LoopbackGateway) -> None:
