@@ -178,6 +178,17 @@ class FaultySockets(LoopbackSockets):
             await self.cut(connection_id)
 
 
+class DeafSockets(FaultySockets):
+    """Its first reply never arrives: the connection is cut in its place."""
+
+    async def post(self, connection_id: str, data: bytes) -> Posted:
+        if b'"type":"reply"' in data and not self.posted:
+            self.posted["x"] = 1
+            await self.cut(connection_id)
+            return "gone"
+        return await super().post(connection_id, data)
+
+
 @asynccontextmanager
 async def served(
     executor: LocalExecutor, *, sockets: LoopbackSockets | None = None, settings: ClientSettings = BRISK, **options: Any

@@ -14,6 +14,7 @@ from tests.support_gateway import (
     BRISK,
     PATIENCE_S,
     WORDS,
+    DeafSockets,
     Fault,
     FaultySockets,
     executor_of,
@@ -164,18 +165,8 @@ async def test_a_slow_socket_is_marked_and_replays() -> None:
 
 
 async def test_a_connection_cut_before_the_answer_repeats_the_request_and_starts_one_run() -> None:
-    class Deaf(FaultySockets):
-        """Its first reply never arrives: the connection is cut in its place."""
-
-        async def post(self, connection_id: str, data: bytes) -> Posted:
-            if b'"type":"reply"' in data and not self.posted:
-                self.posted["x"] = 1
-                await self.cut(connection_id)
-                return "gone"
-            return await super().post(connection_id, data)
-
     executor = executor_of(["Hello.", "Hello twice."])
-    async with served(executor, sockets=Deaf()) as (_, client):
+    async with served(executor, sockets=DeafSockets()) as (_, client):
         handle = await client.run("helper", "go")
         assert text_of(await told(await handle.stream())) == "Hello."
         assert client.connections == 2

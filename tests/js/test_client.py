@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support_gateway import WORDS, FaultySockets, executor_of, key_for, keyed, served
+from tests.support_gateway import WORDS, DeafSockets, FaultySockets, executor_of, key_for, keyed, served
 from tests.support_run import Text, a_tool, agent, call, calls
 
 from helix import LocalExecutor, ScriptedModel
@@ -194,18 +194,8 @@ async def test_where_nobody_answers_the_error_is_typed(typescript: Any) -> None:
 
 
 async def test_a_connection_cut_before_the_answer_repeats_the_request_and_starts_one_run(typescript: Any) -> None:
-    class Deaf(FaultySockets):
-        """Its first reply never arrives: the connection is cut in its place."""
-
-        async def post(self, connection_id: str, data: bytes) -> Any:
-            if b'"type":"reply"' in data and not self.posted:
-                self.posted["x"] = 1
-                await self.cut(connection_id)
-                return "gone"
-            return await super().post(connection_id, data)
-
     executor = executor_of(["Hello.", "Hello twice."])
-    async with executor, LoopbackGateway(executor, sockets=Deaf()) as gateway:
+    async with executor, LoopbackGateway(executor, sockets=DeafSockets()) as gateway:
         played = await play(typescript, gateway.url)
         session_id = played["handle"]["session_id"]
         assert (played["result"]["text"], played["connections"]) == ("Hello.", 2)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.parity_scenarios import SCENARIOS
-from tests.e2e.parity_stage import Stage, stage_of
+from tests.e2e.parity_stage import stage_of
 
 from helix.client.feed import Feed, whole_stream
 from helix.core.chunks import StreamChunk
@@ -27,9 +27,13 @@ from helix.stream.ui_messages import UIMessageEncoder
 pytestmark = pytest.mark.slow
 
 
-async def recorded(stage: Stage) -> list[StreamMessage]:
-    stream_id = (await stage.executor.sessions.get(stage.session)).stream_id
-    return await stage.executor.streams.read(stream_id, 0, 100_000)
+@pytest.fixture(params=SCENARIOS)
+async def recorded(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[str, list[StreamMessage]]:
+    """The session of a scenario, and its stream."""
+    async with stage_of("local", tmp_path, request, f"ses_{request.param}") as stage:
+        await SCENARIOS[request.param](stage)
+        stream_id = (await stage.executor.sessions.get(stage.session)).stream_id
+        return stage.session, await stage.executor.streams.read(stream_id, 0, 100_000)
 
 
 def shuffled(messages: list[StreamMessage], seed: int) -> list[str]:
@@ -75,55 +79,46 @@ async def fold(frames: list[str], session_id: str, stream_id: str) -> dict[str, 
     return {name: [item.model_dump(mode="json") for item in items] for name, items in found.items()} | {"state": state}
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
 async def test_both_clients_read_a_recorded_wire_the_same(
-    name: str, tmp_path: Path, request: pytest.FixtureRequest, typescript: Any
+    recorded: tuple[str, list[StreamMessage]], typescript: Any
 ) -> None:
-    async with stage_of("local", tmp_path, request, f"ses_{name}") as stage:
-        await SCENARIOS[name](stage)
-        messages = await recorded(stage)
+    session, messages = recorded
     stream_id = messages[0].stream_id
     for seed in range(3):
         frames = shuffled(messages, seed)
-        here = await fold(frames, stage.session, stream_id)
-        there = await typescript("fold", frames=frames, session_id=stage.session, stream_id=stream_id)
+        here = await fold(frames, session, stream_id)
+        there = await typescript("fold", frames=frames, session_id=session, stream_id=stream_id)
         assert len(here["messages"]) == len(messages) > 3
         assert there["messages"] == here["messages"]
         assert there["chunks"] == here["chunks"]
         assert there["state"] == here["state"]
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
 async def test_both_encoders_make_the_same_parts_for_the_ai_sdk(
-    name: str, tmp_path: Path, request: pytest.FixtureRequest, typescript: Any
+    recorded: tuple[str, list[StreamMessage]], typescript: Any
 ) -> None:
     """The SDK's schema takes each part."""
-    async with stage_of("local", tmp_path, request, f"ses_{name}") as stage:
-        await SCENARIOS[name](stage)
-        messages = await recorded(stage)
-    encoder, here = UIMessageEncoder(stage.session), list[Any]()
+    session, messages = recorded
+    encoder, here = UIMessageEncoder(session), list[Any]()
     for message in messages:
         parts = encoder.feed(message)
-        ends = message.kind != "chunk" and message.session_id == stage.session
+        ends = message.kind != "chunk" and message.session_id == session
         here.append(parts + (encoder.close() if ends else []))
     sent = [message.model_dump(mode="json") for message in messages]
-    assert (await typescript("encode", messages=sent, session_id=stage.session))["parts"] == here
+    assert (await typescript("encode", messages=sent, session_id=session))["parts"] == here
     assert sum(map(len, here)) > 3
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
 async def test_both_encoders_make_the_same_events_for_ag_ui(
-    name: str, tmp_path: Path, request: pytest.FixtureRequest, typescript: Any
+    recorded: tuple[str, list[StreamMessage]], typescript: Any
 ) -> None:
     """The schemas of AG-UI take each event."""
-    async with stage_of("local", tmp_path, request, f"ses_{name}") as stage:
-        await SCENARIOS[name](stage)
-        messages = await recorded(stage)
+    session, messages = recorded
     run_id = messages[0].run_id
-    encoder = AgUiEncoder(stage.session, state={})
+    encoder = AgUiEncoder(session, state={})
     encoder.announce(run_id=run_id, messages=True)
     here = [encoder.feed(message) for message in messages]
     sent = [message.model_dump(mode="json") for message in messages]
-    given: Any = {"messages": sent, "session_id": stage.session, "state": {}, "run_id": run_id}
+    given: Any = {"messages": sent, "session_id": session, "state": {}, "run_id": run_id}
     assert (await typescript("events", **given))["events"] == here
     assert sum(map(len, here)) > 3

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from helix.core.json import dumps, load_object
 from helix.gateway.console_page import CONFIG, KINDS, PAGE, origin_of, page_files, page_headers
-from helix.gateway.origins import hosts_of, why_foreign
+from helix.gateway.loopback_pages import LoopbackHandler
 from helix.runtime.system import SystemIds
 
 MAX_BODY: Final = 4096
@@ -93,7 +93,8 @@ class ConsoleServer:
 
 
 def _handler(console: ConsoleServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(LoopbackHandler):
+        headers_of_all = console.headers
         protocol_version = "HTTP/1.1"
         timeout = PATIENCE_S
         server_version, sys_version = "helix", ""
@@ -103,9 +104,9 @@ def _handler(console: ConsoleServer) -> type[BaseHTTPRequestHandler]:
                 return
             kind, body = console.files.get(urlsplit(self.path).path, ("", b""))
             if kind:
-                self._answer(200, body, kind)
+                self.answer(200, body, kind)
             else:
-                self._answer(404, b"There is nothing here.\n")
+                self.answer(404, b"There is nothing here.\n")
 
         def do_POST(self) -> None:
             if not self._admitted():
@@ -113,39 +114,20 @@ def _handler(console: ConsoleServer) -> type[BaseHTTPRequestHandler]:
             length = self.headers.get("content-length") or ""
             if not length.isdecimal() or int(length) > MAX_BODY:
                 self.close_connection = True  # what is not read cannot be followed by another request
-                return self._answer(413, b"The body is too long, or of unknown length.\n")
+                return self.answer(413, b"The body is too long, or of unknown length.\n")
             body = self.rfile.read(int(length))
             if self.path != "/sign-in":
-                return self._answer(404, b"There is nothing here.\n")
+                return self.answer(404, b"There is nothing here.\n")
             found = console.sign_in(body)
             if found is None:
-                return self._answer(403, b"The code is not that of this console.\n")
-            return self._answer(200, found, "application/json")
+                return self.answer(403, b"The code is not that of this console.\n")
+            return self.answer(200, found, "application/json")
 
         def _admitted(self) -> bool:
             """Whether the request may come in; else it is answered."""
-            headers = [(name.lower(), value) for name, value in self.headers.items()]
-            if (
-                self.command == "GET" and self.headers.get("sec-fetch-mode") == "navigate"
-            ):  # a link that a person followed
-                headers = [pair for pair in headers if pair[0] != "sec-fetch-site"]
-            why = why_foreign(headers, hosts_of(console.port))
-            if why is None:
-                return True
-            self.close_connection = True  # its body is not read
-            self._answer(403, f"This request is refused: {why}.\n".encode())
-            return False
-
-        def _answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
-            self.send_response(status)
-            for name, value in console.headers.items():
-                self.send_header(name, value)
-            self.send_header("content-type", kind)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            return
+            why = self.foreign(console.port, from_links=True)
+            if why is not None:
+                self.refuse(why)
+            return why is None
 
     return Handler

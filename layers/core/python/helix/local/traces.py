@@ -31,7 +31,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from helix.core import genai
-from helix.gateway.origins import hosts_of, why_foreign
+from helix.gateway.loopback_pages import LoopbackHandler
 from helix.local.credentials import new_secret
 
 
@@ -223,7 +223,7 @@ def _page(receiver: TraceReceiver, path: str) -> str | None:
 
 
 def _handler(receiver: TraceReceiver) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(LoopbackHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
@@ -232,40 +232,32 @@ def _handler(receiver: TraceReceiver) -> type[BaseHTTPRequestHandler]:
             length = int(self.headers.get("content-length") or 0)
             if length > MAX_BODY:
                 self.close_connection = True  # what is not read cannot be followed by another request
-                return self._answer(413, b"")
+                return self.answer(413, b"")
             body = self.rfile.read(length)
             if path != PATH:
-                return self._answer(404, b"")
+                return self.answer(404, b"")
             try:
                 receiver.take(_unpacked(body, self.headers.get("content-encoding", "")))
             except Exception as error:
-                return self._answer(400, type(error).__name__.encode())
-            return self._answer(200, b"", "application/x-protobuf")
+                return self.answer(400, type(error).__name__.encode())
+            return self.answer(200, b"", "application/x-protobuf")
 
         def do_GET(self) -> None:
             if (path := self._admitted()) is not None:
                 page = _page(receiver, path.partition("?")[0])
-                self._answer(404 if page is None else 200, (page or "no such trace\n").encode())
+                self.answer(404 if page is None else 200, (page or "no such trace\n").encode())
 
         def _admitted(self) -> str | None:
             """The path, if the request may come in; else it is answered."""
-            headers = [(name.lower(), value) for name, value in self.headers.items()]
-            why, path = why_foreign(headers, hosts_of(receiver.port)), receiver.inside(self.path)
+            why, path = self.foreign(receiver.port), receiver.inside(self.path)
             if why is None and path is not None:
                 return path
-            self.close_connection = True  # its body is not read
-            self._answer(*((404, b"") if why is None else (403, f"This request is refused: {why}.\n".encode())))
+            if why is not None:
+                self.refuse(why)
+            else:
+                self.close_connection = True  # its body is not read
+                self.answer(404, b"")
             return None
-
-        def _answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
-            self.send_response(status)
-            self.send_header("content-type", kind)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            return
 
     return Handler
 
