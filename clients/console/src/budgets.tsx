@@ -71,6 +71,16 @@ export function Stopped({ session, attempt, budgets, raised }: StoppedGiven) {
   );
 }
 
+const SCOPES: Record<string, string> = { global: "All runs", agent: "Agent", tenant: "User", session: "This session" };
+const PERIODS: Record<string, string> = { hour: "each hour", day: "each day", week: "each week", month: "each month" };
+
+/** Such as "Agent desk, each day". */
+function label({ scope, period }: Budget): string {
+  const [kind = "", name = ""] = scope.split(/:(.*)/s);
+  const whose = kind === "agent" || kind === "tenant" ? `${SCOPES[kind]} ${name}` : (SCOPES[kind] ?? scope);
+  return `${whose}, ${PERIODS[period] ?? "in all"}`;
+}
+
 interface BudgetsGiven {
   budgets: Budget[];
   change: (budget: string, limit: number) => Promise<void>;
@@ -84,7 +94,10 @@ export function Budgets({ budgets, change }: BudgetsGiven) {
         {budgets.map((one) => (
           <li key={one.budget}>
             <span>
-              <Text of={one.budget} /> {one.exhausted && <span class="tag bad">used up</span>}
+              <span title={one.budget}>
+                <Text of={label(one)} />
+              </span>{" "}
+              {one.exhausted && <span class="tag bad">used up</span>}
             </span>
             {one.limit !== null && one.used !== null ? (
               <>
@@ -167,8 +180,6 @@ function Raise({ budget, change }: { budget: Budget; change: BudgetsGiven["chang
     </form>
   );
 }
-
-const PERIODS: Record<string, string> = { hour: "each hour", day: "each day", week: "each week", month: "each month" };
 
 /** Quoted for a shell: names are anybody's. */
 function command(budget: Budget): string {

@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { HelixError, said, service } from "./api.ts";
 import { type Budget, Budgets, Stopped, usd, useStopped } from "./budgets.tsx";
-import { money } from "./format.ts";
+import { count, money } from "./format.ts";
 import { Table, Text } from "./pieces.tsx";
 import type { OpenSession } from "./session.ts";
 import type { Results } from "./wire.ts";
@@ -50,8 +50,8 @@ export function CostView({ session, attempt }: Given) {
       {stopped && <Stopped session={session} attempt={attempt} budgets={budgets} raised={raised} />}
       {total !== undefined && (
         <dl class="figures">
-          <Figure name="Models and tools" value={money(total.cost_micros)} note={total.priced ? "" : "Some models have no known price."} />
-          {cost !== undefined && <Figure name="With the platform" value={usd(cost.usd)} note={cost.prices} />}
+          <Figure name="Answered model calls" value={money(total.cost_micros)} note={total.priced ? "" : "Some models have no known price."} />
+          {cost !== undefined && <Figure name="In all" value={usd(cost.usd)} note={included(cost)} />}
           <Figure name="Tokens in" value={total.prompt_tokens.toLocaleString("en")} note={`${total.cached_tokens.toLocaleString("en")} from a cache`} />
           <Figure name="Tokens out" value={total.completion_tokens.toLocaleString("en")} note={`${total.reasoning_tokens.toLocaleString("en")} of reasoning`} />
         </dl>
@@ -60,6 +60,14 @@ export function CostView({ session, attempt }: Given) {
       {cost !== undefined && <Lines cost={cost} session={session.id} />}
     </div>
   );
+}
+
+/** What the sum has beside the answered calls. */
+function included(cost: Cost): string {
+  const estimated = cost.lines.filter((line) => line.service === "Model" && line.basis === "estimated").length;
+  const parts = estimated > 0 ? [`an estimate for ${count(estimated, "call")} that got no answer`] : [];
+  if (cost.lines.some((line) => line.service !== "Model")) parts.push(cost.prices);
+  return parts.length > 0 ? `With ${parts.join(", and ")}` : "";
 }
 
 function Lines({ cost, session }: { cost: Cost; session: string }) {

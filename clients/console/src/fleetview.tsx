@@ -188,7 +188,7 @@ const WORDS: Record<string, string> = { healthy: "Healthy", degraded: "Degraded"
 function Capacity({ agent }: { agent: Agent }) {
   const { limit, running, max_instances: most, min_instances: least } = agent;
   const bounds = most === null ? "" : ` · may move from ${least ?? 0} to ${most}`;
-  if (limit === null) return <p class="quiet">As many runs as come{bounds}</p>;
+  if (limit === null) return <p class="quiet">No limit on runs{bounds}</p>;
   const whole = Math.max(limit, running ?? 0, most ?? 0, 1);
   const cells = whole <= 24;
   return (

@@ -37,7 +37,8 @@ export function parsed(text: string): unknown {
 export function money(micros: number): string {
   const dollars = micros / 1e6;
   if (dollars === 0) return "$0";
-  return dollars >= 1 ? `$${dollars.toFixed(2)}` : `$${dollars.toFixed(6).replace(/0{1,4}$/, "")}`;
+  if (dollars >= 1) return `$${dollars.toFixed(2)}`;
+  return `$${dollars.toFixed(dollars >= 0.01 ? 4 : 6).replace(/0{1,4}$/, "")}`;
 }
 
 export const count = (n: number, one: string): string => `${n.toLocaleString("en")} ${one}${n === 1 ? "" : "s"}`;
