@@ -72,7 +72,7 @@ async def by_mcp(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
     name = asked["params"].get("name" if asked["method"] == "tools/call" else "taskId")
     if isinstance(name, str) and name.isascii() and name.isprintable():
         headers["mcp-name"] = name
-    app = MCPApp(ExecutorSource(desk.executor), _Ada(), ["desk"], [], 0.2)
+    app = MCPApp(ExecutorSource(desk.executor), _Ada(), ["desk"], [], 0.2, lists_tasks=True)
     try:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://desk", timeout=30) as client:
             answering = asyncio.ensure_future(client.post("/mcp", content=content, headers=headers))
