@@ -8,9 +8,11 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helix.client.feed import Feed, behind, whole_stream
+from helix.client.feed import EARLY, Feed, Following, behind, whole_stream
+from helix.client.link import ClientSettings
 from helix.core.errors import StoreError
 from helix.core.wire import StreamMessage, one_run
+from helix.testing.clocks import ShiftedClock
 
 
 def message(sequence: int, *, session: str = "s", turn: int = 1, kind: str = "chunk", run: str = "r") -> StreamMessage:
@@ -142,3 +144,37 @@ async def test_a_reader_that_keeps_up_has_nothing_waiting() -> None:
         feed.offer([message(n) for n in range(sequence, sequence + 10)])
         assert await read(feed) == list(range(sequence, sequence + 10))
         assert not (feed.waiting or feed.has_gap or feed.dropped)
+
+
+def following() -> Following:
+    """Without a service: what it would ask for is not asked."""
+
+    async def ask(action: str, fields: object) -> dict[str, object]:
+        return {}
+
+    return Following(ask, lambda work: work.close(), ShiftedClock(), ClientSettings())  # type: ignore[arg-type]
+
+
+def on(stream_id: str, sequence: int) -> StreamMessage:
+    return message(sequence).model_copy(update={"stream_id": stream_id})
+
+
+def test_what_comes_before_the_reply_is_there_whatever_else_comes() -> None:
+    """Of its own stream alone. Only so much is stored, the newest, and nothing beyond the start."""
+    one = following()
+    with one.starting():
+        one.on_messages("busy", [on("busy", n + 1) for n in range(2 * EARLY)])
+        one.on_messages("own", [on("own", 5)])
+        feed = one.add("own", 4, whole_stream, subscribed=True)
+        assert (feed.waiting, feed.position, feed.has_gap) == (True, 5, False)
+        late = one.add("busy", 0, whole_stream, subscribed=True)
+        assert (late.waiting, late.has_gap) == (False, True)
+    assert not one.add("own", 4, whole_stream, subscribed=True).waiting
+
+
+def test_a_run_on_a_stream_that_is_read_already_is_there_too() -> None:
+    one = following()
+    one.add("own", 4, whole_stream, subscribed=True)
+    with one.starting():
+        one.on_messages("own", [on("own", 5)])
+        assert one.add("own", 4, whole_stream, subscribed=True).waiting

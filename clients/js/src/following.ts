@@ -100,9 +100,10 @@ export class Following {
   }
 
   onMessages(streamId: string, messages: StreamMessage[]): void {
-    const feeds = this.#of(streamId);
-    for (const feed of feeds) this.#offer(feed, messages);
-    if (this.#starting > 0 && feeds.length === 0 && this.#early.length < MAX_EARLY) this.#early.push(...messages);
+    for (const feed of this.#of(streamId)) this.#offer(feed, messages);
+    if (this.#starting === 0) return;
+    this.#early.push(...messages); // also what a reader has: the run that starts may be on the same stream
+    if (this.#early.length > MAX_EARLY) this.#early.splice(0, this.#early.length - MAX_EARLY); // shows as a gap
   }
 
   onLagging(streamId: string): void {

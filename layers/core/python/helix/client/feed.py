@@ -154,7 +154,9 @@ class Following:
         self._subscribed: dict[str, None] = {}
         self._asking: dict[str, bool] = {}
         self._starting = 0
-        self._early: list[StreamMessage] = []
+        self._early: deque[StreamMessage] = deque(
+            maxlen=EARLY
+        )  # the newest: what is missing before them shows as a gap
 
     # --- for readers --------------------------------------------------------------------------------------------------
 
@@ -222,10 +224,9 @@ class Following:
             self.catch_up(feeds[0])
 
     def on_messages(self, stream_id: str, messages: list[StreamMessage]) -> None:
-        feeds = list(self._feeds.get(stream_id, ()))
-        for feed in feeds:
+        for feed in list(self._feeds.get(stream_id, ())):
             self._offer(feed, messages)
-        if self._starting and not feeds and len(self._early) < EARLY:
+        if self._starting:  # also those that a reader has: the run that starts may be on the same stream
             self._early.extend(messages)
 
     def on_lagging(self, stream_id: str) -> None:
