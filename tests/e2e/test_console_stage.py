@@ -45,7 +45,7 @@ def stage(issuer: OidcIssuer, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def address(stage: CloudForTests, issuer: OidcIssuer) -> str:
-    issuer.denies, issuer.renews = "", True
+    issuer.denies, issuer.renews, issuer.nonce, issuer.token_origin = "", True, "", ""
     return stage.cloud.outputs["ConsoleUrl"]
 
 
@@ -139,6 +139,29 @@ async def test_an_answer_that_this_tab_did_not_ask_for_signs_nobody_in(
     await page.get_by_role("button", name="Continue with").click()
     await page.get_by_role("alert").get_by_text("The issuer refuses: access_denied").wait_for()
     assert await page.evaluate("() => sessionStorage.length") == 0
+
+
+async def test_what_an_issuer_answers_is_checked(browser: Watched, issuer: OidcIssuer, address: str) -> None:
+    """By ID token, as where the audience is the client itself."""
+
+    async def by_id_token(route: Any) -> None:
+        answer = await route.fetch()
+        config = await answer.json()
+        await route.fulfill(response=answer, json={**config, "oidc": {**config["oidc"], "token": "id_token"}})
+
+    await browser.context.route("**/config.json", by_id_token)
+    page = await opened(browser, address)
+    sign_in = page.get_by_role("button", name="Continue with")
+    issuer.token_origin = "https://tokens.example"
+    await sign_in.click()
+    await page.get_by_role("alert").get_by_text("add it to the setting console_origins").wait_for()
+    issuer.token_origin, issuer.nonce = "", "of another sign-in"
+    await sign_in.click()
+    await page.get_by_role("alert").get_by_text("The issuer's token is not for this sign-in").wait_for()
+    issuer.nonce = ""
+    await sign_in.click()
+    await page.get_by_text("stage test · ada").wait_for()
+    assert await page.evaluate("() => JSON.parse(sessionStorage.getItem('helix-proof')).expiresAt > Date.now() + 3e6")
 
 
 def test_the_files_are_compressed_and_asked_for_again(stage: CloudForTests, issuer: OidcIssuer, address: str) -> None:

@@ -24,11 +24,13 @@ CORS = {"access-control-allow-origin": "*"}
 
 class OidcIssuer:
     """`audience`: of access tokens. `redirects`: where a browser may be sent back to. `life_s`: of a token. `denies`: an
-    error with which each sign-in ends. `renews`: whether it gives and takes refresh tokens."""
+    error with which each sign-in ends. `renews`: whether it gives and takes refresh tokens. `nonce`: in place of the one
+    that was asked for. `token_origin`: where its document says that tokens come from; "" is here."""
 
     def __init__(self, client_id: str, audience: str) -> None:
         self.client_id, self.audience = client_id, audience
         self.user, self.life_s, self.denies, self.renews = "ada", 3600.0, "", True
+        self.nonce, self.token_origin = "", ""
         self.redirects: set[str] = set()
         self.renewals = 0
         self.problems: list[str] = []
@@ -49,7 +51,10 @@ class OidcIssuer:
         parts = urlsplit(request.path)
         match request.method, parts.path:
             case "GET", "/.well-known/openid-configuration":
-                places = {"authorization_endpoint": f"{self.url}/authorize", "token_endpoint": f"{self.url}/token"}
+                places = {
+                    "authorization_endpoint": f"{self.url}/authorize",
+                    "token_endpoint": f"{self.token_origin or self.url}/token",
+                }
                 found = {"issuer": self.url, "jwks_uri": self.jwks_url, **places}
                 await responder.send_json(200, found, CORS)
             case "GET", "/keys.json":
@@ -91,14 +96,14 @@ class OidcIssuer:
             if begun is None or (begun["code_challenge"], begun["redirect_uri"]) != (challenge, asked["redirect_uri"]):
                 self.problems.append("a code that is unknown, or was used, or whose verifier is wrong")
                 return 400, {"error": "invalid_grant"}
-            nonce = begun["nonce"]
+            nonce = self.nonce or begun["nonce"]
         elif not self.renews or asked.get("refresh_token") not in self._refreshes:
             return 400, {"error": "invalid_grant", "error_description": "the session is over"}
         else:
             self._refreshes.discard(asked["refresh_token"])
             self.renewals += 1
         answer = {
-            "id_token": self.signed(aud=self.client_id, nonce=nonce),
+            "id_token": self.signed(aud=[self.client_id, self.audience], nonce=nonce),
             "access_token": self.signed(aud=self.audience),
         }
         answer |= {"token_type": "Bearer", "expires_in": self.life_s}
