@@ -219,6 +219,7 @@ async def fast_stream(page: Page) -> list[tuple[str, str]]:
         which = "#composer" if await page.page.locator("#composer").is_enabled() else "#search"
         slowest.append(await page.type(which, "typed in the stream"))
         heaps.append(await page.heap())
+    await page.page.get_by_text("That was all.").wait_for(timeout=60_000)
     await page.page.locator(".working").wait_for(state="detached", timeout=60_000)
     late = time.monotonic() - begun - SECONDS
     shown = "document.querySelector('.item.step .prose').textContent.replace(/\\s+/g, '')"

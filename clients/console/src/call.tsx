@@ -1,5 +1,5 @@
 // A call of a tool or a sub-agent: its arguments, what it waits for, its result; a sub-agent's conversation inside.
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { ApprovalForm } from "./approval.tsx";
 import type { Call } from "./fold.ts";
 import { inline, parsed } from "./format.ts";
@@ -23,6 +23,11 @@ export function CallView({ call, rev, session, target }: Given) {
   const name = output ? "output" : (call.child?.agent ?? call.name.replace(/^subagent__/, ""));
   const [opened, setOpened] = useState(call.state === "waiting" || target === call.id);
   const show = opened || call.state === "waiting";
+  const [child, ended] = [call.child?.id, call.state === "done" || call.state === "failed"];
+  // It may be opened before the page knows which session answered it.
+  useEffect(() => {
+    if (show && ended && child !== undefined) void loadChild(session, child);
+  }, [show, ended, child]);
   const toggled = (open: boolean) => {
     setOpened(open);
     if (open && call.child !== undefined) void loadChild(session, call.child.id);
