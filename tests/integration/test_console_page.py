@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -322,3 +325,45 @@ async def test_a_service_that_is_killed_and_comes_again_loses_nothing(tmp_path: 
         seen_only_live = ("The worker died.", "attempt 2")
         assert [line for line in live.splitlines() if not line.startswith(seen_only_live)] == stored.splitlines()
         assert "The worker died." in live and live.count("I begin.") == live.count("All is done.") == 1
+
+
+async def test_a_branch_from_every_checkpoint_is_what_helix_show_says(tmp_path: Path) -> None:
+    db = str(tmp_path / "a.db")
+
+    async def look(given: Question, ctx: ToolContext[Any]) -> str:
+        return f"seen {given.question}"
+
+    helper = agent("helper", tools=[a_tool("look", look, input_schema=Question)])
+    plan = [calls(call("look", question="one"), content="I look at it."), "It is found.", "You are welcome."]
+    async with page_of(db, [helper], plan) as (browser, executor):
+        handle = await executor.execute(helper, "Look")
+        await handle.result()
+        await (await executor.execute(helper, "Thanks", session_id=handle.session_id)).result()
+        points = (await executor.sessions.list_checkpoints(handle.session_id)).items
+        whole = await shown(db, handle.session_id)
+        assert len(points) >= 5
+        for point in points:
+            page = await browser.page(f"sessions/{handle.session_id}/timeline")
+            await page.get_by_text("All stored checkpoints").click()
+            await page.get_by_role("button", name=f"Branch from checkpoint {point.id}").click()
+            await page.get_by_role("dialog").get_by_role("button", name="Branch", exact=True).click()
+            await page.wait_for_function("id => !location.hash.includes(id)", arg=handle.session_id)
+            branch = str(page.url).partition("#/sessions/")[2].split("/")[0]
+            stored = await shown(db, branch)
+            assert stored == whole[: point.count]
+            said = [text for role, text in stored if role != "tool" and text]
+            items = page.locator(".item.user, .item.step")
+            if stored:
+                await items.filter(has_text=said[-1]).last.wait_for()
+            texts = [" ".join((await item.inner_text()).split()) for item in await items.all()]
+            assert len(texts) == sum(role != "tool" for role, _ in stored), (point.id, texts)
+            assert all(part in text for part, text in zip(said, texts, strict=True)), (point.id, texts)
+            assert "".join(texts).count("look question=") == sum(role == "tool" for role, _ in stored)
+            await page.close()
+
+
+async def shown(db: str, session_id: str) -> list[tuple[str, str]]:
+    """Role and content of each message, as `helix show` prints them."""
+    command = [sys.executable, "-m", "helix.cli", "show", session_id, "--db", db, "--json"]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
+    return [(message["role"], message["content"] or "") for message in json.loads(done.stdout)["messages"]]

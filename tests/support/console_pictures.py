@@ -26,6 +26,7 @@ from helix.fleet import health_rows
 from helix.fleet.budgets import BudgetManager
 from helix.fleet.decisions import DecisionLog
 from helix.runtime.system import SystemClock
+from helix.services.row_slots import RowSlots
 
 PLACE: Final = Path(__file__).parents[2] / "docs" / "img"
 WIDTHS: Final[Mapping[str, tuple[int, int]]] = {"": (1280, 800), "-phone": (390, 844)}
@@ -169,6 +170,7 @@ async def fill(db: str, registry: AgentRegistry) -> None:
 
 
 async def fleet(executor: LocalExecutor) -> None:
+    await RowSlots(executor.store).set_limit("desk", 3)
     clock, signals = SystemClock(), {"queue": 7.0, "running": 4.0, "tokens_per_second": 910.0}
     log = DecisionLog(executor.store, clock, SystemIds())
     for decision in (
