@@ -271,7 +271,7 @@ def _confirmation(call_id: str, given: Given, user: str | None) -> Confirmation:
 
 
 def _check_json(request: Request) -> None:
-    """A page of another site may send any other type with a user's cookies, without that the browser asks for leave."""
+    """A page of another site can send any other type with a user's cookies: the browser sends no preflight for it."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise InvalidInputError(f"the content type is {kind[:80]!r}: send application/json")

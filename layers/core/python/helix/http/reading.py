@@ -1,7 +1,6 @@
 """The messages of a turn, from the log: up to where nothing more comes by itself.
 
-Law: a reader waits for what is at work, and for nobody else. A run whose process died is taken over by who reads it, once
-its claim has lapsed.
+Law: a reader waits only for what is at work. It takes over a run whose process died, once the run's claim has lapsed.
 """
 
 from __future__ import annotations
