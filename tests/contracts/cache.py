@@ -189,19 +189,20 @@ class ResponseCacheContract:
 
     async def test_an_entry_is_whole_or_not_there(self, make_cache: MakeCache) -> None:
         """Readers, writers and the clearing of a small cache at once: each question's own answer, or none."""
-        caches = [make_cache(max_size=3), make_cache(max_size=3)]
+        clock = Steps()  # no two uses at one time: the oldest is one entry
+        caches = [make_cache(max_size=3, clock=clock), make_cache(max_size=3, clock=clock)]
 
         async def use(cache: RowCache, start: int) -> None:
             for step in range(8):
                 name = f"q{(start + step) % 6}"
                 assert await given(cache, name) in (name, None)
-                await cache.put(T, asked(name), known(name), 100)
+                await cache.put(T, asked(name), known(name), 10_000)
                 assert await given(cache, name) in (name, None)
 
         await asyncio.gather(*(use(caches[n % 2], n) for n in range(6)), caches[0].clear(T))
         assert len(await caches[0].entries(T)) <= 3
         for name in ("x", "y", "z"):  # and its count is right still
-            await caches[1].put(T, asked(name), known(name), 100)
+            await caches[1].put(T, asked(name), known(name), 10_000)
         assert [await given(caches[0], name) for name in ("x", "y", "z")] == ["x", "y", "z"]
         assert len(await caches[0].entries(T)) == 3
 

@@ -45,7 +45,7 @@ async def broken(law: str, kind: type[RowCache], store: Any) -> bool:
     for case in [case for mark in marks for case in mark.args[1]] or [()]:
         fresh = store()
         try:
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(20):
                 await test(lambda fresh=fresh, **options: kind(fresh, **{"clock": SystemClock(), **options}), *case)
         except (AssertionError, HelixError, TimeoutError, pytest.fail.Exception):
             return True

@@ -13,7 +13,7 @@ from helix.core.ledger import total
 from helix.fleet.idle import idle_lines, unpriced
 from helix.infra.config import SettingsError, read_settings
 
-pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]  # a synthesis of its own
 
 SIGN_IN = {
     "auth": "keys,jwt",

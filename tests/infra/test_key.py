@@ -13,7 +13,7 @@ from tests.infra.templates import Assembly, text
 from helix.core.ledger import NANOS, total
 from helix.fleet.idle import idle_lines
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]  # a synthesis of its own
 ENCRYPTION = {
     "DynamoDB::Table": {"SSESpecification"},
     "S3::Bucket": {"BucketEncryption"},

@@ -14,7 +14,7 @@ import pytest
 from tests.infra.conftest import MODULES, ROOT
 from tests.infra.templates import Template, listed, text
 
-pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]  # a synthesis of its own
 
 APP = Path(__file__).with_name("own_app.py")
 

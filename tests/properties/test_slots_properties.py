@@ -15,7 +15,7 @@ from tests.properties.protocol_world import GatedStore
 from tests.properties.slots_machine import SlotsMachine
 
 from helix.ports.state_store import Check, Delete, Operation, Update
-from helix.services import row_slots, slot_shards
+from helix.services import slot_changes, slot_shards
 from helix.services.row_slots import RowSlots
 from helix.services.slot_rows import Admission, Candidate
 
@@ -155,7 +155,7 @@ def test_a_line_that_is_passed_is_found(monkeypatch: pytest.MonkeyPatch) -> None
     def room(known: Any, agent_type: str) -> bool:
         return bool(known[agent_type].has_room and known[None].has_room)
 
-    monkeypatch.setattr(row_slots, "_open", room)
+    monkeypatch.setattr(slot_changes, "open_to", room)
     inner = GatedStore.transact
 
     def blind(o: Operation) -> Operation:
