@@ -174,8 +174,8 @@ async def test_a_token_that_expired_is_renewed(typescript: Any) -> None:
     async with executor, LoopbackGateway(executor, authoriser=keyed(executor)) as gateway:
         real = gateway.gateway.connect
 
-        async def expired(connection_id: str, principal: str | None, expires_at: float) -> None:
-            await real(connection_id, principal, executor.engine.clock.now() - 1)
+        async def expired(connection_id: str, principal: str | None, expires_at: float, **rights: bool) -> None:
+            await real(connection_id, principal, executor.engine.clock.now() - 1, **rights)
 
         gateway.gateway.connect = expired  # type: ignore[method-assign]
         made = [["run", "helper", "Hi"], ["result@0"]]

@@ -21,7 +21,7 @@ from helix.console.server import ConsoleServer
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "clients" / "console"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-PATIENCE_MS = 30_000
+PATIENCE_MS = 60_000
 
 
 def npm(*arguments: str) -> str:
