@@ -113,6 +113,23 @@ async def test_a_sub_agent_waits_for_its_own_approval_and_gets_the_edited_messag
     await check_session(executor.store, executor.streams, handle.session_id, at_rest=True)
 
 
+async def test_a_sub_agent_that_nobody_approved_never_starts(world: World) -> None:
+    executor = world.executor({"boss": [calls(ask()), "fine", calls(ask())], "finder": []})
+    boss = parent(child(), options={"require_approval": True})
+    handle, result, chunks = await play(executor, boss)
+    assert result.status == "paused"
+    _, result, more = await play(executor, boss, "never mind", session_id=handle.session_id)
+    assert result.output == "fine"
+    _, result, last = await play(executor, boss, "again", session_id=handle.session_id)
+    assert result.status == "paused"
+    await executor.abort(boss, handle.session_id)
+    with pytest.raises(CallNotPendingError):
+        await executor.answer(boss, handle.session_id, Confirmation(result.pending[0].call_id))
+    assert await executor.sessions.list_sub_sessions(handle.session_id) == []
+    assert_stream([*chunks, *more, *last])
+    await check_session(executor.store, executor.streams, handle.session_id, at_rest=True)
+
+
 async def test_answered_from_another_process(file_world: World) -> None:
     ran: list[str] = []
     first = file_world.executor({"boss": [calls(ask())], "finder": [calls(call("pay", text="rent"))]})

@@ -207,12 +207,9 @@ def _unknown_outcome(run: RunContext, row: CallRow, tool: AnyTool | None) -> Cal
             changes = {"state": "done", "content": dumps(UNKNOWN), "success": False, "by": "policy"}
             return row.model_copy(update={**changes, "ended_at": run.now()})
         case _:
-            changes = {
-                "state": "asked",
-                "ask": "unknown",
-                "claim": row.claim + 1,
-            }  # the log admits no more of the dead claim
-            return row.model_copy(update={**changes, "reason": None, "owner": None})
+            # The next number: the log would take the question for a repeat of the dead claim.
+            changes = {"state": "asked", "ask": "unknown", "claim": row.claim + 1, "reason": None, "owner": None}
+            return row.model_copy(update=changes)
 
 
 async def _give_back(run: RunContext, view: StepView, row: CallRow) -> None:
