@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import os
+import contextlib
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from tests.infra.templates import Assembly
+from tests.support.synthesis import Synthesiser
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = Path(__file__).parent / "modules"
@@ -52,37 +50,39 @@ OFFLINE = {"offline": "true", "endpoint": "http://127.0.0.1:4999"}
 Synth = Callable[[dict[str, str]], Assembly]
 
 
-def run_app(context: dict[str, str], output: Path) -> subprocess.CompletedProcess[str]:
-    pairs = [word for key, value in context.items() for word in ("-c", f"{key}={value}")]
-    return subprocess.run(
-        [sys.executable, "-m", "helix.infra.app", *pairs, "-o", str(output)],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(MODULES)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One worker has the warm process, so it runs all tests of templates."""
+    for item in items:
+        if "/tests/infra/" in item.path.as_posix():
+            item.add_marker(pytest.mark.xdist_group("templates"))
 
 
 @pytest.fixture(scope="session")
-def synth(tmp_path_factory: pytest.TempPathFactory) -> Synth:
-    """Workers of one session share what is synthesised: each variant costs some ten seconds of two processes."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
-    shared = tmp_path_factory.getbasetemp().parent if worker else tmp_path_factory.getbasetemp()
-    packages = shared / "deps-layer" / "python"
-    packages.mkdir(parents=True, exist_ok=True)
+def python() -> Iterator[Synthesiser]:
+    with contextlib.closing(Synthesiser()) as made:
+        yield made
+
+
+def run_app(python: Synthesiser, context: dict[str, str], output: Path) -> subprocess.CompletedProcess[str]:
+    pairs = [word for key, value in context.items() for word in ("-c", f"{key}={value}")]
+    return python("-m", "helix.infra.app", *pairs, "-o", str(output), path=str(MODULES))
+
+
+@pytest.fixture(scope="session")
+def synth(tmp_path_factory: pytest.TempPathFactory, python: Synthesiser) -> Synth:
+    """Tests of one session share what is synthesised."""
+    packages, made = tmp_path_factory.mktemp("deps") / "python", dict[str, Assembly]()
+    packages.mkdir()
     (packages / "somebody_else.py").write_text("")
 
     def make(context: dict[str, str]) -> Assembly:
-        name = hashlib.sha256(repr(sorted(context.items())).encode()).hexdigest()[:12]
-        folder = shared / f"assembly-{name}"
-        with (shared / f"{name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (folder / "manifest.json").is_file():
-                given = context if context.get("offline") else {"deps": str(packages.parent), **context}
-                done = run_app(given, folder)
-                assert done.returncode == 0, done.stderr[-4000:]
-        return Assembly.read(folder)
+        name = repr(sorted(context.items()))
+        if name not in made:
+            given = context if context.get("offline") else {"deps": str(packages.parent), **context}
+            done = run_app(python, given, folder := tmp_path_factory.mktemp("assembly"))
+            assert done.returncode == 0, done.stderr[-4000:]
+            made[name] = Assembly.read(folder)
+        return made[name]
 
     return make
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.infra.conftest import OFFLINE, ROOT, run_app
 from tests.infra.templates import Assembly
+from tests.support.synthesis import Synthesiser
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 
@@ -36,15 +37,14 @@ app.synth()
         ({"agents": "nobodys_agents"}, "infra: context key 'agents': 'nobodys_agents' cannot be imported"),
     ],
 )
-def test_what_is_wrong_is_one_line(tmp_path: Path, context: dict[str, str], told: str) -> None:
-    done = run_app(context, tmp_path / "out")
+def test_what_is_wrong_is_one_line(python: Synthesiser, tmp_path: Path, context: dict[str, str], told: str) -> None:
+    done = run_app(python, context, tmp_path / "out")
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].startswith(told)
 
 
-def test_a_finding_that_nobody_explained_stops_the_synthesis(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", UNEXPLAINED, str(tmp_path / "out")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+def test_a_finding_that_nobody_explained_stops_the_synthesis(python: Synthesiser, tmp_path: Path) -> None:
+    done = python("-c", UNEXPLAINED, str(tmp_path / "out"))
     assert done.returncode != 0
     assert "AwsSolutions-S10" in done.stderr and "ValidationFailed" in done.stderr
     assert "S/Ours/Open" in done.stderr and "S/Theirs" not in done.stderr
@@ -60,7 +60,9 @@ def test_every_exception_has_a_reason(deployed: Assembly, production: Assembly, 
 
 @pytest.mark.slow
 def test_the_same_files_and_context_give_the_same_templates(tmp_path: Path, offline: Assembly) -> None:
-    done = run_app(OFFLINE, tmp_path / "again")
+    pairs = [word for key, value in OFFLINE.items() for word in ("-c", f"{key}={value}")]
+    command = [sys.executable, "-m", "helix.infra.app", *pairs, "-o", str(tmp_path / "again")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     again = Assembly.read(tmp_path / "again")
     assert again.main == offline.main

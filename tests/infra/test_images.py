@@ -7,7 +7,6 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from aws_cdk import App, Stack
 from tests.infra.templates import Assembly, Template
 from tests.infra.test_lint import problems
+from tests.support.synthesis import Synthesiser
 
 from helix.cli.cloud.deploy import Deployment, Target, deploy
 from helix.cli.cloud.images import check_builder, in_place_of_images
@@ -73,15 +73,14 @@ def write(folder: Path, *, top: str = "", inline: bool = False, settings: str = 
     return folder
 
 
-def synthesise(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def synthesise(python: Synthesiser, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """With a `docker` on the path that fails, so that nothing of a synthesis needs one."""
     tools = folder / "tools"
     tools.mkdir(exist_ok=True)
     (tools / "docker").write_text("#!/bin/sh\nexit 9\n")
     (tools / "docker").chmod(0o755)
-    command = [sys.executable, "-m", "helix.infra.app", "-o", str(folder / "out"), *words]
-    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    path = {"PATH": f"{tools}:{os.environ['PATH']}"}
+    return python("-m", "helix.infra.app", "-o", str(folder / "out"), *words, cwd=folder, variables=path)
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +89,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def assembly(project: Path) -> Assembly:
-    done = synthesise(project, "-c", f"deps={project / 'deps'}")
+def assembly(python: Synthesiser, project: Path) -> Assembly:
+    done = synthesise(python, project, "-c", f"deps={project / 'deps'}")
     assert done.returncode == 0, done.stderr[-4000:]
     return Assembly.read(project / "out")
 
@@ -166,10 +165,10 @@ def test_the_context_has_all_that_the_dockerfile_copies(assembly: Assembly, proj
     assert asset["source"]["platform"] == "linux/arm64" and asset["source"]["directory"] == file.parent.name
 
 
-def test_changed_code_is_another_image(project: Path, assembly: Assembly) -> None:
+def test_changed_code_is_another_image(python: Synthesiser, project: Path, assembly: Assembly) -> None:
     staff = project / "staff.py"
     staff.write_text(staff.read_text() + "\n# more\n")
-    done = synthesise(project, "-c", f"deps={project / 'deps'}", "-o", str(project / "again"))
+    done = synthesise(python, project, "-c", f"deps={project / 'deps'}", "-o", str(project / "again"))
     assert done.returncode == 0, done.stderr[-4000:]
     files = {file.parent.name for place in ("out", "again") for file in (project / place).glob("asset.*/Dockerfile")}
     assert len(files) == 2
@@ -187,12 +186,14 @@ def test_changed_packages_of_one_size_and_time_are_another_image(tmp_path: Path)
     assert len(folders) == 2
 
 
-def test_offline_there_is_none(project: Path) -> None:
-    done = synthesise(project, "-c", "offline=true", "-c", "endpoint=http://127.0.0.1:4999", "-o", str(project / "off"))
+def test_offline_there_is_none(python: Synthesiser, project: Path) -> None:
+    done = synthesise(
+        python, project, "-c", "offline=true", "-c", "endpoint=http://127.0.0.1:4999", "-o", str(project / "off")
+    )
     assert done.returncode == 0, done.stderr[-4000:]
-    offline = Assembly.read(project / "off")
-    assert [images(template) for template in offline.templates] == [[], []]
-    (nested,) = offline.nested.values()
+    assembly = Assembly.read(project / "off")
+    assert [images(template) for template in assembly.templates] == [[], []]
+    (nested,) = assembly.nested.values()
     assert nested.function("clerk-call_tool")["Handler"] == "handler.handler"
 
 
@@ -206,10 +207,10 @@ def test_offline_there_is_none(project: Path) -> None:
     ],
 )
 def test_what_cannot_work_stops_the_synthesis_in_one_line(
-    tmp_path: Path, options: dict[str, Any], words: tuple[str, ...], told: str
+    python: Synthesiser, tmp_path: Path, options: dict[str, Any], words: tuple[str, ...], told: str
 ) -> None:
     deps = () if words else ("-c", f"deps={write(tmp_path, **options) / 'deps'}")
-    done = synthesise(write(tmp_path, **options), *deps, *words)
+    done = synthesise(python, write(tmp_path, **options), *deps, *words)
     assert done.returncode != 0 and told in done.stderr and "Traceback" not in done.stderr, done.stderr[-2000:]
 
 

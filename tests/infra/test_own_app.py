@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.infra.conftest import MODULES, ROOT
+from tests.infra.conftest import MODULES
 from tests.infra.templates import Template, listed, text
+from tests.support.synthesis import Synthesiser
 
 pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]  # a synthesis of its own
 
@@ -20,13 +18,11 @@ APP = Path(__file__).with_name("own_app.py")
 
 
 @pytest.fixture(scope="module")
-def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def assembly(python: Synthesiser, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, packages = tmp_path_factory.mktemp("own"), tmp_path_factory.mktemp("deps")
     (packages / "python").mkdir()
     (packages / "python" / "somebody_else.py").write_text("")
-    command = [sys.executable, str(APP), str(folder / "out"), str(packages)]
-    environment = {**os.environ, "PYTHONPATH": str(MODULES)}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = python(str(APP), str(folder / "out"), str(packages), cwd=folder, path=str(MODULES))
     assert done.returncode == 0, done.stderr[-4000:]
     return folder / "out"
 
@@ -191,7 +187,6 @@ except Exception as error:
         ('HelixStack(App(), "X", project="/")', "NoProjectError there is no Helix project at '/'"),
     ],
 )
-def test_what_is_wrong_is_named(made: str, told: str) -> None:
-    command = [sys.executable, "-c", WRONG.format(made)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+def test_what_is_wrong_is_named(python: Synthesiser, made: str, told: str) -> None:
+    done = python("-c", WRONG.format(made))
     assert done.stdout.startswith(told), done.stderr[-2000:]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.infra.templates import Assembly, Template, listed, text
+from tests.support.synthesis import Synthesiser
 
 from helix.infra.function import SIZES, WITHOUT_AGENTS
 from helix.runtime.cloud_settings import read_cloud_settings
@@ -108,29 +107,20 @@ DECLARED = {
 DECLARED[PLACE.format("dynamodb") + "table/prices/index/*"] = DECLARED[PLACE.format("dynamodb") + "table/prices"]
 
 
-def synthesise(folder: Path, *words: str, timeout: int = 60) -> subprocess.CompletedProcess[str]:
+def synthesise(python: Synthesiser, folder: Path, *words: str, timeout: int = 60) -> subprocess.CompletedProcess[str]:
     (folder / "deps" / "python").mkdir(parents=True, exist_ok=True)
     (folder / "deps" / "python" / "somebody_else.py").write_text("")
     (folder / "pyproject.toml").write_text(PROJECT)
     (folder / "staff.py").write_text(STAFF.replace("{timeout}", str(timeout)))
-    command = [
-        sys.executable,
-        "-m",
-        "helix.infra.app",
-        "-c",
-        f"deps={folder / 'deps'}",
-        "-o",
-        str(folder / "out"),
-        *words,
-    ]
-    environment = {**os.environ, "CRM_KEY": HIDDEN, "TOKEN": HIDDEN, "CDK_VALIDATION": "false"}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    variables = {"CRM_KEY": HIDDEN, "TOKEN": HIDDEN, "CDK_VALIDATION": "false"}
+    given = ["-c", f"deps={folder / 'deps'}", "-o", str(folder / "out"), *words]
+    return python("-m", "helix.infra.app", *given, cwd=folder, variables=variables)
 
 
 @pytest.fixture(scope="module")
-def assembly(tmp_path_factory: pytest.TempPathFactory) -> Assembly:
+def assembly(python: Synthesiser, tmp_path_factory: pytest.TempPathFactory) -> Assembly:
     folder = tmp_path_factory.mktemp("project")
-    done = synthesise(folder)
+    done = synthesise(python, folder)
     assert done.returncode == 0, done.stderr[-4000:]
     return Assembly.read(folder / "out")
 
@@ -220,8 +210,13 @@ def test_no_file_of_the_assembly_has_a_secret(assembly: Assembly) -> None:
     ],
 )
 def test_a_mistake_stops_the_synthesis_in_one_line(
-    tmp_path: Path, timeout: int, change: tuple[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+    python: Synthesiser,
+    tmp_path: Path,
+    timeout: int,
+    change: tuple[str, str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(globals(), "PROJECT", PROJECT.replace(*change) if change[0] else PROJECT)
-    done = synthesise(tmp_path, timeout=timeout)
+    done = synthesise(python, tmp_path, timeout=timeout)
     assert done.returncode != 0 and said in done.stderr and "Traceback" not in done.stderr
