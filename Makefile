@@ -11,9 +11,8 @@
 Q ?=
 MODEL ?=
 # A worker that crashes ends the run: pytest-xdist hangs where it replaces one under loadgroup (its issue 1323).
-PYTEST ?= -q -n auto --dist loadgroup --max-worker-restart=0
-# Folders whose slow tests start servers and workers on all processors: they run one after the other.
-ALONE := docs e2e fleet js
+# Reordering by xdist would start the largest groups last: it counts tests, not seconds.
+PYTEST ?= -q -n auto --dist loadgroup --no-loadscope-reorder --max-worker-restart=0
 AGENT := examples/docs_agent/agent.py:librarian
 
 # The first of these that is 3.11 or later; `make PYTHON=... setup` chooses another.
@@ -56,8 +55,7 @@ check: setup
 	$(BIN)/lint-imports
 
 slow: setup
-	$(BIN)/python -m pytest $(PYTEST) -m slow $(patsubst %,--ignore=tests/%,$(ALONE))
-	$(BIN)/python -m pytest -q -n0 -m slow $(patsubst %,tests/%,$(ALONE))
+	$(BIN)/python -m pytest $(PYTEST) -m slow
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -1,4 +1,4 @@
-"""What all tests share: property tests judge values, not the speed of a busy machine; loggers are as a test found them."""
+"""What all tests share. Property tests judge values, not the speed of a busy machine; loggers are as a test found them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,17 @@ settings.register_profile(
     "helix", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
 )
 settings.load_profile("helix")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Two workers for each processor: half of a test's time is waiting for a server, a process or a clock."""
+    return 2 * (os.cpu_count() or 1)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Groups share a server and stay on one worker. They go first, so that single tests fill the workers in the end."""
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ PATIENCE_S = 100
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/tests/js/" in item.path.as_posix():
-            item.add_marker(pytest.mark.xdist_group("typescript"))
+            item.add_marker(pytest.mark.xdist_group(f"typescript {item.path.stem}"))
 
 
 class Npm:
@@ -46,13 +47,20 @@ class Npm:
         return done.stdout
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """No other worker installs or builds in the client's folder meanwhile."""
+    (ROOT / "build").mkdir(exist_ok=True)
+    with (ROOT / "build" / "clients-js.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 @pytest.fixture(scope="session")
 def npm() -> Npm:
     """With the packages of the lock file installed."""
     npm, modules = Npm(), CLIENT / "node_modules"
-    (ROOT / "build").mkdir(exist_ok=True)
-    with (ROOT / "build" / "clients-js.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone():
         installed, wanted = modules / ".installed", (CLIENT / "package-lock.json").read_text()
         if not installed.exists() or installed.read_text() != wanted:
             npm("ci", "--no-audit", "--no-fund")
@@ -64,7 +72,8 @@ def npm() -> Npm:
 def package(npm: Npm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packed client, unpacked: a folder with its package.json."""
     folder = tmp_path_factory.mktemp("package")
-    (packed,) = json.loads(npm("pack", "--json", "--pack-destination", str(folder)))
+    with alone():
+        (packed,) = json.loads(npm("pack", "--json", "--pack-destination", str(folder)))
     shutil.unpack_archive(folder / packed["filename"], folder)
     (folder / "node_modules").symlink_to(CLIENT / "node_modules")  # with its peers
     return folder / "package"
