@@ -3,6 +3,7 @@
 # make run     an example agent in this process alone: make run Q="..." [MODEL=any-litellm-name]
 # make test    lint, types, import rules, tests: what must be green before a commit
 # make slow    the tests that take long; CI runs both
+# make torture the long random walks, of which CI takes the first seeds: some two hours
 # make setup   .venv with all that the others need; does nothing when it is up to date
 # make format  let ruff format the code and fix what it can
 # make docs    the site of the documentation, in build/site
@@ -24,7 +25,7 @@ STAMP := .venv/.up-to-date
 export QUESTION := $(value Q)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo dev run test slow check format docs bench clean
+.PHONY: setup demo dev run test slow torture check format docs bench clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -56,6 +57,9 @@ check: setup
 
 slow: setup
 	$(BIN)/python -m pytest $(PYTEST) -m slow
+
+torture: setup
+	$(BIN)/python -m tests.torture
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -20,8 +20,8 @@ settings.load_profile("helix")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two workers for each processor: half of a test's time is waiting for a server, a process or a clock."""
-    return 2 * (os.cpu_count() or 1)
+    """One worker more than processors: half of a test's time is waiting for a server, a process or a clock."""
+    return 1 + (os.cpu_count() or 1)
 
 
 @pytest.hookimpl(trylast=True)

@@ -10,6 +10,20 @@ from tests.support.aws_resources import fresh, make_store, make_tables, moto
 
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 
+MANY_CALLS = {
+    "test_purge_deletes_any_number",
+    "test_a_long_stream_is_read_whole",
+    "test_very_many_draws_are_given_back",
+}
+"""Laws about large numbers. Over HTTP they take several seconds each."""
+REMOTE = {"test_dynamodb", "test_ministack", "test_kinesis", "test_direct", "test_packing"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "/tests/contracts/" in item.path.as_posix() and item.path.stem in REMOTE and item.name in MANY_CALLS:
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(scope="module")
 def aws() -> Iterator[dict[str, Any]]:

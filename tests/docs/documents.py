@@ -52,8 +52,8 @@ SHOWN = ("text", "json", "toml", "ts", "tsx")
 COMMAND_S = 180
 PROJECT_GUIDES = ("offline.md", "deploy.md")
 """They are read in a project's folder; all others in an empty one."""
-SLOW = (*PROJECT_GUIDES, "bucket.md", "http.md", "nightly.md")
-"""They run the offline app."""
+SLOW = (*PROJECT_GUIDES, "bucket.md", "cdk.md", "cli.md", "fleet.md", "http.md", "nightly.md")
+"""They run the offline app, a synthesis or many processes."""
 PROJECT_PARTS = ("layers", "pyproject.toml", "cdk.json", "package.json", "package-lock.json")
 PROVIDERS = re.compile(r"^(OPENAI|ANTHROPIC|GEMINI|GOOGLE|AZURE|AWS|HELIX)_")
 

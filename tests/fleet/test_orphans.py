@@ -8,6 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
 from tests.fleet.conftest import MakeRuntime
 from tests.support import worker_agents
 from tests.support.worker_agents import logged
@@ -32,6 +33,7 @@ async def test_a_tools_command_does_not_read_the_workers_orders(runtime_of: Make
     assert result.status == "completed"
 
 
+@pytest.mark.slow
 async def test_a_worker_that_hears_nothing_ends_with_its_supervisor(runtime_of: MakeRuntime, tmp_path: Path) -> None:
     """Its event loop is blocked, and it started a command: neither outlives the supervisor."""
     command = [sys.executable, "-m", "tests.support.fleet_runtime", str(tmp_path)]

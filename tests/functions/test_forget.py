@@ -8,6 +8,7 @@ import random
 from typing import Any
 
 import boto3
+import pytest
 from botocore.stub import Stubber
 from tests.functions.conftest import Functions
 from tests.support.aws_resources import BUCKET
@@ -54,6 +55,7 @@ def begin(functions: Functions, user: str) -> str:
     return str(handle.session_id)
 
 
+@pytest.mark.slow
 def test_objects_of_the_user_go_and_all_others_stay(functions: Functions) -> None:
     functions.play([])
     app, mine, theirs = functions.app, begin(functions, "ada"), begin(functions, "bob")

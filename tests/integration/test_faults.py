@@ -11,6 +11,7 @@ from tests.support.faulty_aws import KINDS, Kind, matrix
 pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.timeout(600)]
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_lost_changes_nothing() -> None:
     struck, wrong = matrix(["lost answer"], every=60)
     assert struck and not wrong, wrong

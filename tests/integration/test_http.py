@@ -268,6 +268,7 @@ async def test_a_silence_is_broken_by_a_heartbeat() -> None:
             assert line == ""
 
 
+@pytest.mark.slow
 async def test_a_reader_that_does_not_read_holds_up_nobody() -> None:
     GATES["g"] = Gate()
     large = [{"content": "x" * 200_000, "tool_calls": call("wait", gate="g")["tool_calls"]}, *(["y" * 200_000] * 1)]

@@ -35,6 +35,7 @@ def test_slots_hold_whatever_happens() -> None:
     hold(EXAMPLES or 60)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_slots_in_shards_hold_whatever_happens(shards: None) -> None:
     hold(EXAMPLES or 30)
@@ -124,6 +125,7 @@ REWRITES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("name", REWRITES)
 def test_a_condition_that_is_left_out_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +139,7 @@ def test_a_condition_that_is_left_out_is_found(name: str, monkeypatch: pytest.Mo
         search()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("kind", [Unlooking, Silent])
 def test_a_wake_up_that_is_lost_is_found(kind: type[RowSlots]) -> None:

@@ -28,6 +28,7 @@ def test_one_row_of_usage_would_be_hot(bench: ModuleType) -> None:
     assert measured.hottest > bench.LIMIT and measured.store.conflicts > 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("account", [False, True])
 def test_the_counters_of_slots_are_not_hot(bench: ModuleType, account: bool) -> None:
     """Nobody was admitted before: the counters have no shards yet."""

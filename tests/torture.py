@@ -1,0 +1,83 @@
+"""The long random walks, of which CI takes only the first seeds.
+
+    python -m tests.torture [--times 0.1] [--only protocol]
+
+Prints a table and saves it to bench/results/torture.md. The exit status is 1 if a walk failed; the table then has the
+test and the line that repeats it. All of them take about two hours on two processors. `--times` multiplies the number of
+walks. A part of the table (`--only`) is printed and not saved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RESULT = ROOT / "bench" / "results" / "torture.md"
+SPREAD = ("-n", "auto", "--dist", "loadgroup", "--max-worker-restart=0")
+
+
+@dataclass(frozen=True)
+class Job:
+    """`walks` is what HELIX_EXAMPLES says; `words` is what pytest gets, or a program (`-m ...`) that takes `--count`."""
+
+    name: str
+    walks: int
+    words: tuple[str, ...]
+
+    def command(self, walks: int) -> list[str]:
+        if self.words[0] == "-m":
+            return [sys.executable, *self.words, "--count", str(walks)]
+        return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *SPREAD, "-m", "", *self.words]
+
+
+PROPERTIES = "tests/properties"
+JOBS = (
+    Job("protocol: all verbs, memory, SQLite and packed rows", 1_000, (f"{PROPERTIES}/test_protocol_machine.py",)),
+    Job("slots: admissions, ends, limits and deaths", 1_000, (f"{PROPERTIES}/test_slots_properties.py", "-k", "hold")),
+    Job("packed rows: a store whoever dies", 1_000, ("tests/contracts/test_packing.py", "-k", "whoever_dies")),
+    Job("hostile values at every edge", 100_000, ("-m", "tests.properties.hostile")),
+)
+
+
+def play(job: Job, walks: int) -> tuple[bool, float, str]:
+    """Whether it passed, the seconds it took, and what it said in the end."""
+    begun = time.monotonic()
+    variables = {**os.environ, "HELIX_EXAMPLES": str(walks)}
+    done = subprocess.run(job.command(walks), cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
+    lines = [line for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
+    failed = [line for line in lines if re.match(r"FAILED|ERROR|.*finds it again", line)]
+    return done.returncode == 0, time.monotonic() - begun, "; ".join(failed[:3] or lines[-1:])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__.partition("\n")[0])
+    parser.add_argument("--times", type=float, default=1.0, help="multiplies the number of walks")
+    parser.add_argument("--only", default="", help="a part of the names of jobs")
+    given = parser.parse_args()
+    jobs = [job for job in JOBS if given.only in job.name]
+    table, wrong = ["| walks of | number | result | minutes | last line |", "|---|---:|---|---:|---|"], 0
+    for job in jobs:
+        walks = max(1, round(job.walks * given.times))
+        passed, seconds, said = play(job, walks)
+        wrong += not passed
+        said = re.sub(r"[|=]+", " ", said).strip()[:300]
+        table.append(f"| {job.name} | {walks:,} | {'passed' if passed else 'FAILED'} | {seconds / 60:.1f} | {said} |")
+        print(table[-1], flush=True)
+    if not given.only:
+        times = f" --times {given.times:g}" if given.times != 1 else ""
+        about = f"{date.today()}, Python {platform.python_version()}; `python -m tests.torture{times}`."
+        RESULT.write_text("\n".join(["# Long random walks", "", about, "", *table, ""]), encoding="utf-8")
+    return 1 if wrong or not jobs else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
