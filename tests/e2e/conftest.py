@@ -15,12 +15,14 @@ from helix.local.cloud import REGION
 
 QUICK = {"test_offline_smoke", "test_parity", "test_lost_events"}
 """Modules that are part of `make test`; the others take minutes."""
+IN_BROWSER = {"test_console", "test_console_operator", "test_console_stage"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/e2e/" in item.path.as_posix():
-            item.add_marker(pytest.mark.xdist_group(f"cloud {item.path.stem}"))
+            group = "browser" if item.path.stem in IN_BROWSER else f"cloud {item.path.stem}"
+            item.add_marker(pytest.mark.xdist_group(group))
             if item.path.stem not in QUICK:
                 item.add_marker(pytest.mark.slow)
 

@@ -13,7 +13,7 @@ from tests.support_run import Gate, agent
 from helix.core.steps import AnyStepResult, TextStepResult
 from helix.ports.model import LLMGenerateInput
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 LINKS = (
     "javascript:alert(1)",

@@ -26,7 +26,7 @@ from helix.engine.engine import Settings
 from helix.fleet.budgets import BudgetManager, TokenPeriod
 from helix.gateway.loopback import LoopbackGateway
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 
 
 class Question(BaseModel):

@@ -30,7 +30,8 @@ PATIENCE_S = 100
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/tests/js/" in item.path.as_posix():
-            item.add_marker(pytest.mark.xdist_group(f"typescript {item.path.stem}"))
+            in_browser = {"chat_page"} & set(getattr(item, "fixturenames", ()))
+            item.add_marker(pytest.mark.xdist_group("browser" if in_browser else f"typescript {item.path.stem}"))
 
 
 class Npm:
