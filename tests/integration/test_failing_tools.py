@@ -320,3 +320,17 @@ async def test_a_tool_that_exits_ends_its_call_and_not_its_worker(world: World) 
         '{"error":"SystemExit: enough"}',
         '{"error":"Abandon: gone"}',
     ]
+
+
+async def test_a_tool_that_exits_in_a_delivery_runs_once() -> None:
+    runs: list[int] = []
+
+    def exiting(given: Any, ctx: ToolContext[Any]) -> str:
+        runs.append(1)
+        sys.exit(3)
+
+    who = agent(tools=[a_tool("exiting", exiting)])
+    stage = Stage([calls(call("exiting")), "Done."], who)
+    event = await stage.begin(who)
+    assert (await stage.follow(event))["next"] == "finish"
+    assert await stage.results(event) == [('{"error":"SystemExit: 3"}', False)] and len(runs) == 1
