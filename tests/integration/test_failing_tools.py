@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 import pytest
@@ -288,3 +289,48 @@ async def test_deliveries_repeat_a_timeout_within_the_claim(quick_world: World) 
     event = await stage.begin(who)
     assert (await stage.follow(event))["next"] == "finish"
     assert await stage.results(event) == [("quick", True)] and len(tries) == 2
+
+
+async def test_a_tool_that_exits_ends_its_call_and_not_its_worker(world: World) -> None:
+    class Abandon(BaseException):
+        pass
+
+    runs: list[str] = []
+
+    def exiting(given: Any, ctx: ToolContext[Any]) -> str:
+        runs.append("exiting")
+        sys.exit(3)
+
+    async def exiting_later(given: Any, ctx: ToolContext[Any]) -> str:
+        runs.append("exiting_later")
+        await asyncio.sleep(0)
+        raise SystemExit("enough")
+
+    def abandoning(given: Any, ctx: ToolContext[Any]) -> str:
+        runs.append("abandoning")
+        raise Abandon("gone")
+
+    tools = [a_tool(f.__name__, f) for f in (exiting, exiting_later, abandoning)]
+    executor = world.executor([calls(*(call(t.name) for t in tools)), "done"])
+    handle, result, _ = await play(executor, agent(tools=tools))
+    assert result.status == "completed"
+    assert sorted(runs) == ["abandoning", "exiting", "exiting_later"]
+    assert results(await history(executor, handle.session_id)) == [
+        '{"error":"SystemExit: 3"}',
+        '{"error":"SystemExit: enough"}',
+        '{"error":"Abandon: gone"}',
+    ]
+
+
+async def test_a_tool_that_exits_in_a_delivery_runs_once() -> None:
+    runs: list[int] = []
+
+    def exiting(given: Any, ctx: ToolContext[Any]) -> str:
+        runs.append(1)
+        sys.exit(3)
+
+    who = agent(tools=[a_tool("exiting", exiting)])
+    stage = Stage([calls(call("exiting")), "Done."], who)
+    event = await stage.begin(who)
+    assert (await stage.follow(event))["next"] == "finish"
+    assert await stage.results(event) == [('{"error":"SystemExit: 3"}', False)] and len(runs) == 1

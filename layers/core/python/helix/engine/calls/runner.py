@@ -88,7 +88,9 @@ async def run_tool(run: RunContext, call: ToolCall, state: JsonObject) -> ToolOu
             return ToolOutcome(
                 result_content(text_of(error) or "fatal", False), False, fatal=True, usage=_sum(context.usage)
             )
-        except Exception as error:
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # SystemExit too: it ends the call, not the worker
             logger.info("tool %r failed in session %s", tool.name, session.session_id, exc_info=True)
             if attempt < tool.retries and not isinstance(error, _ResultError) and not run.watch.cancelled():
                 await run.engine.clock.sleep(0.5 * 2**attempt)
@@ -156,7 +158,7 @@ def _checked(agent: AnyAgent, tool: AnyTool, result: object) -> tuple[str, bool]
     return content, isinstance(result, str)
 
 
-def _message(error: Exception) -> str:
+def _message(error: BaseException) -> str:
     """What the model reads: the tool's own words; for other exceptions their type too. Never a stack trace."""
     if isinstance(error, (ToolError, _ResultError)):
         return text_of(error)
