@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from helix.cli.environment import load_environment, not_installed
 from helix.cli.init.commands import TEMPLATES, Template
 from helix.cli.main import invoke
 from helix.runtime.project import read_project
 
+ROOT = Path(__file__).parents[2]
 MADE = {
     *(".env.example", ".github/workflows/ci.yml", ".gitignore", "README.md", "agents/__init__.py", "pyproject.toml"),
     "tests/test_agents.py",
@@ -101,6 +104,14 @@ def test_what_cannot_be_added_to_is_refused_before_anything_is_written(
     assert files(tmp_path) == {"pyproject.toml": text.encode()}
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("helix: ") and "pyproject.toml" in line
+
+
+def test_the_extra_that_the_guides_install_has_what_the_next_steps_call(capsys: pytest.CaptureFixture[str]) -> None:
+    """`pip install 'helix-agents[local]'` is the one step before them."""
+    assert invoke(["init"]) == 0
+    called = re.findall(r"^ +python -m (\w+)", capsys.readouterr().out, re.MULTILINE)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert called == ["pytest"] and {Requirement(line).name for line in extras["local"]} >= {*called}
 
 
 def test_a_file_is_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
