@@ -20,6 +20,8 @@ from helix.core.spelling import did_you_mean
 from helix.core.tool_settings import WHERE, ToolSettings
 from helix.infra.config import Settings, SettingsError
 from helix.infra.image_packages import SUFFIX, hidden, in_images_only
+from helix.infra.imports import check_imports, lock_problem, unlocked
+from helix.infra.locks import lock_of
 from helix.runtime.project import HelixProject
 
 if TYPE_CHECKING:
@@ -90,7 +92,15 @@ def deployed_agents(settings: Settings, project: HelixProject) -> Iterator[AnyAg
     """Every agent that the modules register, and every sub-agent of one, once."""
     if (source := str(project.source)) not in sys.path:
         sys.path.insert(0, source)
-    with hidden(in_images_only(settings, project)):
+    absent = frozenset[str]()
+    if not (settings.offline or settings.deps):  # else functions have what is installed here, or what the folder has
+        lock = lock_of(project, settings)
+        check_imports(settings, project, lock)
+        absent = unlocked(settings, project, lock)
+    with (
+        hidden(absent, f"would not be in the functions, because {lock_problem(project)}"),
+        hidden(in_images_only(settings, project)),
+    ):
         for module in settings.agents.split(","):
             try:
                 importlib.import_module(module)
