@@ -9,16 +9,19 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from helix.core.agents import AnyAgent
 from helix.core.registry import default_registry
 from helix.core.resources import DEFAULT_PROFILE, ResourceConfig
+from helix.core.spelling import did_you_mean
 from helix.core.tool_settings import WHERE, ToolSettings
 from helix.infra.config import Settings, SettingsError
 from helix.infra.image_packages import SUFFIX, hidden, in_images_only
+from helix.infra.imports import check_imports, lock_problem, unlocked
+from helix.infra.locks import lock_of
 from helix.runtime.project import HelixProject
 
 if TYPE_CHECKING:
@@ -39,8 +42,10 @@ def profiles(settings: Settings, project: HelixProject) -> list[Profile]:
     agents = {agent.name: agent for agent in deployed_agents(settings, project)}
     tables = declared.agents(settings.stage)
     if unknown := [name for name in tables if name not in agents]:
-        known = ", ".join(sorted(agents)) or "none"
-        raise SettingsError(f"{WHERE}: tool.helix.agent.{unknown[0]}: there is no such agent; there are {known}")
+        raise _unknown(f"tool.helix.agent.{unknown[0]}", unknown[0], agents)
+    for name, trigger in settings.stage_triggers.items():
+        if trigger.agent and not default_registry.has(trigger.agent):
+            raise _unknown(f"tool.helix.triggers.{name}", trigger.agent, default_registry.registered_types())
     own = {name: agent for name, agent in agents.items() if agent.profile != DEFAULT_PROFILE or name in tables}
     for name in own:
         image = SUFFIX if declared.of(settings.stage, name).image else ""
@@ -58,6 +63,13 @@ def profiles(settings: Settings, project: HelixProject) -> list[Profile]:
         profile = replace(profile, declared=name in tables)
         made.append(_with_tools(profile, declared.of(settings.stage, name), [own[name]]))
     return made
+
+
+def _unknown(place: str, agent: str, known: Collection[str]) -> SettingsError:
+    listed = ", ".join(sorted(known)) or "none"
+    return SettingsError(
+        f"{WHERE}: {place}: there is no agent {agent!r}; there are {listed}{did_you_mean(agent, known)}"
+    )
 
 
 def _with_tools(profile: Profile, tools: ToolSettings, agents: list[AnyAgent]) -> Profile:
@@ -80,7 +92,15 @@ def deployed_agents(settings: Settings, project: HelixProject) -> Iterator[AnyAg
     """Every agent that the modules register, and every sub-agent of one, once."""
     if (source := str(project.source)) not in sys.path:
         sys.path.insert(0, source)
-    with hidden(in_images_only(settings, project)):
+    absent = frozenset[str]()
+    if not (settings.offline or settings.deps):  # else functions have what is installed here, or what the folder has
+        lock = lock_of(project, settings)
+        check_imports(settings, project, lock)
+        absent = unlocked(settings, project, lock)
+    with (
+        hidden(absent, f"would not be in the functions, because {lock_problem(project)}"),
+        hidden(in_images_only(settings, project)),
+    ):
         for module in settings.agents.split(","):
             try:
                 importlib.import_module(module)

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from helix.core.spelling import did_you_mean
 from helix.core.triggers import Trigger, Triggers, dump_starts
 from helix.gateway.console_page import origin_of
 from helix.infra.thresholds import AlarmSettings
@@ -271,10 +272,14 @@ def read_settings(context: Mapping[str, Any]) -> Settings:
         first = error.errors()[0]
         if first["loc"][:1] == ("triggers",):
             place = ".".join(str(part) for part in first["loc"] if part != "[key]")
-            raise SettingsError(f"tool.helix.{place}: {first['msg'].removeprefix('Value error, ')}") from error
+            problem = first["msg"].removeprefix("Value error, ")
+            if first["type"] == "extra_forbidden":
+                problem = f"a trigger has no such key{did_you_mean(str(first['loc'][-1]), Trigger.model_fields)}"
+            raise SettingsError(f"tool.helix.{place}: {problem}") from error
         if first["type"] == "extra_forbidden":
-            known = ", ".join(sorted(Settings.model_fields))
-            raise SettingsError(f"context key {first['loc'][0]!r} is unknown; there are {known}") from error
+            key, known = str(first["loc"][0]), sorted(Settings.model_fields)
+            listed = f"{', '.join(known)}{did_you_mean(key, known)}"
+            raise SettingsError(f"context key {key!r} is unknown; there are {listed}") from error
         message = first["msg"].removeprefix("Value error, ")
         if not first["loc"]:
             key, _, problem = message.partition(": ")

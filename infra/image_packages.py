@@ -1,4 +1,4 @@
-"""The packages that are in container images and in no layer.
+"""The packages that are in container images and in no layer, and how the synthesis imports the agents without them.
 
 Law: every function imports the agents' modules, and most have no image. So a module that imports such a package stops the
 synthesis, here as for a deployment; a tool imports it when it is called.
@@ -25,6 +25,12 @@ SUFFIX = "-image"
 """Of the function's name: Lambda makes no image of a function that was a zip file, or the other way round."""
 
 
+IN_AN_IMAGE = (
+    "is in the container image only (tool.helix.image), and every function imports the agents: import it inside of the "
+    "tools that use it"
+)
+
+
 def check_image(lock: Lock, names: Collection[str], file: str) -> None:
     """Raises `LockError` for a package of `image` that the lock does not deploy."""
     for name in sorted(set(names) - lock.names):
@@ -42,13 +48,14 @@ def in_images_only(settings: Settings, project: HelixProject) -> frozenset[str]:
 
 
 @contextmanager
-def hidden(packages: Collection[str]) -> Iterator[None]:
-    """Make these packages impossible to import, as they are in the functions that have no image."""
+def hidden(packages: Collection[str], why: str = IN_AN_IMAGE) -> Iterator[None]:
+    """Make these packages impossible to import, as they are in functions. `why`: what their import is answered with."""
     known = importlib.metadata.packages_distributions() if packages else {}
     modules = {
         module for module, owners in known.items() if {canonicalize_name(owner) for owner in owners} <= set(packages)
     }
-    finder = _Hiding(modules | {package.replace("-", "_") for package in packages})
+    named = {package.replace("-", "_") for package in packages} - sys.stdlib_module_names
+    finder = _Hiding(modules | named, why)
     sys.meta_path.insert(0, finder)
     try:
         yield
@@ -57,11 +64,10 @@ def hidden(packages: Collection[str]) -> Iterator[None]:
 
 
 class _Hiding(MetaPathFinder):
-    def __init__(self, modules: Collection[str]) -> None:
-        self._modules = modules
+    def __init__(self, modules: Collection[str], why: str) -> None:
+        self._modules, self._why = modules, why
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if fullname.partition(".")[0] not in self._modules:
             return None
-        where = "is in the container image only (tool.helix.image), and every function imports the agents"
-        raise ModuleNotFoundError(f"{fullname!r} {where}: import it inside of the tools that use it", name=fullname)
+        raise ModuleNotFoundError(f"{fullname!r} {self._why}", name=fullname)

@@ -46,6 +46,7 @@ STORES = {
     "UpdatesReplaceRows": "test_update_sets_and_adds",
     "DeletesOnlyWhatIsThere": "test_delete",
     "TakesAnyNumber": "test_limits_of_a_transaction",
+    "LooksForAnyKey": "test_other_keys_are_refused",
     "WritesBadValuesLate": "test_values_that_are_not_json_are_refused",
     "ReadsLate": "test_reads_see_what_was_answered",
     "QueriesLate": "test_reads_see_what_was_answered",

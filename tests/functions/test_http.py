@@ -131,6 +131,25 @@ def test_what_is_wrong_is_said(api: Api, body: Any, status: int, code: str, mess
     assert api.functions.executions() == []
 
 
+LONG = {"3,000 characters": "x" * 3_000, "257 characters": "x" * 257, "other letters": "é" * 20, "a slash": "a/b"}
+
+
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG.keys())
+def test_an_id_beyond_the_limits_is_refused_by_name(api: Api, text: str) -> None:
+    """On each route, and as the id of a session and of a run."""
+    session = api.ask("POST /run", HELLO)[1]["session_id"]
+    asked = [
+        ("session_id", api.ask("GET /sessions/{session_id}", session_id=text)),
+        ("session_id", api.ask("GET /sessions/{session_id}/stream", session_id=text)),
+        ("session_id", api.ask("POST /run", {**HELLO, "session_id": text})),
+        ("run_id", api.ask("GET /sessions/{session_id}", session_id=session, run_id=text)),
+        ("run_id", api.ask("GET /sessions/{session_id}", session_id=session, run_id=text, wait="1")),
+    ]
+    for field, (status, said) in asked:
+        assert status == 400 and field in said["error"]["message"] and len(said["error"]["message"]) < 500, said
+        assert said["error"]["code"] in ("invalid_input", "invalid_message")
+
+
 def test_a_session_at_work_is_a_conflict(api: Api) -> None:
     session = api.ask("POST /run", HELLO)[1]["session_id"]
     status, said = api.ask("POST /run", {**HELLO, "session_id": session})

@@ -84,3 +84,8 @@ def test_a_wrong_value_is_named(context: dict[str, Any], named: str) -> None:
     with pytest.raises(SettingsError) as refused:
         read_settings(context)
     assert f"context key {named}" in str(refused.value)
+
+
+def test_an_unknown_key_is_answered_with_the_one_that_is_spelled_alike() -> None:
+    with pytest.raises(SettingsError, match=r"'snapstart' is unknown; .*; did you mean 'snap_start'\?$"):
+        read_settings({"snapstart": "true"})

@@ -198,6 +198,13 @@ def test_no_file_of_the_assembly_has_a_secret(assembly: Assembly) -> None:
         assert not file.is_file() or HIDDEN.encode() not in file.read_bytes(), file
 
 
+NIGHTLY = """[tool.helix.triggers.nightly]
+agent = "dekc"
+schedule = "rate(1 day)"
+
+[tool.helix.agent.clerk]"""
+
+
 @pytest.mark.parametrize(
     ("timeout", "change", "said"),
     [
@@ -205,7 +212,12 @@ def test_no_file_of_the_assembly_has_a_secret(assembly: Assembly) -> None:
         (
             60,
             ("agent.clerk]", "agent.clark]"),
-            "tool.helix.agent.clark: there is no such agent; there are clerk, desk, quick",
+            "tool.helix.agent.clark: there is no agent 'clark'; there are clerk, desk, quick; did you mean 'clerk'?",
+        ),
+        (
+            60,
+            ("[tool.helix.agent.clerk]", NIGHTLY),
+            "tool.helix.triggers.nightly: there is no agent 'dekc'; there are clerk, desk, quick; did you mean 'desk'?",
         ),
     ],
 )

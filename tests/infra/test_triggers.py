@@ -18,14 +18,14 @@ pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 
 THEIRS = "arn:aws:sqs:eu-central-1:123456789012:their-queue"
 TRIGGERS: dict[str, Any] = {
-    "nightly": {"agent": "helper", "schedule": "cron(0 2 * * ? *)", "prompt": "Night of {time}"},
-    "morning": {"agent": "helper", "schedule": "cron(0 8 ? * MON-FRI *)", "timezone": "Europe/Berlin"},
-    "orders": {"agent": "helper", "queue": True, "session": "order-{id}", "user": "shop"},
-    "theirs": {"agent": "helper", "queue": THEIRS},
-    "uploads": {"agent": "helper", "bucket": "incoming", "prefix": "in/", "suffix": ".txt"},
-    "paid": {"agent": "helper", "event": {"source": ["my.shop"]}, "bus": "shop"},
+    "nightly": {"agent": "desk", "schedule": "cron(0 2 * * ? *)", "prompt": "Night of {time}"},
+    "morning": {"agent": "desk", "schedule": "cron(0 8 ? * MON-FRI *)", "timezone": "Europe/Berlin"},
+    "orders": {"agent": "desk", "queue": True, "session": "order-{id}", "user": "shop"},
+    "theirs": {"agent": "desk", "queue": THEIRS},
+    "uploads": {"agent": "desk", "bucket": "incoming", "prefix": "in/", "suffix": ".txt"},
+    "paid": {"agent": "desk", "event": {"source": ["my.shop"]}, "bus": "shop"},
     "api": {"http": True},
-    "elsewhere": {"agent": "helper", "schedule": "rate(1 minute)", "stages": ["prod"]},
+    "elsewhere": {"agent": "desk", "schedule": "rate(1 minute)", "stages": ["prod"]},
 }
 
 
@@ -177,6 +177,7 @@ def test_http_has_routes_with_a_throttle_of_their_own(stage: Assembly) -> None:
             "'Berlin' is no time zone; there are names",
         ),
         ({"agent": "a", "http": True, "prompt": "Hi"}, "prompt does not belong to http"),
+        ({"agent": "a", "shedule": "rate(1 hour)"}, "a trigger has no such key; did you mean 'schedule'?"),
         ({"agent": "a", "queue": True, "prompt": "Hi {}"}, "'{}' names no field of the event"),
         ({"agent": "a", "queue": True, "prompt": "Hi {a"}, "'{' names no field of the event"),
         ({"agent": "a", "queue": True, "promt": "Hi"}, "tool.helix.triggers.x.promt"),

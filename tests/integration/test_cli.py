@@ -359,11 +359,17 @@ def test_agents_are_found_by_module_file_package_and_name(helix: CommandLine) ->
         "helper = Agent(name=NAME, system_prompt='Help.', llm_config=LLMConfig(model='gpt-4o'))\n"
     )
     (folder / "team" / "helpers.py").write_text(source)
+    (folder / "desks").mkdir()
+    (folder / "desks" / "names.py").write_text("NAME = 'first'\n")
+    register = "\nfrom helix import default_registry\ndefault_registry.register(helper)\n"
+    (folder / "desks" / "__init__.py").write_text(source + register)
     listed = {"HELIX_AGENTS": "agents.py, team.helpers"}
     for spec, environment in [
         ("team.helpers:helper", {}),
         ("team/helpers.py:helper", {}),
         (str(folder / "team" / "helpers.py") + ":helper", {}),
+        ("desks/__init__.py:helper", {}),  # which runs once, and so registers once
+        ("desks:helper", {}),
         ("agents.py:gate-keeper", {}),
         ("helper", listed),
         ("talker", listed),

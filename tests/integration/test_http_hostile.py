@@ -45,6 +45,20 @@ async def test_each_request_that_comes_twice_is_acted_on_once(encoding: str) -> 
         assert len((await executor.sessions.list_runs("chat")).runs) == 2
 
 
+@pytest.mark.parametrize("encoding", MESSAGES)
+async def test_an_id_beyond_the_limits_is_refused_by_name(encoding: str) -> None:
+    async with client_of("Hello.") as (client, _):
+        await post(client, f"/desk/{encoding}", MESSAGES[encoding])
+        asked = [
+            ("session_id", await client.get(f"/desk/{encoding}/{'x' * 3_000}/stream", headers=ANN)),
+            ("session_id", await client.post(f"/desk/{encoding}/{'x' * 3_000}/stop", headers=ANN)),
+            ("run_id", await client.get(f"/desk/{encoding}/chat/stream?after=1&run={'x' * 2_000}", headers=ANN)),
+        ]
+        for field, response in asked:
+            assert response.status_code == 400, response.text
+            assert field in response.json()["error"]["message"] and len(response.text) < 600
+
+
 async def test_regenerate_repeats_a_failed_run_once_and_no_other() -> None:
     tried: list[int] = []
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from helix.cli.environment import load_environment, not_installed
 from helix.cli.init.commands import TEMPLATES, Template
 from helix.cli.main import invoke
+from helix.infra.config import Settings
+from helix.infra.imports import check_imports
+from helix.infra.locks import lock_of
+from helix.infra.packages import LockError
 from helix.runtime.project import read_project
 
+ROOT = Path(__file__).parents[2]
 MADE = {
     *(".env.example", ".github/workflows/ci.yml", ".gitignore", "README.md", "agents/__init__.py", "pyproject.toml"),
-    "tests/test_agents.py",
+    *("requirements.lock", "tests/test_agents.py"),
 }
 RUN = """import sys
 sys.path[:0] = [".", "tests"]
@@ -66,13 +73,37 @@ def test_an_existing_project_gets_what_it_lacks_and_nothing_of_it_changes(
     assert invoke(["init", "--template", "minimal"]) == 0
     after, told = files(tmp_path), capsys.readouterr().out
     settings = after.pop("pyproject.toml").decode()
-    assert settings == text + '\r\n\r\n[tool.helix]\r\nsource = "src"\r\nagents = ["agents"]\r\n'
+    table = '\r\n\r\n[tool.helix]\r\nsource = "src"\r\nagents = ["agents"]\r\nrequirements = "requirements.lock"\r\n'
+    assert settings == text + table and "requirements.lock" in after
     assert {name: after[name] for name in before if name != "pyproject.toml"} == {
         name: text for name, text in before.items() if name != "pyproject.toml"
     }
     assert read_project(tmp_path).files()["agents/__init__.py"].is_file()
     assert "edited  pyproject.toml" in told and "kept    README.md" in told
     assert "add     .env and .helix/ to .gitignore" in told
+
+
+def test_a_new_project_has_a_lock_that_pins_what_it_imports(tmp_path: Path) -> None:
+    """Nothing, at first: so a deployment needs no lock to be written, and finds what a new import lacks."""
+    for template in Template:
+        assert invoke(["init", template, "--template", template]) == 0
+        project, settings = read_project(tmp_path / template), Settings()
+        lock = lock_of(project, settings)
+        assert project.lock == "requirements.lock" and lock.pins == ()
+        check_imports(settings, project, lock)
+    with (tmp_path / "desk" / "agents" / "__init__.py").open("a") as file:
+        file.write("\n\ndef draw():\n    import matplotlib\n")
+    with pytest.raises(LockError, match=r"agents/__init__\.py:\d+ imports 'matplotlib'.* requirements\.lock does not"):
+        check_imports(settings, read_project(tmp_path / "desk"), lock)
+
+
+@pytest.mark.parametrize("lock", ["uv.lock", "pylock.toml", "requirements.lock"])
+def test_a_lock_that_a_project_has_stays_its_lock(tmp_path: Path, lock: str) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "shop"\n')
+    (tmp_path / lock).write_text("theirs")
+    assert invoke(["init"]) == 0
+    assert (tmp_path / lock).read_text() == "theirs" and "requirements" not in (tmp_path / "pyproject.toml").read_text()
+    assert len([name for name in files(tmp_path) if name.endswith((".lock", "pylock.toml"))]) == 1
 
 
 def test_agents_of_ones_own_get_no_tests_of_the_templates(tmp_path: Path) -> None:
@@ -101,6 +132,14 @@ def test_what_cannot_be_added_to_is_refused_before_anything_is_written(
     assert files(tmp_path) == {"pyproject.toml": text.encode()}
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("helix: ") and "pyproject.toml" in line
+
+
+def test_the_extra_that_the_guides_install_has_what_the_next_steps_call(capsys: pytest.CaptureFixture[str]) -> None:
+    """`pip install 'helix-agents[local]'` is the one step before them."""
+    assert invoke(["init"]) == 0
+    called = re.findall(r"^ +python -m (\w+)", capsys.readouterr().out, re.MULTILINE)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert called == ["pytest"] and {Requirement(line).name for line in extras["local"]} >= {*called}
 
 
 def test_a_file_is_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,11 +123,23 @@ async def test_a_missing_key_is_final(model: str, monkeypatch: pytest.MonkeyPatc
     assert (result.code, result.retryable) == ("authentication", False)
 
 
-async def test_an_unknown_provider_is_final() -> None:
-    result = await LiteLLMAdapter().generate_step(request(model="nobody-sells-this"))
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        ("nobody-sells-this", "names no provider; write <provider>/<model>, such as openai/gpt-4o-mini"),
+        ("opnai/gpt-4o", "'opnai' is no provider that Helix or litellm knows; did you mean 'openai/gpt-4o'?"),
+    ],
+)
+@pytest.mark.parametrize("shown", ["0", "1"])
+async def test_an_unknown_provider_is_final(
+    model: str, problem: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In Helix's words, whatever is shown: litellm's are about its own functions."""
+    monkeypatch.setenv("HELIX_LOG_CONTENT", shown)
+    result = await LiteLLMAdapter().generate_step(request(model=model))
     assert isinstance(result, ErrorStepResult)
     assert (result.code, result.retryable) == ("model_not_found", False)
-    assert "'nobody-sells-this'" in result.error
+    assert repr(model) in result.error and problem in result.error and "litellm.ai" not in result.error
 
 
 async def test_messages_never_hold_a_key(serve: Serve, monkeypatch: pytest.MonkeyPatch, heard: Heard) -> None:

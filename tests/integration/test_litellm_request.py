@@ -119,13 +119,6 @@ async def test_provider_options_may_name_key_and_address(serve: Serve, monkeypat
     assert server.requests[0].headers["authorization"] == "Bearer given-key"
 
 
-async def test_provider_options_cannot_switch_streaming_off(serve: Serve) -> None:
-    server = serve("fine")
-    result = await LiteLLMAdapter().generate_step(request(provider_options={"stream": False, "num_retries": 7}))
-    assert isinstance(result, TextStepResult)
-    assert server.requests[0].json["stream"] is True
-
-
 async def test_cache_marks_are_not_sent_to_a_provider_without_them(serve: Serve) -> None:
     server = serve("fine")
     await LiteLLMAdapter().generate_step(request(tools=[tool()], cache=True))

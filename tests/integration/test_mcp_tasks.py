@@ -10,6 +10,7 @@ pytest.importorskip("mcp")
 
 import httpx2
 from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
 from tests.support_gateway import executor_of, key_for, keyed
 from tests.support_mcp_server import ORDER, Tasks, ask, buyer, client_of, frames, listening, on_http, person, task_of
 from tests.support_run import Gate, World, agent, gated
@@ -17,6 +18,8 @@ from tests.support_run import Gate, World, agent, gated
 from helix.core.registry import AgentRegistry
 from helix.mcp import app
 from helix.mcp.tasks import EXTENSION
+
+LONG = (f"{'x' * 3_000}/run_0", f"ses_0/{'x' * 2_000}")
 
 
 async def test_a_task_is_polled_asked_and_answered() -> None:
@@ -78,10 +81,11 @@ async def test_another_users_task_is_not_found() -> None:
                 gate.open()
                 await task_of(client.session, tasks.made[0], "completed")
             async with client_of(url, bob, mode="2026-07-28", extensions=[Tasks()]) as client:
-                for task_id in (tasks.made[0], "ses_0/run_0", "nonsense", "", "/", "a/b/c"):
+                for task_id in (tasks.made[0], "ses_0/run_0", "nonsense", "", "/", "a/b/c", *LONG):
                     for method, more in (("get", {}), ("update", {"inputResponses": {}}), ("cancel", {})):
-                        with pytest.raises(MCPError):
+                        with pytest.raises(MCPError) as raised:
                             await ask(client.session, f"tasks/{method}", taskId=task_id, **more)
+                        assert raised.value.error.code == INVALID_PARAMS
 
 
 async def test_a_task_survives_a_restart_of_the_server_in_the_midst_of_its_run(tmp_path: Path) -> None:

@@ -267,8 +267,11 @@ async def by_http(desk: Desk, who: Agent[Any, Any], value: Any) -> None:
     transport = httpx.ASGITransport(helix.http.app(desk.executor, [who], heartbeat_s=1))
     async with httpx.AsyncClient(transport=transport, base_url="http://desk", timeout=30) as client:
         if rng.random() < 0.2:
-            after = rng.choice(("1.1", "x", "9" * 30, "-1", "²"))
-            asked = client.get(f"/{who.name}/{encoding}/{S}/stream", params={"after": after})
+            asks = {"after": rng.choice(("1.1", "x", "9" * 30, "-1", "²"))}
+            if rng.random() < 0.5:
+                asks["run"] = rng.choice(TEXTS)[:9_000].encode("utf-8", "replace").decode()
+            wanted = rng.choice((S, S, "x" * 3_000, "%F0%9F%98%80" * 300))
+            asked = client.get(f"/{who.name}/{encoding}/{wanted}/stream", params=asks)
         else:
             asked = client.post(f"/{who.name}/{encoding}", content=content)
         answering = asyncio.ensure_future(asked)

@@ -29,6 +29,7 @@ TEXTS = (
         "{}",
     ),
     *("__proto__", "kind", "damaged", "__finish__", "\n", "a" * 300, "é" * 5_000, "x" * 101_000, "[" * 3_000, "NaN"),
+    "\U0001f600" * 500,  # few characters, and more bytes than a key may have
 )
 NUMBERS: tuple[Any, ...] = (
     *(0, -1, True, 2**31, 2**53 + 1, 2**64, 10**37, 10**38, -(10**38), 10**39, 10**400, 10**5_000),

@@ -6,12 +6,16 @@ import subprocess
 import sys
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from helix import Agent, AgentClient, LLMConfig, create_sub_agent_tool
+from helix.adapters.models.catalog import chat_models
 from helix.adapters.models.demo import DemonstrationModel
+from helix.adapters.models.providers import PROVIDERS, name_problem
 from helix.core.agents import AnyAgent
+from helix.core.errors import DefinitionError
 from helix.core.registry import AgentRegistry
+from helix.core.routes import Route
 from helix.core.steps import AnyStepResult, TextStepResult
 from helix.ports.model import LLMGenerateInput
 from helix.runtime.models import OneModel, choose_model, provider_of, variables_of
@@ -52,9 +56,55 @@ def pair(model: str, child_model: str) -> AnyAgent:
 def test_a_model_belongs_to_a_provider_with_variables(model: str, provider: str, variable: str) -> None:
     assert provider_of(model) == provider
     assert variable in variables_of(model)
-    assert choose_model(agent(model), None, {}).is_demonstration
     assert choose_model(agent(model), None, {variable: "x"}).adapter is None
-    assert choose_model(agent(model), None, {variable: ""}).is_demonstration
+    if provider in PROVIDERS:
+        assert choose_model(agent(model), None, {}).is_demonstration
+        assert choose_model(agent(model), None, {variable: ""}).is_demonstration
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        ("opnai/gpt-4o-mini", "'opnai' is no provider that Helix or litellm knows; did you mean 'openai/gpt-4o-mini'?"),
+        ("antropic/claude-sonnet-4-5", "did you mean 'anthropic/claude-sonnet-4-5'?"),
+        ("some-new/model", "'some-new' is no provider that Helix or litellm knows"),
+        ("gpt4o", "names no provider; write <provider>/<model>, such as openai/gpt-4o-mini; did you mean 'gpt-4o'?"),
+        ("nonsense", "'nonsense' names no provider"),
+    ],
+)
+def test_a_name_without_a_known_provider_is_refused(model: str, problem: str) -> None:
+    """Instead of the demonstration model, which would play because of a variable that no provider reads."""
+    routed = agent("gpt-4o", route=Route(models=("gpt-4o", model)))
+    for asked, who, owner in (
+        (None, agent(model), "agent 'a'"),
+        (None, agent("gpt-4o", fallbacks=[model]), "agent 'a'"),
+        (None, routed, "agent 'a'"),
+        (None, pair("gpt-4o", model), "agent 'child'"),
+        (model, agent("gpt-4o"), "the model"),
+    ):
+        with pytest.raises(DefinitionError) as raised:
+            choose_model(who, asked, {"OPENAI_API_KEY": "x"})
+        assert str(raised.value).startswith(f"{owner}: model: ") and problem in str(raised.value)
+    assert choose_model(agent(model), "demo", {}).is_demonstration
+    options = {"api_base": "http://localhost:1"}
+    assert choose_model(agent(model, provider_options=options), None, {"OPENAI_API_KEY": "x"}).adapter is None
+    own = {"adapter": "litellm", "provider_options": {"api_key": "x"}}  # a provider that the program gives to litellm
+    assert choose_model(agent(model, **own), None, {}).adapter is None
+
+
+def test_every_provider_and_model_of_litellm_is_known() -> None:
+    """So that no name that litellm takes is called a mistake."""
+    from litellm.types.utils import LlmProviders
+
+    assert {provider.value for provider in LlmProviders} <= PROVIDERS, "add them to helix.adapters.models.providers"
+    for model in ["ft:gpt-4o-mini:org::1", "deepseek-chat", "openai/ft:x", *chat_models()]:
+        assert name_problem(model, LLMConfig(model=model), {}) is None, model
+
+
+@pytest.mark.parametrize("name", ["tool_choice", "tools", "messages", "model", "stream", "num_retries", "max_retries"])
+def test_an_option_that_helix_sets_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match=f"provider_options has '{name}', which Helix sets for each call: "):
+        LLMConfig(model="gpt-4o", provider_options={"seed": 7, name: "auto"})
 
 
 def test_what_needs_no_credentials_plays_itself() -> None:

@@ -34,7 +34,7 @@ def test_outside_of_a_project_the_error_names_init(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "told"),
     [
-        ("[tool.helix]\nagnets = []", r"does not know 'agnets'; there are .*agents, .*include, .*source, stages"),
+        ("[tool.helix]\nagnets = []", r"does not know 'agnets'; there are .*agents, .*; did you mean 'agents'\?"),
         ("[tool.helix]\nagents = 'desk'", r"agents is 'desk'"),
         ("[tool.helix]\nagents = []", r"agents is \[\]"),
         ("[tool.helix.settings]\nmodel = {a = 1}", r"settings"),

@@ -120,7 +120,16 @@ def test_places_of_secrets(text: str, service: str, id: str, field: str, resourc
         ),
         ("vpc = { subnets = ['x'], security_groups = ['sg-1'] }", "tool.helix.vpc.subnets[0]: String should match"),
         ("timeout_s = 1000", "tool.helix.timeout_s: Input should be less than or equal to 900"),
-        ("[agent.desk]\nmemory = 1", "tool.helix.agent.desk.memory: there is no such setting"),
+        (
+            "[agent.desk]\nmemory = 1",
+            "tool.helix.agent.desk.memory: there is no such setting; see docs/guide/tool-settings.md; "
+            "did you mean 'memory_mb'?",
+        ),
+        (
+            "[rights]\nread_bucket = ['a']",
+            "tool.helix.rights.read_bucket: there is no such setting; see docs/guide/tool-settings.md; "
+            "did you mean 'read_buckets'?",
+        ),
         ("[stages.prod.agent.desk]\nmemory = 1", "tool.helix.stages.prod.agent.desk.memory: there is no such setting"),
         ("environment = { KEY = 'x' }\nsecrets = { KEY = 'ssm:x' }", "tool.helix: 'KEY' is both in environment and in"),
         (

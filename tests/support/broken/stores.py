@@ -16,7 +16,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from helix.adapters.memory import MemoryStateStore
-from helix.core.errors import ConditionFailedError
+from helix.core.errors import ConditionFailedError, InvalidInputError
 from helix.ports.state_store import Check, Delete, Key, Operation, Put, Update, Value, When, expired
 
 
@@ -189,6 +189,16 @@ class TakesAnyNumber(MemoryStateStore):
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         for start in range(0, len(operations), 50):
             await super().transact(name, operations[start : start + 50])
+
+
+class LooksForAnyKey(MemoryStateStore):
+    """A key that no row can have is looked for, and not found."""
+
+    async def get(self, keys: Sequence[Key]) -> list[Value | None]:
+        try:
+            return await super().get(keys)
+        except InvalidInputError:
+            return [None for _ in keys]
 
 
 class WritesBadValuesLate(MemoryStateStore):

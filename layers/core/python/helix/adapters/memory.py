@@ -21,7 +21,9 @@ from helix.ports.state_store import (
     Value,
     Watch,
     applied,
+    check_keys,
     check_operations,
+    check_range,
     expired,
     read_value,
 )
@@ -37,6 +39,7 @@ class MemoryStateStore:
         self._watchers = Watchers()
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
+        check_keys(keys)
         with self._lock:
             texts = [self._rows.get(key) for key in keys]
         return [None if text is None else read_value(key, text) for key, text in zip(keys, texts, strict=True)]
@@ -52,6 +55,7 @@ class MemoryStateStore:
         reverse: bool = False,
         beside_session: bool = False,
     ) -> list[Row]:
+        check_range(partition, start, end)
         with self._lock:
             sorts = self._sorts.get((table, partition), [])
             chosen = sorts[bisect_left(sorts, start) : len(sorts) if end is None else bisect_left(sorts, end)]

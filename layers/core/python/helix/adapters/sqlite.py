@@ -35,7 +35,9 @@ from helix.ports.state_store import (
     Value,
     Watch,
     applied,
+    check_keys,
     check_operations,
+    check_range,
     read_value,
 )
 
@@ -81,6 +83,7 @@ class SQLiteStateStore:
     # --- verbs ----------------------------------------------------------------------------------------------------
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
+        check_keys(keys)
         return await self._read(lambda db: [_load(db, key) for key in keys])
 
     async def query(
@@ -94,6 +97,7 @@ class SQLiteStateStore:
         reverse: bool = False,
         beside_session: bool = False,
     ) -> list[Row]:
+        check_range(partition, start, end)
         sql = f"SELECT sort, value FROM {table} WHERE partition = ? AND sort >= ?"
         values: list[str | int] = [partition, start]
         if end is not None:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from helix.core.caching import ResponseCacheConfig
 from helix.core.json import JsonObject
 from helix.core.messages import Record
 from helix.core.routes import Route
+
+_SET_BY_HELIX: Final = {
+    "model": "give it as model",
+    "messages": "they are the session's history, after system_prompt",
+    "tools": "give them as the agent's tools",
+    "tool_choice": "leave it out; the model chooses, and an agent with an output schema is asked for its output at the end",
+    "stream": "leave it out; every answer is streamed",
+    "stream_options": "leave it out; every answer is streamed, with its usage",
+    "num_retries": "give max_retries of LLMConfig",
+    "max_retries": "give max_retries of LLMConfig",
+}
+"""Options that a call cannot leave to the agent, with what to do instead."""
 
 
 class LLMConfig(Record):
@@ -19,7 +31,8 @@ class LLMConfig(Record):
     `model` is a litellm id (`openai/gpt-4o-mini`, `anthropic/claude-sonnet-4-5`, ...). `fallbacks` are tried in order
     when the model fails for good. `max_retries` counts repeats of a retryable failure (waits 1, 2, 4 s, or what
     Retry-After says). `timeout_s` bounds one attempt; `stall_timeout_s` the silence between two chunks of a stream.
-    `cache` marks the stable prefix for the provider's prompt cache. `provider_options` are passed through untouched.
+    `cache` marks the stable prefix for the provider's prompt cache. `provider_options` are passed through
+    untouched; those that Helix sets for each call are refused.
     `adapter`: `native` calls the model through its provider's own package (boto3 for `bedrock/`, openai, anthropic),
     `litellm` through litellm; `auto` takes the first where it is installed and serves the model, else litellm.
 
@@ -41,6 +54,14 @@ class LLMConfig(Record):
     route: Route | None = None
     response_cache: ResponseCacheConfig | None = None
     adapter: Literal["auto", "native", "litellm"] = "auto"
+
+    @field_validator("provider_options")
+    @classmethod
+    def _leaves_the_call_to_helix(cls, given: JsonObject) -> JsonObject:
+        for name, advice in _SET_BY_HELIX.items():
+            if name in given:
+                raise ValueError(f"provider_options has {name!r}, which Helix sets for each call: {advice}")
+        return given
 
     @model_validator(mode="before")
     @classmethod

@@ -19,6 +19,7 @@ MAX_REQUEST_PARTS: Final = 16
 ID: Final = r"^[A-Za-z0-9_.:-]{1,64}$"
 Id: TypeAlias = Annotated[str, StringConstraints(pattern=ID)]
 SessionId: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:@+=-]{1,256}$")]
+RunId: TypeAlias = SessionId
 Name: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 Text: TypeAlias = Annotated[str, StringConstraints(min_length=1)]
 Reason: TypeAlias = Annotated[str, StringConstraints(max_length=2000)]
@@ -113,7 +114,7 @@ class Retry(_GoOn):
 class _Stop(_OfSession):
     """The run: default the current one."""
 
-    run_id: Name | None = None
+    run_id: RunId | None = None
     reason: Reason | None = None
 
 
@@ -176,7 +177,7 @@ class GetSession(_OfSession):
     `snapshot` the conversation and where the stream goes on from it, of which `newest` asks for the last messages only."""
 
     action: Literal["get_session"]
-    run_id: Name | None = None
+    run_id: RunId | None = None
     messages: int = Field(default=0, ge=0, le=PAGE)
     before: int | None = Field(default=None, ge=0)  # index behind the last of these messages; default: the newest
     runs: int = Field(default=0, ge=0, le=PAGE)
@@ -239,7 +240,7 @@ class GetStep(_OfSession):
 
     action: Literal["get_step"]
     step: Annotated[int, Field(ge=1)]
-    run_id: Name | None = None
+    run_id: RunId | None = None
 
 
 class GetCost(_OfSession):

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from helix.core.errors import InvalidInputError
+from helix.core.spelling import did_you_mean
 
 WHERE = "pyproject.toml"
 RESERVED = ("AWS_", "HELIX_", "LAMBDA_", "POWERTOOLS_", "OTEL_")
@@ -262,7 +263,10 @@ def _spelled(place: tuple[int | str, ...]) -> str:
 def _problem(first: Any) -> str:
     match first["type"]:
         case "extra_forbidden":
-            return "there is no such setting; see docs/guide/tool-settings.md"
+            known = [name for table in (StageSettings, Rights, Statement, Vpc) for name in table.model_fields]
+            return (
+                f"there is no such setting; see docs/guide/tool-settings.md{did_you_mean(str(first['loc'][-1]), known)}"
+            )
         case "string_type" | "dataclass_type":
             return f"must be a text in quotes, not {first['input']!r}"
         case "missing":

@@ -30,6 +30,7 @@ from helix.gateway.connections import Connection
 from helix.gateway.lambdas import authoriser, count
 from helix.gateway.lambdas import backend as backend_of
 from helix.runtime.cloud import Application
+from helix.services.claim_input import check_run_id, check_session_id
 from helix.stream.reader import read_with_idle
 
 if TYPE_CHECKING:
@@ -107,7 +108,16 @@ class HttpRequest(NamedTuple):
 
     @property
     def session_id(self) -> str:
-        return (self.event.path or {}).get("session_id", "")
+        """Raises `InvalidInputError` for what no session's id is."""
+        check_session_id(given := (self.event.path or {}).get("session_id", ""))
+        return given
+
+    @property
+    def run_id(self) -> str | None:
+        """Of the query. Raises `InvalidInputError` for what no run's id is."""
+        if given := (self.event.query or {}).get("run_id"):
+            check_run_id(given)
+        return given or None
 
     @property
     def wait_s(self) -> float:
@@ -162,8 +172,9 @@ def default_agent(app: Application) -> str:
 
 async def session(request: HttpRequest) -> HttpAnswer:
     """The session, and how its current run, or that of `run_id`, goes."""
+    asked_run = request.run_id
     row = await request.backend.owned(request.caller.principal, request.session_id)
-    run_id = (request.event.query or {}).get("run_id") or row.run_id
+    run_id = asked_run or row.run_id
     if run_id is not None:
         await _ended(request, row.session_id, run_id, request.wait_s)
     messages = request.event.number("messages", p.PAGE)

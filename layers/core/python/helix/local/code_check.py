@@ -1,7 +1,8 @@
 """A look at the project's code in a fresh interpreter: does all of it load, and what does it ask for?
 
 Law: it changes nothing. Run as a script in the project's root; it prints one JSON object: {"agents": names, "missing":
-the variable to set before the agents' own models can be called, or null; "models": their names; "profiles": the agents
+the variable to set before the agents' own models can be called, or null; "unknown": what is wrong with the name of one of
+them, or null; "models": their names; "profiles": the agents
 with resources of their own} or {"error": what is wrong, by file and line}.
 
     python -m helix.local.code_check MODULE,MODULE
@@ -35,7 +36,7 @@ def look(root: Path, modules: list[str]) -> dict[str, Any]:
     except BaseException as error:
         return {"error": _where(error, root)}
     names = [agent.name for agent in _agents()]
-    return {"agents": names, "missing": _missing(), "models": _models(), "profiles": _profiles()}
+    return {"agents": names, **_models(), "profiles": _profiles()}
 
 
 def check_imports(project: HelixProject, modules: str) -> None:
@@ -83,18 +84,18 @@ def _agents() -> list[Any]:
     return [default_registry.resolve(name) for name in sorted(default_registry.registered_types())]
 
 
-def _missing() -> str | None:
-    from helix.runtime.models import choose_model
+def _models() -> dict[str, Any]:
+    from helix.core.errors import DefinitionError
+    from helix.runtime.models import choose_model, models_of
 
-    return next(
-        (choice.missing for agent in _agents() if (choice := choose_model(agent, None, os.environ)).missing), None
-    )
-
-
-def _models() -> list[str]:
-    from helix.runtime.models import models_of
-
-    return sorted({model for agent in _agents() for model in models_of(agent)})
+    missing = unknown = None
+    try:
+        choices = [choose_model(agent, None, os.environ) for agent in _agents()]
+        missing = next((choice.missing for choice in choices if choice.missing), None)
+    except DefinitionError as error:
+        unknown = str(error)
+    models = sorted({model for agent in _agents() for model in models_of(agent)})
+    return {"missing": missing, "unknown": unknown, "models": models}
 
 
 def _profiles() -> dict[str, Any]:

@@ -6,7 +6,7 @@ Every adapter (memory, SQLite, DynamoDB, Redis) therefore obeys the same protoco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
@@ -14,15 +14,20 @@ from typing import Any, Literal, NamedTuple, Protocol
 from pydantic_core import from_json
 
 from helix.core.errors import ConditionFailedError, DamagedRowError, InvalidInputError
+from helix.core.json import text_size
 
 Table = Literal["sessions", "streams", "control"]
 Scalar = str | int | float | bool | None
 Value = dict[str, Any]
 MAX_OPERATIONS = 100
+MAX_PARTITION_BYTES = 2_048
+MAX_SORT_BYTES = 1_024
+"""DynamoDB's limits of a key. Every store has them, so a test with any store finds an id that a stage would refuse."""
+SHOWN_OF_KEYS = 80
 
 
 class Key(NamedTuple):
-    """Rows of one (table, partition) are ordered by `sort`, byte-wise."""
+    """Rows of one (table, partition) are ordered by `sort`, byte-wise. Both are UTF-8 texts with at least one byte."""
 
     table: Table
     partition: str
@@ -140,7 +145,8 @@ class Watch(Protocol):
 
 
 class StateStore(Protocol):
-    """Rows of three tables. All verbs may be called from several tasks and processes at once."""
+    """Rows of three tables. All verbs may be called from several tasks and processes at once. A verb that is given an empty
+    key, or one above `MAX_PARTITION_BYTES` or `MAX_SORT_BYTES`, raises `InvalidInputError`."""
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
         """The rows, in the order of `keys`, None for what is not there. Sees every transaction that was answered before
@@ -195,8 +201,30 @@ class StateStore(Protocol):
         ...
 
 
+def check_keys(keys: Iterable[Key]) -> None:
+    """The limits of keys, the same for every adapter."""
+    for key in keys:
+        _check_key_part(key.partition, MAX_PARTITION_BYTES)
+        _check_key_part(key.sort, MAX_SORT_BYTES)
+
+
+def check_range(partition: str, start: str, end: str | None) -> None:
+    """The limits of a query's keys, the same for every adapter."""
+    _check_key_part(partition, MAX_PARTITION_BYTES)
+    for bound in (start, end):
+        if bound:
+            _check_key_part(bound, MAX_SORT_BYTES)
+
+
+def _check_key_part(text: str, limit: int) -> None:
+    if not 0 < (size := text_size(text)) <= limit:
+        shown = text[:SHOWN_OF_KEYS]
+        raise InvalidInputError(f"the id or name {shown!r} makes a key of {size} bytes; a key has 1 to {limit}")
+
+
 def check_operations(name: str, operations: Sequence[Operation]) -> None:
     """The limits of `transact`, the same for every adapter."""
+    check_keys(operation.key for operation in operations)
     if not 1 <= len(operations) <= MAX_OPERATIONS:
         raise InvalidInputError(
             f"transaction {name!r} has {len(operations)} operations; it takes 1 to {MAX_OPERATIONS}"

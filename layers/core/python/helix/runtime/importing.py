@@ -69,11 +69,14 @@ def load_file(file: Path) -> ModuleType:
     while (root / "__init__.py").is_file():
         root, parts = root.parent, [root.name, *parts]
     sys.path.insert(0, str(root))
+    in_package = len(parts) > 1
+    if in_package and file.name == "__init__.py":
+        parts.pop()  # it is the package; under a name of its own it would run a second time
     name = ".".join(parts)
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(file):
         return known
-    if known is None and len(parts) > 1:
+    if known is None and in_package:
         return importlib.import_module(name)
     if known is not None or not name.isidentifier():
         name = f"helix_agent_{len(sys.modules)}_{file.stem}"

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from helix.adapters.models.choice import provider_of
+from helix.adapters.models.providers import name_problem
 from helix.core.agents import AnyAgent
 from helix.core.config import LLMConfig
-from helix.core.errors import InvalidInputError
+from helix.core.errors import DefinitionError, InvalidInputError
 from helix.core.states import typed_state
 from helix.core.steps import AnyStepResult
 from helix.ports.model import LLMAdapter, LLMGenerateInput
@@ -64,16 +65,22 @@ class ModelChoice:
 
 
 def choose_model(agent: AnyAgent, asked_for: str | None, environment: Mapping[str, str]) -> ModelChoice:
-    """The model for `agent` and its sub-agents. `asked_for` is `demo`, any litellm name, or None."""
+    """The model for `agent` and its sub-agents. `asked_for` is `demo`, any litellm name, or None. Raises `DefinitionError`
+    for a name that begins with no known provider: such a model would not be played by the demonstration model unnoticed."""
     if asked_for in DEMO_NAMES:
         return _demonstration(None)
     if asked_for is not None:
         from helix.adapters.models.adapter import ModelAdapter
 
+        _check_name("the model", asked_for, LLMConfig(model=asked_for), environment)
         return ModelChoice(OneModel(ModelAdapter(), asked_for), asked_for)
     for member in _tree(agent):
         config = _config(member)
-        if config is not None and (lacking := _lacking(config, environment)) is not None:
+        if config is None:
+            continue
+        for model in config.models:
+            _check_name(f"agent {member.name!r}", model, config, environment)
+        if (lacking := _lacking(config, environment)) is not None:
             return _demonstration(lacking if member is agent else f"{lacking} (for sub-agent {member.name!r})")
     return ModelChoice(None)
 
@@ -137,6 +144,11 @@ def _demonstration(missing: str | None) -> ModelChoice:
     from helix.adapters.models.demo import DemonstrationModel
 
     return ModelChoice(DemonstrationModel(), "demo", missing)
+
+
+def _check_name(owner: str, model: str, config: LLMConfig, environment: Mapping[str, str]) -> None:
+    if (problem := name_problem(model, config, environment)) is not None:
+        raise DefinitionError(owner, "model", problem)
 
 
 def _lacking(config: LLMConfig, environment: Mapping[str, str]) -> str | None:

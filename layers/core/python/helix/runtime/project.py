@@ -19,6 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from helix.core.errors import HelixError, InvalidInputError
+from helix.core.spelling import did_you_mean
 from helix.core.tool_settings import ProjectTools
 
 PYPROJECT = "pyproject.toml"
@@ -210,8 +211,9 @@ def _first(error: ValidationError) -> str:
     first = error.errors()[0]
     where = [str(part) for part in first["loc"]]
     if first["type"] == "extra_forbidden":
-        known = ", ".join(sorted(HelixTable.model_fields | ProjectTools.model_fields))
-        return f"[tool.helix] does not know {'.'.join(where)!r}; there are {known}"
+        known = sorted(HelixTable.model_fields | ProjectTools.model_fields)
+        listed = f"{', '.join(known)}{did_you_mean(where[-1], known)}"
+        return f"[tool.helix] does not know {'.'.join(where)!r}; there are {listed}"
     return f"[tool.helix] {where[0]} is {first['input']!r}: {first['msg']}"
 
 

@@ -58,9 +58,17 @@ class ClaimInput:
 
 
 def check_session_id(session_id: str) -> None:
-    if not isinstance(session_id, str) or not SESSION_ID.fullmatch(session_id):
-        name = repr(session_id[:300]) if isinstance(session_id, str) else type(session_id).__name__
-        raise InvalidInputError(f"session_id {name} must have 1 to 256 letters, digits, or any of '_-.:@+='")
+    _check_id(session_id, "session_id")
+
+
+def check_run_id(run_id: str) -> None:
+    _check_id(run_id, "run_id")
+
+
+def _check_id(given: object, what: str) -> None:
+    if not isinstance(given, str) or not SESSION_ID.fullmatch(given):
+        name = repr(given[:300]) if isinstance(given, str) else type(given).__name__
+        raise InvalidInputError(f"{what} {name} must have 1 to 256 letters, digits, or any of '_-.:@+='")
 
 
 def check_opening(opening: Opening) -> None:
@@ -77,8 +85,8 @@ def check_opening(opening: Opening) -> None:
 
 def check_input(session_id: str, ask: ClaimInput) -> None:
     check_session_id(session_id)
-    if ask.run_id is not None and not (isinstance(ask.run_id, str) and SESSION_ID.fullmatch(ask.run_id)):
-        raise InvalidInputError("run_id must have 1 to 256 letters, digits, or any of '_-.:@+='")
+    if ask.run_id is not None:
+        check_run_id(ask.run_id)
     check_opening(ask.opening)
     _check_object(ask.metadata, "metadata")
     if ask.state is not None:

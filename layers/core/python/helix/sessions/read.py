@@ -19,7 +19,7 @@ from helix.core.rows import CheckpointRow, Pending, RunRow, SessionRow
 from helix.engine.claims.claim_rows import index_partition
 from helix.engine.history import DELETING, History, StateMissingError, row_key, session_key
 from helix.ports.state_store import StateStore, Value
-from helix.services.claim_input import check_session_id
+from helix.services.claim_input import check_run_id, check_session_id
 
 MAX_PAGE = 1000
 PAGE = 50
@@ -191,7 +191,8 @@ class Sessions:
         return await self._history.run(session_id, session.run_id)
 
     async def get_run(self, session_id: str, run_id: str) -> RunRow:
-        """Raises `RunNotFoundError`."""
+        """Raises `RunNotFoundError`, and `InvalidInputError` for what no run's id is."""
+        check_run_id(run_id)
         return await self._history.run(session_id, run_id)
 
     async def run_pending(self, run: RunRow) -> list[Pending]:

@@ -47,7 +47,9 @@ from helix.ports.state_store import (
     Update,
     Value,
     Watch,
+    check_keys,
     check_operations,
+    check_range,
     expiry,
 )
 
@@ -84,6 +86,7 @@ class _Items:
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
+        check_keys(keys)
         if not keys:
             return []
         if len(keys) == 1:
@@ -127,6 +130,7 @@ class _Items:
         reverse: bool = False,
         beside_session: bool = False,
     ) -> list[Row]:
+        check_range(partition, start, end)
         condition, values = "pk = :p", {":p": {"S": partition}}
         if end is not None:
             # BETWEEN is inclusive: the end itself is dropped below.

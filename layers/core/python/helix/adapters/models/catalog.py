@@ -95,6 +95,11 @@ def entry_of(model: str) -> Mapping[str, Any]:
     return {}
 
 
+def chat_models() -> list[str]:
+    """The models that have a name without a provider."""
+    return [name for name, entry in _table().items() if "/" not in name and entry.get("mode") == "chat"]
+
+
 def _splits(model: str) -> Iterator[tuple[str, str]]:
     """`bedrock/converse/us.x` is sought as `converse/us.x`, then as `us.x`, each as bedrock's."""
     provider, slash, name = model.partition("/")

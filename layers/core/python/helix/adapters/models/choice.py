@@ -13,6 +13,7 @@ from typing import Any
 
 from helix.adapters.models.catalog import entry_of
 from helix.adapters.models.pricing import Prices
+from helix.adapters.models.providers import FAMILIES
 from helix.adapters.models.wire import Wire
 from helix.core.config import LLMConfig
 from helix.core.errors import DefinitionError
@@ -27,18 +28,6 @@ _WIRES = {
     LITELLM: ("litellm", "LiteLLMWire", "models"),
 }
 """Package -> module of this folder, class, and the extra that installs the package."""
-FAMILIES = {
-    "gpt-": "openai",
-    "chatgpt-": "openai",
-    "o1": "openai",
-    "o3": "openai",
-    "o4": "openai",
-    "claude": "anthropic",
-    "gemini": "vertex_ai",
-    "command": "cohere",
-    "mistral": "mistral",
-}
-"""The provider of a model that is named without one, as litellm takes it."""
 _LITELLMS = frozenset(
     {
         *("custom_llm_provider", "drop_params", "additional_drop_params", "allowed_openai_params", "mock_response"),

@@ -18,6 +18,7 @@ from helix.adapters.models.failures import failure
 from helix.adapters.models.litellm_tap import StreamTap
 from helix.adapters.models.openai_form import call_arguments, strict_tools
 from helix.adapters.models.pricing import Prices, micros
+from helix.adapters.models.providers import unknown_provider
 from helix.adapters.models.wire import AttemptFailedError, CallPart, Piece, Redacted, Text, Thinking
 from helix.core.config import LLMConfig
 from helix.core.errors import DefinitionError
@@ -79,12 +80,10 @@ class _Exchange:
     async def open(self) -> None:
         litellm, model, options = self._litellm, self._model, self._request.config.provider_options
         try:
-            # By hand, because for an unknown provider litellm says only "bad request".
+            # By hand, because for an unknown provider litellm says only "bad request", in words about its own functions.
             self._provider = litellm.get_llm_provider(model, options.get("custom_llm_provider"))[1]
         except Exception as error:
-            secrets = [str(value) for name, value in options.items() if "key" in name]
-            problem = str(getattr(error, "message", error))
-            raise AttemptFailedError(failure(model, "model_not_found", problem, secrets=secrets)) from error
+            raise AttemptFailedError(failure(model, "model_not_found", unknown_provider(model))) from error
         strict_ok = bool(litellm.supports_response_schema(model=model))
         self.strict = strict_tools(self._request, self._provider, strict_ok)
         arguments = call_arguments(self._request, model, self._provider, strict_ok=strict_ok)

@@ -33,7 +33,9 @@ from helix.ports.state_store import (
     Value,
     Watch,
     When,
+    check_keys,
     check_operations,
+    check_range,
 )
 from helix.services.segments import SegmentStreams
 
@@ -90,6 +92,7 @@ class RedisStateStore:
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
         if not keys:
             return []
+        check_keys(keys)
         names = [row_of(self._prefix, key) for key in keys]
 
         async def read(redis: Any) -> list[Any]:
@@ -114,6 +117,7 @@ class RedisStateStore:
         reverse: bool = False,
         beside_session: bool = False,
     ) -> list[Row]:
+        check_range(partition, start, end)
         index = index_of(self._prefix, table, partition)
         low, high = f"[{start}" if start else "-", "+" if end is None else f"({end}"
         rows: list[Row] = []

@@ -235,6 +235,8 @@ def make_cloud(
     if "error" in looked:
         raise RefusedError(f"the project's code cannot be loaded: {looked['error']}")
     asked = options.model or context.get("model")
+    if not asked and looked["unknown"]:
+        raise RefusedError(looked["unknown"])
     missing = None if asked else looked["missing"]
     choice = ModelChoice(None, "demo" if missing else asked, missing)
     cloud.context["model"] = "demo" if choice.is_demonstration else choice.name or ""

@@ -20,12 +20,13 @@ import typer
 
 from helix.cli.output import COMPLETED, RefusedError, write
 from helix.core.errors import HelixError
-from helix.runtime.project import PYPROJECT, NoProjectError, read_project
+from helix.runtime.project import LOCKS, PYPROJECT, NoProjectError, read_project
 
 TEMPLATES = Path(__file__).parent / "templates"
 NAME = "PROJECT-NAME"
 """Stands in the templates where the project's name goes."""
 AGENTS = "agents"
+LOCK = "requirements.lock"
 IGNORED = (".env", ".helix/")
 QUESTIONS = {
     "desk": "How do I return something that arrived damaged?",
@@ -96,6 +97,8 @@ def _make(root: Path, source: str, template: Template) -> Iterator[tuple[str, st
             yield _write(root / source / path, files[path], root)
         for path in sorted(path for path in files if path.startswith("tests/")):
             yield _write(root / path, files[path], root)
+    if read_project(root).table.requirements != LOCK:  # it has another, or had one of this name
+        del files[LOCK]
     for path in sorted(files):
         if path != PYPROJECT and not path.startswith((f"{AGENTS}/", "tests/")):
             yield _write(root / path, files[path], root)
@@ -137,7 +140,9 @@ def _settings(root: Path, source: str) -> str:
     text = file.read_bytes().decode("utf-8")
     if "helix" in tomllib.loads(text).get("tool", {}):
         return "kept"
-    table = ["", "[tool.helix]", *([] if source == "." else [f'source = "{source}"']), f'agents = ["{AGENTS}"]', ""]
+    table = ["", "[tool.helix]", *([] if source == "." else [f'source = "{source}"']), f'agents = ["{AGENTS}"]']
+    locked = any(os.path.lexists(root / name) for name in (*LOCKS, LOCK))
+    table += [*([] if locked else [f'requirements = "{LOCK}"']), ""]
     end = "\r\n" if "\r\n" in text else "\n"
     longer = text + ("" if text.endswith("\n") or not text else end) + end.join(table)
     real = file.resolve()

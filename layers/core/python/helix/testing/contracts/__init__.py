@@ -19,7 +19,10 @@ import pytest
 
 # Before they are imported: a failing law then shows the values it compared.
 pytest.register_assert_rewrite(
-    *(f"{__name__}.{module}" for module in ("sockets", "state_store", "state_store_races", "streams"))
+    *(
+        f"{__name__}.{module}"
+        for module in ("sockets", "state_store", "state_store_keys", "state_store_races", "streams")
+    )
 )
 
 from helix.testing.contracts.sockets import SocketsContract  # noqa: E402

@@ -22,6 +22,7 @@ from helix.ports.state_store import (
     Value,
     When,
 )
+from helix.testing.contracts.state_store_keys import StateStoreKeys
 from helix.testing.contracts.state_store_races import StateStoreRaces
 
 P = "partition"
@@ -53,7 +54,7 @@ async def refused(store: StateStore, *operations: Operation) -> int:
     return caught.value.index
 
 
-class StateStoreContract(StateStoreRaces):
+class StateStoreContract(StateStoreRaces, StateStoreKeys):
     """Give a fixture `store`; and `other`, what a second process would use on the same data, if there can be one.
 
     purges: False for a store whose backend deletes expired rows by itself.
