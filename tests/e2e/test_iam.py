@@ -48,7 +48,8 @@ UNSEEN: dict[str, str] = {
     r"start_triggered: sqs:\w+ on queues": "the event source reads the queues, in the emulator without any role",
     r"govern: s3:PutObject on objects": "the first record of a run that waited is large only if a run before it crashed",
     r".*call_(model|tool): dynamodb:GetItem on sessions": "only a repeated delivery reads the session's row alone",
-    r".*call_model: dynamodb:UpdateItem on sessions": "claims are renewed after ten seconds; rows of small runs are packed",
+    r".*call_(model|tool): dynamodb:UpdateItem on sessions": "claims are renewed after ten seconds: see test_recovery.py",
+    r".*call_(model|tool): dynamodb:DeleteItem on sessions": "only a worker that stood still returns a claim not begun",
     r"(?!ws_message|sweep).*: s3:ListBucket on bucket": "without it S3 says 'denied' for 'not there', the emulator not",
 }
 """Rights that cannot be missed offline, and why."""
