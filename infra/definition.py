@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from helix.core.errors import ObjectGoneError, StoreError, WorkInProgressError
+from helix.core.errors import AccessDeniedError, ObjectGoneError, StoreError, WorkInProgressError
 from helix.engine.history import StateMissingError
 from helix.engine.verbs import CALL_RETRIES
 
@@ -69,8 +69,12 @@ INFRASTRUCTURE = [
 """Nothing is known of what was done; the next delivery finds out. What Lambda itself reports is listed in
 https://docs.aws.amazon.com/step-functions/latest/dg/sfn-best-practices.html#bp-lambda-serviceexception."""
 
-INFRASTRUCTURE_ATTEMPTS = 6
-HOURS, MINUTES = 360, CALL_RETRIES - INFRASTRUCTURE_ATTEMPTS
+DENIED = [AccessDeniedError.__name__]
+"""IAM takes seconds until a right that a deployment grants holds everywhere. A right that is missing stays missing: the run
+fails soon, and a tool that may be repeated is started three times at most."""
+
+INFRASTRUCTURE_ATTEMPTS, DENIED_ATTEMPTS = 6, 2
+HOURS, MINUTES = 360, CALL_RETRIES - INFRASTRUCTURE_ATTEMPTS - DENIED_ATTEMPTS
 """Attempts against overload. With full jitter up to two minutes between them, `HOURS` is six hours on average. A call is
 attempted for some minutes."""
 
@@ -144,7 +148,8 @@ def substitutions(arns: Mapping[str, str], partition: str) -> dict[str, str]:
 def longest_retries_s() -> int:
     """How long a task's retries may take, when every delivery and every pause takes all the time it may."""
     waiting: int = sum(rule["MaxAttempts"] * rule["MaxDelaySeconds"] for rule in _retry(HOURS))
-    return (1 + INFRASTRUCTURE_ATTEMPTS) * max(TASK_S.values()) + waiting  # the others are refused at once
+    executed = 1 + INFRASTRUCTURE_ATTEMPTS + DENIED_ATTEMPTS  # the others are refused at once
+    return executed * max(TASK_S.values()) + waiting
 
 
 def _task(name: str, payload: State, rest: State, *, overload: int = MINUTES) -> State:
@@ -179,6 +184,7 @@ def _retry(overload: int) -> list[State]:
         _rule(WORK_IN_PROGRESS, interval=1, rate=1.5, longest=5, attempts=420),
         _rule(OVERLOAD, interval=1, rate=2, longest=120, attempts=overload),
         _rule(INFRASTRUCTURE, interval=1, rate=2, longest=30, attempts=INFRASTRUCTURE_ATTEMPTS),
+        _rule(DENIED, interval=5, rate=2, longest=10, attempts=DENIED_ATTEMPTS),
     ]
 
 

@@ -28,6 +28,8 @@ from helix.infra.triggers import Triggers
 
 COUNT = (GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE)
 """In the control table: slots and usage, what draws of budgets left, the index of open runs."""
+STEP = (GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE, CHECK)
+"""On rows of sessions. Who works renews its claim by an update, and returns a claim that it has not begun by a deletion."""
 LOOK = (QUERY, GET)
 """At the end of a stream. A row whose object is gone is read once more, by its key."""
 SHARED_VERBS = tuple(verb for verb in SIZES if verb not in PROFILE_VERBS)
@@ -59,7 +61,7 @@ class Rights:
         getattr(self, f"_{function.verb}")(function.role)
 
     def _call_model(self, role: iam.Role) -> None:
-        self._storage.grant_rows(role, "sessions", GET, GET_SEVERAL, QUERY, PUT, UPDATE, CHECK)
+        self._storage.grant_rows(role, "sessions", *STEP)
         # Budgets are drawn from, answers kept.
         self._storage.grant_rows(role, "control", *COUNT, CHECK)
         self._storage.grant_overflow(role)
@@ -75,7 +77,7 @@ class Rights:
             grant_bedrock(role)
 
     def _call_tool(self, role: iam.Role) -> None:
-        self._storage.grant_rows(role, "sessions", GET, GET_SEVERAL, QUERY, PUT, CHECK)
+        self._storage.grant_rows(role, "sessions", *STEP)
         self._storage.grant_overflow(role)
         self._streaming.grant_append(role)
 
@@ -158,7 +160,7 @@ class Rights:
 
     def _end(self, role: iam.Role) -> None:
         """What it takes to begin or end a run, and to wake the parent that waits. A run's row is read with `session`."""
-        self._storage.grant_rows(role, "sessions", GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE, CHECK)
+        self._storage.grant_rows(role, "sessions", *STEP)
         self._storage.grant_rows(role, "control", *COUNT)
         self._storage.grant_overflow(role)
         self._streaming.grant_append(role)

@@ -23,7 +23,11 @@ from tests.e2e import iam_probes, iam_probes_fleet, iam_probes_sockets, iam_prob
 from tests.e2e.cloud_executor import configure
 from tests.e2e.iam_bench import PROBES, Bench, Probe
 from tests.e2e.iam_roles import Right, Roles
+from tests.support.cloud_agents.plans import call, plan, say, use
 from tests.support.offline_cloud import STREAMING, CloudForTests, deployed, until
+
+from helix.core.delivery import Position
+from helix.infra.definition import DENIED_ATTEMPTS
 
 pytestmark = pytest.mark.skipif(STREAMING != "kinesis", reason="the probes are those of a stage with Kinesis")
 
@@ -35,7 +39,7 @@ AT_ONCE = 4
 GRANTING = ("sweep", "govern")
 """What one of them would do, the other does: never at once."""
 PROFILE_VERBS = ("call_model", "call_tool")
-REFUSED = re.compile(r"is not authorized to perform: ([\w:-]+)")
+REFUSED = re.compile(r"(?:is not authorized to perform:|AWS denies) ([\w:-]+)")
 
 
 UNSEEN: dict[str, str] = {
@@ -48,7 +52,8 @@ UNSEEN: dict[str, str] = {
     r"start_triggered: sqs:\w+ on queues": "the event source reads the queues, in the emulator without any role",
     r"govern: s3:PutObject on objects": "the first record of a run that waited is large only if a run before it crashed",
     r".*call_(model|tool): dynamodb:GetItem on sessions": "only a repeated delivery reads the session's row alone",
-    r".*call_model: dynamodb:UpdateItem on sessions": "claims are renewed after ten seconds; rows of small runs are packed",
+    r".*call_(model|tool): dynamodb:UpdateItem on sessions": "claims are renewed after ten seconds: see test_recovery.py",
+    r".*call_(model|tool): dynamodb:DeleteItem on sessions": "only a worker that stood still returns a claim not begun",
     r"(?!ws_message|sweep).*: s3:ListBucket on bucket": "without it S3 says 'denied' for 'not there', the emulator not",
 }
 """Rights that cannot be missed offline, and why."""
@@ -127,6 +132,31 @@ def test_every_right_has_a_probe(roles: Roles) -> None:
     assert not (both := sorted(map(str, used & unseen))), f"these can be seen: {both}"
     for pattern in UNSEEN:
         assert any(re.fullmatch(pattern, str(right)) for right in held), f"nobody holds {pattern!r}"
+
+
+# --- a right is missing --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fails", [True, False], ids=["fail_run may", "fail_run may not"])
+async def test_a_run_that_is_denied_an_operation_ends(cloud: CloudForTests, roles: Roles, fails: bool) -> None:
+    """`call_tool` may not claim its call. Where `fail_run` may not end the run either, the sweep does."""
+    bench, before = Bench.of(cloud, "denied"), len(list(cloud.log))
+    denied = Right("call_tool", "sessions", "dynamodb:PutItem")
+    mute = nullcontext() if fails else roles.without(Right("fail_run", "sessions", "dynamodb:PutItem"))
+    async with cloud.user("denied") as client:
+        with roles.without(denied), mute:
+            handle = await client.run("talker", plan(use(call("look", topic="x")), say("Never said.")))
+            await asyncio.to_thread(until, lambda: cloud.executions(handle.session_id, status="FAILED"), "failure")
+        if not fails:
+            await bench.old(Position(handle.session_id, handle.run_id, 1, 1))
+            assert not await refusals(cloud, "sweep", {})
+        result = await handle.result(30)
+    code = "access_denied" if fails else "runtime_crash"
+    assert (result.status, result.error_code) == ("failed", code)
+    lines = [line for line in list(cloud.log)[before:] if "AWS denies dynamodb:PutItem on" in line["line"]]
+    assert all("helix-test-sessions" in line["line"] for line in lines)
+    tries = [line["request_id"] for line in lines if line["function"].endswith("-call_tool")]
+    assert len(set(tries)) == 1 + DENIED_ATTEMPTS, "the execution repeats it, and then gives up"
 
 
 # --- each right ----------------------------------------------------------------------------------------------------------

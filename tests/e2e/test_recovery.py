@@ -25,6 +25,8 @@ CLAIM_S = 30.0
 SLACK_S = 15.0
 """A worker's cold start, and what is left of the run, on a busy machine."""
 PATIENCE_S = 120.0
+LONG_S = 40
+"""Longer than a claim, and than the pauses of its heartbeat together."""
 TOOLS = {"again": "completed", "once": "completed", "care": "paused"}
 """Each dies at its first try. What becomes of the run by its policy: retry, skip, ask."""
 
@@ -87,6 +89,22 @@ async def test_killed_in_a_tool(agent: str, unhurried: CloudForTests, tmp_path: 
         assert "unknown" in content["once"]
         (pending,) = (await client.get_session(handles[-1][1].session_id)).pending
         assert pending.kind == "unknown"
+
+
+async def test_a_tool_of_forty_seconds_runs_once(unhurried: CloudForTests, tmp_path: Path) -> None:
+    """It outlives the claim that it began with. It takes real time: claims are renewed by the clock of the worker."""
+    async with unhurried.user("tools") as client:
+        told = await asyncio.gather(*(_lingered(client, agent, tmp_path / agent) for agent in ("talker", "swift")))
+    assert told == ["after 40 s", "after 40 s"]
+    assert not [line for line in unhurried.log if "not authorized" in line["line"]]
+
+
+async def _lingered(client: HelixClient, agent: str, mark: Path) -> str:
+    plans = plan(use(call("linger", seconds=LONG_S, mark=str(mark))), say("Over."))
+    handle = await client.run(agent, plans)
+    result = await handle.result(PATIENCE_S)
+    assert (result.status, mark.read_text()) == ("completed", "started\n"), agent
+    return await _content(client, handle.session_id)
 
 
 async def _begun(client: HelixClient, agent: str, name: str, mark: Path) -> tuple[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -18,7 +19,7 @@ from tests.support_run import a_tool, agent, call, calls
 
 from helix import create_sub_agent_tool
 from helix.core.agents import AnyAgent
-from helix.core.errors import InvalidInputError, WorkInProgressError
+from helix.core.errors import AccessDeniedError, InvalidInputError, WorkInProgressError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 Json = dict[str, Any]
@@ -195,6 +196,36 @@ def test_the_event_of_a_part_that_rolled_over_starts_the_next_again(claim: Claim
     run_id = ids(event)["run_id"]
     assert functions.session(ids(event)["session_id"]).status == "running"
     assert functions.executions() == [run_id, f"{run_id}__part-2"]
+
+
+def test_a_denied_operation_fails_its_run_and_the_log_names_it(claim: Claim) -> None:
+    """Real requests over moto; what AWS answers them is a denial. No attempt is repeated inside of the function."""
+    functions = claim("Never said.", of="fail_run")
+    event, asked = functions.sample("fail_run"), list[str]()
+    table = "arn:aws:dynamodb:us-east-1:123456789012:table/test-sessions"
+    denied = (
+        f"User: arn:x is not authorized to perform: dynamodb:PutItem on resource: {table} because no policy allows it"
+    )
+
+    def deny(model: Any, **_: Any) -> Any:
+        asked.append(model.name)
+        return SimpleNamespace(status_code=400), {"Error": {"Code": "AccessDeniedException", "Message": denied}}
+
+    writes = [f"before-call.dynamodb.{name}" for name in ("PutItem", "UpdateItem", "TransactWriteItems")]
+    events = functions.app.client("dynamodb").meta.events
+    for name in writes:
+        events.register(name, deny)
+    with pytest.raises(AccessDeniedError) as raised:
+        functions.invoke("call_model", {**ids(event), "step": 1})
+    for name in writes:
+        events.unregister(name, deny)
+    assert (raised.value.action, raised.value.resource) == ("dynamodb:PutItem", table)
+    assert len(asked) == 1
+    assert [line for line in functions.lines() if "dynamodb:PutItem" in str(line) and table in str(line)]
+    functions.invoke("fail_run", {**event, "error": {"Error": type(raised.value).__name__}})
+    session = functions.session(ids(event)["session_id"])
+    assert session.error is not None and (session.status, session.error.code) == ("failed", "access_denied")
+    assert table not in session.error.message, "names of tables stay in the log"
 
 
 @pytest.mark.parametrize(("status", "warned"), [("FAILED", 1), ("TIMED_OUT", 1), ("ABORTED", 0)])

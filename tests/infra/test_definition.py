@@ -13,12 +13,13 @@ import pytest
 from pydantic import ValidationError
 
 import helix.engine
-from helix.core.errors import DamagedRowError, StoreError
+from helix.core.errors import AccessDeniedError, DamagedRowError, StoreError
 from helix.engine.claims.liveness import LostClaimError
 from helix.engine.engine import Settings as EngineSettings
 from helix.engine.verbs import CALL_EVENTS, CALL_RETRIES, MAP_CALLS, MAP_EVENTS, MODEL_EVENTS, RETRY_EVENTS
 from helix.infra.config import Settings
 from helix.infra.definition import (
+    DENIED,
     INFRASTRUCTURE,
     OVERLOAD,
     TASK_S,
@@ -147,7 +148,9 @@ def test_every_task_repeats_with_jitter_and_ends(name: str) -> None:
 def test_every_store_error_that_may_pass_is_repeated_under_its_own_name() -> None:
     for module in pkgutil.walk_packages(helix.engine.__path__, "helix.engine."):
         importlib.import_module(module.name)
-    others = {LostClaimError, DamagedRowError}  # a lost claim reaches no platform; a damaged row stays damaged
+    # A lost claim reaches no platform; a damaged row stays damaged; a denied operation has a rule of its own.
+    others = {LostClaimError, DamagedRowError, AccessDeniedError}
+    assert [AccessDeniedError.__name__] == DENIED
     assert others <= set(StoreError.__subclasses__())
     names = {cls.__name__ for cls in {StoreError, *StoreError.__subclasses__()} - others}
     assert names == {name for name in INFRASTRUCTURE if "." not in name}
@@ -195,11 +198,11 @@ def test_all_retries_fit_into_the_history_that_roll_over_leaves() -> None:
         Settings(roll_over_events=Settings().roll_over_events + 1)
     assert Settings().roll_over_events == EngineSettings().roll_over_events == CloudSettings().roll_over_events
 
-    def most(name: str, errors: Sequence[list[str]] = (WORK_IN_PROGRESS, OVERLOAD, INFRASTRUCTURE)) -> int:
+    def most(name: str, errors: Sequence[list[str]] = (WORK_IN_PROGRESS, OVERLOAD, INFRASTRUCTURE, DENIED)) -> int:
         return sum(rule["MaxAttempts"] for rule in TASKS[name]["Retry"] if rule["ErrorEquals"] in errors)
 
     for name in ("CallTool", "StartRun", "CallOneTool", "StartOneRun"):
-        assert most(name, [OVERLOAD, INFRASTRUCTURE]) == CALL_RETRIES
+        assert most(name, [OVERLOAD, INFRASTRUCTURE, DENIED]) == CALL_RETRIES
     # A call's own: its item, its choice, the state that comes if it was caught, and six of its last attempt.
     assert CALL_EVENTS == 12 + RETRY_EVENTS * CALL_RETRIES
     retries = sum(most(name) for name in ("CallModel", "FinishRun", "FailRun")) * RETRY_EVENTS

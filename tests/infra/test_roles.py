@@ -31,12 +31,17 @@ REMOVAL: Rights = {**OVERFLOW, "bucket/overflow/*": {"s3:GetObject", "s3:PutObje
 WRITE_CHUNKS: Rights = {"chunks": {"kinesis:PutRecord"}, "key through kinesis": {"kms:GenerateDataKey"}}
 KEY: Rights = {"key through dynamodb": WRITE_KEY}
 COUNT = {GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE}
-STEP: Rights = {"sessions": {GET, GET_SEVERAL, QUERY, PUT, CHECK}, **KEY, **OVERFLOW, **WRITE_CHUNKS, **LOG}
+STEP: Rights = {
+    "sessions": {GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE, CHECK},
+    **KEY,
+    **OVERFLOW,
+    **WRITE_CHUNKS,
+    **LOG,
+}
 START: Rights = {"machines": {"states:StartExecution"}}
 WAKE: Rights = {"*": {"states:SendTaskSuccess"}}
 END: Rights = {
     **STEP,
-    "sessions": {GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE, CHECK},
     "control": COUNT,
     "streams": {GET, QUERY},
     **START,
@@ -51,7 +56,6 @@ TABLE: dict[str, Rights] = {
     "start_run": END,
     "call_model": {
         **STEP,
-        "sessions": STEP["sessions"] | {UPDATE},
         "control": COUNT | {CHECK},
         **START,
         SECRET: {"secretsmanager:GetSecretValue"},

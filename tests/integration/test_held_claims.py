@@ -14,6 +14,7 @@ from tests.support_run import PATIENCE_S, Gate, a_tool, agent, call, calls, gate
 
 from helix import LocalExecutor, MemoryStateStore, ScriptedModel
 from helix.core.delivery import Delivery
+from helix.core.errors import AccessDeniedError
 from helix.core.registry import AgentRegistry
 from helix.engine.claims.claim import claim
 from helix.engine.claims.liveness import Claim, HeldClaim, LostClaimError, run_claim
@@ -72,6 +73,32 @@ async def test_a_hook_after_a_tool_may_take_longer_than_a_heartbeat() -> None:
     async with on(store, [calls(call("look")), "done"], hooks={"after_tool": slow}) as executor:
         result = await result_of(await executor.execute(helper, "go"))
     assert (result.status, result.output, heard) == ("completed", "done", ["look"])
+
+
+async def test_a_worker_that_may_not_renew_its_claim_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """The delivery fails by the denial, which is repeated twice; by a lost claim it would be repeated for long."""
+
+    class Denying(Beats):
+        async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+            if name == "heartbeat":
+                raise AccessDeniedError("dynamodb:UpdateItem", "stage-sessions")
+            await super().transact(name, operations)
+
+    begun = 0
+
+    async def wait(given: Any, ctx: Any) -> str:
+        nonlocal begun
+        begun += 1
+        return str(await asyncio.Event().wait())
+
+    helper = agent("helper", tools=[a_tool("wait", wait)])
+    stage = Stage([calls(call("wait"))], helper, store=Denying(), claim_s=0.3)
+    told = await stage.deliver("call_model", await stage.begin(helper))
+    with pytest.raises(AccessDeniedError, match="dynamodb:UpdateItem on stage-sessions"):
+        async with asyncio.timeout(PATIENCE_S):
+            await stage.deliver("call_tool", told)
+    assert begun == 1
+    assert "dynamodb:UpdateItem on stage-sessions" in caplog.text
 
 
 async def test_a_hook_before_a_tool_may_take_longer_than_a_claim() -> None:

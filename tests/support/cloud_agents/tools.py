@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from hashlib import sha256
@@ -116,6 +117,19 @@ async def wait(gate: str, ctx: ToolContext[Notes]) -> str:
     return "it opened"
 
 
+def _count(mark: str) -> None:
+    with Path(mark).open("a") as lines:
+        lines.write("started\n")
+
+
+@tool(timeout_s=300)
+async def linger(seconds: float, mark: str) -> str:
+    """Take so many seconds. Each execution adds a line to the file `mark`."""
+    _count(mark)
+    await asyncio.sleep(seconds)
+    return f"after {seconds:g} s"
+
+
 @tool(timeout_s=TOOL_S)
 async def big(size: int) -> str:
     """A long result."""
@@ -167,4 +181,4 @@ async def care(mark: str) -> str:
     return "done by your leave"
 
 
-ALL = [look, add, note, count, gated, form, boom, fatal, wait, big, grow, shout, again, once, care]
+ALL = [look, add, note, count, gated, form, boom, fatal, wait, linger, big, grow, shout, again, once, care]

@@ -288,6 +288,19 @@ class StoreError(OperatorError):
     code = "store_error"
 
 
+class AccessDeniedError(StoreError):
+    """AWS denies an operation to the role that asks: nothing was done. `action` is IAM's name of the operation, `resource`
+    what it was to act on."""
+
+    code = "access_denied"
+
+    def __init__(self, action: str, resource: str) -> None:
+        self.action, self.resource = action, resource
+        super().__init__(
+            f"AWS denies {action} on {resource}: grant it to the role that this process uses, then try again"
+        )
+
+
 class DamagedRowError(StoreError):
     """A stored row cannot be read: it was changed from outside, or by another version. The message names it."""
 

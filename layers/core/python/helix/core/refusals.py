@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from helix.core.errors import (
+    AccessDeniedError,
     AgentAlreadyRunningError,
     AgentNotFoundError,
     BodyTooLargeError,
@@ -38,6 +39,7 @@ _MADE: Mapping[type[HelixError], Mapping[str, Any]] = {
     AgentAlreadyRunningError: {"session_id": "", "run_id": None},
     SessionNotFoundError: {"session_id": ""},
     QueueFullError: {"agent_type": "", "queued": 0, "limit": 0},
+    AccessDeniedError: {"action": "", "resource": ""},
 }
 """Errors that make their message of their fields, with their defaults."""
 MAX_MESSAGE = 2_000

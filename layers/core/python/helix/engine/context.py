@@ -79,8 +79,8 @@ async def watch_stops(engine: Engine, session: SessionRow, run_id: str) -> Async
             await asyncio.sleep(engine.settings.stop_poll_s)
             try:
                 stop = await read_stop(engine, session, run_id)
-            except StoreError:
-                logger.warning("could not look for a stop of run %s; trying again", run_id, exc_info=True)
+            except StoreError as error:
+                logger.warning("could not look for a stop of run %s; trying again: %s", run_id, error)
             else:
                 if stop is not None:
                     watch.seen(stop)

@@ -49,7 +49,7 @@ from helix.ports.model import LLMGenerateInput
 
 if TYPE_CHECKING:
     from helix.engine.claims.claim import Claimed
-    from helix.engine.claims.liveness import Missed
+    from helix.engine.claims.missed import Missed
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from helix.core.compact import shorten_checkpoint_id
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow, entry_value
-from helix.core.errors import ConditionFailedError, DamagedRowError, StoreError
+from helix.core.errors import AccessDeniedError, ConditionFailedError, DamagedRowError, StoreError
 from helix.core.json import JsonObject
 from helix.core.row_keys import checkpoint_id, checkpoint_sort, message_sort, run_sort
 from helix.core.rows import CheckpointRow, ErrorInfo, RunRow, SessionRow
@@ -19,6 +19,11 @@ from helix.ports.state_store import ABSENT, Check, Operation, Put, Update, When
 
 TRIES = 5
 CRASHED = ErrorInfo(code="runtime_crash", message="the process that ran it died, or was silent for too long")
+
+DENIED = ErrorInfo(
+    code=AccessDeniedError.code,
+    message="AWS denied an operation to the stage: the log of its functions names the action and the resource",
+)
 
 
 async def commit(
@@ -32,7 +37,7 @@ async def commit(
             return True
         except ConditionFailedError:
             return unsure and await won()
-        except DamagedRowError:
+        except (DamagedRowError, AccessDeniedError):
             raise
         except StoreError:
             if attempt + 1 == TRIES:

@@ -20,6 +20,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.loaders import Loader
 
+from helix.adapters.aws.calls import denial
 from helix.adapters.aws.clock import TableClock
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.aws.overflow import Overflow
@@ -195,7 +196,8 @@ class Application:
                 text = self.client("secretsmanager").get_secret_value(SecretId=arn)["SecretString"]
                 variables = json.loads(text)
             except (BotoCoreError, ClientError) as error:
-                raise StoreError(f"the secret {arn!r} cannot be read: {error}") from error
+                failed = denial(error, {"SecretId": arn}) or StoreError(f"the secret {arn!r} cannot be read: {error}")
+                raise failed from error
             except (KeyError, ValueError):
                 variables = None
             if not isinstance(variables, dict) or not all(isinstance(value, str) for value in variables.values()):

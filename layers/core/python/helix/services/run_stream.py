@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 from helix.core.chunks import ChunkBase, TextDeltaChunk, ThinkingChunk, UnknownChunk
-from helix.core.errors import InvalidInputError, StoreError
+from helix.core.errors import AccessDeniedError, InvalidInputError, StoreError
 from helix.core.json import JsonObject
 from helix.core.rows import SessionRow
 from helix.core.sequencer import Mark, StreamRecord
@@ -195,8 +195,8 @@ class RunStream:
             try:
                 await self._streams.append(self.stream_id, records)
                 return
-            except StoreError:
-                if attempt + 1 == TRIES:
+            except StoreError as error:
+                if attempt + 1 == TRIES or isinstance(error, AccessDeniedError):
                     raise
                 await self._clock.sleep(0.05 * 2**attempt)
 

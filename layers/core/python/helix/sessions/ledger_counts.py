@@ -92,7 +92,7 @@ def count_run(rows: SessionRows, run: RunRow) -> RunCount:
         found.invocations["call_model"] += rolled
         found.states.update(dict.fromkeys((*LOOP, "Rolled"), rolled))
     if run.status != "running":
-        ended = "fail_run" if error in ("aborted", "runtime_crash") else "finish_run"
+        ended = "fail_run" if error in ("aborted", "runtime_crash", "access_denied") else "finish_run"
         found.invocations[ended] += 1
         if ended == "finish_run":
             found.states["FinishRun"] += 1

@@ -3,25 +3,60 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from helix.core.errors import StoreError
+from helix.core.errors import AccessDeniedError, StoreError
+
+DENIED = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "AuthorizationError",
+        "AuthorizationErrorException",
+        "KMSAccessDenied",
+        "KMSAccessDeniedException",
+    }
+)
+"""The codes of an operation that a role, or the policy of a key, does not allow."""
+_NAMED = re.compile(r"is not authorized to perform: ([\w-]+:\w+)(?: on resource: \"?([^\s\"]+))?")
+_RESOURCES = ("TableName", "StreamName", "stateMachineArn", "executionArn", "TopicArn", "FunctionName", "SecretId")
 
 
 def ask(client: Any, verb: str, what: str, harmless: Collection[str] = (), **request: Any) -> Any:
-    """The answer; None where AWS refused with one of the `harmless` codes. Raises `StoreError`, which names `what` was
-    done, for every other failure."""
+    """The answer; None where AWS refused with one of the `harmless` codes. Raises `AccessDeniedError`, and for every other
+    failure `StoreError`, which names `what` was done."""
     try:
         return getattr(client, verb)(**request)
     except (BotoCoreError, ClientError) as error:
         if isinstance(error, ClientError) and error.response["Error"]["Code"] in harmless:
             return None
-        raise StoreError(f"{what}: {error}") from error
+        raise (denial(error, request) or StoreError(f"{what}: {error}")) from error
 
 
 async def call(client: Any, verb: str, what: str, harmless: Collection[str] = (), **request: Any) -> Any:
     """`ask`, in a thread."""
     return await asyncio.to_thread(ask, client, verb, what, harmless, **request)
+
+
+def denial(error: Exception, request: Mapping[str, Any]) -> AccessDeniedError | None:
+    """The error of an operation that AWS denied; None for every other failure. AWS names the action and the resource in
+    most of its messages; else they are those of the call."""
+    if not isinstance(error, ClientError) or error.response["Error"]["Code"] not in DENIED:
+        return None
+    found = _NAMED.search(error.response["Error"].get("Message", ""))
+    action = found[1] if found else f"{error.operation_name} ({error.response['Error']['Code']})"
+    return AccessDeniedError(action, (found and found[2]) or _resource(request))
+
+
+def _resource(request: Mapping[str, Any]) -> str:
+    if "Bucket" in request:
+        return "/".join(str(request[name]) for name in ("Bucket", "Key") if name in request)
+    if "RequestItems" in request:
+        return ", ".join(request["RequestItems"])
+    if "TransactItems" in request:
+        return ", ".join({one["TableName"]: None for item in request["TransactItems"] for one in item.values()})
+    return next((str(request[name]) for name in _RESOURCES if name in request), "a resource that AWS does not name")

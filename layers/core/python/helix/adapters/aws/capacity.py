@@ -12,6 +12,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from helix._log import get_logger
+from helix.adapters.aws.calls import denial
 from helix.core.errors import StoreError
 
 ALIAS = "live"
@@ -49,7 +50,7 @@ class ProvisionedConcurrency:
             await asyncio.to_thread(getattr(self._client, verb), **request)
         except ClientError as error:
             if error.response["Error"]["Code"] not in harmless:
-                raise StoreError(f"{verb} of {request['FunctionName']}: {error}") from error
+                raise (denial(error, request) or StoreError(f"{verb} of {request['FunctionName']}: {error}")) from error
             logger.warning("%s of %s: %s", verb, request["FunctionName"], error)
         except BotoCoreError as error:
             raise StoreError(f"{verb} of {request['FunctionName']}: {error}") from error

@@ -18,6 +18,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from helix.adapters.aws.calls import denial
 from helix.adapters.aws.expressions import Terms, condition, update
 from helix.adapters.aws.items import (
     LEAST_OFFLOADED,
@@ -283,6 +284,8 @@ class _Items:
         except BotoCoreError as error:
             raise StoreError(f"DynamoDB {verb}: {error}") from error
         except ClientError as error:
+            if (denied := denial(error, request)) is not None:
+                raise denied from error
             if verb in ("get_item", "batch_get_item", "query"):
                 raise StoreError(f"DynamoDB {verb}: {error}") from error
             raise

@@ -15,7 +15,7 @@ from typing import Any
 
 from helix.adapters.aws.calls import call
 from helix.adapters.aws.overflow import DAY_S, Overflow
-from helix.core.errors import StoreError
+from helix.core.errors import AccessDeniedError, StoreError
 from helix.core.log_records import pack
 from helix.core.sequencer import StreamRecord
 from helix.core.wire import StreamInfo, StreamMessage
@@ -75,8 +75,8 @@ class KinesisStreams:
                     answer = await call(self._client, "put_record", what, **record)
                 self._remember(stream_id, answer["SequenceNumber"])
                 return
-            except StoreError:
-                if attempt + 1 == TRIES:
+            except StoreError as error:
+                if attempt + 1 == TRIES or isinstance(error, AccessDeniedError):
                     raise
                 await self._clock.sleep(0.05 * 2**attempt)
 

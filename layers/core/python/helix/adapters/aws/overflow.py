@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from helix.adapters.aws.calls import ask
-from helix.core.errors import ObjectGoneError, StoreError
+from helix.adapters.aws.calls import DENIED, ask
+from helix.core.errors import AccessDeniedError, ObjectGoneError, StoreError
 from helix.ports.state_store import Key
 
 DAY_S = 86_400
@@ -70,8 +70,11 @@ class Overflow:
             while found := self._call("list_objects_v2", Prefix=self._place(partition, kind)).get("Contents"):
                 objects = [{"Key": one["Key"]} for one in found]
                 answer = self._call("delete_objects", Delete={"Objects": objects, "Quiet": True})
-                if answer.get("Errors"):
-                    raise StoreError(f"S3 delete_objects: {answer['Errors'][0].get('Message')}")
+                if errors := answer.get("Errors"):
+                    first = errors[0]
+                    if first.get("Code") in DENIED:
+                        raise AccessDeniedError("s3:DeleteObject", f"{self._bucket}/{first.get('Key')}")
+                    raise StoreError(f"S3 delete_objects: {first.get('Message')}")
 
     def _place(self, partition: str, kind: str) -> str:
         return f"{self._prefix}{kind}{quote(partition, safe='')}/"

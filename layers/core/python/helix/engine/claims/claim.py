@@ -28,7 +28,8 @@ from helix.core.row_keys import make_run_id
 from helix.core.rows import CheckpointRow, LineageRow, RunRow, SessionRow
 from helix.core.states import merged_state
 from helix.engine.claims.claim_rows import Attempt, as_claimed, operations_of, run_of, session_of
-from helix.engine.claims.liveness import Missed, clear_leftovers, read_missed
+from helix.engine.claims.liveness import clear_leftovers
+from helix.engine.claims.missed import Missed, read_missed
 from helix.engine.context import make_context
 from helix.engine.engine import Engine
 from helix.engine.facts import RunStarted

@@ -1,4 +1,4 @@
-"""Who is alive, and what the dead left behind (docs/protocol.md#alive).
+"""Who is alive, and what a dead copy left (docs/protocol.md#alive).
 
 Law: a claim holds until its deadline. Its holder moves the deadline when a third of the claim's length has passed, by one
 conditional update that bumps no version, and stops what it does when it could not move it in time. A worker that sees a
@@ -7,23 +7,25 @@ passed deadline may take the work over.
 A supervisor that saw a worker die expires the worker's claims at once. An expired claim is a dead attempt like any other:
 its money stays assumed spent, its tool's outcome is unknown. Each expiry is one conditional write, so a worker that was not
 dead after all is refused, not joined.
-
-A worker that died may have committed a fold that is not on the stream. A fold is on the stream before the next answer is
-staged, so only what was committed since the last staged answer can be missing. Writing it again is harmless: the sequencer
-knows marks by attempt, and the rest by session version.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
-from helix.core.errors import ConditionFailedError, SessionExistsError, StoreError, WorkInProgressError
-from helix.core.row_keys import checkpoint_sort, checkpoint_version, message_sort
-from helix.core.rows import CheckpointRow, SessionRow
+from helix.core.entries import CallRow
+from helix.core.errors import (
+    AccessDeniedError,
+    ConditionFailedError,
+    SessionExistsError,
+    StoreError,
+    WorkInProgressError,
+)
+from helix.core.row_keys import message_sort
+from helix.core.rows import SessionRow
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, logger
 from helix.engine.history import DELETING, row_key, session_key
@@ -55,11 +57,13 @@ class Claim:
 
 class HeldClaim:
     """`async with HeldClaim(engine, claim):` keeps the claim while the block works. When it is lost, the block is cancelled
-    and `LostClaimError` raised. When the block fails, the claim is released at once."""
+    and `LostClaimError` raised, or `AccessDeniedError` where this worker may not renew it. When the block fails, the claim
+    is released at once."""
 
     def __init__(self, engine: Engine, claim: Claim) -> None:
         self._engine, self._claim = engine, claim
         self._lost = False
+        self._denied: AccessDeniedError | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> None:
@@ -78,6 +82,8 @@ class HeldClaim:
         try:
             while await _renewed(self._engine, self._claim):
                 pass
+        except AccessDeniedError as error:
+            self._denied = error
         except Exception:
             logger.exception("the claim of %s cannot be renewed", self._claim.what)
         self._lost = True
@@ -104,7 +110,7 @@ class HeldClaim:
         logger.warning("%s is no longer this worker's; stopping", self._claim.what)
         if self._main.uncancel() > self._cancels:  # another claim of this task, or its caller
             return
-        raise LostClaimError(self._claim.what) from None
+        raise self._denied or LostClaimError(self._claim.what) from None
 
     async def _ended(self) -> None:
         try:
@@ -134,7 +140,8 @@ def _until_due(engine: Engine, claim: Claim) -> float:
 
 
 async def _renewed(engine: Engine, claim: Claim) -> bool:
-    """Wait until the claim is due, and move its deadline. False: it is lost."""
+    """Wait until the claim is due, and move its deadline. False: it is lost. Raises `AccessDeniedError` where it is lost
+    because the worker may not move it."""
     settings, clock = engine.settings, engine.clock
     if wait := _until_due(engine, claim):
         await asyncio.sleep(wait)
@@ -148,9 +155,11 @@ async def _renewed(engine: Engine, claim: Claim) -> bool:
         # no other worker has taken its claim, it goes on.
         async with asyncio.timeout(left() if left() > 0 else RETRY_S):
             return await claim.move(clock.now() + settings.claim_s)
-    except (StoreError, TimeoutError):
-        logger.warning("the claim of %s could not be renewed; trying again", claim.what, exc_info=True)
+    except (StoreError, TimeoutError) as error:
+        logger.warning("the claim of %s could not be renewed; trying again: %s", claim.what, error or "no answer")
         await asyncio.sleep(max(0.0, min(RETRY_S, left())))
+        if left() <= 0 and isinstance(error, AccessDeniedError):
+            raise
         return left() > 0
 
 
@@ -339,56 +348,3 @@ async def clear_leftovers(engine: Engine, session_id: str) -> None:
         await engine.store.transact("finish_clear", [absent, Delete(marker, mine)])
     except ConditionFailedError:
         raise taken from None
-
-
-PAGE, STEP_PAGE = 32, 66
-
-
-@dataclass(frozen=True, slots=True)
-class Missed:
-    """`checkpoints` of one step, oldest first: the first made the step history. `results` are those of its calls."""
-
-    answer: AssistantRow | None
-    results: Sequence[CallRow]
-    checkpoints: Sequence[CheckpointRow]
-
-
-async def read_missed(engine: Engine, session_id: str, checkpoint_id: str) -> Missed | None:
-    """What may be untold at this checkpoint, or None if it is not there."""
-    if not checkpoint_id:
-        return None
-    version = checkpoint_version(session_id, checkpoint_id)
-    rows = await engine.store.query(
-        "sessions", session_id, start="c#", end=checkpoint_sort(version + 1), limit=PAGE, reverse=True
-    )
-    points = [CheckpointRow.at(row.key.partition, row.key.sort, row.value) for row in rows]
-    if not points or points[0].id != checkpoint_id:
-        return None
-    last = points[0]
-    same = 0
-    while same < len(points) and (points[same].step, points[same].lineage) == (last.step, last.lineage):
-        same += 1
-    reported = points[same - 1 :: -1]
-    answer, results = await _step_before(engine, session_id, reported[0])
-    return Missed(answer, results, reported)
-
-
-async def _step_before(
-    engine: Engine, session_id: str, point: CheckpointRow
-) -> tuple[AssistantRow | None, list[CallRow]]:
-    """The answer and results that stand at the end of the checkpoint's messages, behind a user's message at most."""
-    lineage = await engine.history.lineage(session_id, point.lineage)
-    start = point.count
-    entries: list[AnyEntry] = []
-    while start > lineage.start and not any(isinstance(entry, AssistantRow) for entry in entries):
-        end, start = start, max(lineage.start, start - STEP_PAGE)
-        entries = [*await engine.history.entries(session_id, lineage, start, end), *entries]
-    if entries and isinstance(entries[-1], UserRow):
-        entries.pop()
-    results: list[CallRow] = []
-    while entries and isinstance(entries[-1], CallRow):
-        row = entries.pop()
-        assert isinstance(row, CallRow)
-        results.insert(0, row)
-    answer = entries[-1] if entries and isinstance(entries[-1], AssistantRow) else None
-    return answer, results

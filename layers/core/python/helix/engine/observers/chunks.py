@@ -46,7 +46,7 @@ from helix.services.run_stream import RUN, Boundary, RunStream, Writer
 
 if TYPE_CHECKING:
     from helix.engine.claims.claim import Claimed
-    from helix.engine.claims.liveness import Missed
+    from helix.engine.claims.missed import Missed
 
 
 COMMITTED = Boundary("committed")

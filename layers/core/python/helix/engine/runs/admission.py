@@ -16,7 +16,7 @@ from helix.core.agents import AnyAgent
 from helix.core.errors import AgentNotFoundError, QueueFullError, RunNotFoundError, SessionNotFoundError, StoreError
 from helix.core.rows import RunRow, SessionRow
 from helix.core.status import ClaimMode
-from helix.engine.claims.liveness import read_missed
+from helix.engine.claims.missed import read_missed
 from helix.engine.context import make_context
 from helix.engine.engine import Engine, logger
 from helix.engine.facts import CommitsMissed, RunAdmitted, RunBegan

@@ -13,14 +13,14 @@ from helix.core.agents import AnyAgent
 from helix.core.claim_plan import lapsed
 from helix.core.delivery import Delivery, Position
 from helix.core.entries import ChildRef
-from helix.core.errors import DamagedRowError, StoreError
+from helix.core.errors import AccessDeniedError, DamagedRowError, StoreError
 from helix.core.row_keys import make_run_id, run_sort, stop_sort
 from helix.core.rows import ErrorInfo, RunRow, SessionRow, StopRow
 from helix.core.status import AT_REST, ENDS
 from helix.core.usage import Usage
 from helix.engine.calls.children import report_to_parent, wake_waiting
 from helix.engine.claims.claim import Claimed
-from helix.engine.claims.liveness import read_missed
+from helix.engine.claims.missed import read_missed
 from helix.engine.context import RunContext, make_context
 from helix.engine.engine import Engine, logger
 from helix.engine.facts import CommitsMissed, RunCounted, RunEnded, RunFinished, RunStarted
@@ -32,7 +32,7 @@ from helix.engine.runs.admission import begin_granted, launcher_of, part_of, rel
 from helix.engine.runs.housekeeping import fail_damaged, prune_checkpoints, skipping_damage
 from helix.engine.seen import Newest
 from helix.engine.steps.close import ended_with
-from helix.engine.writing import CRASHED, End, advance, commit, end, session_put
+from helix.engine.writing import CRASHED, DENIED, End, advance, commit, end, session_put
 from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, Update, When
 from helix.services.claim_input import ClaimInput, check_reason
 from helix.services.open_runs import open_run_key, open_run_put
@@ -277,13 +277,19 @@ async def fail_run(
             return await finish_run(engine, agent, session_id, run_id, delivery)
         now = engine.clock.now()
         new = advance(session, now)
-        error = CRASHED.model_copy(update={"message": f"{CRASHED.message}: {cause}"}) if cause else CRASHED
-        ended = end(new, End("failed", error=error), now)
+        ended = end(new, End("failed", error=_error_by(cause)), now)
         ended = replace(ended, when=When(equal={"part": run.part if run.part > 1 else None}))
         seen = When(equal={"status": "running", "version": session.version, "run_id": run_id})
         failed: list[Operation] = [session_put(new, seen), ended]
         if await commit(engine, "fail_run", failed, partial(ended_with, engine, session, "failed")):
             return await finish_run(engine, agent, session_id, run_id, delivery)
+
+
+def _error_by(cause: str) -> ErrorInfo:
+    """`cause`: the name of the error that ended the execution, or its status."""
+    if cause == AccessDeniedError.__name__:
+        return DENIED
+    return CRASHED.model_copy(update={"message": f"{CRASHED.message}: {cause}"}) if cause else CRASHED
 
 
 async def sweep_session(

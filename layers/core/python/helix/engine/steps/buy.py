@@ -15,7 +15,7 @@ from helix.core.row_keys import message_sort
 from helix.core.rows import CheckpointRow, ErrorInfo, Pending, SessionRow, StepClaim, StopRow
 from helix.core.status import EndStatus
 from helix.core.steps import ErrorStepResult, StopReason
-from helix.engine.claims.liveness import read_missed
+from helix.engine.claims.missed import read_missed
 from helix.engine.context import RunContext, judge_stop
 from helix.engine.engine import Engine, Outcome, Over, Staged
 from helix.engine.facts import BudgetRefused, CallDone, ChildEnded, CommitsMissed, StepStaged

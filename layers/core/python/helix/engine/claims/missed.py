@@ -1,0 +1,67 @@
+"""The commits of a dead worker that its stream may lack.
+
+Law: a fold is on the stream before the next answer is staged, so only what was committed since the last staged answer can
+be missing. Writing it again is harmless: the sequencer knows marks by attempt, and the rest by session version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
+from helix.core.row_keys import checkpoint_sort, checkpoint_version
+from helix.core.rows import CheckpointRow
+from helix.engine.engine import Engine
+
+PAGE, STEP_PAGE = 32, 66
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """`checkpoints` of one step, oldest first: the first made the step history. `results` are those of its calls."""
+
+    answer: AssistantRow | None
+    results: Sequence[CallRow]
+    checkpoints: Sequence[CheckpointRow]
+
+
+async def read_missed(engine: Engine, session_id: str, checkpoint_id: str) -> Missed | None:
+    """What may be untold at this checkpoint, or None if it is not there."""
+    if not checkpoint_id:
+        return None
+    version = checkpoint_version(session_id, checkpoint_id)
+    rows = await engine.store.query(
+        "sessions", session_id, start="c#", end=checkpoint_sort(version + 1), limit=PAGE, reverse=True
+    )
+    points = [CheckpointRow.at(row.key.partition, row.key.sort, row.value) for row in rows]
+    if not points or points[0].id != checkpoint_id:
+        return None
+    last = points[0]
+    same = 0
+    while same < len(points) and (points[same].step, points[same].lineage) == (last.step, last.lineage):
+        same += 1
+    reported = points[same - 1 :: -1]
+    answer, results = await _step_before(engine, session_id, reported[0])
+    return Missed(answer, results, reported)
+
+
+async def _step_before(
+    engine: Engine, session_id: str, point: CheckpointRow
+) -> tuple[AssistantRow | None, list[CallRow]]:
+    """The answer and results that stand at the end of the checkpoint's messages, behind a user's message at most."""
+    lineage = await engine.history.lineage(session_id, point.lineage)
+    start = point.count
+    entries: list[AnyEntry] = []
+    while start > lineage.start and not any(isinstance(entry, AssistantRow) for entry in entries):
+        end, start = start, max(lineage.start, start - STEP_PAGE)
+        entries = [*await engine.history.entries(session_id, lineage, start, end), *entries]
+    if entries and isinstance(entries[-1], UserRow):
+        entries.pop()
+    results: list[CallRow] = []
+    while entries and isinstance(entries[-1], CallRow):
+        row = entries.pop()
+        assert isinstance(row, CallRow)
+        results.insert(0, row)
+    answer = entries[-1] if entries and isinstance(entries[-1], AssistantRow) else None
+    return answer, results
