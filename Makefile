@@ -6,10 +6,12 @@
 # make setup   .venv with all that the others need; does nothing when it is up to date
 # make format  let ruff format the code and fix what it can
 # make docs    the site of the documentation, in build/site
+# make mutants  plant faults in a copy of the code, and show which tests catch each: MUTANTS=--rooms-only takes minutes
 # make bench   the measurements of bench/, one after the other; bench/README.md says what each is
 
 Q ?=
 MODEL ?=
+MUTANTS ?=
 # A worker that crashes ends the run: pytest-xdist hangs where it replaces one under loadgroup (its issue 1323).
 PYTEST ?= -q -n auto --dist loadgroup --max-worker-restart=0
 # Folders whose slow tests start servers and workers on all processors: they run one after the other.
@@ -25,7 +27,7 @@ STAMP := .venv/.up-to-date
 export QUESTION := $(value Q)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo dev run test slow check format docs bench clean
+.PHONY: setup demo dev run test slow check format docs bench mutants clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -70,6 +72,9 @@ bench: setup
 	@failed=; for file in bench/*.py; do begun=$$(date +%s); echo "== $$file"; \
 	  $(BIN)/python "$$file" || failed="$$failed $$file"; echo "== $$file: $$(($$(date +%s) - begun)) s"; done; \
 	  test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
+
+mutants: setup
+	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build cdk.out node_modules
