@@ -1,4 +1,4 @@
-# make demo    an agent answers in the deployed app, offline: make demo Q="..." [MODEL=any-litellm-name]
+# make demo    an agent answers in the deployed app, offline: make demo Q="..." [MODEL=any-litellm-name] [KILL=1: its worker is killed three times]
 # make dev     the deployed app on this machine, until Ctrl-C: make dev [MODEL=any-litellm-name]
 # make run     an example agent in this process alone: make run Q="..." [MODEL=any-litellm-name]
 # make test    lint, types, import rules, tests: what must be green before a commit
@@ -11,6 +11,7 @@
 
 Q ?=
 MODEL ?=
+KILL ?=
 MUTANTS ?=
 # A worker that crashes ends the run: pytest-xdist hangs where it replaces one under loadgroup (its issue 1323).
 PYTEST ?= -q -n auto --dist loadgroup --max-worker-restart=0
@@ -40,7 +41,8 @@ $(STAMP): pyproject.toml requirements.lock
 	@touch $(STAMP)
 
 demo: setup
-	@$(BIN)/helix demo "$$QUESTION" $(if $(MODEL),--model $(MODEL))
+	@$(BIN)/helix demo "$$QUESTION" $(if $(MODEL),--model $(MODEL)) $(if $(KILL),--kill)
+	@$(if $(KILL),:,echo && echo "See the same run survive three killed workers: make demo KILL=1 (helix demo --kill)")
 
 dev: setup
 	@$(BIN)/helix dev $(if $(MODEL),--model $(MODEL))
