@@ -85,7 +85,7 @@ def test_the_demo_whose_workers_are_killed_completes_and_tells(state: Path) -> N
     told = text.partition("How the run continued after each worker that was killed:")[2]
     assert "1. The worker of call_model was killed: it had the model's answer of step 1, and had not stored it." in told
     assert re.search(r"another worker called search_handbook again, and stored its result \d+ s later", told)
-    assert "3. The worker of call_model was killed: it had stored the end of the run" in told
+    assert "3. The worker of call_model was killed: it had stored that the run is completed" in told
     assert (
         "Skipped" not in told and "5 answers of the model and 5 results of calls" in told and "found no fault" in told
     )

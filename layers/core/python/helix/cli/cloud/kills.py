@@ -51,7 +51,7 @@ class Death:
             case "result":
                 return f"had run the tool {self.record['tool']}, and had not stored its result"
             case _:
-                return "had stored the end of the run, and had not told Step Functions"
+                return f"had stored that the run is {self.record['status']}, and had not told Step Functions"
 
 
 class Kills:
@@ -128,7 +128,10 @@ def _after(death: Death, tree: Sequence[SessionRows]) -> Iterator[tuple[str, str
             row = next((row for row in _calls(here) if row.call_id == death.record["call_id"]), None)
             yield from _after_tool(death, row)
         case _:
-            yield "Continued", "Step Functions called again; that worker found the run at its end, and finished it."
+            yield (
+                "Continued",
+                f"Step Functions called again; that worker found the run {death.record['status']}, and did what was left.",
+            )
             yield "Repeated", "nothing: the model was not asked again, and no tool ran again."
 
 
@@ -155,7 +158,7 @@ def _sums(tree: Sequence[SessionRows], problems: Sequence[str]) -> Iterator[str]
     if problems:
         yield from (f"The stored session breaks a rule: {problem}" for problem in problems)
     else:
-        yield f"The history holds {answers} of the model and {results} of calls, sub-agents included, each once:"
+        yield f"The session holds {answers} of the model and {results} of calls, sub-agents included, each once:"
         yield "helix.testing.invariants checked the rows and the stream, and found no fault."
 
 
