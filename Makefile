@@ -1,4 +1,4 @@
-# make demo    an agent answers in the deployed app, offline: make demo Q="..." [MODEL=any-litellm-name]
+# make demo    an agent answers in the deployed app, offline: make demo Q="..." [MODEL=any-litellm-name] [KILL=1: its worker is killed three times]
 # make dev     the deployed app on this machine, until Ctrl-C: make dev [MODEL=any-litellm-name]
 # make run     an example agent in this process alone: make run Q="..." [MODEL=any-litellm-name]
 # make test    lint, types, import rules, tests: what must be green before a commit
@@ -7,10 +7,13 @@
 # make setup   .venv with all that the others need; does nothing when it is up to date
 # make format  let ruff format the code and fix what it can
 # make docs    the site of the documentation, in build/site
+# make mutants  plant faults in a copy of the code, and show which tests catch each: MUTANTS=--rooms-only takes minutes
 # make bench   the measurements of bench/, one after the other; bench/README.md says what each is
 
 Q ?=
 MODEL ?=
+KILL ?=
+MUTANTS ?=
 # A worker that crashes ends the run: pytest-xdist hangs where it replaces one under loadgroup (its issue 1323).
 # Reordering by xdist would start the largest groups last: it counts tests, not seconds.
 PYTEST ?= -q -n auto --dist loadgroup --no-loadscope-reorder --max-worker-restart=0
@@ -25,7 +28,7 @@ STAMP := .venv/.up-to-date
 export QUESTION := $(value Q)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: setup demo dev run test slow torture check format docs bench clean
+.PHONY: setup demo dev run test slow torture mutants check format docs bench clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -38,7 +41,8 @@ $(STAMP): pyproject.toml requirements.lock
 	@touch $(STAMP)
 
 demo: setup
-	@$(BIN)/helix demo "$$QUESTION" $(if $(MODEL),--model $(MODEL))
+	@$(BIN)/helix demo "$$QUESTION" $(if $(MODEL),--model $(MODEL)) $(if $(KILL),--kill)
+	@$(if $(KILL),:,echo && echo "See the same run survive three killed workers: make demo KILL=1 (helix demo --kill)")
 
 dev: setup
 	@$(BIN)/helix dev $(if $(MODEL),--model $(MODEL))
@@ -72,6 +76,9 @@ bench: setup
 	@failed=; for file in bench/*.py; do begun=$$(date +%s); echo "== $$file"; \
 	  $(BIN)/python "$$file" || failed="$$failed $$file"; echo "== $$file: $$(($$(date +%s) - begun)) s"; done; \
 	  test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
+
+mutants: setup
+	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build cdk.out node_modules

@@ -26,8 +26,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Groups share a server and stay on one worker; `browser` is one, so that one Chromium runs at a time. They go first, so
-    that single tests fill the workers in the end."""
+    """Groups share a server and stay on one worker; `browser` is one, so that one Chromium runs at a time. Groups go first,
+    so that single tests fill the workers in the end."""
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 

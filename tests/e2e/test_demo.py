@@ -20,12 +20,21 @@ from helix.local.run_report import Execution, RunReport, lines_of, read_report, 
 PATIENCE_S = 150
 
 
-@pytest.mark.timeout(200)
-def test_the_demo_plays_and_tells(tmp_path: Path) -> None:
+Lines = list[tuple[float, str]]
+"""Lines of output with their moments."""
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For all demonstrations: the second one finds the synthesis of the first."""
+    return tmp_path_factory.mktemp("demo")
+
+
+def demo(state: Path, *options: str) -> Lines:
     kept = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)}
     begun = time.monotonic()
     with subprocess.Popen(
-        [sys.executable, "-m", "helix.cli", "demo", "--state", str(tmp_path)],
+        [sys.executable, "-m", "helix.cli", "demo", "--state", str(state), *options],
         cwd=ROOT,
         env={**kept, "PYTHONUNBUFFERED": "1", "COLUMNS": "120"},
         stdin=subprocess.DEVNULL,
@@ -37,9 +46,14 @@ def test_the_demo_plays_and_tells(tmp_path: Path) -> None:
         lines = [(time.monotonic() - begun, line.rstrip("\n")) for line in process.stdout]
         wrong = process.stderr.read()
         assert process.wait(PATIENCE_S) == 0, wrong
-    text = "\n".join(line for _, line in lines)
     assert "Traceback" not in wrong
+    return lines
 
+
+@pytest.mark.timeout(200)
+def test_the_demo_plays_and_tells(state: Path) -> None:
+    lines = demo(state)
+    text = "\n".join(line for _, line in lines)
     assert re.search(r"^desk · the demonstration model · ws://127\.0\.0\.1:\d+/", text, re.MULTILINE)
     assert "OPENAI_API_KEY is not set" in text and "> How do I return something that arrived damaged?" in text
     moments = {line.strip(): moment for moment, line in lines}
@@ -57,6 +71,24 @@ def test_the_demo_plays_and_tells(tmp_path: Path) -> None:
     assert re.search(r"sessions dev:demo_\w+: 1 session, 1 run, 7 messages, 4 checkpoints, [\d.]+ KB", told)
     assert re.search(r"^  Lambda ran \d+ invocations, .*:\n.*\bcall_model 5\b", told, re.MULTILINE)
     assert re.search(r"^  At list prices .* that is \$0\.00\d+", told, re.MULTILINE)
+
+
+@pytest.mark.timeout(200)
+def test_the_demo_whose_workers_are_killed_completes_and_tells(state: Path) -> None:
+    text = "\n".join(line for _, line in demo(state, "--kill"))
+    killed = re.findall(r"^✗ SIGKILL to the worker of (\w+) \(process (\d+)\)", text, re.MULTILINE)
+    assert [verb for verb, _ in killed] == ["call_model", "call_tool", "call_model"][: len(killed)] and len(killed) >= 2
+    assert len({process for _, process in killed}) == len(killed)
+    assert (
+        re.search(r"^desk · step 1, attempt 2$", text, re.MULTILINE) and "completed · 3 steps · 5 model calls" in text
+    )
+    told = text.partition("How the run continued after each worker that was killed:")[2]
+    assert "1. The worker of call_model was killed: it had the model's answer of step 1, and had not stored it." in told
+    assert re.search(r"another worker called search_handbook again, and stored its result \d+ s later", told)
+    assert "3. The worker of call_model was killed: it had stored that the run is completed" in told
+    assert (
+        "Skipped" not in told and "5 answers of the model and 5 results of calls" in told and "found no fault" in told
+    )
 
 
 async def test_the_story_is_what_the_services_say(cloud: CloudForTests) -> None:

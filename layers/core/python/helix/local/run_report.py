@@ -28,6 +28,7 @@ ROW_NAMES = {
     "x": "stop",
     "h": "guard",
     "t": "token",
+    "u": "lost attempt",
 }
 """By the beginning of a sort key of the sessions table (`core.row_keys`), in the order in which they are printed."""
 RUNS = 1_000

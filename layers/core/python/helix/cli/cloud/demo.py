@@ -1,13 +1,19 @@
-"""`helix demo`: one question through the deployed app, offline, and what AWS's services recorded of the run."""
+"""`helix demo`: one question through the deployed app, offline, and what AWS's services recorded of the run. With `--kill`
+workers die in the middle of it."""
 
 from __future__ import annotations
 
 import asyncio
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from helix.cli.cloud.dev import USER, CloudOptions, State, find_root, make_cloud
+from helix.cli.cloud.kills import INTRODUCTION, Kills
 from helix.cli.options import Model, Project
 from helix.cli.output import RefusedError, write
 from helix.cli.run.agents import RemoteAgent, Showing
@@ -15,6 +21,7 @@ from helix.cli.run.follow import code_of
 from helix.cli.where import Where
 from helix.local.run_report import lines_of, read_report
 from helix.runtime.system import SystemClock, SystemIds
+from helix.runtime.tables import open_stage
 
 QUESTION = "How do I return something that arrived damaged?"
 QUIET_S = 10.0
@@ -28,10 +35,28 @@ def demo(
     model: Model = None,
     project: Project = ".",
     state: State = None,
+    kill: Annotated[
+        bool, typer.Option("--kill", help="Kill the worker three times, and say what continued where")
+    ] = False,
 ) -> int:
     """State is kept apart from that of `helix dev`."""
-    root, clock = find_root(project), SystemClock()
-    cloud, choice, _ = make_cloud(CloudOptions(project, state, model), root, {}, aside="demo", port=0)
+    with _kills(kill) as kills:
+        return _demo(CloudOptions(project, state, model), question or QUESTION, agent, kills)
+
+
+@contextmanager
+def _kills(wanted: bool) -> Iterator[Kills | None]:
+    if not wanted:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="helix-kills-") as folder:
+        yield Kills(Path(folder))
+
+
+def _demo(options: CloudOptions, question: str, agent: str | None, kills: Kills | None) -> int:
+    root, clock = find_root(options.project), SystemClock()
+    variables = kills.variables if kills is not None else {}
+    cloud, choice, _ = make_cloud(options, root, {}, aside="demo", port=0, variables=variables)
     if not cloud.agents:
         raise RefusedError("the project registers no agents: see agents of [tool.helix] in pyproject.toml")
     begun = clock.now()
@@ -39,17 +64,34 @@ def demo(
         key = cloud.create_key(USER, name="helix demo")
         cloud.warm()
         write(f"Helix runs offline on this machine, ready after {clock.now() - begun:.1f} s.\n")
+        if kills is not None:
+            write(INTRODUCTION)
         session_id, asked = f"{USER}:{SystemIds().new('demo')}", clock.now()
-        where, showing = Where(url=cloud.url, key=key), Showing(message=question or QUESTION)
+        where, showing = Where(url=cloud.url, key=key), Showing(message=question)
         asking = RemoteAgent(agent or cloud.agents[0], where, showing, choice)
-        code = asyncio.run(_ask(asking, question or QUESTION, session_id))
+        code = asyncio.run(_ask(asking, question, session_id, kills))
         cloud.wait_until_quiet(QUIET_S)
+        if kills is not None:
+            write("How the run continued after each worker that was killed:\n")
+            store = open_stage(cloud.client, f"helix-{cloud.stage}")
+            for line in asyncio.run(kills.report(store, session_id)):
+                write(f"  {line}" if line else "")
+            write()
         write("What the APIs of AWS say about the run:\n")
         for line in lines_of(read_report(cloud, session_id, asked)):
             write(f"  {line}" if line else "")
     return code
 
 
-async def _ask(asking: RemoteAgent, question: str, session_id: str) -> int:
+async def _ask(asking: RemoteAgent, question: str, session_id: str, kills: Kills | None) -> int:
     async with asking:
-        return code_of(await asking.send(question, session_id))
+        if kills is None:
+            return code_of(await asking.send(question, session_id))
+        kills.plan(session_id)
+        watching = asyncio.create_task(kills.watch(asking.note))
+        try:
+            return code_of(await asking.send(question, session_id))
+        finally:
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching

@@ -278,6 +278,11 @@ class RemoteAgent:
         if state.agent_type != self.name:
             raise RefusedError(f"session {session_id!r} is of agent {state.agent_type!r}, not of {self.name!r}")
 
+    def note(self, text: str) -> None:
+        """A line of the caller's own, among those of the run."""
+        if isinstance(self._view, TerminalView):
+            self._view.note(text)
+
     async def _show(self, handle: AgentExecutionHandle[Any]) -> Result:
         self.session_id, self._shown = handle.session_id, handle.run_id
         self._view.opened(handle.session_id)

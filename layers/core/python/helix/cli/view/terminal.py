@@ -144,6 +144,9 @@ class TerminalView:
     def stopping(self) -> None:
         self._out.line("interrupting: the run stops at its next point; Ctrl-C again leaves at once", "yellow")
 
+    def note(self, text: str) -> None:
+        self._out.line(text, "bold yellow")
+
     def left(self, handle: AgentExecutionHandle[Any], why: str) -> None:
         self._out.line()
         self._out.line(f"{why}; nothing that was recorded is lost", "yellow")
