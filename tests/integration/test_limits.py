@@ -23,7 +23,7 @@ from tests.support_run import (
 
 from helix import ToolContext
 from helix.core.context import MAX_EVENT_BYTES
-from helix.core.errors import InvalidInputError, RunNotFoundError, SessionNotFoundError
+from helix.core.errors import InvalidInputError, SessionNotFoundError
 from helix.core.json import MAX_BYTES
 from helix.core.messages import AssistantMessage
 from helix.core.planning import MAX_RESULT_BYTES
@@ -46,7 +46,7 @@ async def test_session_ids(world: World) -> None:
         assert not await executor.sessions.exists(bad)
     with pytest.raises(InvalidInputError, match="session_id"):
         await executor.execute(who, "go", session_id=5)  # type: ignore[arg-type]
-    with pytest.raises(RunNotFoundError):
+    with pytest.raises(InvalidInputError, match="run_id"):
         await executor.sessions.get_run("a", "\udc80")
     with pytest.raises(InvalidInputError):
         await executor.sessions.list_sessions(user_id="\udc80")

@@ -1576,6 +1576,7 @@ export type ServiceErrorCode =
   | "AGENT_ERROR"
   | "DUPLICATE_AGENT"
   | "INVALID_SCALE"
+  | "access_denied"
   | "agent_already_running"
   | "agent_not_found"
   | "agent_stopped"

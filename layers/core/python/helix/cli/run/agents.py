@@ -37,6 +37,7 @@ from helix.ports.state_store import StateStore
 from helix.runtime.executor import Executor
 from helix.runtime.local import LocalExecutor
 from helix.runtime.models import NOT_LANGUAGE_MODELS, ModelChoice, choose_model
+from helix.services.claim_input import check_session_id
 from helix.services.session_calls import session_calls
 
 FLEETS_OWN = ModelChoice(None, "the fleet's model")
@@ -175,6 +176,7 @@ class LocalAgent:
         """The demonstration model that plays because a key is missing must not continue what a real model began."""
         missing = self.choice.missing
         if session_id is not None and missing is not None and session_id not in self._checked:
+            check_session_id(session_id)
             calls = await session_calls(store, session_id, children=True)
             real = next((call.model for call in calls if call.model not in NOT_LANGUAGE_MODELS), None)
             if real is not None:
