@@ -66,7 +66,9 @@ async def test_pages_of_a_query(store: RedisStateStore) -> None:
 
 async def test_names_do_not_run_into_each_other(store: RedisStateStore) -> None:
     """Colons and percent signs in partitions and sorts are theirs."""
-    keys = [Key("sessions", p, s) for p in ("a", "a:b", "a%3Ab", "a:", ":", "%") for s in (":", "b", "b:c", "b%3Ac", "%3A")]
+    keys = [
+        Key("sessions", p, s) for p in ("a", "a:b", "a%3Ab", "a:", ":", "%") for s in (":", "b", "b:c", "b%3Ac", "%3A")
+    ]
     await store.transact("put", [Put(key, {"at": [*key]}) for key in keys])
     assert await store.get(keys) == [{"at": [*key]} for key in keys]
     for partition in {key.partition for key in keys}:
