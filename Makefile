@@ -27,6 +27,8 @@ STAMP := .venv/.up-to-date
 
 export QUESTION := $(value Q)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Without its bytecode each of the thousands of processes that tests start compiles the whole package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo dev run test slow torture mutants check format docs bench clean
 .DEFAULT_GOAL := setup
