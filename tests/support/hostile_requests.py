@@ -9,11 +9,13 @@ import random
 import socket
 import struct
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
 BOUND_S = 10.0
+AT_ONCE = 15
 End = Literal["finish", "leave", "reset"]
 LINES = (
     b"",
@@ -141,17 +143,21 @@ def read_all(connection: socket.socket) -> bytes:
 def attack(
     port: int, count: int, paths: tuple[str, ...], is_well: Callable[[], bool], *, seed: int = 23
 ) -> list[bytes]:
-    """The answers to `count` hostile requests. After each tenth, and at the end, the server must be well."""
-    rng, answers = random.Random(seed), []
-    for n in range(count):
-        request = hostile_request(rng, paths, f"127.0.0.1:{port}")
+    """The answers to `count` hostile requests, of which some come at once. After each batch the server must be well."""
+    rng, answers = random.Random(seed), list[bytes]()
+
+    def one(request: HostileRequest) -> bytes:
         try:
             answer = talk(port, request)
         except TimeoutError:
             raise AssertionError(f"neither an answer nor a closed connection: {request!r:.2000}") from None
-        assert not answer or answer.startswith(b"HTTP/1."), (request, answer[:200])
+        assert not answer or answer.startswith(b"HTTP/1."), (f"{request!r:.2000}", answer[:200])
         assert b"Traceback" not in answer and b"HTTP/1.1 5" not in answer, (f"{request!r:.2000}", answer[:500])
-        answers.append(answer)
-        assert n % 10 or is_well(), f"{n} after {request!r:.2000}"
-    assert is_well()
+        return answer
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for _ in range(0, count, AT_ONCE):
+            requests = [hostile_request(rng, paths, f"127.0.0.1:{port}") for _ in range(AT_ONCE)]
+            answers += pool.map(one, requests)
+            assert is_well(), f"after {requests!r:.9000}"
     return answers

@@ -116,7 +116,7 @@ async def _serve_http(source: Source, port: int, token: str, wait_s: float, list
 
 
 class ClosingProtocol(H11Protocol):
-    """Uvicorn's protocol, without its errors about a body that turns out to be broken while the app works on the request."""
+    """Uvicorn's protocol, without its errors about a body that turns out to be broken while the app works on it."""
 
     def send_400_response(self, msg: str) -> None:
         try:

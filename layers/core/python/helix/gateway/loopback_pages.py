@@ -1,8 +1,8 @@
 """The HTTP server of Helix's own pages on loopback: it parses requests strictly, refuses foreign ones, and answers.
 
 Law: each request gets an answer or a closed connection within `patience_s`, whatever it holds. A request that could be read
-in two ways is refused with a short 4xx, and its connection is closed: nothing behind it is read as another request. A client
-that breaks the connection is not an error of the server.
+in two ways is refused with a short 4xx, and its connection is closed: nothing behind it is read as another request. A
+client that breaks the connection is not an error of the server.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_HEAD: Final = 65_536
 MAX_REASON: Final = 300
 """Characters of a refusal that are sent: it quotes the request."""
 DRAIN_S: Final = 1.0
-"""How long the rest of a refused request is read: unread bytes would reset the connection before the client has the answer."""
+"""How long the rest of a refused request is read: unread bytes would reset the connection before its answer is read."""
 _TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _LINE: Final = re.compile(rf"({_TOKEN}) (/[!-~]*) HTTP/1\.([01])")
 _HEADER: Final = re.compile(rf"({_TOKEN}):[ \t]*([ \t\x21-\x7e\x80-\xff]*)")
@@ -47,6 +47,7 @@ class PageServer(ThreadingHTTPServer):
     """On 127.0.0.1, with a thread for each connection. `with` serves until the block ends."""
 
     daemon_threads = True
+    request_queue_size = 128  # a burst beyond it waits a second: the system drops its packets
 
     def __init__(self, port: int, handler: type[LoopbackHandler]) -> None:
         super().__init__(("127.0.0.1", port), handler)
