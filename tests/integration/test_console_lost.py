@@ -84,7 +84,7 @@ async def test_a_lost_service_is_shown_and_the_message_arrives_once_it_is_back(t
 
 
 async def test_a_message_whose_answer_was_lost_is_sent_again_and_runs_once(tmp_path: Path) -> None:
-    async with desk(tmp_path) as made, made.service("One.", "Two.", "Three.") as executor:
+    async with desk(tmp_path) as made, made.service("One.", "Two.", "Three.", "Four.") as executor:
         page = await made.browser.page("new/helper")
         await write(page, "First")
         await shows(page, "One.")
@@ -108,6 +108,18 @@ async def test_a_message_whose_answer_was_lost_is_sent_again_and_runs_once(tmp_p
         await page.keyboard.press("Enter")
         await shows(page, "Three.")
         assert await page.locator(".item.user").all_inner_texts() == ["First", "Second", "A thought"]
+
+        await go(page, "new/helper")
+        made.forwarder.is_mute = True
+        await write(page, "A new chat")
+        async with asyncio.timeout(20):
+            while len((await executor.sessions.list_sessions()).sessions) < 2:
+                await asyncio.sleep(0.02)
+        made.forwarder.is_mute = False
+        await page.reload()
+        await kept.get_by_role("button", name="Send again").click()
+        await shows(page, "Four.")
+        assert len((await executor.sessions.list_sessions()).sessions) == 2
 
 
 async def test_drafts_belong_to_their_sessions_over_a_reload(tmp_path: Path) -> None:

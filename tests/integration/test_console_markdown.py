@@ -37,6 +37,11 @@ From zero:
 1000. many
 """
 LISTS = """all => all.map(list => [list.tagName, list.tagName === 'OL' ? list.start : 0, list.children.length])"""
+NUMBERED = """all => all.map(list => {
+  const digits = String(list.start + list.children.length - 1).length;
+  const item = getComputedStyle(list.lastElementChild);
+  return item.listStyleType === 'decimal' && parseFloat(getComputedStyle(list).paddingLeft) >= (digits + 1) * 8;
+})"""
 BOXES = """all => all.map(box => [box.checked, box.disabled, box.getAttribute('aria-label'), box.offsetWidth > 8])"""
 ALIGNED = """all => all.map(cell => getComputedStyle(cell).textAlign)"""
 BROKEN = r"""(root) => {
@@ -74,6 +79,9 @@ async def _means_what_it_says(page: Any) -> None:
     prose = page.locator(".item.step .prose")
     lists = await prose.locator("ol, ul").evaluate_all(LISTS)
     assert lists == [["OL", 5, 2], ["UL", 0, 3], ["OL", 1, 1], ["OL", 0, 1], ["OL", 1000, 1]]
+    assert await prose.locator("ol").evaluate_all(NUMBERED) == [True] * 4, (
+        "numbers have room, and those of boxes are shown"
+    )
     boxes = await prose.locator("input").evaluate_all(BOXES)
     assert boxes == [[True, True, "Done", True], [False, True, "Not done", True], [True, True, "Done", True]]
     for row in await prose.locator("tr").all():

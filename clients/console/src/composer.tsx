@@ -15,11 +15,12 @@ interface Given {
   hint?: string;
 }
 
+const UNCONFIRMED = "Helix has not confirmed this message. Send it again: if it arrived, it does not run twice.";
 const UNKNOWN = new Set(["timeout", "connection_lost", "closed"]);
 
 function why(error: unknown): string {
   const unknown = error instanceof HelixError && UNKNOWN.has(error.code);
-  return unknown ? "Helix did not answer in time." : said(error);
+  return unknown ? UNCONFIRMED : `Not sent: ${said(error)}`;
 }
 
 export function Composer({ place, label, onSend, disabled = false, hint }: Given) {
@@ -83,8 +84,7 @@ function UnsentView({ unsent, again, edit }: { unsent: Unsent; again: () => void
       ) : (
         <>
           <p role="alert">
-            <strong>Not sent.</strong> <Text of={unsent.problem ?? "The page was left before Helix answered."} /> If the message arrived
-            after all, sending it again does not run it twice.
+            <Text of={unsent.problem ?? UNCONFIRMED} />
           </p>
           <div class="buttons">
             <button type="button" class="primary small" onClick={again}>

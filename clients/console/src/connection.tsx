@@ -59,7 +59,7 @@ export function ConnectionState({ local }: { local: boolean }) {
             <strong>{WORDS[now]}</strong> Trying again. What you write is kept in this tab.
             {long && local && " If the command was stopped, start it again and open the address that it prints."}
           </span>
-          {long && <button onClick={() => location.reload()}>Reload</button>}
+          {long && !local && <button onClick={() => location.reload()}>Reload</button>}
         </p>
       )}
     </div>

@@ -24,6 +24,10 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
     node.setAttribute("rel", "noopener noreferrer nofollow");
     if (node.hasAttribute("href")) node.setAttribute("title", node.getAttribute("href") as string); // whatever its text says
   }
+  if (node instanceof HTMLOListElement) {
+    const digits = String(node.start + node.children.length - 1).length; // the room that the numbers need
+    if (digits > 2) node.className = digits > 4 ? "digits-more" : `digits-${digits}`;
+  }
   if (node.tagName === "INPUT") {
     if (node.getAttribute("type") !== "checkbox" || !node.hasAttribute("disabled")) node.remove(); // of task lists only
     node.setAttribute("aria-label", node.hasAttribute("checked") ? "Done" : "Not done");
