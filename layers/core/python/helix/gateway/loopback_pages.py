@@ -199,7 +199,7 @@ class LoopbackHandler(BaseHTTPRequestHandler):
 
     def _body_length(self) -> int:
         if "transfer-encoding" in self.headers:
-            raise BrokenRequestError(411, "A body in chunks is not taken: send its content-length.")
+            raise BrokenRequestError(400, "A body in chunks is not taken: send its content-length.")
         given = self.headers.get_all("content-length", [])
         if not given and self.command == "POST":
             raise BrokenRequestError(411, "Send the body's content-length.")
