@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.integration.test_console_page import Forwarder
-from tests.support.browser import Watched, browsing, go, shows
+from tests.support.browser import Watched, browsing, go, serious_problems, shows
 from tests.support_run import agent
 
 from helix import LocalExecutor, ScriptedModel
@@ -100,6 +100,9 @@ async def test_a_message_whose_answer_was_lost_is_sent_again_and_runs_once(tmp_p
         await page.reload()
         kept = page.get_by_role("region", name="Message that is not sent")
         await kept.get_by_text("Second").wait_for()
+        for scheme in ("light", "dark"):
+            await page.emulate_media(color_scheme=scheme)
+            assert await serious_problems(page) == []
         assert await page.locator("#composer").input_value() == "A thought"
         assert await page.get_by_role("button", name="Send", exact=True).is_disabled(), "one after the other"
         await kept.get_by_role("button", name="Send again").click()
@@ -120,6 +123,20 @@ async def test_a_message_whose_answer_was_lost_is_sent_again_and_runs_once(tmp_p
         await kept.get_by_role("button", name="Send again").click()
         await shows(page, "Four.")
         assert len((await executor.sessions.list_sessions()).sessions) == 2
+
+
+async def test_a_page_that_finds_no_service_says_so(tmp_path: Path) -> None:
+    async with desk(tmp_path) as made:
+        made.forwarder.target = 9  # no server listens there
+        page = await made.browser.context.new_page()
+        await page.clock.install()  # the page tries for ten seconds of its own time
+        await page.goto(made.browser.console.address)
+        await page.get_by_text("Opening…").wait_for()
+        title = page.get_by_role("heading", name="Helix cannot be reached")
+        async with asyncio.timeout(30):
+            while not await title.is_visible():
+                await page.clock.run_for(500)
+        await page.get_by_text("start it again and open the address that it prints").wait_for()
 
 
 async def test_drafts_belong_to_their_sessions_over_a_reload(tmp_path: Path) -> None:

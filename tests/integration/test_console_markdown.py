@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.integration.test_console_page import page_of
-from tests.support.browser import shows
+from tests.support.browser import serious_problems, shows
 from tests.support_run import Gate, agent
 
 from helix.core.steps import AnyStepResult, TextStepResult
@@ -102,6 +102,7 @@ async def test_lists_boxes_and_tables_mean_what_they_say(tmp_path: Path) -> None
         await page.keyboard.press("Enter")
         await shows(page, "many")
         await _means_what_it_says(page)
+        assert await serious_problems(page) == []
         model.gate.open()
         await page.locator(".working").wait_for(state="detached")
         await page.reload()

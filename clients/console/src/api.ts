@@ -35,7 +35,7 @@ interface Config {
 
 type Phase =
   | { is: "opening" }
-  | { is: "refused"; why: string }
+  | { is: "refused"; title: string; why: string }
   | { is: "signing-in"; site: Site }
   | { is: "ready"; config: Config; client: HelixClient; signOut?: () => void };
 
@@ -80,8 +80,16 @@ export async function open(): Promise<void> {
     const given = await config();
     await connect(given, given.token ?? undefined);
   } catch (error) {
-    phase.value = { is: "refused", why: said(error) };
+    phase.value = refused(error);
   }
+}
+
+/** A server of this machine takes the token that it has given: if it does not connect, it is gone. */
+function refused(error: unknown): Phase {
+  const gone = error instanceof TypeError || (error instanceof HelixError && error.code === "connection_lost");
+  if (!gone) return { is: "refused", title: "This browser is not signed in", why: said(error) };
+  const hint = "If the command was stopped, start it again and open the address that it prints.";
+  return { is: "refused", title: "Helix cannot be reached", why: local.value ? hint : said(error) };
 }
 
 async function openStage(site: Site): Promise<void> {
@@ -92,7 +100,7 @@ async function openStage(site: Site): Promise<void> {
   } catch (error) {
     refusal.value = said(error);
   }
-  phase.value = site.sign_in.length === 0 ? { is: "refused", why: refusal.value ?? "" } : { is: "signing-in", site };
+  phase.value = site.sign_in.length === 0 ? { is: "refused", title: "This browser is not signed in", why: refusal.value ?? "" } : { is: "signing-in", site };
 }
 
 /** As somebody whom the stage takes. */

@@ -21,7 +21,7 @@ function App() {
   if (now.is === "refused") {
     return (
       <main class="alone">
-        <Empty title="This browser is not signed in">
+        <Empty title={now.title}>
           <p>{now.why}</p>
           <button onClick={() => location.reload()}>Try again</button>
         </Empty>
