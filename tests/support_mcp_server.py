@@ -55,10 +55,12 @@ def person(*forms: ElicitResult) -> tuple[Any, list[str]]:
 
 
 @asynccontextmanager
-async def on_http(app: Any, sock: socket.socket | None = None) -> AsyncIterator[str]:
-    """The URL of an ASGI app, for as long as the block runs."""
+async def on_http(app: Any, sock: socket.socket | None = None, **config: Any) -> AsyncIterator[str]:
+    """The URL of an ASGI app, for as long as the block runs. `config`: more of uvicorn's."""
     sock = sock or socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on", timeout_graceful_shutdown=1))
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_level="error", lifespan="on", timeout_graceful_shutdown=1, **config)
+    )
     serving = asyncio.create_task(server.serve([sock]))
     port = sock.getsockname()[1]
     try:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.support.browser import Watched, axe, browsing, go, shows
+from tests.support.browser import Watched, browsing, go, serious_problems, shows
 from tests.support.cloud_agents.plans import ask, call, fail, finish, plan, say, use
 from tests.support.command_line import CommandLine
 from tests.support.offline_cloud import CloudForTests, until
@@ -281,7 +281,6 @@ async def test_the_keyboard_and_its_list(cloud: CloudForTests, user: str, browse
 async def test_axe_finds_nothing_serious(
     cloud: CloudForTests, user: str, console: ConsoleServer, scheme: Any, width: int
 ) -> None:
-    script = axe()
     async with cloud.user(user) as client:
         steps = (use(call("look", topic="a"), text="I look.", think="Hm."), use(call("gated", topic="b")), say("Done."))
         handle = await client.run("talker", plan(*steps))
@@ -294,14 +293,7 @@ async def test_axe_finds_nothing_serious(
             await go(page, path)
             await page.wait_for_load_state("networkidle")
             await page.locator("main:visible, .sidebar:visible").first.wait_for()
-            await page.evaluate(script)
-            found = await page.evaluate("axe.run().then(r => r.violations)")
-            bad = [
-                (one["id"], one["help"], [node["html"][:200] for node in one["nodes"]])
-                for one in found
-                if one["impact"] in ("serious", "critical")
-            ]
-            assert bad == [], path
+            assert await serious_problems(page) == [], path
             wide = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert wide <= 0, f"{path} is wider than {width} px"
 

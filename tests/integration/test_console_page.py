@@ -7,7 +7,7 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -245,10 +245,11 @@ async def test_a_budget_that_is_used_up_is_raised_and_the_run_goes_on(tmp_path: 
 
 
 class Forwarder:
-    """A port that leads to the service of the moment: one may end, and another take its place."""
+    """A port that leads to the service of the moment: one may end, and another take its place. `is_mute`: what the service
+    says is lost."""
 
     def __init__(self) -> None:
-        self.target, self._writers = 0, set[asyncio.StreamWriter]()
+        self.target, self.is_mute, self._writers = 0, False, set[asyncio.StreamWriter]()
 
     async def __aenter__(self) -> Forwarder:
         self._server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
@@ -271,15 +272,16 @@ class Forwarder:
         with contextlib.suppress(OSError):
             there, to_there = await asyncio.open_connection("127.0.0.1", self.target)
             self._writers.add(to_there)
-            await asyncio.gather(_pump(reader, to_there), _pump(there, writer))
+            await asyncio.gather(_pump(reader, to_there, lambda: True), _pump(there, writer, lambda: not self.is_mute))
         writer.close()
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passes: Callable[[], bool]) -> None:
     with contextlib.suppress(OSError):
         while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
+            if passes():
+                writer.write(data)
+                await writer.drain()
     writer.close()
 
 

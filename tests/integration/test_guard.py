@@ -21,6 +21,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from tests.support.emulator_desk import REGION, Desk, started
+from tests.support.hostile_requests import attack
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
@@ -316,6 +317,21 @@ def test_no_process_shows_the_credentials_in_its_arguments(desk: Desk) -> None:
     own = desk.emulator.credentials
     assert own.secret_key not in shown and own.access_key not in shown
     assert own.secret_key not in desk.emulator.log_path.read_text()
+
+
+def test_hostile_requests_are_answered_and_the_emulator_lives_on(desk: Desk) -> None:
+    """As to the other servers in `test_hostile_requests.py`."""
+    paths = (
+        "/",
+        "/_aws/execute-api/abc/dev",
+        "/_aws/execute-api/abc/dev/@connections/x",
+        "/secrets/one",
+        "/_ministack/health",
+    )
+    logged = len(desk.emulator.log_path.read_text())
+    attack(desk.emulator.port, 15, paths, lambda: send(desk, "GET", "/_ministack/health").status == 403)
+    assert desk.client("s3").get_object(Bucket="secrets", Key="one")["Body"].read() == b"a secret"
+    assert "Traceback" not in desk.emulator.log_path.read_text()[logged:]
 
 
 def _user(desk: Desk) -> str:

@@ -14,10 +14,10 @@ import uvicorn
 
 
 @asynccontextmanager
-async def serving(app: Any) -> AsyncIterator[str]:
-    """The address of the app."""
+async def serving(app: Any, **more: Any) -> AsyncIterator[str]:
+    """The address of the app. `more`: of uvicorn's configuration."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1, **more)
         server = uvicorn.Server(config)
         task = asyncio.create_task(server.serve(sockets=[listener]))
         try:

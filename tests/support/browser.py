@@ -74,6 +74,14 @@ class Watched:
         return page
 
 
+async def serious_problems(page: Any) -> list[Any]:
+    """What axe finds on the page as it is: rule, help and elements of each."""
+    await page.evaluate(axe())
+    found = await page.evaluate("axe.run().then(r => r.violations)")
+    bad = [one for one in found if one["impact"] in ("serious", "critical")]
+    return [(one["id"], one["help"], [node["html"][:200] for node in one["nodes"]]) for one in bad]
+
+
 async def go(page: Any, path: str) -> None:
     await page.evaluate("path => { location.hash = '#/' + path }", path)
 

@@ -1,7 +1,8 @@
 // Who serves this page, and the client that all views share.
 import { signal } from "@preact/signals";
 import { type Fields, HelixClient, HelixError, type Replies } from "../../js/src/index.ts";
-
+import { freshKey as newKey } from "../../js/src/settings.ts";
+import { onConnection } from "./connection.tsx";
 import { found, type Proof, refusal, SignedIn, type Site, signOut } from "./signin.tsx";
 
 export { HelixError };
@@ -34,11 +35,13 @@ interface Config {
 
 type Phase =
   | { is: "opening" }
-  | { is: "refused"; why: string }
+  | { is: "refused"; title: string; why: string }
   | { is: "signing-in"; site: Site }
   | { is: "ready"; config: Config; client: HelixClient; signOut?: () => void };
 
 export const phase = signal<Phase>({ is: "opening" });
+/** Whether a command of this machine serves the page, and not a stage. */
+export const local = signal(false);
 export const agents = signal<AgentInfo[]>([]);
 const CODE = "helix-console-code";
 const MOST_AGENTS = 500;
@@ -73,11 +76,20 @@ export async function open(): Promise<void> {
     if (!answer.ok) throw new Error(`The console's server answers ${answer.status}.`);
     const site = (await answer.json()) as Site | { sign_in: ["code"] };
     if ("url" in site) return await openStage(site);
+    local.value = true;
     const given = await config();
     await connect(given, given.token ?? undefined);
   } catch (error) {
-    phase.value = { is: "refused", why: said(error) };
+    phase.value = refused(error);
   }
+}
+
+/** A server of this machine takes the token that it has given: if it does not connect, it is gone. */
+function refused(error: unknown): Phase {
+  const gone = error instanceof TypeError || (error instanceof HelixError && error.code === "connection_lost");
+  if (!gone) return { is: "refused", title: "This browser is not signed in", why: said(error) };
+  const hint = "If the command was stopped, start it again and open the address that it prints.";
+  return { is: "refused", title: "Helix cannot be reached", why: local.value ? hint : said(error) };
 }
 
 async function openStage(site: Site): Promise<void> {
@@ -88,7 +100,7 @@ async function openStage(site: Site): Promise<void> {
   } catch (error) {
     refusal.value = said(error);
   }
-  phase.value = site.sign_in.length === 0 ? { is: "refused", why: refusal.value ?? "" } : { is: "signing-in", site };
+  phase.value = site.sign_in.length === 0 ? { is: "refused", title: "This browser is not signed in", why: refusal.value ?? "" } : { is: "signing-in", site };
 }
 
 /** As somebody whom the stage takes. */
@@ -108,7 +120,8 @@ export async function enter(site: Site, proof: Proof): Promise<void> {
 }
 
 async function connect(config: Config, token: string | (() => Promise<string>) | undefined, out?: () => void): Promise<void> {
-  const client = await HelixClient.connect(config.url, { token, settings: { quietMs: 5_000 } });
+  const settings = { quietMs: 5_000, backoffMaxMs: 4_000, giveUpMs: Infinity };
+  const client = await HelixClient.connect(config.url, { token, settings, onConnection });
   agents.value = config.agents;
   phase.value = { is: "ready", config, client, ...(out === undefined ? {} : { signOut: out }) };
   await listAgents(client);
@@ -135,10 +148,14 @@ export function service(): HelixClient {
   return phase.value.client;
 }
 
-/** Start a run, once, whatever happens to the connection. Whoever shows the session follows it already. */
-export async function begin<A extends "run" | "resume" | "retry">(action: A, fields: Omit<Fields<A>, "key" | "subscribe">): Promise<Replies[A]> {
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  const key = `console_${Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("")}`;
+export const freshKey = (): string => `console_${newKey()}`;
+
+/** Start a run, once for each key, whatever happens to the connection. Whoever shows the session follows it already. */
+export async function begin<A extends "run" | "resume" | "retry">(
+  action: A,
+  fields: Omit<Fields<A>, "key" | "subscribe">,
+  key = freshKey(),
+): Promise<Replies[A]> {
   return await service().ask(action, { ...fields, key, subscribe: false } as unknown as Fields<A>);
 }
 

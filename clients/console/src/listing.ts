@@ -3,6 +3,7 @@
 import { signal } from "@preact/signals";
 import type { ListedSession } from "./wire.ts";
 import { said, service } from "./api.ts";
+import { connection, watched } from "./connection.tsx";
 
 export const FILTERS = ["all", "waiting", "running", "failed", "interrupted"] as const;
 export type Filter = (typeof FILTERS)[number];
@@ -34,7 +35,7 @@ async function page(after: string | undefined): Promise<{ sessions: ListedSessio
 export async function refresh(): Promise<void> {
   const turn = asked;
   try {
-    const found = await page(undefined);
+    const found = await watched(page(undefined));
     if (turn !== asked) return;
     const { cursor: end } = found;
     const ids = new Set(found.sessions.map((session) => session.session_id));
@@ -43,7 +44,7 @@ export async function refresh(): Promise<void> {
     [sessions.value, problem.value] = [[...found.sessions, ...rest], undefined];
     if (!joined) cursor.value = end;
   } catch (error) {
-    if (turn === asked) problem.value = said(error);
+    if (turn === asked && connection.value === "open") problem.value = said(error);
   }
   if (turn === asked) loaded.value = true;
 }
@@ -88,8 +89,15 @@ export function search(words: string): void {
 }
 
 export function keepFresh(): void {
-  void refresh();
-  setInterval(() => {
-    if (document.visibilityState === "visible" && query.value === "") void refresh();
-  }, REFRESH_MS);
+  connection.subscribe((now) => {
+    if (now === "open") void refresh();
+  });
+  let looking = false;
+  const look = async () => {
+    if (looking || document.visibilityState !== "visible" || query.value !== "") return;
+    looking = true;
+    await refresh();
+    looking = false;
+  };
+  setInterval(() => void look(), REFRESH_MS);
 }

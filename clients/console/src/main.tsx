@@ -1,7 +1,8 @@
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
-import { enter, open, phase } from "./api.ts";
+import { enter, local, open, phase } from "./api.ts";
 import { Compare } from "./compare.tsx";
+import { ConnectionState } from "./connection.tsx";
 import { FleetView } from "./fleetview.tsx";
 import { Help, listenToKeys } from "./keys.tsx";
 import { keepFresh } from "./listing.ts";
@@ -20,7 +21,7 @@ function App() {
   if (now.is === "refused") {
     return (
       <main class="alone">
-        <Empty title="This browser is not signed in">
+        <Empty title={now.title}>
           <p>{now.why}</p>
           <button onClick={() => location.reload()}>Try again</button>
         </Empty>
@@ -42,6 +43,7 @@ function Console() {
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
         Skip to the session
       </a>
+      <ConnectionState local={local.value} />
       <Sidebar />
       <main id="main" tabIndex={-1}>
         {at.view === "session" && <SessionView key={at.id} id={at.id} tab={at.tab} call={at.call} />}

@@ -4,12 +4,15 @@ import { Marked } from "marked";
 import { visible } from "./format.ts";
 
 const marked = new Marked({ gfm: true, breaks: true, async: false });
+/** Attributes whose values are no addresses. */
+const PLAIN = ["start", "align", "type", "checked", "disabled"];
 const SAFE = {
   ALLOWED_TAGS: [
     ..."p br hr b i strong em del code pre blockquote ul ol li a h1 h2 h3 h4 h5 h6".split(" "),
     ..."table thead tbody tr th td input".split(" "),
   ],
-  ALLOWED_ATTR: ["href", "start", "align", "type", "checked", "disabled"],
+  ALLOWED_ATTR: ["href", ...PLAIN],
+  ADD_URI_SAFE_ATTR: PLAIN,
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
@@ -21,8 +24,14 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
     node.setAttribute("rel", "noopener noreferrer nofollow");
     if (node.hasAttribute("href")) node.setAttribute("title", node.getAttribute("href") as string); // whatever its text says
   }
-  // of task lists only
-  if (node.tagName === "INPUT" && (node.getAttribute("type") !== "checkbox" || !node.hasAttribute("disabled"))) node.remove();
+  if (node instanceof HTMLOListElement) {
+    const digits = String(node.start + node.children.length - 1).length; // the room that the numbers need
+    if (digits > 2) node.className = digits > 4 ? "digits-more" : `digits-${digits}`;
+  }
+  if (node.tagName === "INPUT") {
+    if (node.getAttribute("type") !== "checkbox" || !node.hasAttribute("disabled")) node.remove(); // of task lists only
+    node.setAttribute("aria-label", node.hasAttribute("checked") ? "Done" : "Not done");
+  }
   if (node.tagName === "PRE" || node.tagName === "TABLE") node.setAttribute("tabindex", "0");
 });
 

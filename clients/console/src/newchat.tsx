@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { type AgentInfo, agents, begin, said, type Schema } from "./api.ts";
 import { Composer } from "./composer.tsx";
+import { draftPlace } from "./drafts.ts";
 import { refresh, sessions } from "./listing.ts";
 import { Empty, Icon, Problem, Text } from "./pieces.tsx";
 import { go, link } from "./route.ts";
@@ -16,17 +17,15 @@ export function NewChat({ agent }: { agent: string | undefined }) {
   const found = known();
   const chosen = agent ?? found[0]?.name;
   const [problem, setProblem] = useState("");
-  const start = async (message: string | Record<string, unknown>) => {
-    if (chosen === undefined) return;
+  const start = async (input: { message: string } | { input: Record<string, unknown> }, key?: string) => {
+    const from = location.hash;
+    const started = await begin("run", { agent: chosen ?? "", ...input }, key);
+    void refresh();
+    if (location.hash === from) go(link.session(started.session_id)); // somebody who waits for it goes nowhere else
+  };
+  const submit = async (input: Record<string, unknown>) => {
     setProblem("");
-    try {
-      const input = typeof message === "string" ? { message } : { input: message };
-      const started = await begin("run", { agent: chosen, ...input });
-      void refresh();
-      go(link.session(started.session_id));
-    } catch (error) {
-      setProblem(said(error));
-    }
+    await start({ input }).catch((error: unknown) => setProblem(said(error)));
   };
   const parameters = parametersOf(found.find((one) => one.name === chosen));
   return (
@@ -72,9 +71,14 @@ export function NewChat({ agent }: { agent: string | undefined }) {
       <Problem of={problem} pad />
       {chosen !== undefined &&
         (parameters === undefined ? (
-          <Composer key={chosen} label={`Message to ${chosen}`} onSend={start} />
+          <Composer
+            key={chosen}
+            place={draftPlace.new(chosen)}
+            label={`Message to ${chosen}`}
+            onSend={(message, key) => start({ message }, key)}
+          />
         ) : (
-          <InputForm key={chosen} schema={parameters} onSend={start} />
+          <InputForm key={chosen} schema={parameters} onSend={submit} />
         ))}
     </div>
   );

@@ -4,6 +4,7 @@ import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { SUBPROTOCOL } from "../../js/src/frames.ts";
 import type { HelixClient } from "../../js/src/index.ts";
+import { forgetDrafts } from "./drafts.ts";
 import { arrive, leave, type Oidc, renew, type Tokens } from "./oidc.ts";
 import { Icon, Text } from "./pieces.tsx";
 import "./signin.css";
@@ -38,6 +39,7 @@ export const forget = (): void => sessionStorage.removeItem(PROOF);
 /** Forget who this is, and show the form. The issuer's own session goes on. */
 export function signOut(): void {
   forget();
+  forgetDrafts();
   location.reload();
 }
 

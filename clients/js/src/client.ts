@@ -40,6 +40,8 @@ export interface ConnectOptions {
   /** An API key, a JSON Web Token, or a function that gives one; none where the service takes anybody. */
   token?: Token;
   settings?: Partial<ClientSettings>;
+  /** Called with whether there is a connection, when that changes. A lost one is made again, for `giveUpMs`. */
+  onConnection?: (connected: boolean) => void;
 }
 
 export class HelixClient {
@@ -49,6 +51,7 @@ export class HelixClient {
   private constructor(url: string, options: ConnectOptions) {
     this.settings = { ...SETTINGS, ...options.settings };
     this.#link = new SocketLink(url, options.token, this.settings);
+    this.#link.onConnection = options.onConnection;
   }
 
   /**

@@ -25,6 +25,8 @@ export class SocketLink {
   readonly following: Following;
   /** How often it has connected. */
   connections = 0;
+  /** Called with whether there is a connection, when that changes. */
+  onConnection: ((connected: boolean) => void) | undefined;
   readonly #url: string;
   readonly #token: Token;
   readonly #settings: ClientSettings;
@@ -220,6 +222,7 @@ export class SocketLink {
     this.#socket = socket;
     if (socket.readyState !== WebSocket.OPEN || this.#error !== undefined) this.#end?.();
     this.#opened.resolve();
+    this.onConnection?.(true);
     this.following.onOpen();
     this.#sendAll();
     await ended;
@@ -227,6 +230,7 @@ export class SocketLink {
     [this.#socket, this.#end] = [undefined, undefined];
     socket.onmessage = socket.onerror = socket.onclose = null;
     socket.close();
+    this.onConnection?.(false);
   }
 
   #fail(error: Error): void {

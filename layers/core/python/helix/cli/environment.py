@@ -17,7 +17,7 @@ EXTRAS = {
     "textual": "cli",
     "websockets": "client",
     "redis": "redis",
-    **dict.fromkeys(("mcp", "mcp_types", "uvicorn", "starlette"), "mcp"),
+    **dict.fromkeys(("mcp", "mcp_types", "h11", "uvicorn", "starlette"), "mcp"),
     "opentelemetry": "otel",
     "anthropic": "anthropic",
     "openai": "openai",

@@ -14,10 +14,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
 
+import h11
 import typer
 import uvicorn
 from mcp.server.auth.provider import AccessToken, TokenVerifier
 from mcp.server.stdio import stdio_server
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from helix.cli.agents import all_agents, load_agent
 from helix.cli.options import Model, settings
@@ -109,7 +111,21 @@ async def _serve_http(source: Source, port: int, token: str, wait_s: float, list
     with sock:
         app = MCPApp(source, _OneToken(token), LOOPBACK, LOOPBACK_PAGES, wait_s, lists_tasks=lists)
         say(f"serving http://127.0.0.1:{sock.getsockname()[1]}/mcp until Ctrl-C; header: Authorization: Bearer {token}")
-        await uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2)).serve([sock])
+        config = uvicorn.Config(app, http=ClosingProtocol, log_level="warning", timeout_graceful_shutdown=2)
+        await uvicorn.Server(config).serve([sock])
+
+
+class ClosingProtocol(H11Protocol):
+    """Uvicorn's protocol, without its errors about a body that turns out to be broken while the app works on it."""
+
+    def send_400_response(self, msg: str) -> None:
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:  # an answer has begun, or may have no body
+            self.transport.close()
+        if self.cycle is not None:  # what the app still answers has no connection
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
 
 
 class _OneToken(TokenVerifier):

@@ -16,20 +16,16 @@ nothing from elsewhere, runs no inline script, and connects to the service alone
 from __future__ import annotations
 
 import hmac
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from helix.core.json import dumps, load_object
 from helix.gateway.console_page import CONFIG, KINDS, PAGE, origin_of, page_files, page_headers
-from helix.gateway.loopback_pages import LoopbackHandler
+from helix.gateway.loopback_pages import PATIENCE_S, LoopbackHandler, PageServer
 from helix.runtime.system import SystemIds
 
 MAX_BODY: Final = 4096
-PATIENCE_S: Final = 30
 RANDOM: Final = 16
 """Characters of an id of `SystemIds` that are random, of 5 bits each."""
 
@@ -52,21 +48,20 @@ def random_code() -> str:
 
 
 class ConsoleServer:
-    """`with ConsoleServer(service) as console: print(console.address)`. port: 0 for a free one. Raises `OSError` where the
-    port is taken, and `FileNotFoundError` where the bundle is not there."""
+    """`with ConsoleServer(service) as console: print(console.address)`. port: 0 for a free one. patience_s: how long one
+    request may take. Raises `OSError` where the port is taken, and `FileNotFoundError` where the bundle is not there."""
 
-    def __init__(self, service: Service, *, port: int = 0) -> None:
+    def __init__(self, service: Service, *, port: int = 0, patience_s: float = PATIENCE_S) -> None:
         self.service, self.code = service, random_code()
         files = {f"/{name}": file for name, file in page_files().items()}
         config = (KINDS[".json"], dumps({"sign_in": ["code"]}).encode())
         self.files: Mapping[str, tuple[str, bytes]] = {**files, "/": files[f"/{PAGE}"], f"/{CONFIG}": config}
         self.headers = {**page_headers([origin_of(service.url)]), "cache-control": "no-store"}
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
-        self._server.daemon_threads = True
+        self._server = PageServer(port, _handler(self, patience_s))
 
     @property
     def port(self) -> int:
-        return int(self._server.server_address[1])
+        return self._server.port
 
     @property
     def address(self) -> str:
@@ -74,12 +69,11 @@ class ConsoleServer:
         return f"http://127.0.0.1:{self.port}/#code={self.code}"
 
     def __enter__(self) -> ConsoleServer:
-        threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
+        self._server.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.stop()
 
     def sign_in(self, body: bytes) -> bytes | None:
         """None: the code is wrong."""
@@ -92,17 +86,15 @@ class ConsoleServer:
         return dumps(found).encode()
 
 
-def _handler(console: ConsoleServer) -> type[BaseHTTPRequestHandler]:
+def _handler(console: ConsoleServer, patience: float) -> type[LoopbackHandler]:
     class Handler(LoopbackHandler):
         headers_of_all = console.headers
-        protocol_version = "HTTP/1.1"
-        timeout = PATIENCE_S
-        server_version, sys_version = "helix", ""
+        patience_s = patience
 
         def do_GET(self) -> None:
             if not self._admitted():
                 return
-            kind, body = console.files.get(urlsplit(self.path).path, ("", b""))
+            kind, body = console.files.get(self.path.partition("?")[0], ("", b""))
             if kind:
                 self.answer(200, body, kind)
             else:
@@ -111,11 +103,7 @@ def _handler(console: ConsoleServer) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             if not self._admitted():
                 return None
-            length = self.headers.get("content-length") or ""
-            if not length.isdecimal() or int(length) > MAX_BODY:
-                self.close_connection = True  # what is not read cannot be followed by another request
-                return self.answer(413, b"The body is too long, or of unknown length.\n")
-            body = self.rfile.read(int(length))
+            body = self.read_body(MAX_BODY)
             if self.path != "/sign-in":
                 return self.answer(404, b"There is nothing here.\n")
             found = console.sign_in(body)

@@ -1,17 +1,138 @@
-"""The part of a small HTTP server on loopback that all have: whom it refuses, and how it answers."""
+"""The HTTP server of Helix's own pages on loopback: it parses requests strictly, refuses foreign ones, and answers.
+
+Law: each request gets an answer or a closed connection within `patience_s`, whatever it holds. A request that could be read
+in two ways is refused with a short 4xx, and its connection is closed: nothing behind it is read as another request. A
+client that breaks the connection is not an error of the server.
+"""
 
 from __future__ import annotations
 
+import io
+import re
+import socket
+import threading
+import time
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler
+from contextlib import suppress
+from http.client import HTTPMessage
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar, Final
 
+from helix._log import get_logger
 from helix.gateway.origins import hosts_of, why_foreign
+
+logger = get_logger("helix.gateway")
+PATIENCE_S: Final = 30.0
+MAX_HEAD: Final = 65_536
+"""Bytes of a request's line and headers."""
+MAX_REASON: Final = 300
+"""Characters of a refusal that are sent: it quotes the request."""
+DRAIN_S: Final = 1.0
+"""How long the rest of a refused request is read: unread bytes would reset the connection before its answer is read."""
+_TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_LINE: Final = re.compile(rf"({_TOKEN}) (/[!-~]*) HTTP/1\.([01])")
+_HEADER: Final = re.compile(rf"({_TOKEN}):[ \t]*([ \t\x21-\x7e\x80-\xff]*)")
+_LENGTH: Final = re.compile(r"[0-9]{1,15}")
+
+
+class BrokenRequestError(Exception):
+    """A request that is refused, with its status and a sentence for the client."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class PageServer(ThreadingHTTPServer):
+    """On 127.0.0.1, with a thread for each connection. `with` serves until the block ends."""
+
+    daemon_threads = True
+    request_queue_size = 128  # a burst beyond it waits a second: the system drops its packets
+
+    def __init__(self, port: int, handler: type[LoopbackHandler]) -> None:
+        super().__init__(("127.0.0.1", port), handler)
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+    def start(self) -> None:
+        threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True).start()
+
+    def stop(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        logger.debug("a connection was lost", exc_info=True)  # what a handler raises is logged and answered there
+
+
+class _UntilDeadline(io.RawIOBase):
+    """The bytes of a connection. Raises `TimeoutError` when the deadline of the request is over."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.deadline, self.received = 0.0, False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._connection.settimeout(left)
+        count = self._connection.recv_into(buffer)
+        self.received = self.received or count > 0
+        return count
 
 
 class LoopbackHandler(BaseHTTPRequestHandler):
-    """`headers_of_all` go with each answer."""
+    """`headers_of_all` go with each answer. A subclass has `do_GET` and `do_POST`."""
 
-    headers_of_all: Mapping[str, str] = {}
+    headers_of_all: ClassVar[Mapping[str, str]] = {}
+    patience_s: ClassVar[float] = PATIENCE_S
+    """How long one request may take to come in, and each write of its answer."""
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "helix", ""
+
+    def setup(self) -> None:
+        super().setup()
+        self.connection.settimeout(self.patience_s)
+        self._wire = _UntilDeadline(self.connection)
+        self.rfile = io.BufferedReader(self._wire)
+
+    def handle_one_request(self) -> None:
+        self._wire.deadline, self._wire.received = time.monotonic() + self.patience_s, False
+        self.command, self.request_version, self.requestline = "", self.protocol_version, ""
+        self.close_connection, self._is_answered = True, False
+        try:
+            if head := self._read_head():
+                self._parse(head)
+                getattr(self, f"do_{self.command}")()
+        except BrokenRequestError as error:
+            self._reject(error.status, str(error))
+        except TimeoutError:
+            self.close_connection = True
+            if self._wire.received:
+                self._reject(408, "The request did not come in time.")
+        except ConnectionError:
+            self.close_connection = True
+        except Exception:
+            logger.exception("a request could not be answered")
+            self._reject(500, "The server failed; its log says why.")
+
+    def read_body(self, most: int) -> bytes:
+        """All of it. Raises `BrokenRequestError` if it is longer than `most`, or ends early."""
+        if self._length > most:
+            raise BrokenRequestError(413, f"The body has {self._length} bytes; send at most {most}.")
+        if self.headers.get("expect", "").lower() == "100-continue":
+            self.send_response_only(100)
+            self.end_headers()
+        body = self.rfile.read(self._length)
+        if len(body) < self._length:
+            raise BrokenRequestError(400, "The body is shorter than content-length says.")
+        return body
 
     def foreign(self, port: int, *, from_links: bool = False) -> str | None:
         """Why the request may not come in. from_links: a link of another site that a person followed may."""
@@ -22,16 +143,79 @@ class LoopbackHandler(BaseHTTPRequestHandler):
 
     def refuse(self, why: str) -> None:
         self.close_connection = True  # its body is not read
-        self.answer(403, f"This request is refused: {why}.\n".encode())
+        self.answer(403, f"This request is refused: {why[:MAX_REASON]}.\n".encode())
 
     def answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
+        self._is_answered = True
+        self.connection.settimeout(self.patience_s)
         self.send_response(status)
         for name, value in self.headers_of_all.items():
             self.send_header(name, value)
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(body)))
+        if self.close_connection:
+            self.send_header("connection", "close")
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(body if self.command != "HEAD" else b"")
 
     def log_message(self, format: str, *args: object) -> None:
         return
+
+    def _read_head(self) -> list[str]:
+        """The lines of the request's head; none if the client has nothing more to ask."""
+        lines, left = list[str](), MAX_HEAD
+        while line := self.rfile.readline(left + 1):
+            left -= len(line)
+            if left < 0:
+                raise BrokenRequestError(431, f"The line and the headers have more than {MAX_HEAD} bytes.")
+            if not line.endswith(b"\r\n"):
+                raise BrokenRequestError(400, "Each line of the request's head ends with CR LF.")
+            if line == b"\r\n":
+                if not lines:
+                    raise BrokenRequestError(400, "The request is empty.")
+                return lines
+            lines.append(line[:-2].decode("latin-1"))
+        if lines:
+            raise BrokenRequestError(400, "The request's head ends early.")
+        return []
+
+    def _parse(self, lines: list[str]) -> None:
+        """Set what a request consists of. Raises `BrokenRequestError`."""
+        line = _LINE.fullmatch(lines[0])
+        if line is None:
+            raise BrokenRequestError(400, "The first line is not 'METHOD /path HTTP/1.1'.")
+        self.command, self.path, minor = line.groups()
+        self.headers = HTTPMessage()
+        for text in lines[1:]:
+            header = _HEADER.fullmatch(text)
+            if header is None:
+                raise BrokenRequestError(400, "A header is not of the form 'name: value'.")
+            self.headers[header[1]] = header[2].rstrip(" \t")
+        self._length = self._body_length()
+        if not hasattr(self, f"do_{self.command}"):
+            raise BrokenRequestError(405, "Use GET or POST.")
+        keeps = minor == "1" and "close" not in self.headers.get("connection", "").lower()
+        self.close_connection = not keeps or (self.command != "POST" and self._length > 0)  # whose body is not read
+
+    def _body_length(self) -> int:
+        if "transfer-encoding" in self.headers:
+            raise BrokenRequestError(400, "A body in chunks is not taken: send its content-length.")
+        given = self.headers.get_all("content-length", [])
+        if not given and self.command == "POST":
+            raise BrokenRequestError(411, "Send the body's content-length.")
+        if len(given) > 1 or any(_LENGTH.fullmatch(one) is None for one in given):
+            raise BrokenRequestError(400, "content-length is one number of bytes.")
+        return int(given[0]) if given else 0
+
+    def _reject(self, status: int, why: str) -> None:
+        """Answer, and let the client read it: what it still sends is read and dropped, for a moment."""
+        self.close_connection = True
+        if self._is_answered:
+            return
+        with suppress(OSError):
+            self.answer(status, f"{why}\n".encode())
+            self.wfile.flush()
+            self.connection.shutdown(socket.SHUT_WR)
+            self._wire.deadline = time.monotonic() + DRAIN_S
+            while self.rfile.read1(MAX_HEAD):
+                pass

@@ -27,11 +27,10 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from helix.core import genai
-from helix.gateway.loopback_pages import LoopbackHandler
+from helix.gateway.loopback_pages import LoopbackHandler, PageServer
 from helix.local.credentials import new_secret
 
 
@@ -129,8 +128,7 @@ class TraceReceiver:
         self._lock = threading.Lock()
         self._traces: OrderedDict[str, dict[str, Received]] = OrderedDict()
         self._secret = f"/{new_secret()}"
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
-        self._server.daemon_threads = True
+        self._server = PageServer(port, _handler(self))
 
     @property
     def url(self) -> str:
@@ -139,7 +137,7 @@ class TraceReceiver:
 
     @property
     def port(self) -> int:
-        return int(self._server.server_address[1])
+        return self._server.port
 
     def inside(self, path: str) -> str | None:
         """What of the path is behind the secret; None for a path that does not begin with it."""
@@ -147,12 +145,11 @@ class TraceReceiver:
         return rest if hmac.compare_digest(head.encode(), self._secret.encode()) else None
 
     def __enter__(self) -> TraceReceiver:
-        threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
+        self._server.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.stop()
 
     def traces(self) -> list[list[Received]]:
         """The last, newest first."""
@@ -222,10 +219,8 @@ def _page(receiver: TraceReceiver, path: str) -> str | None:
     return "\n".join(lines or ["no traces yet"]) + "\n"
 
 
-def _handler(receiver: TraceReceiver) -> type[BaseHTTPRequestHandler]:
+def _handler(receiver: TraceReceiver) -> type[LoopbackHandler]:
     class Handler(LoopbackHandler):
-        protocol_version = "HTTP/1.1"
-
         def do_POST(self) -> None:
             if (path := self._admitted()) is None:
                 return None
