@@ -79,9 +79,9 @@ def name_of(arn: str, action: str) -> str:
     raise AssertionError(f"a right on something new: {arn}")
 
 
-def is_own(arn: str) -> bool:
-    """Whether it is the stage's own."""
-    return arn == "*" or any(re.search(pattern, arn) for pattern in NAMES)
+def is_own(arn: str, action: str) -> bool:
+    """Whether it is the stage's own, and called by its functions."""
+    return action.partition(":")[0] in EVERYTHING if arn == "*" else any(re.search(pattern, arn) for pattern in NAMES)
 
 
 def listed(value: Any) -> list[str]:
@@ -117,7 +117,7 @@ class Roles:
             for statement in document["Statement"]
             for arn in listed(statement["Resource"])
             for action in listed(statement["Action"])
-            if others or is_own(arn)
+            if others or is_own(arn, action)
         }
 
     @contextmanager
