@@ -15,13 +15,15 @@ from helix.local.cloud import REGION
 
 QUICK = {"test_offline_smoke", "test_parity", "test_lost_events"}
 """Modules that are part of `make test`; the others take minutes."""
+SHARED = {"test_real_time": "test_recovery"}
+"""Modules on the stage of another."""
 IN_BROWSER = {"test_console", "test_console_operator", "test_console_stage"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/e2e/" in item.path.as_posix():
-            group = "browser" if item.path.stem in IN_BROWSER else f"cloud {item.path.stem}"
+            group = "browser" if item.path.stem in IN_BROWSER else f"cloud {SHARED.get(item.path.stem, item.path.stem)}"
             item.add_marker(pytest.mark.xdist_group(group))
             if item.path.stem not in QUICK:
                 item.add_marker(pytest.mark.slow)
@@ -38,6 +40,13 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudForTests]:
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudForTests]:
     """Another one, for tests that change limits and budgets."""
     with deployed(tmp_path_factory.mktemp("fleet"), context={"alarm_queue_depth": str(DEEP)}) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def unhurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudForTests]:
+    """Another one, whose state machines wait as long as they do on AWS."""
+    with deployed(tmp_path_factory.mktemp("unhurried"), wait_scale=1.0) as made:
         yield made
 
 

@@ -45,10 +45,29 @@ NAMES = {
     r":secret:helix-test-metrics-\w+$": "token",
     r":function:helix-test-\*-call_model:live$": "aliases",
 }
+UNSEEN: dict[str, str] = {
+    r".*: logs:\w+ on log": "the emulator takes a function's log from its process, not from CloudWatch Logs",
+    r".*: kms:\w+ on key": "its tables, streams and buckets do not use their key",
+    r"fail_run: sqs:\w+ on undelivered": "Lambda puts undelivered events there by itself, and the emulator does not",
+    r"project_stream: kinesis:\w+ on chunks": "the event source reads the stream, in the emulator without any role",
+    r"project_stream: s3:PutObject on given up": "Lambda puts given up batches there by itself; the emulator does not",
+    r"project_stream: dynamodb:UpdateItem on streams": "only a slow socket is marked, and no socket is slow here",
+    r"start_triggered: sqs:\w+ on queues": "the event source reads the queues, in the emulator without any role",
+    r"govern: s3:PutObject on objects": "the first record of a run that waited is large only if a run before it crashed",
+    r".*call_(model|tool): dynamodb:GetItem on sessions": "only a repeated delivery reads the session's row alone",
+    r".*call_(model|tool): dynamodb:UpdateItem on sessions": "claims are renewed after ten seconds: see test_recovery.py",
+    r".*call_(model|tool): dynamodb:DeleteItem on sessions": "only a worker that stood still returns a claim not begun",
+    r"(?!ws_message|sweep).*: s3:ListBucket on bucket": "without it S3 says 'denied' for 'not there', the emulator not",
+}
+"""Rights that cannot be missed offline, and why."""
 TWIN = "crew-"
 """Functions of a second agent with resources: their rights are those of the first one's (tests/infra/test_roles.py)."""
 EVERYTHING = {"states": "tokens", "cloudwatch": "metrics"}
 """What an action on `*` is about, by its service."""
+
+
+def is_unseen(right: Right) -> bool:
+    return any(re.fullmatch(pattern, str(right)) for pattern in UNSEEN)
 
 
 def name_of(arn: str, action: str) -> str:
@@ -58,6 +77,11 @@ def name_of(arn: str, action: str) -> str:
         if (found := re.search(pattern, arn)) is not None:
             return found.expand(name)
     raise AssertionError(f"a right on something new: {arn}")
+
+
+def is_own(arn: str, action: str) -> bool:
+    """Whether it is the stage's own, and called by its functions."""
+    return action.partition(":")[0] in EVERYTHING if arn == "*" else any(re.search(pattern, arn) for pattern in NAMES)
 
 
 def listed(value: Any) -> list[str]:
@@ -84,7 +108,8 @@ class Roles:
             document = self._iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
             yield name, document if isinstance(document, dict) else json.loads(document)
 
-    def rights(self) -> set[Right]:
+    def rights(self, *, others: bool = True) -> set[Right]:
+        """`others`: False leaves out rights that a project grants on resources of its own."""
         return {
             Right(function, name_of(arn, action), action)
             for function in self.functions
@@ -92,6 +117,7 @@ class Roles:
             for statement in document["Statement"]
             for arn in listed(statement["Resource"])
             for action in listed(statement["Action"])
+            if others or is_own(arn, action)
         }
 
     @contextmanager

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -30,12 +31,12 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("demo")
 
 
-def demo(state: Path, *options: str) -> Lines:
+def demo(state: Path, *options: str, root: Path = ROOT) -> Lines:
     kept = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)}
     begun = time.monotonic()
     with subprocess.Popen(
         [sys.executable, "-m", "helix.cli", "demo", "--state", str(state), *options],
-        cwd=ROOT,
+        cwd=root,
         env={**kept, "PYTHONUNBUFFERED": "1", "COLUMNS": "120"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -89,6 +90,39 @@ def test_the_demo_whose_workers_are_killed_completes_and_tells(state: Path) -> N
     assert (
         "Skipped" not in told and "5 answers of the model and 5 results of calls" in told and "found no fault" in told
     )
+
+
+LONG_S = 40
+"""Longer than a claim, and than the pauses of its renewals together."""
+
+
+@pytest.mark.timeout(400)
+def test_a_tool_of_forty_seconds_runs_once_in_a_new_project(tmp_path: Path) -> None:
+    """In a function of its own and inline, side by side. It takes real time: claims are renewed by the worker's clock."""
+    with ThreadPoolExecutor() as pool:
+        told = list(pool.map(lambda inline: slow_project(tmp_path / f"{inline}", inline), (False, True)))
+    assert told == [
+        ("CallModel → Route → CallTool → CallModel → Route → FinishRun", 1),
+        ("CallModel → Route → FinishRun", 1),
+    ]
+
+
+def slow_project(folder: Path, inline: bool) -> tuple[str, int]:
+    """The states of the one execution of a demonstration, and the starts of its tool."""
+    folder.mkdir()
+    command = [sys.executable, "-m", "helix.cli", "init", "shop", "--template", "minimal"]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    module, mark = folder / "shop" / "agents" / "__init__.py", folder / "starts"
+    about = '    """Find what is known about the query."""\n'
+    text, decorator = module.read_text(), f"@tool(inline={inline})\n"
+    assert text.count("@tool\n") == text.count(about) == 1
+    work = f"    import time\n    open({str(mark)!r}, 'a').write('.')\n    time.sleep({LONG_S})\n"
+    module.write_text(text.replace("@tool\n", decorator).replace(about, about + work))
+    lines = [line for _, line in demo(folder / "state", "What is the address?", root=folder / "shop")]
+    assert [line for line in lines if line.startswith("completed")], lines
+    assert sum("→ search_facts(" in line for line in lines) == 1, lines
+    place = next(n for n, line in enumerate(lines) if "Step Functions ran 1 execution," in line)
+    return lines[place + 2].strip(), len(mark.read_text())
 
 
 async def test_the_story_is_what_the_services_say(cloud: CloudForTests) -> None:

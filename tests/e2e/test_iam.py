@@ -22,7 +22,7 @@ from botocore.exceptions import ClientError
 from tests.e2e import iam_probes, iam_probes_fleet, iam_probes_sockets, iam_probes_triggers
 from tests.e2e.cloud_executor import configure
 from tests.e2e.iam_bench import PROBES, Bench, Probe
-from tests.e2e.iam_roles import Right, Roles
+from tests.e2e.iam_roles import UNSEEN, Right, Roles, is_unseen
 from tests.support.cloud_agents.plans import call, plan, say, use
 from tests.support.offline_cloud import STREAMING, CloudForTests, deployed, until
 
@@ -40,23 +40,6 @@ GRANTING = ("sweep", "govern")
 """What one of them would do, the other does: never at once."""
 PROFILE_VERBS = ("call_model", "call_tool")
 REFUSED = re.compile(r"(?:is not authorized to perform:|AWS denies) ([\w:-]+)")
-
-
-UNSEEN: dict[str, str] = {
-    r".*: logs:\w+ on log": "the emulator takes a function's log from its process, not from CloudWatch Logs",
-    r".*: kms:\w+ on key": "its tables, streams and buckets do not use their key",
-    r"fail_run: sqs:\w+ on undelivered": "Lambda puts undelivered events there by itself, and the emulator does not",
-    r"project_stream: kinesis:\w+ on chunks": "the event source reads the stream, in the emulator without any role",
-    r"project_stream: s3:PutObject on given up": "Lambda puts given up batches there by itself; the emulator does not",
-    r"project_stream: dynamodb:UpdateItem on streams": "only a slow socket is marked, and no socket is slow here",
-    r"start_triggered: sqs:\w+ on queues": "the event source reads the queues, in the emulator without any role",
-    r"govern: s3:PutObject on objects": "the first record of a run that waited is large only if a run before it crashed",
-    r".*call_(model|tool): dynamodb:GetItem on sessions": "only a repeated delivery reads the session's row alone",
-    r".*call_(model|tool): dynamodb:UpdateItem on sessions": "claims are renewed after ten seconds: see test_recovery.py",
-    r".*call_(model|tool): dynamodb:DeleteItem on sessions": "only a worker that stood still returns a claim not begun",
-    r"(?!ws_message|sweep).*: s3:ListBucket on bucket": "without it S3 says 'denied' for 'not there', the emulator not",
-}
-"""Rights that cannot be missed offline, and why."""
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +76,6 @@ def no_schedule(cloud: CloudForTests) -> Iterator[None]:
     yield
     for rule in rules:
         events.enable_rule(Name=rule)
-
-
-def is_unseen(right: Right) -> bool:
-    return any(re.fullmatch(pattern, str(right)) for pattern in UNSEEN)
 
 
 def probed(function: str, probe: Probe) -> list[Right]:

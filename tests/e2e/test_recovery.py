@@ -6,14 +6,14 @@ Nothing is configured for it: claims are as long as deployed, and retries pause 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.cloud_agents.plans import call, plan, say, use
-from tests.support.offline_cloud import CloudForTests, deployed, until
+from tests.support.offline_cloud import CloudForTests, until
 
 from helix.client import HelixClient
 from helix.engine.engine import Settings
@@ -25,8 +25,6 @@ CLAIM_S = 30.0
 SLACK_S = 15.0
 """A worker's cold start, and what is left of the run, on a busy machine."""
 PATIENCE_S = 120.0
-LONG_S = 40
-"""Longer than a claim, and than the pauses of its heartbeat together."""
 TOOLS = {"again": "completed", "once": "completed", "care": "paused"}
 """Each dies at its first try. What becomes of the run by its policy: retry, skip, ask."""
 
@@ -39,12 +37,6 @@ def longest_pause_s() -> float:
 
 
 AT_MOST_S = CLAIM_S + longest_pause_s() + SLACK_S
-
-
-@pytest.fixture(scope="module")
-def unhurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudForTests]:
-    with deployed(tmp_path_factory.mktemp("unhurried"), wait_scale=1.0) as made:
-        yield made
 
 
 @asynccontextmanager
@@ -89,22 +81,6 @@ async def test_killed_in_a_tool(agent: str, unhurried: CloudForTests, tmp_path: 
         assert "unknown" in content["once"]
         (pending,) = (await client.get_session(handles[-1][1].session_id)).pending
         assert pending.kind == "unknown"
-
-
-async def test_a_tool_of_forty_seconds_runs_once(unhurried: CloudForTests, tmp_path: Path) -> None:
-    """It outlives the claim that it began with. It takes real time: claims are renewed by the clock of the worker."""
-    async with unhurried.user("tools") as client:
-        told = await asyncio.gather(*(_lingered(client, agent, tmp_path / agent) for agent in ("talker", "swift")))
-    assert told == ["after 40 s", "after 40 s"]
-    assert not [line for line in unhurried.log if "not authorized" in line["line"]]
-
-
-async def _lingered(client: HelixClient, agent: str, mark: Path) -> str:
-    plans = plan(use(call("linger", seconds=LONG_S, mark=str(mark))), say("Over."))
-    handle = await client.run(agent, plans)
-    result = await handle.result(PATIENCE_S)
-    assert (result.status, mark.read_text()) == ("completed", "started\n"), agent
-    return await _content(client, handle.session_id)
 
 
 async def _begun(client: HelixClient, agent: str, name: str, mark: Path) -> tuple[str, Any]:

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 from tests.fleet.conftest import MakeYard
 from tests.support_fleet import PATIENCE_S, Yard
+from tests.support_notes import Answer
 from tests.support_run import Gate, a_tool, agent, call, calls, gated
 
+from helix import create_sub_agent_tool
 from helix.core.handles import AgentExecutionHandle
+from helix.engine.calls.tool import MAX_DEATHS as MAX_CALL_DEATHS
 from helix.engine.claims.liveness import expire_claims
 from helix.fleet.budgets import BudgetManager
 from helix.ports.state_store import Value
@@ -76,6 +79,36 @@ async def test_a_call_of_a_dead_worker_has_an_unknown_outcome(
     yard.serve(yard.worker("w2"))
     result = await handle.result(PATIENCE_S)
     assert (result.status, len(ran)) == (status, times)
+    await yard.check(handle.session_id)
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["", "of a sub-agent"])
+async def test_a_call_that_killed_three_workers_is_not_started_again(make: MakeYard, nested: bool) -> None:
+    """Nor is the run given up, and a worker that was ended on purpose is not counted."""
+    began: asyncio.Queue[str] = asyncio.Queue()
+
+    async def act(given: Any, ctx: Any) -> str:
+        began.put_nowait("act")
+        await asyncio.Event().wait()
+        return "never"
+
+    acting = agent("acting", tools=[a_tool("act", act)], output_schema=Answer)
+    who, script = acting, [calls(call("act")), calls(call("__finish__", summary="Done.", score=1))]
+    if nested:
+        who = agent("boss", tools=[create_sub_agent_tool(acting)])
+        script = [calls(call("subagent__acting", message="go")), *script, "All done."]
+    yard = make(who, script=script)
+    handle = await yard.executor.execute(who, "go")
+    for number in range(MAX_CALL_DEATHS + 1):
+        serving = yard.serve(yard.worker(f"w{number}"))
+        await asyncio.wait_for(began.get(), PATIENCE_S)
+        await died(serving)
+        await yard.queue.release_dead_worker(f"w{number}", died=number != 1)
+    yard.serve(yard.worker("last"))
+    result = await handle.result(PATIENCE_S)
+    assert (result.status, result.run_id, began.empty()) == ("completed", handle.run_id, True)
+    told = str(yard.model.requests[-2 if nested else -1].messages)
+    assert "tool_crashed" in told and f"started {MAX_CALL_DEATHS} times" in told
     await yard.check(handle.session_id)
 
 

@@ -9,118 +9,12 @@ from typing import Any
 import pytest
 from tests.infra.conftest import PRODUCTION, Synth
 from tests.infra.templates import Assembly, Template, listed, text
+from tests.support.rights import TABLE, Rights
 
 from helix.infra.function import SIZES
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 
-GET, GET_SEVERAL, QUERY = "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"
-PUT, UPDATE, DELETE, CHECK = (f"dynamodb:{verb}Item" for verb in ("Put", "Update", "Delete", "ConditionCheck"))
-READ_KEY = {"kms:Decrypt", "kms:DescribeKey"}
-WRITE_KEY = READ_KEY | {"kms:Encrypt", "kms:GenerateDataKey", "kms:ReEncryptFrom", "kms:ReEncryptTo"}
-
-Rights = dict[str, set[str]]
-
-LOG: Rights = {"log": {"logs:CreateLogStream", "logs:PutLogEvents"}}
-OVERFLOW: Rights = {
-    "bucket/overflow/*": {"s3:GetObject", "s3:PutObject"},
-    "bucket": {"s3:ListBucket"},
-    "key through s3": {"kms:Decrypt", "kms:GenerateDataKey"},
-}
-REMOVAL: Rights = {**OVERFLOW, "bucket/overflow/*": {"s3:GetObject", "s3:PutObject", "s3:DeleteObject"}}
-WRITE_CHUNKS: Rights = {"chunks": {"kinesis:PutRecord"}, "key through kinesis": {"kms:GenerateDataKey"}}
-KEY: Rights = {"key through dynamodb": WRITE_KEY}
-COUNT = {GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE}
-STEP: Rights = {
-    "sessions": {GET, GET_SEVERAL, QUERY, PUT, UPDATE, DELETE, CHECK},
-    **KEY,
-    **OVERFLOW,
-    **WRITE_CHUNKS,
-    **LOG,
-}
-START: Rights = {"machines": {"states:StartExecution"}}
-WAKE: Rights = {"*": {"states:SendTaskSuccess"}}
-END: Rights = {
-    **STEP,
-    "control": COUNT,
-    "streams": {GET, QUERY},
-    **START,
-    **WAKE,
-}
-LINE: Rights = {**END, "control": COUNT | {CHECK}}
-"""Who may have to put a run into the line."""
-POST: Rights = {"connections": {"execute-api:ManageConnections"}}
-SECRET = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:openai-AbCdEf"
-
-TABLE: dict[str, Rights] = {
-    "start_run": END,
-    "call_model": {
-        **STEP,
-        "control": COUNT | {CHECK},
-        **START,
-        SECRET: {"secretsmanager:GetSecretValue"},
-        "bedrock models": {"bedrock:InvokeModelWithResponseStream"},
-        "bedrock guardrails": {"bedrock:ApplyGuardrail"},
-    },
-    "call_tool": STEP,
-    "finish_run": LINE,
-    "fail_run": {**LINE, "undelivered": {"sqs:SendMessage", "sqs:GetQueueUrl", "sqs:GetQueueAttributes"}},
-    "sweep": {
-        **LINE,
-        **REMOVAL,
-        "streams": {GET, QUERY, PUT, DELETE},
-        "executions": {"states:DescribeExecution"},
-    },
-    "project_stream": {
-        "streams": {GET, QUERY, PUT, UPDATE, DELETE},
-        **KEY,
-        **OVERFLOW,
-        "bucket/failed/*": {"s3:PutObject"},
-        "bucket/aws/lambda/*": {"s3:PutObject"},
-        **POST,
-        "chunks": {
-            "kinesis:DescribeStream",
-            "kinesis:DescribeStreamSummary",
-            "kinesis:GetRecords",
-            "kinesis:GetShardIterator",
-            "kinesis:ListShards",
-        },
-        "consumer": {"kinesis:SubscribeToShard", "kinesis:DescribeStreamConsumer"},
-        "key through kinesis": {"kms:Decrypt"},
-        **LOG,
-    },
-    "ws_authorize": {"control": {GET}, "key through dynamodb": READ_KEY, **LOG},
-    "ws_connect": {"streams": {PUT}, **KEY, **LOG},
-    "ws_disconnect": {"streams": {QUERY, DELETE}, **KEY, **LOG},
-    "ws_message": {
-        **LINE,
-        **REMOVAL,
-        "streams": {GET, QUERY, PUT, UPDATE, DELETE, CHECK},
-        "executions": {"states:StopExecution"},
-        **POST,
-    },
-    "govern": {
-        "control": COUNT | {CHECK},
-        "sessions": {GET, GET_SEVERAL, QUERY},
-        **KEY,
-        **OVERFLOW,
-        **WRITE_CHUNKS,
-        **START,
-        "aliases": {"lambda:PutProvisionedConcurrencyConfig", "lambda:DeleteProvisionedConcurrencyConfig"},
-        "notices": {"sns:Publish"},
-        "key through sns": {"kms:Decrypt", "kms:GenerateDataKey"},
-        "*": {"cloudwatch:GetMetricData"},
-        **LOG,
-    },
-    "health": {
-        "control": {GET, GET_SEVERAL, QUERY},
-        "sessions": {GET},
-        "key through dynamodb": READ_KEY,
-        "token": {"secretsmanager:GetSecretValue"},
-        "key through secretsmanager": {"kms:Decrypt"},
-        **LOG,
-    },
-}
 MACHINES = "helix-dev-*"
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.infra.conftest import PRODUCTION, Synth
 from tests.infra.templates import Assembly, listed, text
-from tests.infra.test_roles import GET, LINE, PUT, QUERY, rights_of
+from tests.infra.test_roles import rights_of
+from tests.support.rights import GET, LINE, PUT, QUERY
 
 from helix.core.triggers import read_starts
 from helix.gateway.lambdas_triggers import QueueRecord, occurrence_of

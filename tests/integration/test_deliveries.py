@@ -16,7 +16,9 @@ from tests.support_run import Gate, a_tool, agent, call, calls
 from helix import Confirmation
 from helix.core.agents import AnyAgent
 from helix.core.errors import WorkInProgressError
+from helix.core.json import loads
 from helix.core.messages import AssistantMessage
+from helix.engine.calls.tool import MAX_DEATHS
 from helix.fleet.budgets import BudgetManager
 from helix.ports.launcher import execution_name
 from helix.services.open_runs import PARTITIONS
@@ -144,6 +146,42 @@ async def test_an_inline_tool_whose_function_died_is_an_unknown_outcome(policy: 
     assert success == (policy == "retry")
     dead.cancel()
     await asyncio.wait({dead})
+
+
+@pytest.mark.parametrize("inline", [True, False])
+async def test_a_call_whose_worker_died_three_times_is_not_started_again(inline: bool) -> None:
+    """A worker that stops in order releases its claim, and counts as no death."""
+    began: asyncio.Queue[str] = asyncio.Queue()
+
+    async def act(given: Any, ctx: Any) -> str:
+        began.put_nowait("act")
+        await asyncio.Event().wait()
+        return "never"
+
+    helper = agent("helper", tools=[a_tool("act", act, inline=inline, timeout_s=900)])
+    stage = Stage([calls(call("act")), "Done."], helper)
+    event, verb = await stage.begin(helper), "call_model"
+    if not inline:
+        event, verb = await stage.deliver("call_model", event), "call_tool"
+    workers = []
+    for death in range(MAX_DEATHS + 1):
+        worker = asyncio.create_task(stage.deliver(verb, event))
+        await began.get()
+        workers.append(worker)
+        if death == 1:
+            await ended(worker)
+        stage.clock.ahead_s += 60
+    assert (await stage.follow(event))["next"] == "finish"
+    ((content, success),) = await stage.results(event)
+    assert (loads(content)["code"], success, began.empty()) == ("tool_crashed", False, True)
+    assert (await stage.session(event)).status == "completed"
+    for worker in workers:
+        await ended(worker)
+
+
+async def ended(worker: asyncio.Task[Any]) -> None:
+    worker.cancel()
+    await asyncio.wait({worker})
 
 
 async def test_an_inline_tool_beside_others_is_done_before_they_are_asked_for() -> None:

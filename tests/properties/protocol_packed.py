@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 from typing import Any
 from zlib import crc32
 
+from tests.properties.protocol_rights import RecordedStore
 from tests.properties.protocol_world import ACTOR, START
 
 from helix.adapters.aws.packing import PackingStore
-from helix.adapters.memory import MemoryStateStore
 from helix.core.json import dumps
 from helix.ports.state_store import Key, Operation, Row, Table, Value, Watch
 
@@ -34,7 +34,7 @@ class PackedStores:
     """A call goes by the store of its actor's process; deliveries share processes, as they do Lambdas."""
 
     def __init__(self) -> None:
-        self.memory, self.time = MemoryStateStore(), lambda: START
+        self.memory, self.time = RecordedStore(), lambda: START
         self.stores = [PackingStore(self.memory, lambda v: len(dumps(v)), Skewed(self, skew)) for skew in SKEWS]
 
     def _own(self) -> PackingStore:

@@ -16,6 +16,7 @@ from helix.core.entries import CallRow
 from helix.core.lineage import ROOT, spans
 from helix.core.row_keys import lineage_sort, message_sort, run_sort, stop_sort
 from helix.core.rows import CheckpointRow, LineageRow, SessionRow
+from helix.engine.calls.tool import MAX_DEATHS
 from helix.ports.state_store import Key, Value
 
 DEADLINES = {"lease_expires", "claim"}
@@ -247,14 +248,22 @@ class Watcher:
             self.wrong("first_answer_wins", f"{name}: {place} approved -> {row.state}")
         elif old.state == "claimed" and old.child is None:
             if name in ("heartbeat", "expire_call"):
-                if row != old.model_copy(update={"deadline": row.deadline}):
+                if row != old.model_copy(update={"deadline": row.deadline, "released": row.released}):
                     self.wrong("zombie_invisible", f"{name} changed more of {place} than its deadline")
                 return
             if (place, old.owner, old.claim) in self.rode and (row.by in ("policy", "close") or row.ask == "unknown"):
                 self._unknown(key, place, old)
             dead = old.deadline is not None and old.deadline < now
             policy = POLICY.get(row.tool_name)
-            taken = {"retry": row.state == "claimed", "skip": row.by == "policy", "ask": row.state == "asked"}
+            crashed = row.by == "policy" and row.deaths == MAX_DEATHS
+            taken = {
+                "retry": row.state == "claimed" or crashed,
+                "skip": row.by == "policy",
+                "ask": row.state == "asked",
+            }
+            counted = policy == "retry" and (row.state == "claimed" or crashed) and not old.released
+            if row.deaths != old.deaths + counted:
+                self.wrong("deaths_counted", f"{name}: {place} counts {row.deaths} deaths after {old.deaths}")
             if name == "release_call" and row.state == "approved":
                 self._released(place, old)
                 return

@@ -20,7 +20,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from tests.properties.protocol_company import ProtocolMachine, machine_on
+from tests.properties.protocol_rights import VERBS, check_rights, done
 from tests.properties.protocol_walk import walk
+from tests.support.rights import UPDATE
 
 from helix.adapters.aws import packing
 
@@ -72,14 +74,20 @@ def test_the_protocol_holds_over_packed_rows(seed: int, monkeypatch: pytest.Monk
     """There is so little room that most rows move."""
     monkeypatch.setattr(packing, "ROOM", 300)
     packed_walk(seed)
+    check_rights()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_the_protocol_holds_over_packed_rows_on_many_walks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no verb does to rows what its function may not do."""
     monkeypatch.setattr(packing, "ROOM", 300)
+    done.clear()
     for seed in range(SEED, SEED + (EXAMPLES or 150)):
         packed_walk(seed)
+    assert {*VERBS.values(), "fail_run", "sweep"} <= set(done), "the walks deliver every verb"
+    assert ("sessions", UPDATE) in done["call_model"], "claims are renewed"
+    check_rights()
 
 
 @pytest.mark.slow

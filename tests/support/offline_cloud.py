@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.support.operations import check_operations, recording
+
 from helix.client import HelixClient
 from helix.local.cloud import OfflineCloud
 
@@ -158,14 +160,16 @@ def deployed(
     wait_scale: float = 0.1,
     **options: Any,
 ) -> Iterator[CloudForTests]:
-    """A cloud with the agents of the tests. Retry intervals and waits of state machines take a tenth of their time."""
+    """A cloud with the agents of the tests. Retry intervals and waits of state machines take a tenth of their time. Fails
+    at its end if a function performed an operation to which its role has no right: it may have hidden the denial."""
     given = {"stage": "test", "agents": "cloud_agents", "model": "import:cloud_agents:model"}
     given |= {"provision_agents": "true", "streaming": STREAMING, **(context or {})}
     environment = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)}
     (folder / "crashes").mkdir(parents=True, exist_ok=True)
     kept = {"assemblies": ROOT / "build" / "assemblies", "environment": environment}
-    kept["variables"] = {CRASHES: str(folder / "crashes"), **(variables or {})}
+    kept["variables"] = {CRASHES: str(folder / "crashes"), **recording(folder), **(variables or {})}
     cloud = OfflineCloud(root, folder=folder, context=given, paths=paths, wait_scale=wait_scale, **{**kept, **options})
     made = CloudForTests(cloud)
     with cloud:
         yield made
+        check_operations(made)

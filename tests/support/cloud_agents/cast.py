@@ -69,7 +69,7 @@ boss = _agent(
     output_schema=Answer,
     tools=[*ALL, create_sub_agent_tool(helper, timeout_s=120), create_sub_agent_tool(deputy, timeout_s=120)],
 )
-chief = _agent("chief", output_schema=Answer, tools=[*ALL, create_sub_agent_tool(helper, timeout_s=120)])
+chief = _agent("chief", output_schema=Answer, tools=[*ALL, create_sub_agent_tool(helper, timeout_s=600)])
 
 CAST = (talker, swift, brief, roomy, crew, thrifty, mindful, routed, boss, chief)
 CAST += (changing(os.environ.get(EDITION, "1")),)

@@ -18,7 +18,8 @@ def plan(*steps: Step) -> str:
 
 
 def say(text: str, **more: Any) -> Step:
-    """A text, streamed in several deltas. `think`: a thinking block before it. `gate`: wait there in the middle of it."""
+    """A text, streamed in several deltas. `think`: a thinking block before it. `gate`: wait there in the middle of it.
+    `lasts`, `mark`, `deaths`: take so many seconds in the middle of it, as the tool `linger` does."""
     return {"say": text, **more}
 
 

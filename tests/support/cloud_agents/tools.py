@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from hashlib import sha256
@@ -17,7 +16,7 @@ from helix.core.tools import define_tool, tool
 from helix.core.usage import Usage
 
 from .crashes import started
-from .planned import pass_gate
+from .planned import last, pass_gate
 
 TOOL_S = 3.0
 """Of one execution."""
@@ -117,16 +116,10 @@ async def wait(gate: str, ctx: ToolContext[Notes]) -> str:
     return "it opened"
 
 
-def _count(mark: str) -> None:
-    with Path(mark).open("a") as lines:
-        lines.write("started\n")
-
-
 @tool(timeout_s=300)
-async def linger(seconds: float, mark: str) -> str:
-    """Take so many seconds. Each execution adds a line to the file `mark`."""
-    _count(mark)
-    await asyncio.sleep(seconds)
+async def linger(seconds: float, mark: str, deaths: int = 0) -> str:
+    """Take so many seconds. Each execution adds a line to the file `mark`; the first `deaths` of them end in mid-work."""
+    await last(seconds, mark, deaths)
     return f"after {seconds:g} s"
 
 

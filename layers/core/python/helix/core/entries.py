@@ -74,6 +74,8 @@ class CallRow(Stored):
     state: `asked` (waits for a person), `approved`, `claimed`, `done`; no row means that nobody took the call yet.
     leased: claimed by an in-process worker: the claim is dead once its run is no longer the session's. Otherwise it is
         dead after `deadline` (Unix seconds).
+    deaths: how many workers have died so far while they executed the call.
+    released: the last holder ended in order, by a drain or a failure of its own: its lapsed claim is no death.
     plain: `content` is a text that the tool returned as such; other results are JSON.
     inline: executed by the function that asked the model, where functions execute.
     reason: why an approval is asked for, where the tool's rule says it.
@@ -97,6 +99,8 @@ class CallRow(Stored):
     claim: int = 0
     run_id: str | None = None
     deadline: float | None = None
+    deaths: int = 0
+    released: bool = False
     confirmation: JsonObject | None = None
     content: str | None = None
     success: bool | None = None

@@ -6,13 +6,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from helix.core.agents import AnyAgent
-from helix.core.json import dumps
+from helix.core.json import JsonObject, dumps
 from helix.core.messages import AnyMessage, AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
 from helix.core.tools import AnyTool
 
 FINISH_NUDGE = "Give your final answer now by calling the tool __finish__ with all required fields."
 NOT_EXECUTED = {"status": "not_executed", "reason": "the run ended before this call was started"}
 UNKNOWN = {"status": "unknown", "reason": "the call was started, but its outcome was lost; it may have taken effect"}
+CRASHED = "tool_crashed"
+
+
+def crashed_result(tool_name: str, deaths: int) -> JsonObject:
+    """The result of a call whose workers died, `deaths` of them."""
+    cause = f"tool {tool_name!r} was started {deaths} times, and its process died each time"
+    return {"error": f"{cause}: it is not started again, and it may have taken effect", "code": CRASHED}
 
 
 def build_effective_tools(agent: AnyAgent) -> list[AnyTool]:

@@ -25,6 +25,9 @@ MARK = "\x1e"
 PATH = "HELIX_WORKER_PATH"
 """Folders of the function's code and its layers, first come first."""
 
+RECORDER = "OFFLINE_RECORDER"
+"""For tests: the path of a module whose `arm()` is called before the function's code is loaded."""
+
 Handler = Callable[[Any, Any], Any]
 
 
@@ -59,6 +62,8 @@ def main() -> None:
     sys.path[:0] = os.environ.pop(PATH).split(os.pathsep)
     try:
         _plan_deaths()
+        if recorder := os.environ.get(RECORDER):
+            _arm(Path(recorder))
         handler = _load(os.environ["_HANDLER"])
     except BaseException as error:
         _answer(answers, _init_failure(error))
@@ -77,11 +82,16 @@ def _listen(requests: TextIO, lines: queue.Queue[str]) -> None:
 def _plan_deaths() -> None:
     """For `helix demo --kill`: see `kill_points.py`, which is not in the function's layers."""
     if folder := os.environ.get("OFFLINE_KILLS"):
-        found = importlib.util.spec_from_file_location("kill_points", Path(__file__).with_name("kill_points.py"))
-        assert found is not None and found.loader is not None
-        module = importlib.util.module_from_spec(found)
-        found.loader.exec_module(module)
-        module.arm(Path(folder))
+        _arm(Path(__file__).with_name("kill_points.py"), Path(folder))
+
+
+def _arm(file: Path, *given: Any) -> None:
+    """Load a module by its path, and call its `arm`."""
+    found = importlib.util.spec_from_file_location(file.stem, file)
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    module.arm(*given)
 
 
 def _load(name: str) -> Handler:

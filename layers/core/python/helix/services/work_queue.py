@@ -49,7 +49,7 @@ TRIMMED = 100
 @dataclass(frozen=True, slots=True)
 class Work:
     """An execution as its holder knows it. `root`: a run of its own, not a sub-agent's. `claims` numbers the holdings;
-    `former` held it before; `deaths` is how many holders died of or with it."""
+    `former` held it before, and `former_died` while it did; `deaths` is how many holders died of or with it."""
 
     name: str
     sort: str
@@ -60,6 +60,7 @@ class Work:
     claims: int
     former: str | None
     deaths: int
+    former_died: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,10 @@ class WorkQueue:
         changes = {"owner": None, "expires": 0, "former": work.owner, "not_before": not_before}
         return await self._commit("give_back_execution", [Update(_index(work), set=changes, when=_held(work))])
 
+    async def excuse(self, work: Work) -> bool:
+        """The death of the former holder is counted elsewhere: this execution counts one less."""
+        return await self._commit("excuse_execution", [Update(_index(work), add={"deaths": -1}, when=_held(work))])
+
     @contextmanager
     def signals_of(self, work: Work) -> Iterator[Watch]:
         """Changes of what `signals` returns."""
@@ -236,7 +241,8 @@ class WorkQueue:
             return None
         part = Part(**{field.name: value[field.name] for field in fields(Part)})
         agent_type, root, claims = value["agent_type"], value["root"], value["claims"] + 1
-        return Work(value["name"], row.key.sort, part, agent_type, root, worker, claims, former, deaths)
+        died = lapsed or (former is not None and value.get("mourned") == former)
+        return Work(value["name"], row.key.sort, part, agent_type, root, worker, claims, former, deaths, died)
 
     async def _end(
         self, name: str, sort: str, session_id: str, run_id: str, reason: str | None, *, when: When | None

@@ -17,7 +17,7 @@ from typing import Literal, TypeVar
 from helix.core.delivery import Delivery, Position
 from helix.core.errors import RunNotFoundError, SessionNotFoundError, StoreError, WorkInProgressError
 from helix.engine.calls.execute import Call
-from helix.engine.claims.liveness import delivery_owner, expire_claims
+from helix.engine.claims.liveness import delivery_owner, died_in_call, expire_claims
 from helix.engine.engine import Engine, logger
 from helix.engine.verbs import (
     CALL_EVENTS,
@@ -39,7 +39,8 @@ WAITS_S = (0.2, 10.0)
 """The first and the longest pause before a delivery that found another at work is repeated; a change ends it sooner."""
 GIVEN_UP_S = 20 * 60.0
 MAX_DEATHS = 3
-"""An execution that this many workers died with is not tried again: its run fails, and can be retried."""
+"""An execution that this many workers died with is not tried again: its run fails, and can be retried. Deaths in a call are
+counted by the call (`helix.engine.calls.tool.MAX_DEATHS`)."""
 
 
 class LeftError(Exception):
@@ -69,10 +70,14 @@ class Execution:
         be recorded: try again later."""
         engine, part = self._engine, self.work.part
         try:
+            deaths = self.work.deaths
             if self.work.former is not None:
-                await expire_claims(engine, part.session_id, self.work.former)
-            if self.work.deaths >= MAX_DEATHS:
-                return await self._fail(f"{self.work.deaths} workers died while they executed it")
+                former, died = self.work.former, self.work.former_died
+                await expire_claims(engine, part.session_id, former, died=died)
+                if died and await died_in_call(engine, part.session_id, former) and await self._queue.excuse(self.work):
+                    deaths -= 1
+            if deaths >= MAX_DEATHS:
+                return await self._fail(f"{deaths} workers died while they executed it")
             position: Position | None = await self._first()
             while position is not None:
                 position = await self._advance(position)

@@ -13,7 +13,7 @@ from helix.core.entries import AssistantRow, CallRow
 from helix.core.errors import WorkInProgressError
 from helix.core.json import JsonObject, clean_text, dumps
 from helix.core.messages import ToolCallRequest
-from helix.core.prompt import UNKNOWN
+from helix.core.prompt import UNKNOWN, crashed_result
 from helix.core.tools import AnyTool
 from helix.engine.calls.runner import ToolOutcome, run_tool
 from helix.engine.claims.liveness import HeldClaim, call_claim, release
@@ -29,6 +29,8 @@ from helix.ports.state_store import ABSENT, Check, Delete, Key, When
 
 MAX_REASON = 2_000
 """Characters of what a rule for approvals says."""
+MAX_DEATHS = 3
+"""After this many deaths of its workers a call that may be repeated is not started again."""
 
 
 def first_claim(run: RunContext, request: ToolCallRequest, answer: AssistantRow) -> CallRow:
@@ -89,7 +91,7 @@ def rides(run: RunContext, first: CallRow) -> bool:
 
 def claimed(run: RunContext, row: CallRow) -> CallRow:
     """`row` claimed by this worker, one claim further."""
-    changes = {"state": "claimed", "ask": None, "owner": run.delivery.owner, "claim": row.claim + 1}
+    changes = {"state": "claimed", "ask": None, "owner": run.delivery.owner, "claim": row.claim + 1, "released": False}
     deadline = run.now() + run.engine.settings.claim_s
     return row.model_copy(update={**changes, "run_id": run.run_id, "deadline": deadline})
 
@@ -202,7 +204,8 @@ def _unknown_outcome(run: RunContext, row: CallRow, tool: AnyTool | None) -> Cal
     """The row of a call whose holder died, by the tool's policy."""
     match tool.on_unknown if tool is not None else "skip":
         case "retry":
-            return claimed(run, row)
+            row = row if row.released else row.model_copy(update={"deaths": row.deaths + 1})
+            return _crashed(run, row) if row.deaths >= MAX_DEATHS else claimed(run, row)
         case "skip":
             changes = {"state": "done", "content": dumps(UNKNOWN), "success": False, "by": "policy"}
             return row.model_copy(update={**changes, "ended_at": run.now()})
@@ -212,8 +215,18 @@ def _unknown_outcome(run: RunContext, row: CallRow, tool: AnyTool | None) -> Cal
             return row.model_copy(update=changes)
 
 
+def _crashed(run: RunContext, row: CallRow) -> CallRow:
+    content = dumps(crashed_result(row.tool_name, row.deaths))
+    changes = {"state": "done", "content": content, "success": False, "by": "policy", "ended_at": run.now()}
+    return row.model_copy(update=changes)
+
+
 async def _give_back(run: RunContext, view: StepView, row: CallRow) -> None:
-    """Release a claim that was never started, so that its outcome is not unknown. What a person approved stays approved."""
+    """Release a claim that was never started, so that its outcome is not unknown. What a person approved stays approved.
+    The row of a call that died with an earlier worker stays, with its deaths."""
+    if row.deaths:
+        await release(run.engine, call_claim(run, view.key(row.call_id), row))
+        return
     owner = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
     key, tool = view.key(row.call_id), run.agent.find_tool(row.tool_name)
     request = view.rows.answer.tool_calls[view.place(row.call_id)]

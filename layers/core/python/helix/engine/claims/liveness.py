@@ -237,8 +237,9 @@ def call_claim(run: RunContext, key: Key, row: CallRow) -> Claim:
     async def move(until: float) -> bool:
         nonlocal deadline
         mine = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
+        changes = {"deadline": until} | ({"released": True} if until < run.now() else {})
         try:
-            await run.engine.store.transact("heartbeat", [Update(key, set={"deadline": until}, when=mine)])
+            await run.engine.store.transact("heartbeat", [Update(key, set=changes, when=mine)])
         except ConditionFailedError:
             return False
         deadline = until
@@ -271,9 +272,9 @@ def delivery_owner(worker: str, fresh: str) -> str:
     return f"{worker}/{fresh}"
 
 
-async def expire_claims(engine: Engine, session_id: str, worker: str) -> int:
+async def expire_claims(engine: Engine, session_id: str, worker: str, *, died: bool = True) -> int:
     """Expire the claims of the step and the calls that the worker's deliveries hold in the session. Returns how many; a
-    repeat finds none."""
+    repeat finds none. `died`: False if the worker was ended on purpose, which no call counts as a death."""
     mark, expired = delivery_owner(worker, ""), 0
     session = await engine.history.session(session_id)
     while session is not None and session.status != DELETING and _holds(session, mark):
@@ -287,7 +288,7 @@ async def expire_claims(engine: Engine, session_id: str, worker: str) -> int:
     for place, row in enumerate(rows.calls if rows is not None else ()):
         if row is None or row.state != "claimed" or not (row.owner or "").startswith(mark):
             continue
-        if row.deadline != DEAD and await _expire_call(engine, session, place, row):
+        if row.deadline != DEAD and await _expire_call(engine, session, place, row, died):
             logger.info("call %s of session %s: its worker %s is dead", row.call_id, session_id, worker)
             expired += 1
     return expired
@@ -311,11 +312,30 @@ async def _expire_step(engine: Engine, session: SessionRow) -> bool:
     return await commit(engine, "expire_step", [session_put(new, at(session))], never)
 
 
-async def _expire_call(engine: Engine, session: SessionRow, place: int, row: CallRow) -> bool:
+async def died_in_call(engine: Engine, session_id: str, worker: str) -> bool:
+    """Whether the dead worker held a call of the open step, or waited for a sub-agent that runs. Such a call counts the
+    death itself, and so does the sub-agent."""
+    mark, session = delivery_owner(worker, ""), await engine.history.session(session_id)
+    if session is None or session.status != "running" or session.open is None:
+        return False
+    rows = await engine.history.open_rows(session)
+    for row in rows.calls if rows is not None else ():
+        if row is None or row.state != "claimed":
+            continue
+        if row.child is None and (row.owner or "").startswith(mark):
+            return True
+        child = None if row.child is None else await engine.history.session(row.child.session_id)
+        if child is not None and child.status == "running":
+            return True
+    return False
+
+
+async def _expire_call(engine: Engine, session: SessionRow, place: int, row: CallRow, died: bool) -> bool:
     assert session.open is not None
     key = row_key(session.session_id, message_sort(session.lineage, session.open.base + 1 + place))
     seen = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
-    return await commit(engine, "expire_call", [Update(key, set={"deadline": DEAD}, when=seen)], never)
+    changes = {"deadline": DEAD, "released": not died}  # a worker that was over its limits may have released it
+    return await commit(engine, "expire_call", [Update(key, set=changes, when=seen)], never)
 
 
 LEFTOVERS_PAGE = 50

@@ -1,0 +1,89 @@
+"""The rights that functions need are those that they have: what was recorded on deployed stages, against the templates.
+
+`tests/fixtures/operations.json` has the operations, by verb (`tests/support/operations.py` says how they are recorded). An
+operation that is not granted fails here, and at the end of each deployed stage. A right that no function was seen to use
+has a probe, or a written reason.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.e2e import iam_probes, iam_probes_fleet, iam_probes_sockets, iam_probes_triggers
+from tests.e2e.iam_bench import PROBES
+from tests.e2e.iam_roles import EVERYTHING, UNSEEN, Right, is_unseen
+from tests.infra.conftest import Synth
+from tests.infra.templates import Assembly, Template, listed, text
+from tests.infra.test_roles import named
+from tests.infra.test_triggers import THEIRS, TRIGGERS
+from tests.support.operations import known, pairs
+from tests.support.rights import SECRET
+
+from helix.infra.function import SIZES, TRIGGER_SIZES
+
+pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
+
+PROBED = (iam_probes, iam_probes_fleet, iam_probes_sockets, iam_probes_triggers)
+"""The modules that fill `PROBES`."""
+NAMES = {
+    "bucket/overflow/*": "objects",
+    "bucket/failed/*": "failed",
+    "bucket/aws/lambda/*": "given up",
+    "consumer": "chunks",
+}
+"""Of resources, where those of the templates have others than those of the stages."""
+
+
+OF_PROVIDERS = ("bedrock", SECRET)
+"""What rights of `call_model` on models and their keys are on: the model of the scenes is a program."""
+
+
+@pytest.fixture(scope="module")
+def held(deployed: Assembly, synth: Synth) -> set[Right]:
+    triggered = synth({"triggers": json.dumps(TRIGGERS)}).main
+    places = [(deployed.main, verb) for verb in SIZES] + [(triggered, verb) for verb in TRIGGER_SIZES]
+    found = {right for template, verb in places for right in rights_of(template, verb)}
+    return {right for right in found if not right.what.startswith(OF_PROVIDERS)}
+
+
+def rights_of(template: Template, verb: str) -> set[Right]:
+    statements = template.statements(template.role_of(template.function(verb)))
+    return {
+        Right(verb, _what(template, text(resource), action), action)
+        for statement in statements
+        for resource in listed(statement["Resource"])
+        for action in listed(statement["Action"])
+    }
+
+
+def _what(template: Template, arn: str, action: str) -> str:
+    if arn == "*":
+        return EVERYTHING[action.partition(":")[0]]
+    queues = {id_: str(p["QueueName"]) for id_, p in template.of("SQS::Queue").items()}
+    for id_, name in queues.items():
+        if arn == f"<{id_}.Arn>":
+            return {"undelivered": "undelivered", "trigger-failures": "failures"}.get(name.split("-", 2)[-1], "queues")
+    found = "queues" if arn == THEIRS else named(template, arn)
+    return NAMES.get(found, found)
+
+
+def recorded() -> set[Right]:
+    return {Right(verb, what, action) for verb, what, action in pairs(known())}
+
+
+def test_what_functions_do_they_may_do(held: set[Right]) -> None:
+    missing = sorted(map(str, recorded() - held))
+    assert not missing, f"grant these in infra/functions.py: {missing}"
+
+
+def test_what_functions_may_do_they_do(held: set[Right]) -> None:
+    probed = {Right(probe.verb, what, action) for probe in PROBES.values() for what, action in probe.rights}
+    unused = sorted(str(right) for right in held - recorded() - probed if not is_unseen(right))
+    assert PROBED and UNSEEN
+    assert not unused, f"no function was seen to use these; add a probe or a reason, or take them away: {unused}"
+
+
+def test_the_recorded_operations_have_every_verb() -> None:
+    assert set(known()) <= {*SIZES, *TRIGGER_SIZES}
+    assert set(SIZES) <= set(known()), "the scenes on deployed stages reach every function"

@@ -1,0 +1,80 @@
+"""What the deployed functions do at AWS, as recorded in their processes (`aws_calls`), against their rights.
+
+`tests/fixtures/operations.json` has what the scenes of `tests/e2e` made each verb do. `HELIX_RECORD=1 pytest tests/e2e`
+adds to it; empty it first (`{}`) to drop what no function does any more. `tests/infra/test_needed_rights.py` compares it
+with the rights of the templates.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.support import aws_calls
+
+if TYPE_CHECKING:
+    from tests.support.offline_cloud import CloudForTests
+
+FILE = Path(__file__).parents[1] / "fixtures" / "operations.json"
+RECORD = "HELIX_RECORD"
+Operations = dict[str, dict[str, list[str]]]
+"""By verb and resource: the actions."""
+
+
+def recording(folder: Path) -> dict[str, str]:
+    """The variables of functions that are recorded into a stage's folder."""
+    return {"OFFLINE_RECORDER": aws_calls.__file__, aws_calls.FOLDER: str(folder / "operations")}
+
+
+def known() -> Operations:
+    found: Operations = json.loads(FILE.read_text())
+    return found
+
+
+def verb_of(function: str) -> str:
+    """`function`: without the stage's prefix, as `crew-call_model`."""
+    return function.rpartition("-")[2]
+
+
+def as_operations(seen: Iterable[tuple[str, str, str]]) -> Operations:
+    """Of (verb, what, action)."""
+    found: Operations = {}
+    for verb, what, action in sorted(set(seen)):
+        found.setdefault(verb, {}).setdefault(what, []).append(action)
+    return found
+
+
+def pairs(operations: Operations) -> set[tuple[str, str, str]]:
+    """(verb, what, action)."""
+    return {
+        (verb, what, action) for verb, of in operations.items() for what, actions in of.items() for action in actions
+    }
+
+
+def check_operations(cloud: CloudForTests) -> None:
+    """Raises `AssertionError` that names the operations of this stage's functions to which their roles have no right."""
+    from tests.e2e.iam_roles import Roles
+
+    prefix, seen = cloud.cloud.function(""), set[tuple[str, str, str]]()
+    for file in (cloud.cloud.folder / "operations").glob("*.jsonl"):
+        for line in map(json.loads, file.read_text().splitlines()):
+            seen.add((line["function"].removeprefix(prefix), line["what"], line["action"]))
+    if os.environ.get(RECORD) and cloud.cloud.context.get("streaming") == "kinesis":  # the file is of one kind of stage
+        _add((verb_of(function), what, action) for function, what, action in seen)
+    held = {(verb_of(right.function), right.what, right.action) for right in Roles(cloud).rights(others=False)}
+    wanted = {(verb_of(function), what, action) for function, what, action in seen}
+    missing = sorted(f"{verb}: {action} on {what}" for verb, what, action in wanted - held)
+    assert not missing, f"functions did what their roles do not allow; see infra/functions.py: {missing}"
+
+
+def _add(seen: Iterable[tuple[str, str, str]]) -> None:
+    with FILE.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        found = as_operations({*pairs(json.loads(file.read())), *seen})
+        file.seek(0)
+        file.truncate()
+        file.write(json.dumps(found, indent=1, sort_keys=True) + "\n")
