@@ -16,10 +16,12 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from helix.core.errors import DefinitionError
 from helix.core.spelling import did_you_mean
 from helix.core.triggers import Trigger, Triggers, dump_starts
 from helix.gateway.console_page import origin_of
 from helix.infra.thresholds import AlarmSettings
+from helix.runtime.models import check_model_name
 from helix.runtime.project import HelixProject
 
 Architecture = Literal["arm64", "x86_64"]
@@ -159,6 +161,15 @@ class Settings(AlarmSettings):
         made.setdefault("key", "aws" if made.get("streaming") == "direct" else "own")
         made.setdefault("enhanced_fan_out", not made.get("endpoint"))
         return made
+
+    @field_validator("model")
+    @classmethod
+    def _a_model_of_a_known_provider(cls, name: str) -> str:
+        try:
+            check_model_name(name, {})
+        except DefinitionError as error:
+            raise ValueError(error.problem) from error
+        return name
 
     @field_validator("model_secrets", "model_packages", "console_origins", mode="before")
     @classmethod

@@ -6,6 +6,7 @@ of its own variables is set; what is not in the table follows the rule that most
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -72,7 +73,7 @@ def choose_model(agent: AnyAgent, asked_for: str | None, environment: Mapping[st
     if asked_for is not None:
         from helix.adapters.models.adapter import ModelAdapter
 
-        _check_name("the model", asked_for, LLMConfig(model=asked_for), environment)
+        check_model_name(asked_for, environment)
         return ModelChoice(OneModel(ModelAdapter(), asked_for), asked_for)
     for member in _tree(agent):
         config = _config(member)
@@ -146,6 +147,13 @@ def _demonstration(missing: str | None) -> ModelChoice:
     return ModelChoice(DemonstrationModel(), "demo", missing)
 
 
+def check_model_name(name: str, environment: Mapping[str, str]) -> None:
+    """Refuse a name for all agents that `named_models` would not find: it begins with no known provider. Raises
+    `DefinitionError`."""
+    if name and name not in DEMO_NAMES and not name.startswith(IMPORTED):
+        _check_name("the model", name, LLMConfig(model=name), environment)
+
+
 def _check_name(owner: str, model: str, config: LLMConfig, environment: Mapping[str, str]) -> None:
     if (problem := name_problem(model, config, environment)) is not None:
         raise DefinitionError(owner, "model", problem)
@@ -201,7 +209,7 @@ def named_models(name: str | None) -> Models | None:
 
     @cache
     def chosen(agent: AnyAgent) -> LLMAdapter:
-        adapter = choose_model(agent, name, {}).adapter
+        adapter = choose_model(agent, name, os.environ).adapter
         assert adapter is not None, "a model was asked for by name"
         return adapter
 
