@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from helix.core.errors import HelixError, InvalidInputError
 from helix.core.spelling import did_you_mean
 from helix.core.tool_settings import ProjectTools
+from helix.core.user_budgets import parse_user_budgets
 
 PYPROJECT = "pyproject.toml"
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -58,6 +59,7 @@ class HelixTable(BaseModel):
     settings: of the deployment (docs/guide/deploy.md), for every stage.
     stages: the same, for one stage.
     triggers: what starts runs by itself, see `helix.core.triggers`. The deployment checks them, as its settings.
+    budgets: what each user may spend, see `helix.core.user_budgets`.
     What is about tools is in `helix.core.tool_settings.ProjectTools`.
     """
 
@@ -71,6 +73,7 @@ class HelixTable(BaseModel):
     settings: dict[str, Value] = {}
     stages: dict[str, dict[str, Value]] = {}
     triggers: dict[str, dict[str, Any]] = {}
+    budgets: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,12 @@ class HelixProject:
     def table_settings(self, stage: str) -> dict[str, Any]:
         """What the table alone says of the deployment of that stage."""
         table = {**self.table.settings, **self.table.stages.get(stage, {})}
-        return {"agents": ",".join(self.modules), "triggers": self.table.triggers, **table}
+        return {
+            "agents": ",".join(self.modules),
+            "triggers": self.table.triggers,
+            "budgets": self.table.budgets,
+            **table,
+        }
 
     def parts(self, modules: str = "") -> list[Path]:
         """The top-level packages and modules that are deployed. `modules`: others than the table's, separated by commas;
@@ -183,9 +191,11 @@ def read_project(root: Path) -> HelixProject:
     if table is None:
         raise NoProjectError(f"{str(root / PYPROJECT)!r} has no table [tool.helix]: `helix init` adds it")
     try:
-        return HelixProject(root, HelixTable.model_validate(ProjectTools.others(table)), ProjectTools.read(table))
+        project = HelixProject(root, HelixTable.model_validate(ProjectTools.others(table)), ProjectTools.read(table))
+        parse_user_budgets(project.table.budgets)
+        return project
     except InvalidInputError as error:
-        raise ProjectError(str(error)) from error
+        raise ProjectError(f"{PYPROJECT}: {error}" if not str(error).startswith(PYPROJECT) else str(error)) from error
     except ValidationError as error:
         raise ProjectError(f"{PYPROJECT}: {_first(error)}") from error
 
