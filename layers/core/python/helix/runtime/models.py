@@ -23,7 +23,9 @@ from helix.runtime.agents import Agents, Models
 from helix.runtime.importing import load
 
 DEMO_NAMES = ("demo", "demonstration")
-NOT_LANGUAGE_MODELS = (None, "demonstration", "function")
+DEMONSTRATION = "demonstration"
+"""The demonstration model's name in stored calls."""
+NOT_LANGUAGE_MODELS = (None, DEMONSTRATION, "function")
 """Of model calls as they are stored: those that no provider answered."""
 
 _VARIABLES: dict[str, tuple[str, ...]] = {

@@ -21,6 +21,9 @@ from helix.core.json import JsonObject
 from helix.runtime.models import ModelChoice
 
 
+DEMONSTRATION_IN_WORDS = "the demonstration model: a program, not a language model; it costs nothing"
+
+
 @dataclass(frozen=True, slots=True)
 class Hints:
     """Commands for one agent as the user named it. `db` and `model` are None where the defaults apply."""
@@ -116,7 +119,7 @@ def model_in_words(choice: ModelChoice) -> str:
     if choice.missing:
         return f"the demonstration model, because {choice.missing} is not set (--model takes any litellm name)"
     if choice.is_demonstration:
-        return "the demonstration model: a program, not a language model; it costs nothing"
+        return DEMONSTRATION_IN_WORDS
     return f"{choice.name}, for all agents" if choice.name else "each agent's own"
 
 
