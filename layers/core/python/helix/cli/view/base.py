@@ -20,7 +20,6 @@ from helix.core.handles import AgentExecutionHandle, AgentResult
 from helix.core.json import JsonObject
 from helix.runtime.models import ModelChoice
 
-
 DEMONSTRATION_IN_WORDS = "the demonstration model: a program, not a language model; it costs nothing"
 
 
