@@ -20,9 +20,12 @@ from tests.support.stored_rows import rewrite
 from tests.support_gateway import executor_of
 from tests.support_run import World, a_tool, agent, call, calls, play
 
-ATTACK = "\x1b]0;owned\x07 \x1b[2J \x9b1m \x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\ \x00 \u202eabc\u2066 \x7f \rlast"
+ATTACK = (
+    "\x1b]0;owned\x07 \x1b[2J \x9b1m \x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\ \x00 "
+    "\u202eabc\u2066 \u200f\U000e0041 \x7f \rlast"
+)
 SHOWN = "␛]0;owned"
-FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\U000e0020-\U000e007f]")
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 """What rich writes into a terminal."""
 
