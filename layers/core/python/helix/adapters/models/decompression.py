@@ -34,7 +34,8 @@ async def bound(response: Any) -> None:
         raise RefusedAnswerError(
             f"the answer is compressed as {', '.join(encodings)!r}; only gzip and deflate are read"
         )
-    response.stream = _class_like(type(response.stream))(response.stream)
+    kind: Any = type(response.stream)
+    response.stream = _class_like(kind)(response.stream)
     del response.headers["content-encoding"]
 
 
