@@ -192,7 +192,8 @@ def sockets_close_on_long_frames(desk: Desk) -> None:
     with desk.socket() as socket:
         socket.send([b"x" * most] * 3, text=True)
         until(lambda: any(line["line"] == f"body {3 * most}" for line in list(desk.lines)))
-    for message in ("x" * (most + 1), "é" * most, [b"x" * most] * (longest // most) + [b"x"]):
+    too_long = ("x" * (most + 1), "é" * most, [b"x" * most] * (longest // most) + [b"x"])
+    for message in (*too_long, [b"x" * most] * 14, [b"x" * 1_000] * 200, "x" * 400_000):
         with desk.socket() as socket:
             with contextlib.suppress(ConnectionClosed):
                 socket.send(message, text=True)
