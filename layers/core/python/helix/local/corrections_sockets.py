@@ -46,4 +46,4 @@ def sockets_close_on_long_frames() -> None:
                 if isinstance(event, CloseConnection):
                     await stream.send(StreamClosed(stream_id=stream.stream_id))
 
-    ws_stream.WSStream._handle_events = until_the_clients_close  # type: ignore[method-assign]
+    ws_stream.WSStream._handle_events = until_the_clients_close  # type: ignore[method-assign, assignment]

@@ -106,7 +106,7 @@ async def serve(port: int, folder: Path, workers: int, without: Collection[str] 
     from hypercorn.config import Config
     from ministack.app import app
 
-    from helix.local import corrections
+    from helix.local import corrections, corrections_sockets
     from helix.local.commands import commands_of
     from helix.local.entrance import guard_of
     from helix.local.pool import Pool
@@ -123,7 +123,7 @@ async def serve(port: int, folder: Path, workers: int, without: Collection[str] 
 
     config = Config()
     config.bind = [f"127.0.0.1:{port}"]
-    config.websocket_max_message_size = corrections.SOCKET_MESSAGE
+    config.websocket_max_message_size = corrections_sockets.SOCKET_MESSAGE
     config.graceful_timeout = 1.0
     config.errorlog = "-"
     tasks = [asyncio.create_task(state.keep()), asyncio.create_task(_announce(port, voice))]
