@@ -20,13 +20,14 @@ whose parent has not come stands at the top: no span is left out.
 
 from __future__ import annotations
 
-import gzip
 import hmac
+import re
 import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -229,15 +230,18 @@ def _handler(receiver: TraceReceiver) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             if (path := self._admitted()) is None:
                 return None
-            length = int(self.headers.get("content-length") or 0)
-            if length > MAX_BODY:
+            length = _length(self.headers)
+            if length is None or length > MAX_BODY:
                 self.close_connection = True  # what is not read cannot be followed by another request
-                return self.answer(413, b"")
+                return self.answer(400 if length is None else 413, b"")
             body = self.rfile.read(length)
             if path != PATH:
                 return self.answer(404, b"")
             try:
-                receiver.take(_unpacked(body, self.headers.get("content-encoding", "")))
+                body = _unpacked(body, self.headers.get("content-encoding", ""))
+                if len(body) > MAX_BODY:
+                    return self.answer(413, b"")
+                receiver.take(body)
             except Exception as error:
                 return self.answer(400, type(error).__name__.encode())
             return self.answer(200, b"", "application/x-protobuf")
@@ -262,7 +266,23 @@ def _handler(receiver: TraceReceiver) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
+def _length(headers: Message) -> int | None:
+    """Of the body. None where it is not one number, or the body has a form without a length."""
+    given = headers.get_all("content-length") or ["0"]
+    if "transfer-encoding" in headers or len(given) > 1 or not _LENGTH.fullmatch(given[0].strip()):
+        return None
+    return int(given[0])
+
+
+_LENGTH = re.compile("[0-9]{1,15}")
+
+
 def _unpacked(body: bytes, encoding: str) -> bytes:
-    if encoding == "gzip":
-        return gzip.decompress(body)
-    return zlib.decompress(body) if encoding == "deflate" else body
+    """No more than one byte above `MAX_BODY`, whatever is packed."""
+    if encoding not in ("gzip", "deflate"):
+        return body
+    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)  # of either form
+    found = unpacker.decompress(body, MAX_BODY + 1)
+    if not unpacker.eof and len(found) <= MAX_BODY:
+        raise ValueError("the body ends within what is packed")
+    return found
