@@ -123,7 +123,9 @@ def test_a_second_time_changes_nothing(tmp_path: Path) -> None:
     assert after == before
 
 
-@pytest.mark.parametrize("text", ["[tool", "[tool.helix]\nagnets = []", "tool = 1", "[tool]\nhelix = 1"])
+@pytest.mark.parametrize(
+    "text", ["[tool", "[tool.helix]\nagnets = []", "tool = 1", "[tool]\nhelix = 1", f"x = {'[' * 5_000}"]
+)
 def test_what_cannot_be_added_to_is_refused_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:

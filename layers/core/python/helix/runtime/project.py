@@ -116,7 +116,12 @@ class HelixProject:
     @functools.cached_property
     def _cdk(self) -> dict[str, Any]:
         file = self.root / "cdk.json"
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        try:
+            found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        except (ValueError, RecursionError) as error:
+            raise ProjectError(f"{str(file)!r} cannot be read: {_in_words(error)}") from error
+        if not isinstance(found, dict):
+            raise ProjectError(f"{str(file)!r} is not a JSON object")
         return found
 
     @functools.cached_property
@@ -209,12 +214,17 @@ def _table(folder: Path) -> Mapping[str, Any] | None:
         raise ProjectError(f"{str(folder / PYPROJECT)!r} is not UTF-8: {error}") from error
     try:
         tools = tomllib.loads(text).get("tool", {})
-    except tomllib.TOMLDecodeError as error:
-        raise ProjectError(f"{str(folder / PYPROJECT)!r} cannot be read: {error}") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ProjectError(f"{str(folder / PYPROJECT)!r} cannot be read: {_in_words(error)}") from error
     table: Any = tools.get("helix", {}) if isinstance(tools, dict) else None
     if not isinstance(table, dict):
         raise ProjectError(f"{str(folder / PYPROJECT)!r}: tool.helix is no table")
     return table if "helix" in tools else None
+
+
+def _in_words(error: ValueError | RecursionError) -> str:
+    """Why a file cannot be parsed."""
+    return "it is nested too deep" if isinstance(error, RecursionError) else str(error)
 
 
 def _first(error: ValidationError) -> str:
