@@ -48,6 +48,14 @@ async def test_each_request_that_comes_twice_is_acted_on_once(encoding: str) -> 
         assert len((await executor.sessions.list_runs("chat")).runs) == 2
 
 
+async def test_a_key_holds_within_one_session() -> None:
+    async with client_of("First.", "Second.") as (client, executor):
+        for session in ("a", "b", "a"):
+            await post(client, "/desk/chunks", {"message": "Hi", "session_id": session, "key": "k"})
+        runs = [len((await executor.sessions.list_runs(session)).runs) for session in ("a", "b")]
+        assert runs == [1, 1]
+
+
 @pytest.mark.parametrize("encoding", MESSAGES)
 async def test_an_id_beyond_the_limits_is_refused_by_name(encoding: str) -> None:
     async with client_of("Hello.") as (client, _):
