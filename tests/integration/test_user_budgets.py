@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support_budgets import bounded_executor, says
-from tests.support_run import World, agent
+from tests.support_budgets import asks, bounded_executor, found, says, worker
+from tests.support_run import Text, World, agent, call
 
 from helix import LocalExecutor
 from helix.cli.main import invoke
 from helix.core.errors import InvalidInputError
+from helix.core.tools import create_sub_agent_tool
 from helix.core.user_budgets import parse_user_budgets
 from helix.fleet.budgets import BudgetManager
 from helix.runtime.project import ProjectError, read_project
+from helix.services.budget_rows import Demand
+from helix.services.row_budgets import RowBudgets
 
 PROJECT = "[tool.helix]\nagents = ['desk']\n"
+NOW = 1_800_000_000.0
 SPENDS = 100
 """Tokens that each run uses, which is also its worst case."""
 
@@ -37,6 +41,56 @@ async def test_every_user_has_the_declared_budget_and_no_other_is_charged(world:
     for user in ("ada", "bob"):
         assert [await run(executor, user) for _ in range(3)] == ["completed", "completed", "budget_exceeded"]
     assert await run(executor, None) == "completed"  # a session without a user has no budget of one
+
+
+async def test_runs_at_once_of_one_user_do_not_pass_it(world: World) -> None:
+    executor = spender(world, user_budgets={"day": {"tokens": 5 * SPENDS}})
+    ended = await asyncio.gather(*(run(executor, "ada") for _ in range(12)))
+    assert sorted(ended) == ["budget_exceeded"] * 7 + ["completed"] * 5
+
+
+async def test_sub_agents_bill_the_user_of_their_root(world: World) -> None:
+    script = {
+        "boss": [asks(30, call("subagent__kid", message="help")), says("done", 30)],
+        "kid": [found(40)],
+    }
+    executor = bounded_executor(world, script, user_budgets={"day": {"tokens": 1_000}})
+    kid = worker("kid", output_schema=Text)
+    handle = await executor.execute(worker("boss", tools=[create_sub_agent_tool(kid)]), "go", user_id="ada")
+    assert (await handle.result(timeout_s=10)).output == "done"
+    budgets = BudgetManager(executor.store, user_budgets=executor.engine.budgets.user_budgets)
+    assert (await budgets.check_budget(tenant="ada"))["tenant:ada_daily"].get("current_tokens") == 100
+
+
+async def test_a_divided_window_is_given_the_declared_limit(world: World) -> None:
+    """As on a deployed stage. Nothing changes where a budget was set since the definitions were read."""
+    store = spender(world).store
+
+    def declared(tokens: int) -> RowBudgets:
+        return RowBudgets(store, shards=48, user_budgets=parse_user_budgets({"user": {"day": {"tokens": tokens}}}))
+
+    async def drawn(budgets: RowBudgets, run_id: str, version: int = 0) -> tuple[int, int]:
+        (definition,) = await budgets.definitions(["tenant:ada"])
+        await budgets.fit_windows([definition], NOW, version)
+        name = definition.window(NOW)[0]
+        assert await budgets.open(definition, NOW, version)
+        await budgets.draw(run_id, 0, [Demand(name, "tokens", 10)])
+        (state,) = await budgets.get([name])
+        assert state is not None
+        return state.limit, state.limit - state.remaining
+
+    first, taken = await drawn(declared(100_000), "run1")
+    assert first == 100_000
+    second, more = await drawn(declared(200_000), "run2")
+    assert second == 200_000 and more > taken
+    third, _ = await drawn(declared(50_000), "run3")
+    assert third == 50_000
+    stale = declared(70_000)
+    await BudgetManager(store).set_budget(9, "day", tenant="bob")
+    (definition,) = await stale.definitions(["tenant:ada"])
+    await stale.fit_windows([definition], NOW, 0)  # a budget was set since
+    (state,) = await stale.get([definition.window(NOW)[0]])
+    assert state is not None and state.limit == 50_000
 
 
 async def test_a_changed_declaration_holds_in_the_present_window(world: World) -> None:
