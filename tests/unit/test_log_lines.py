@@ -53,7 +53,7 @@ SAID = {
         (
             json.dumps(EMF | ABOUT),
             "INFO    call_model     step=1 model=demonstration agent=desk ModelCalls=1 CostUsd=0.000565 "
-            "Duration=3003.200054ms session=dev:l1 run=run_1",
+            "Duration=3003.2ms session=dev:l1 run=run_1",
         ),
         (
             json.dumps(SAID | ABOUT | {"exception": "Traceback\n  File\nKeyError: 'x'", "stack_trace": {}}),

@@ -81,7 +81,11 @@ def _measured(fields: Mapping[str, Any], units: Mapping[str, str]) -> str:
     """What the metrics are about, and each that is not 0."""
     about = [f"{name}={value}" for name, value in fields.items() if name not in _HIDDEN | units.keys()]
     values = {name: value for name in units if (value := _number(fields.get(name)))}
-    return " ".join([*about, *(f"{name}={value:.10g}{units[name]}" for name, value in values.items())])
+    return " ".join([*about, *(f"{name}={_figure(value, units[name])}" for name, value in values.items())])
+
+
+def _figure(value: float, unit: str) -> str:
+    return f"{value:.1f}{unit}" if unit else f"{value:.10g}"
 
 
 def _number(value: Any) -> float:
