@@ -16,10 +16,13 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from helix.core.errors import DefinitionError
 from helix.core.spelling import did_you_mean
 from helix.core.triggers import Trigger, Triggers, dump_starts
+from helix.core.user_budgets import parse_user_budgets
 from helix.gateway.console_page import origin_of
 from helix.infra.thresholds import AlarmSettings
+from helix.runtime.models import check_model_name
 from helix.runtime.project import HelixProject
 
 Architecture = Literal["arm64", "x86_64"]
@@ -95,6 +98,7 @@ class Settings(AlarmSettings):
         commas; what is a secret does not belong into a template. trace_content: traces hold messages and answers too.
     tags: on every resource, `name=value` separated by commas, or a mapping.
     triggers: what starts runs by itself, by name (`[tool.helix.triggers]`, docs/guide/triggers.md).
+    budgets: what each user may spend (`[tool.helix.budgets]`, docs/guide/budgets.md).
     deps: a folder to use as the deps layer instead of building it.
     """
 
@@ -145,6 +149,7 @@ class Settings(AlarmSettings):
     retain: bool = False
     tags: dict[str, str] = Field(default_factory=dict)
     triggers: Triggers = Field(default_factory=dict)
+    budgets: dict[str, Any] = Field(default_factory=dict)
     deps: str = ""
 
     @model_validator(mode="before")
@@ -159,6 +164,15 @@ class Settings(AlarmSettings):
         made.setdefault("key", "aws" if made.get("streaming") == "direct" else "own")
         made.setdefault("enhanced_fan_out", not made.get("endpoint"))
         return made
+
+    @field_validator("model")
+    @classmethod
+    def _a_model_of_a_known_provider(cls, name: str) -> str:
+        try:
+            check_model_name(name, {})
+        except DefinitionError as error:
+            raise ValueError(error.problem) from error
+        return name
 
     @field_validator("model_secrets", "model_packages", "console_origins", mode="before")
     @classmethod
@@ -180,7 +194,7 @@ class Settings(AlarmSettings):
     def _whole_days(cls, given: Any) -> Any:
         return int(given) if isinstance(given, str) and given.isdecimal() else given
 
-    @field_validator("triggers", mode="before")
+    @field_validator("triggers", "budgets", mode="before")
     @classmethod
     def _a_table(cls, given: Any) -> Any:
         return json.loads(given) if isinstance(given, str) else given
@@ -194,6 +208,12 @@ class Settings(AlarmSettings):
             raise ValueError(
                 f"their texts take {size} bytes; a function has room for {MAX_TRIGGER_BYTES}: shorten prompts"
             )
+        return given
+
+    @field_validator("budgets")
+    @classmethod
+    def _limits_of_periods(cls, given: dict[str, Any]) -> dict[str, Any]:
+        parse_user_budgets(given)
         return given
 
     @field_validator("auth")

@@ -46,7 +46,7 @@ def read_lock(
         return read_requirements(file, architecture, python)
     try:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise LockError(f"{PYPROJECT}: [tool.helix] requirements: {file.name!r} cannot be read: {error}") from error
     reader = _Reader(file.name, architecture, python, {canonicalize_name(name.split(".")[0]) for name in own})
     try:

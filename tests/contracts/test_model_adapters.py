@@ -4,6 +4,7 @@ what each failure becomes, whether a provider's own package asked or litellm."""
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -20,12 +21,14 @@ from tests.support.model_dialects import (
     DialectServer,
     Entry,
     Fails,
+    Packed,
     Says,
 )
 from tests.support_litellm import FakeClock, Heard, request, tool
 
 from helix.adapters.models.adapter import ModelAdapter
 from helix.adapters.models.choice import PACKAGES, installed
+from helix.adapters.models.decompression import FREE, PIECE
 from helix.adapters.models.litellm import load_litellm
 from helix.core.messages import ThinkingContent
 from helix.core.steps import AnyStepResult, ErrorStepResult, StopReason, TextStepResult, ToolCallsStepResult
@@ -221,6 +224,86 @@ async def test_a_connection_lost_after_the_answer_was_complete_loses_only_its_us
     assert isinstance(result, TextStepResult)
     assert (result.content, result.stop_reason) == ("all of it", StopReason.END_TURN)
     assert len(way.servers[0].requests) == 1
+
+
+OF_EVENTS = (OPENAI, ANTHROPIC)
+BROKEN = {
+    "cut JSON": b'event: content_block_delta\ndata: {"type": "content_block_delta", "choices": [{"del\n\n',
+    "no JSON": b"event: content_block_delta\ndata: <html>\n\n",
+    "no text": b"event: content_block_delta\ndata: \xff\xfe\n\n",
+}
+MISSHAPEN = {
+    "no object": b"event: content_block_delta\ndata: 5\n\n",
+    "empty parts": b"event: content_block_delta\n"
+    b'data: {"type": "content_block_delta", "delta": null, "choices": [null]}\n\n',
+}
+
+
+@pytest.mark.parametrize("noise", [*BROKEN, *MISSHAPEN])
+async def test_an_event_that_cannot_be_read_breaks_the_stream_off(way: Way, clock: FakeClock, noise: str) -> None:
+    """As a lost connection does: the attempt is repeated."""
+    litellms = way.dialect is ANTHROPIC or noise in MISSHAPEN  # it goes on without what it cannot read
+    if way.dialect not in OF_EVENTS or (way.adapter == "litellm" and litellms):
+        pytest.skip("of server-sent events that this adapter reads itself")
+    broken = Says("so far", stop="end_turn", noise=(BROKEN | MISSHAPEN)[noise], after=3)
+    result = await ask(way, broken, Says("fine", stop="end_turn"), clock=clock)
+    assert isinstance(result, TextStepResult), result
+    assert (result.content, clock.slept) == ("fine", [1])
+    result = await ask(way, broken, max_retries=0)
+    assert isinstance(result, ErrorStepResult)
+    assert (result.code, result.retryable) == ("connection_error", True)
+
+
+@pytest.mark.parametrize("noise", [b"event: ping\n\n", b"id: 7\n\n", b"retry: 3\n\n", b"data:\n\n", b": hi\n\n"])
+async def test_an_event_without_data_is_skipped(way: Way, noise: bytes) -> None:
+    if way.dialect not in OF_EVENTS or way.adapter == "litellm":
+        pytest.skip("of server-sent events that this adapter reads itself")
+    result = await ask(way, Says("all of it", stop="end_turn", noise=noise, after=2), max_retries=0)
+    assert isinstance(result, TextStepResult), result
+    assert (result.content, result.usage.calls) == ("all of it", 1)
+
+
+def packed(text: bytes, bits: int = zlib.MAX_WBITS | 16) -> bytes:
+    packer = zlib.compressobj(wbits=bits)
+    return packer.compress(text) + packer.flush()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "bits"),
+    [("gzip", zlib.MAX_WBITS | 16), ("deflate", zlib.MAX_WBITS), ("deflate", -zlib.MAX_WBITS), ("identity", None)],
+)
+async def test_a_compressed_answer_is_read(way: Way, encoding: str, bits: int | None) -> None:
+    if way.dialect not in OF_EVENTS:
+        pytest.skip("boto3 does not unpack")
+    body = b"".join(way.dialect.say(Says("all of it, " * 500, stop="end_turn")))
+    result = await ask(way, Packed(body if bits is None else packed(body, bits), encoding), max_retries=0)
+    assert isinstance(result, TextStepResult), result
+    assert result.content == "all of it, " * 500
+
+
+@pytest.mark.parametrize("status", [200, 400])
+async def test_an_answer_that_is_compressed_too_far_is_refused_and_others_go_on(way: Way, status: int) -> None:
+    """100 MB in 100 KB, in one event or as an error's body. It took seconds in which nothing else ran."""
+    if way.dialect not in OF_EVENTS or way.adapter == "litellm":
+        pytest.skip("of a package whose connections are Helix's")
+    packer, block = zlib.compressobj(wbits=zlib.MAX_WBITS | 16), bytes(2**20)
+    body = b"".join([*(packer.compress(block) for _ in range(100)), packer.flush()])
+    ticks, ended = 0, asyncio.Event()
+
+    async def tick() -> None:
+        nonlocal ticks
+        while not ended.is_set():
+            await asyncio.sleep(0)
+            ticks += 1
+
+    ticking = asyncio.create_task(tick())
+    result = await ask(way, Packed(body, status=status), max_retries=0)
+    ended.set()
+    await ticking
+    assert isinstance(result, ErrorStepResult)
+    assert (result.code, result.retryable) == ("model_error", False)
+    assert "compressed more than 100 times" in result.error
+    assert ticks > FREE // PIECE, "between the pieces others run"
 
 
 @pytest.mark.parametrize("shown", [False, True])

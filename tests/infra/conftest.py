@@ -28,6 +28,7 @@ DEPLOYED = {
     "tags": "team=ai,cost=42",
     "api_log_role": "true",
     "max_runs": "40",
+    "budgets": '{"user": {"day": 2.0}}',
     "concurrency": "1000",
     "otlp_endpoint": "https://traces.example:4318",
     "trace_content": "true",

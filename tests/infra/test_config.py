@@ -89,3 +89,13 @@ def test_a_wrong_value_is_named(context: dict[str, Any], named: str) -> None:
 def test_an_unknown_key_is_answered_with_the_one_that_is_spelled_alike() -> None:
     with pytest.raises(SettingsError, match=r"'snapstart' is unknown; .*; did you mean 'snap_start'\?$"):
         read_settings({"snapstart": "true"})
+
+
+@pytest.mark.parametrize("name", ["", "demo", "import:desk:model", "openai/gpt-4o-mini", "gpt-4o"])
+def test_a_model_of_a_known_provider_is_taken(name: str) -> None:
+    assert read_settings({"model": name}).model == name
+
+
+def test_a_model_of_no_known_provider_stops_the_synthesis() -> None:
+    with pytest.raises(SettingsError, match=r"'model' is 'opnai/gpt-4o': .*; did you mean 'openai/gpt-4o'\?$"):
+        read_settings({"model": "opnai/gpt-4o"})

@@ -50,6 +50,7 @@ def test_a_function_is_sized_named_and_reads_its_environment(deployed: Assembly,
     assert deployed.main.resources[settings.bucket.strip("<>")]["Type"] == "AWS::S3::Bucket"
     assert not [name for name, value in told.items() if not value], "what is empty is left out"
     assert "AWS_ENDPOINT_URL" not in told, "only `sam local` has an emulator for AWS: tests/sam"
+    assert json.loads(settings.budgets) == {"user": {"day": 2.0}}, "as the functions' engine and gateway read it"
     assert (settings.max_runs, told["HELIX_TRACE_CONTENT"]) == (40, "true")
     assert told["OTEL_EXPORTER_OTLP_ENDPOINT"] == "https://traces.example:4318"
 

@@ -24,7 +24,7 @@ from helix.core.errors import ModelError
 from helix.fleet.budgets import BudgetManager
 from helix.gateway.loopback import LoopbackGateway
 
-FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\U000e0020-\U000e007f]")
 
 
 def echo(done: list[str] | None = None, **fields: Any) -> Any:
@@ -33,6 +33,15 @@ def echo(done: list[str] | None = None, **fields: Any) -> Any:
         return f"echoed {given.text}"
 
     return a_tool("echo", execute, input_schema=Text, **fields)
+
+
+async def test_an_earlier_message_in_the_prompt_writes_no_control_characters() -> None:
+    async with screen(executor_of(["Done."])) as s:
+        await s.type("abc\u202edef\u200f \x9b2J \U000e0041 end")
+        await s.ended()
+        await s.press("up")
+        await s.until(lambda: "abc\ufffddef\ufffd" in s.text.split("Done.")[-1])
+        assert not FORBIDDEN.search(s.text.replace("\n", ""))
 
 
 async def test_an_approval_with_edited_arguments_is_answered_in_place_and_loses_nothing() -> None:

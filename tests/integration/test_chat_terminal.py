@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -98,6 +99,20 @@ def test_the_screen_in_a_terminal(helix: CommandLine) -> None:
         assert not FORBIDDEN.search(t.text.replace("\n", ""))
     page = json.loads(helix("show", "c", "--json").out)
     assert page["messages"][0]["content"] == "Look up this:\ndogs"
+
+
+COLOURS = re.compile(rb"\x1b\[(?:[\d:]*;)*(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:[;:][\d;:]*)?m")
+
+
+@pytest.mark.slow
+def test_no_color_is_kept_to(helix: CommandLine) -> None:
+    for value, coloured in (("1", False), ("", True)):
+        helix.environment["NO_COLOR"] = value
+        with terminal(helix, "chat", "hostile.py:asker", "--session", "c") as t:
+            t.until("Message, or /help")
+            t.process.send("\x04")
+            assert t.end() == 0
+        assert bool(COLOURS.search(t.raw)) is coloured
 
 
 @pytest.mark.slow

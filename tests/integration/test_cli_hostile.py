@@ -20,13 +20,19 @@ from tests.support.stored_rows import rewrite
 from tests.support_gateway import executor_of
 from tests.support_run import World, a_tool, agent, call, calls, play
 
-ATTACK = "\x1b]0;owned\x07 \x1b[2J \x9b1m \x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\ \x00 \u202eabc\u2066 \x7f \rlast"
+from helix.cli.main import invoke
+
+ATTACK = (
+    "\x1b]0;owned\x07 \x1b[2J \x9b1m \x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\ \x00 "
+    "\u202eabc\u2066 \u200f\U000e0041 \x7f \rlast"
+)
 SHOWN = "␛]0;owned"
-FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\U000e0020-\U000e007f]")
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 """What rich writes into a terminal."""
 
 HOSTILE = f"""
+from helix.cli.main import invoke
 from helix import Agent, AgentClient, LLMConfig, tool
 ATTACK = {ATTACK!r}
 client = AgentClient()
@@ -59,6 +65,44 @@ def helix(tmp_path: Path) -> CommandLine:
 def harmless(text: str) -> str:
     assert not FORBIDDEN.search(STYLE.sub("", text)), text
     return text
+
+
+RAISING = """
+from helix import Agent, LLMConfig
+
+class Odd(BaseException): ...
+
+class Bad:
+    def __getattr__(self, name): raise Odd(name)
+    @property
+    def __class__(self): raise Odd("class")
+
+bad = Bad()
+talker = Agent(name="the-talker", system_prompt="Talk.", llm_config=LLMConfig(model="openai/gpt-4o"))
+
+def __getattr__(name): raise Odd(name)
+"""
+
+
+def test_modules_that_raise_are_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "raising.py").write_text(RAISING)
+    (tmp_path / "broken.py").write_text("class Odd(BaseException): ...\nraise Odd('no')\n")
+    for words, told in [
+        ("run broken.py:a hi", "'broken.py' cannot be imported: Odd: no (broken.py, line 2)"),
+        ("mcp --agent broken.py:a", "'broken.py' cannot be imported: Odd: no (broken.py, line 2)"),
+        ("run raising.py:nobody hi", "'nobody' in 'raising.py' cannot be read: Odd: nobody (raising.py, line 14)"),
+        ("run raising.py:bad.x hi", "'bad.x' in 'raising.py' cannot be read: Odd: x (raising.py, line 7)"),
+        ("run raising.py:bad hi", "'bad' in 'raising.py' is a Bad, not an Agent"),
+        ("run raising.py hi", "it has talker, the-talker"),
+    ]:
+        assert invoke(words.split()) == 2, words
+        assert told in capsys.readouterr().err
+    assert invoke(["run", "raising.py:the-talker", "hi", "--model", "demo"]) == 0
+    for name in ("raising", "broken"):  # whoever walks over all modules would meet them
+        sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize("surroundings", [{}, TERMINAL], ids=["pipe", "terminal"])

@@ -1,13 +1,17 @@
 """`helix mcp` as another program starts it: agents of a store here, of a service and of a stage, by the same tools."""
 
 import asyncio
+import json
 import re
+import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
 pytest.importorskip("mcp")
@@ -62,6 +66,39 @@ async def test_a_client_listens_to_a_task_over_standard_streams(cli: CommandLine
         while (task := await tasks.changes.get())["status"] != "completed":
             assert task["status"] == "working"
         assert "io.modelcontextprotocol/subscriptionId" in (await listening)["_meta"]
+
+
+@pytest.mark.parametrize("pending", ["", '{"jsonrpc": '], ids=["idle", "in a line"])
+def test_ctrl_c_ends_it_while_standard_input_is_open(cli: CommandLine, pending: str) -> None:
+    """In a terminal, and behind a program that has not closed its pipe."""
+    words = [*HELIX, "--db", "here.db", "--model", "demo", "--agent", "agents.py:desk"]
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    hello = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}) + "\n"
+    with subprocess.Popen(
+        words, cwd=cli.folder, env=cli.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(hello + pending)
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["id"] == 1
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(30) == 130
+        finally:
+            process.kill()
+
+
+def test_ctrl_c_ends_it_in_a_terminal(cli: CommandLine) -> None:
+    words = ["-m", "helix.cli", "mcp", "--db", "here.db", "--model", "demo", "--agent", "agents.py:desk"]
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    hello = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+    process = pexpect.spawn(sys.executable, words, cwd=cli.folder, env=cli.environment, timeout=30, echo=False)
+    process.sendline(hello)
+    process.expect("serverInfo")
+    process.sendintr()
+    process.expect(pexpect.EOF)
+    process.close()
+    assert process.exitstatus == 130
 
 
 async def test_agents_of_the_project_are_tools_over_standard_streams(cli: CommandLine) -> None:

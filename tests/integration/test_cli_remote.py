@@ -16,6 +16,7 @@ from tests.support_gateway import executor_of, key_for, keyed
 from tests.support_run import Gate, a_tool, agent, call, calls, gated
 
 from helix import LocalExecutor, create_sub_agent_tool
+from helix.adapters.models.demo import DemonstrationModel
 from helix.gateway.loopback import LoopbackGateway
 
 
@@ -69,7 +70,13 @@ def test_one_message_is_shown_with_what_the_agent_does(helix: CommandLine, serve
     service = serve([calls(call("look")), "Take a coat.", "Still raining."], agent("helper", tools=[tool]))
     done = helix("run", "helper", "May I go out?", "--url", service.url, "--key", service.key, "--session", "ada:out")
     assert done.code == 0, done
-    seen = [f"helper · its own model · {service.url}", "session ada:out", "→ look()", "← It rains.", "Take a coat."]
+    seen = [
+        f"helper · the service's model · {service.url}",
+        "session ada:out",
+        "→ look()",
+        "← It rains.",
+        "Take a coat.",
+    ]
     assert [words for words in seen if words not in done.out] == []
     assert f"chat helper --url {service.url} --session ada:out" in done.out and service.key not in done.out
     more = ["run", "helper", "And now?", "--url", service.url, "--session", "ada:out", "--json"]
@@ -77,6 +84,14 @@ def test_one_message_is_shown_with_what_the_agent_does(helix: CommandLine, serve
     assert (done.code, done.result["status"], done.result["output"]) == (0, "completed", "Still raining.")
     assert done.chunks[-1]["type"] == "checkpoint_created"
     assert os.listdir(helix.folder) == ["agents.py"]  # no store is made here
+
+
+def test_the_model_that_answered_is_named(helix: CommandLine, serve: Any) -> None:
+    """Once for each, as the service's answers name it: this process cannot know before."""
+    service = serve(DemonstrationModel(), agent("helper", tools=[a_tool("look", lambda args, ctx: "It rains.")]))
+    done = helix("run", "helper", "look", "--url", service.url, "--key", service.key)
+    assert done.code == 0 and "its own model" not in done.out, done
+    assert done.out.count("model: the demonstration model: a program, not a language model") == 1
 
 
 def test_a_chat_asks_what_the_agent_asks(helix: CommandLine, serve: Any) -> None:

@@ -27,7 +27,7 @@ from tests.support.emulator_fleet import (
 )
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from helix.local import corrections
+from helix.local import corrections, corrections_sockets
 from helix.local.pool import Pool, limit_of
 
 pytestmark = pytest.mark.xdist_group("cloud")
@@ -192,7 +192,8 @@ def sockets_close_on_long_frames(desk: Desk) -> None:
     with desk.socket() as socket:
         socket.send([b"x" * most] * 3, text=True)
         until(lambda: any(line["line"] == f"body {3 * most}" for line in list(desk.lines)))
-    for message in ("x" * (most + 1), "é" * most, [b"x" * most] * (longest // most) + [b"x"]):
+    too_long = ("x" * (most + 1), "é" * most, [b"x" * most] * (longest // most) + [b"x"])
+    for message in (*too_long, [b"x" * most] * 14, [b"x" * 1_000] * 200, "x" * 400_000):
         with desk.socket() as socket:
             with contextlib.suppress(ConnectionClosed):
                 socket.send(message, text=True)
@@ -213,7 +214,7 @@ def socket_messages_have_a_limit(desk: Desk) -> None:
         posts = desk.client("apigatewaymanagementapi", endpoint_url=f"{desk.emulator.url}{socket.path}")
         connection = desk.connection_id()
         try:
-            posts.post_to_connection(ConnectionId=connection, Data=b"x" * (corrections.SOCKET_MESSAGE + 1))
+            posts.post_to_connection(ConnectionId=connection, Data=b"x" * (corrections_sockets.SOCKET_MESSAGE + 1))
         except posts.exceptions.PayloadTooLargeException:
             return
         raise AssertionError("a message of more than 128 KB is posted")
@@ -288,7 +289,6 @@ CHECKS: dict[str, Callable[[Desk], None]] = {
         failed_stream_items_come_again,
         conditions_are_parsed_once,
         sockets_echo_the_subprotocol,
-        sockets_close_on_long_frames,
         authorizers_without_identity_source_are_always_asked,
         messages_without_a_route_go_to_the_default,
         routes_answer_only_when_asked,
@@ -300,6 +300,7 @@ CHECKS: dict[str, Callable[[Desk], None]] = {
         alarms_speak_as_cloudwatch,
         provisioned_concurrency_is_a_right,
         schedules_have_a_time_zone,
+        sockets_close_on_long_frames,
     )
 }
 
@@ -377,5 +378,5 @@ def test_addresses_of_sockets_lead_here(desk: Desk) -> None:
 
 def test_clients_cannot_send_more_than_the_gateway_takes(desk: Desk) -> None:
     with desk.socket() as socket, pytest.raises(ConnectionClosed):
-        socket.send("x" * (corrections.SOCKET_MESSAGE + 1))
+        socket.send("x" * (corrections_sockets.SOCKET_MESSAGE + 1))
         socket.recv(timeout=PATIENCE_S)

@@ -8,9 +8,12 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.integration.test_http import GATES, RAN, answered, approval, call, chat, client_of, post
-from tests.support.asgi_server import Sent, events
+from tests.integration.test_http import GATES, RAN, answered, approval, call, chat, client_of, desk, post, who
+from tests.support.asgi_server import Sent, events, serving
 from tests.support_run import Gate
+
+import helix.http
+from helix import LocalExecutor, MemoryStateStore, ScriptedModel
 
 ANN = {"x-user": "ann"}
 SAID = {"id": "u1", "role": "user", "content": "Refund o1"}
@@ -43,6 +46,14 @@ async def test_each_request_that_comes_twice_is_acted_on_once(encoding: str) -> 
         late = await post(client, path, ANSWERS[encoding])
         assert "Done." in str(shown(late)) and RAN == ["o1"]
         assert len((await executor.sessions.list_runs("chat")).runs) == 2
+
+
+async def test_a_key_holds_within_one_session() -> None:
+    async with client_of("First.", "Second.") as (client, executor):
+        for session in ("a", "b", "a"):
+            await post(client, "/desk/chunks", {"message": "Hi", "session_id": session, "key": "k"})
+        runs = [len((await executor.sessions.list_runs(session)).runs) for session in ("a", "b")]
+        assert runs == [1, 1]
 
 
 @pytest.mark.parametrize("encoding", MESSAGES)
@@ -125,6 +136,29 @@ async def test_ids_that_name_nothing_of_the_clients_are_not_found() -> None:
         body = {"session_id": child, "answers": [{"tool_call_id": "call_0"}]}
         assert (await client.post("/desk/chunks", json=body, headers=ANN)).status_code == 404
         assert RAN == []
+
+
+@pytest.mark.parametrize("head", ["Content-Length: 1000", "Transfer-Encoding: chunked"])
+async def test_a_client_that_leaves_within_its_body_is_no_error(head: str, caplog: pytest.LogCaptureFixture) -> None:
+    served = asyncio.Event()
+    async with LocalExecutor(MemoryStateStore(), model=ScriptedModel([])) as executor:
+        mounted = helix.http.app(executor, [desk], user=who)
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            await mounted(scope, receive, send)
+            served.set()
+
+        async with serving(app) as url:
+            _, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+            writer.write(
+                f"POST /desk/chunks HTTP/1.1\r\nHost: 127.0.0.1\r\nX-User: ann\r\nContent-Type: application/json\r\n{head}"
+                '\r\n\r\n5\r\n{"mes'.encode()
+            )
+            await writer.drain()
+            writer.close()
+            async with asyncio.timeout(20):
+                await served.wait()
+    assert [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
 
 
 @pytest.mark.parametrize("verb", ["GET", "POST"])

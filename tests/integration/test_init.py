@@ -123,7 +123,9 @@ def test_a_second_time_changes_nothing(tmp_path: Path) -> None:
     assert after == before
 
 
-@pytest.mark.parametrize("text", ["[tool", "[tool.helix]\nagnets = []", "tool = 1", "[tool]\nhelix = 1"])
+@pytest.mark.parametrize(
+    "text", ["[tool", "[tool.helix]\nagnets = []", "tool = 1", "[tool]\nhelix = 1", f"x = {'[' * 5_000}"]
+)
 def test_what_cannot_be_added_to_is_refused_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
@@ -181,3 +183,13 @@ def test_without_its_packages_a_command_names_the_extra(tmp_path: Path) -> None:
         assert f"pip install 'helix-agents[{extra}]'" in done.stderr
     assert helix("run", "desk", "What about the warranty?", "--model", "demo").returncode == 0
     assert not_installed("ministack.core") == "ministack is not installed: pip install 'helix-agents[local]'"
+
+
+@pytest.mark.parametrize("words", ["demo hi --model", "dev --model", "dev -c model=openai/gpt-4o --model", "dev -c"])
+def test_a_model_of_no_known_provider_is_refused_before_the_offline_app_starts(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["init"]) == 0
+    given = "opnai/gpt-4o" if words.endswith("--model") else "model=opnai/gpt-4o"
+    assert invoke([*words.split(), given]) == 2
+    assert "did you mean 'openai/gpt-4o'?" in capsys.readouterr().err

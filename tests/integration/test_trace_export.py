@@ -7,6 +7,7 @@ import logging
 import re
 import socket
 import threading
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -108,6 +109,42 @@ async def test_what_is_no_export_is_refused(receiver: TraceReceiver) -> None:
         packed = {"content-encoding": "gzip"}
         assert (await http.post("/v1/traces", content=b"no gzip", headers=packed)).status_code == 400
         assert (await http.get("/")).text == "no traces yet\n"
+
+
+def asked(receiver: TraceReceiver, head: str, body: bytes = b"") -> int:
+    """The status of a request that no client library would send."""
+    path = receiver.url.removeprefix(f"http://127.0.0.1:{receiver.port}")
+    with socket.create_connection(("127.0.0.1", receiver.port), timeout=20) as connection:
+        request = f"POST {path}/v1/traces HTTP/1.1\r\nHost: 127.0.0.1:{receiver.port}\r\n{head}\r\n\r\n"
+        connection.sendall(request.encode() + body)
+        return int(connection.makefile("rb").readline().split()[1])
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("Content-Length: 0", 200),
+        ("Content-Length: -1", 400),
+        ("Content-Length: 1, 1", 400),
+        ("Content-Length: 1\r\nContent-Length: 1", 400),
+        ("Content-Length: +1", 400),
+        ("Content-Length: 1_0", 400),
+        ("Content-Length: ١", 400),
+        (f"Content-Length: {'1' * 5_000}", 400),
+        ("Content-Length: 999999999999999", 413),
+        ("Transfer-Encoding: chunked", 400),
+    ],
+)
+def test_a_length_that_is_not_one_number_is_refused(receiver: TraceReceiver, head: str, status: int) -> None:
+    assert asked(receiver, head, b"x") == status
+
+
+def test_what_is_packed_is_bounded(receiver: TraceReceiver) -> None:
+    """70 MB in 70 KB."""
+    packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
+    body = b"".join([*(packer.compress(bytes(2**20)) for _ in range(70)), packer.flush()])
+    assert asked(receiver, f"Content-Encoding: gzip\r\nContent-Length: {len(body)}", body) == 413
+    assert asked(receiver, f"Content-Encoding: gzip\r\nContent-Length: {len(body) // 2}", body[: len(body) // 2]) == 400
 
 
 async def test_an_executor_traces_where_the_environment_says(

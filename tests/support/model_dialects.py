@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import struct
 from binascii import crc32
@@ -23,7 +24,7 @@ CUT, STALL = "cut", "stall"
 class Says:
     """`thoughts` are (text, signature). Texts, thoughts and arguments come in fragments of `size` characters. `usage` is
     (fresh input, cache read, cache written, output). `fault` comes after `after` events; `stop` is in Anthropic's words,
-    None ends the stream without one."""
+    None ends the stream without one. `noise` is sent before the event number `after`."""
 
     texts: str = ""
     thoughts: tuple[tuple[str, str], ...] = ()
@@ -34,6 +35,7 @@ class Says:
     size: int = 5
     fault: str = ""
     after: int = 1
+    noise: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,16 @@ class Breaks:
     aws: str
 
 
-Entry = Says | Fails | Breaks
+@dataclass(frozen=True)
+class Packed:
+    """A body as it goes over the network."""
+
+    body: bytes
+    encoding: str = "gzip"
+    status: int = 200
+
+
+Entry = Says | Fails | Breaks | Packed
 
 
 class DialectServer(LoopbackServer):
@@ -71,6 +82,14 @@ class DialectServer(LoopbackServer):
             body, headers = self._dialect.failure(entry)
             await responder.send_json(entry.status, body, {**headers, **entry.headers})
             return
+        if isinstance(entry, Packed):
+            kind = {"content-type": self._dialect.content_type, "content-encoding": entry.encoding}
+            await responder.start(entry.status, kind)
+            with contextlib.suppress(ConnectionError):
+                for number in range(0, len(entry.body), 4096):
+                    await responder.send(entry.body[number : number + 4096])
+                await responder.end()
+            return
         await responder.start(200, {"content-type": self._dialect.content_type})
         if isinstance(entry, Breaks):
             for part in [*self._dialect.say(Says("so far", stop=None))][:3]:
@@ -84,6 +103,8 @@ class DialectServer(LoopbackServer):
                     responder.abort()
                     return
                 await asyncio.sleep(60)
+            if entry.noise and number == entry.after:
+                await responder.send(entry.noise)
             await responder.send(part)
         await responder.end()
 

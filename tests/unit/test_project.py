@@ -32,6 +32,23 @@ def test_outside_of_a_project_the_error_names_init(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pyproject.toml", f"x = {'[' * 5_000}{']' * 5_000}"),
+        ("pyproject.toml", f"x = {'{a = ' * 5_000}1{'}' * 5_000}"),
+        ("cdk.json", f"{'[' * 100_000}{']' * 100_000}"),
+        ("cdk.json", "[]"),
+        ("cdk.json", "{"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.helix]\n")
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ProjectError, match=name):
+        _ = read_project(find_project(tmp_path)).context
+
+
+@pytest.mark.parametrize(
     ("table", "told"),
     [
         ("[tool.helix]\nagnets = []", r"does not know 'agnets'; there are .*agents, .*; did you mean 'agents'\?"),

@@ -11,7 +11,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from helix.cli.output import RefusedError
 from helix.core.agents import Agent, AnyAgent
@@ -46,17 +46,34 @@ def all_agents(listed: tuple[str, ...] = ()) -> list[AnyAgent]:
 
 
 def _member(module: ModuleType, place: str, name: str) -> AnyAgent:
-    value: Any = module
-    for part in name.split("."):
-        value = getattr(value, part, None)
+    value, problem = _value(module, name)
     if value is None:
         value = _agents_in(module).get(name)
-    if isinstance(value, Agent):
-        return value
+    if _is_agent(value):
+        return cast("AnyAgent", value)
+    if problem is not None:
+        raise RefusedError(f"{name!r} in {place!r} cannot be read: {_in_words(problem)}") from problem
     if value is not None:
         raise RefusedError(f"{name!r} in {place!r} is a {type(value).__name__}, not an Agent")
     known = ", ".join(sorted(_agents_in(module))) or "none"
     raise RefusedError(f"there is no agent {name!r} in {place!r}; it has {known}")
+
+
+def _value(module: ModuleType, name: str) -> tuple[Any, BaseException | None]:
+    """What the module has of that name, or the problem: a module and its objects may have a `__getattr__` of their own."""
+    value: Any = module
+    try:
+        for part in name.split("."):
+            value = getattr(value, part, None)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return None, error
+    return value, None
+
+
+def _is_agent(value: Any) -> bool:
+    return issubclass(type(value), Agent)  # isinstance asks the value's `__class__`, which may be the user's code
 
 
 def _registered(name: str, listed: tuple[str, ...]) -> AnyAgent:
@@ -85,7 +102,7 @@ def _listed_by_project() -> tuple[str, ...]:
 
 def _agents_in(module: ModuleType) -> dict[str, AnyAgent]:
     """By variable name, and by the agent's own name where that is not a variable."""
-    named = {name: value for name, value in vars(module).items() if isinstance(value, Agent)}
+    named = {name: value for name, value in vars(module).items() if _is_agent(value)}
     own = {agent.name: agent for agent in named.values() if agent.name not in vars(module)}
     return named | own
 
@@ -98,9 +115,15 @@ def _load(place: str) -> ModuleType:
         return load_place(place)
     except NotThereError as error:
         raise RefusedError(str(error)) from None
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         logger.debug("importing %s failed", place, exc_info=True)
-        raise RefusedError(f"{place!r} cannot be imported: {type(error).__name__}: {error}{_place(error)}") from error
+        raise RefusedError(f"{place!r} cannot be imported: {_in_words(error)}") from error
+
+
+def _in_words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}{_place(error)}"
 
 
 def _place(error: BaseException) -> str:

@@ -1,7 +1,7 @@
 """`helix`: run agents in the terminal, look at their sessions, and go on with them.
 
-Exit codes: 0 completed, 1 a defect of Helix, 2 refused, 3 failed, 4 paused or interrupted. Codes 1 and 2 come with one line
-on standard error.
+Exit codes: 0 completed, 1 a defect of Helix, 2 refused, 3 failed, 4 paused or interrupted, 130 ended by Ctrl-C without a
+run. Codes 1 and 2 come with one line on standard error.
 Law: this module says which commands there are; the module of a command is imported when the command is called.
 """
 

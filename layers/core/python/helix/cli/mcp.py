@@ -9,21 +9,24 @@ from __future__ import annotations
 import asyncio
 import hmac
 import os
+import signal
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Annotated
+from contextlib import ExitStack, asynccontextmanager
+from typing import Annotated, Any
 
 import h11
 import typer
 import uvicorn
 from mcp.server.auth.provider import AccessToken, TokenVerifier
+from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from helix.cli.agents import all_agents, load_agent
 from helix.cli.options import Model, settings
-from helix.cli.output import RefusedError, say
+from helix.cli.output import INTERRUPTED, RefusedError, say
+from helix.cli.run.follow import on_signals
 from helix.cli.where import Where, link_to
 from helix.core.errors import NotAuthenticatedError
 from helix.core.registry import AgentRegistry
@@ -66,16 +69,31 @@ async def _serve(
     where: Where, agents: list[str], model: str | None, port: int | None, token: str | None, wait_s: float
 ) -> None:
     lists = where.stage is None  # with AWS credentials one is an operator, who reaches the sessions of all users
+    interrupted = asyncio.Event()
     try:
-        async with opened(where, agents, model) as source:
-            if port is None:
-                server = make_server(source, wait_s=wait_s, lists_tasks=lists)
-                async with stdio_server() as (read, write):
-                    await server.run(read, write, server.create_initialization_options())
-            else:
-                await _serve_http(source, port, token or _new_token(), wait_s, lists)
+        with ExitStack() as stack:
+            async with opened(where, agents, model) as source:
+                if port is None:
+                    stack.enter_context(on_signals(lambda: _stop(interrupted), signal.SIGINT))
+                    await _serve_stdio(make_server(source, wait_s=wait_s, lists_tasks=lists), interrupted)
+                else:
+                    await _serve_http(source, port, token or _new_token(), wait_s, lists)
+            if interrupted.is_set():
+                _leave()
     except NotAuthenticatedError as error:
         raise RefusedError(f"{where}: {error}; give a key with --key or HELIX_KEY") from None
+
+
+def _stop(interrupted: asyncio.Event) -> None:
+    """Close what is served at the first Ctrl-C, and leave at the second."""
+    if interrupted.is_set():
+        _leave()
+    interrupted.set()
+
+
+def _leave() -> None:
+    """At once: a thread waits for standard input, which cannot be cancelled, and Python would wait for it."""
+    os._exit(INTERRUPTED)
 
 
 @asynccontextmanager
@@ -101,6 +119,20 @@ async def opened(where: Where, agents: list[str], model: str | None) -> AsyncIte
     lease = Settings(claim_s=settings().lease_s)
     async with LocalExecutor(where.db, model=adapter, registry=registry, settings=lease) as executor:
         yield ExecutorSource(executor)
+
+
+async def _serve_stdio(server: Server[Any], interrupted: asyncio.Event) -> None:
+    """Until the client closes standard input, or Ctrl-C."""
+
+    async def serve() -> None:
+        async with stdio_server() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+    serving, stopping = asyncio.create_task(serve()), asyncio.create_task(interrupted.wait())
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if serving.done():
+        serving.result()
 
 
 async def _serve_http(source: Source, port: int, token: str, wait_s: float, lists: bool) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 COMPLETED, ERROR, REFUSED, FAILED, STOPPED = 0, 1, 2, 3, 4
 """`STOPPED`: the run paused or was interrupted. `ERROR`: a defect of Helix."""
+INTERRUPTED = 130
+"""Ctrl-C ended a command that had no run to interrupt: 128 and the signal's number, as shells and Typer have it."""
 
 OF_STATUS = {"completed": COMPLETED, "failed": FAILED, "paused": STOPPED, "interrupted": STOPPED}
 """Exit codes of runs that ended."""

@@ -180,6 +180,7 @@ class SessionRow(Stored):
     usage: StoredUsage = Usage()
     blocks: list[Block] = Field(default_factory=list)
     bounds: Bounds | None = None
+    user_budgets: str = ""
     output: JsonValue = None
     error: ErrorInfo | None = None
     aborted: bool = False

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable
-from decimal import Decimal, InvalidOperation
+from collections.abc import Awaitable, Callable, Sequence
+from decimal import Decimal
 from typing import Any, Literal, TypedDict
 
 from pydantic import ValidationError
@@ -24,16 +24,15 @@ from helix.core.budget import (
     GLOBAL,
     LEVELS,
     MICROS,
-    MOST,
     WARNING,
     AlertLevel,
     BudgetDefinition,
     OnExceeded,
     TokenAlert,
-    Unit,
 )
 from helix.core.errors import InvalidInputError
 from helix.core.periods import TokenPeriod, period_of
+from helix.core.user_budgets import EACH, TABLE, unit_of, whole_amount
 from helix.engine.engine import Engine
 from helix.fleet.alerts import mark_published, read_alerts, unpublished_alerts
 from helix.ports.clock import Clock
@@ -43,7 +42,10 @@ from helix.services.budget_rows import BudgetState
 from helix.services.row_budgets import RowBudgets
 
 AlertCallback = Callable[[TokenAlert], Awaitable[None] | None]
-_UNITS: dict[str, Unit] = {"tokens": "tokens", "usd": "micros"}
+_NO_PATTERN = (
+    f"'*' is not a pattern: such a budget would limit no one. For a budget of each user, declare it in pyproject.toml: "
+    f"[{TABLE}.user], day = 2.0. For one that all share, name no agent, tenant or session"
+)
 REMEMBERED = 1000
 """Alerts that this process remembers to have delivered: there is one per budget, window and level."""
 _log = get_logger("helix")
@@ -73,11 +75,14 @@ class BudgetStatus(_Money):
 
 
 class BudgetManager:
-    """The budgets of one store. `attach` it to an engine, and its callbacks receive the alerts that this process raises."""
+    """The budgets of one store. `attach` it to an engine, and its callbacks receive the alerts that this process raises.
+    user_budgets: what the project declares for each user (`helix.core.user_budgets`)."""
 
-    def __init__(self, store: StateStore, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, store: StateStore, *, clock: Clock | None = None, user_budgets: Sequence[BudgetDefinition] = ()
+    ) -> None:
         self.store, self.clock = store, clock or SystemClock()
-        self._budgets = RowBudgets(store)
+        self._budgets = RowBudgets(store, user_budgets=user_budgets)
         self._callbacks: list[AlertCallback] = []
         self._delivered: deque[str] = deque(maxlen=REMEMBERED)
 
@@ -100,11 +105,13 @@ class BudgetManager:
         session. It replaces the budget of that scope, period and unit, and holds from the next model call on: what the
         present window has used counts. on_exceeded: what a run without room does; None: what its agent says. warning,
         critical: at which part of it an alert is raised. Raises `InvalidInputError`."""
-        scope, limit = _scope(agent_id, tenant, session) or GLOBAL, _whole(amount, unit)
+        if EACH in (agent_id, tenant, session):
+            raise InvalidInputError(_NO_PATTERN)
+        scope, limit = _scope(agent_id, tenant, session) or GLOBAL, whole_amount(amount, unit)
         alerts: dict[str, Any] = {"warning": warning, "critical": critical, "on_exceeded": on_exceeded}
         try:
             definition = BudgetDefinition(
-                scope=scope, period=period_of(period), unit=_unit(unit), limit=limit, **alerts
+                scope=scope, period=period_of(period), unit=unit_of(unit), limit=limit, **alerts
             )
         except ValidationError as error:
             problem = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'budget'}: {e['msg']}" for e in error.errors())
@@ -123,7 +130,7 @@ class BudgetManager:
     ) -> bool:
         """No longer bound by it; False where there is no such budget."""
         scope = _scope(agent_id, tenant, session) or GLOBAL
-        return await self._budgets.undefine(f"{scope}/{period_of(period)}/{_unit(unit)}")
+        return await self._budgets.undefine(f"{scope}/{period_of(period)}/{unit_of(unit)}")
 
     async def change_limit(self, name: str, amount: float | Decimal) -> BudgetDefinition:
         """Another amount for the budget of that name (`<scope>/<period>/<unit>`); all else of it stays. It holds from the
@@ -132,7 +139,9 @@ class BudgetManager:
         found = next((definition for definition in known if definition.name == name), None)
         if found is None:
             raise InvalidInputError(f"there is no budget {name!r}")
-        changed = found.model_copy(update={"limit": _whole(amount, "usd" if found.unit == "micros" else "tokens")})
+        changed = found.model_copy(
+            update={"limit": whole_amount(amount, "usd" if found.unit == "micros" else "tokens")}
+        )
         await self._budgets.define(changed, self.clock.now())
         return changed
 
@@ -251,29 +260,6 @@ def _scope(agent_id: str | None, tenant: str | None, session: str | None) -> str
     if any(not isinstance(name, str) or not name for name in given.values() if name is not None):
         raise InvalidInputError("agent_id, tenant and session must be texts that are not empty")
     return named[0] if named else None
-
-
-def _unit(unit: str) -> Unit:
-    if unit not in _UNITS:
-        raise InvalidInputError(f"unit {unit!r} must be 'tokens' or 'usd'")
-    return _UNITS[unit]
-
-
-def _whole(amount: float | Decimal, unit: str) -> int:
-    if isinstance(amount, bool) or not isinstance(amount, int | float | Decimal):
-        raise InvalidInputError(f"amount {amount!r} is not a number")
-    try:
-        exact = Decimal(str(amount)) * (MICROS if unit == "usd" else 1)
-        whole = int(exact)
-    except (InvalidOperation, ValueError, OverflowError):
-        raise InvalidInputError(f"amount {amount!r} is not a number") from None
-    if whole < 1 or (unit == "tokens" and whole != exact):
-        least = "0.000001 USD" if unit == "usd" else "1 token, and a whole number of them"
-        raise InvalidInputError(f"amount {amount!r} must be at least {least}")
-    if whole > MOST:
-        most = f"{MOST // MICROS:,} USD" if unit == "usd" else f"{MOST:,} tokens"
-        raise InvalidInputError(f"a budget is at most {most}: more is not added up exactly in every store")
-    return whole
 
 
 # --- what is shown ----------------------------------------------------------------------------------------------------

@@ -79,7 +79,8 @@ async def change_budget(backend: Backend, caller: Connection, request: p.ChangeB
     from helix.fleet.budgets import BudgetManager  # only operators need it
 
     backend.check_operator(caller)
-    manager = BudgetManager(backend.executor.store, clock=backend.clock)
+    declared = backend.executor.engine.budgets.user_budgets
+    manager = BudgetManager(backend.executor.store, clock=backend.clock, user_budgets=declared)
     changed = await manager.change_limit(request.budget, request.limit)
     usd = changed.unit == "micros"
     return {

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -44,6 +44,8 @@ from helix.stream.ui_messages import UIMessageEncoder
 logger = get_logger("helix.http")
 Encoding: TypeAlias = Literal["chunks", "ai-sdk", "ai-sdk-v6", "ag-ui"]
 User: TypeAlias = Callable[[Request], str | Awaitable[str | None] | None]
+CLIENT_LEFT = 499
+"""The status for logs, as nginx writes it. The client does not receive it."""
 MAX_BODY_BYTES = 4_000_000
 _PARSERS: dict[Encoding, Callable[[bytes], Ask]] = {
     "chunks": plain_request,
@@ -110,6 +112,9 @@ class _Service:
                 return await handle(request)
             except HTTPException:
                 raise
+            except ClientDisconnect:
+                logger.debug("a client left before its body was whole")
+                return Response(status_code=CLIENT_LEFT)
             except Exception as error:
                 status = http_status(error)
                 if status >= 500:

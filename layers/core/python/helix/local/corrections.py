@@ -15,15 +15,14 @@ from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Any
 
-from hypercorn.protocol import ws_stream
-from hypercorn.protocol.ws_stream import FrameTooLargeError, WebsocketBuffer
 from ministack import app
 from ministack.core import iam_evaluator, lambda_runtime
 from ministack.services import apigateway, cloudformation, dynamodb, lambda_svc, stepfunctions, sts
 from ministack.services.cloudformation import provisioners
 
-from helix.local import corrections_fleet, corrections_schedules
+from helix.local import corrections_fleet, corrections_schedules, corrections_sockets
 from helix.local.corrections_fleet import Corrections
+from helix.local.corrections_sockets import SOCKET_MESSAGE
 from helix.local.credentials import RANDOM, new_secret
 from helix.local.pool import Pool
 from helix.local.workers import Code
@@ -31,7 +30,6 @@ from helix.local.workers import Code
 VERSION = "1.5.33"
 STATE_PAYLOAD = 256 * 1024
 HISTORY_EVENTS = 25_000
-SOCKET_MESSAGE, SOCKET_FRAME = 128 * 1024, 32 * 1024
 CORRECTIONS = Corrections()
 _NOT_THE_FUNCTION_S = frozenset({"AWS_ENDPOINT_URL"})
 
@@ -51,7 +49,7 @@ def all_of(pool: Pool) -> list[Callable[[], None]]:
     def functions_run_in_the_pool() -> None:
         functions_run_in(pool)
 
-    more = [*corrections_fleet.CORRECTIONS, *corrections_schedules.CORRECTIONS]
+    more = [*corrections_fleet.CORRECTIONS, *corrections_schedules.CORRECTIONS, *corrections_sockets.CORRECTIONS]
     return [functions_run_in_the_pool, *CORRECTIONS, *more]
 
 
@@ -279,27 +277,6 @@ async def sockets_echo_the_subprotocol(
 
     _subprotocol.set(None)
     await handle(scope, receive, send_accepted, *rest, **more)
-
-
-class _FrameBuffer(WebsocketBuffer):
-    """Counts bytes where hypercorn counts characters, those of a single frame too."""
-
-    frame = 0
-
-    def extend(self, event: Any) -> None:
-        given = event.data.encode() if isinstance(event.data, str) else event.data
-        self.frame += len(given)
-        if self.frame > SOCKET_FRAME or self.length + len(given) > self.max_length:
-            raise FrameTooLargeError
-        self.frame = 0 if event.frame_finished else self.frame
-        super().extend(event)
-        self.length += len(given) - len(event.data)
-
-
-@CORRECTIONS.add
-def sockets_close_on_long_frames() -> None:
-    """A frame of more than 32 KB ends its connection with code 1009, and so does a message of more than 128 KB."""
-    ws_stream.WebsocketBuffer = _FrameBuffer  # type: ignore[misc]
 
 
 @CORRECTIONS.replaces(apigateway, "_authorize_ws_connect")

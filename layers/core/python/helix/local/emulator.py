@@ -32,7 +32,7 @@ HOSTS = "HELIX_HOSTS"
 HANG_UP_S = 2.0
 LOOK_S = 0.05
 _LEFT_OUT = ("AWS_", "HELIX_", "MINISTACK_", "LAMBDA_", "SFN_", "_HELIX")
-_SHARED = {"NO_PROXY", "no_proxy", "TMPDIR", "PYTHONUNBUFFERED"}
+_SHARED = {"NO_PROXY", "no_proxy", "TMPDIR", "PYTHONUNBUFFERED", "HELIX_LOG_CONTENT"}
 """Settings of the emulator that its functions have too."""
 
 
@@ -48,7 +48,7 @@ def settings(
     """The environment of the emulator's process. The user's own AWS settings stay out: nothing here may reach an
     account. The credentials are those of the account's root.
     """
-    retained = {name: value for name, value in environment.items() if not name.startswith(_LEFT_OUT)}
+    retained = {name: value for name, value in environment.items() if not _is_left_out(name)}
     local = ",".join(filter(None, [retained.get("NO_PROXY") or retained.get("no_proxy"), "127.0.0.1", "localhost"]))
     return {
         **retained,
@@ -106,7 +106,7 @@ async def serve(port: int, folder: Path, workers: int, without: Collection[str] 
     from hypercorn.config import Config
     from ministack.app import app
 
-    from helix.local import corrections
+    from helix.local import corrections, corrections_sockets
     from helix.local.commands import commands_of
     from helix.local.entrance import guard_of
     from helix.local.pool import Pool
@@ -115,7 +115,7 @@ async def serve(port: int, folder: Path, workers: int, without: Collection[str] 
     voice, ended, loop = Voice(), asyncio.Event(), asyncio.get_running_loop()
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     state = StateFile(folder / "state", voice.warn)
-    pool = Pool(folder / "code", f"http://127.0.0.1:{port}", _for_functions(os.environ), voice.log, workers)
+    pool = Pool(folder / "code", f"http://127.0.0.1:{port}", for_functions(os.environ), voice.log, workers)
     corrections.apply(pool, without)
     commands = commands_of(pool, lambda: asyncio.run_coroutine_threadsafe(state.save(), loop).result())
     end = partial(loop.call_soon_threadsafe, ended.set)
@@ -123,7 +123,7 @@ async def serve(port: int, folder: Path, workers: int, without: Collection[str] 
 
     config = Config()
     config.bind = [f"127.0.0.1:{port}"]
-    config.websocket_max_message_size = corrections.SOCKET_MESSAGE
+    config.websocket_max_message_size = corrections_sockets.SOCKET_MESSAGE
     config.graceful_timeout = 1.0
     config.errorlog = "-"
     tasks = [asyncio.create_task(state.keep()), asyncio.create_task(_announce(port, voice))]
@@ -164,12 +164,16 @@ async def _announce(port: int, voice: Voice) -> None:
         return
 
 
-def _for_functions(environment: Mapping[str, str]) -> dict[str, str]:
+def for_functions(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment that functions find beside their own: this machine's, with the providers' keys, without the
     emulator's.
     """
     own = settings(0, Path(), Credentials("", ""), {}).keys() - _SHARED
-    return {name: value for name, value in environment.items() if not (name in own or name.startswith(_LEFT_OUT))}
+    return {name: value for name, value in environment.items() if not (name in own or _is_left_out(name))}
+
+
+def _is_left_out(name: str) -> bool:
+    return name.startswith(_LEFT_OUT) and name not in _SHARED
 
 
 def _listen(commands: Commands, voice: Voice, end: Callable[[], None]) -> None:

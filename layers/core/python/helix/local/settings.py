@@ -16,9 +16,10 @@ from helix.local.process import OfflineError
 MACHINE = (
     *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV"),
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+    "HELIX_LOG_CONTENT",
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
 )
-"""How a process finds its programs, its language and the network."""
+"""How a process finds its programs, its language and the network, and whether its log shows texts."""
 Client = Callable[[str], Any]
 
 

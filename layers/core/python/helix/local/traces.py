@@ -20,7 +20,6 @@ whose parent has not come stands at the top: no span is left out.
 
 from __future__ import annotations
 
-import gzip
 import hmac
 import threading
 import zlib
@@ -224,15 +223,14 @@ def _handler(receiver: TraceReceiver) -> type[LoopbackHandler]:
         def do_POST(self) -> None:
             if (path := self._admitted()) is None:
                 return None
-            length = int(self.headers.get("content-length") or 0)
-            if length > MAX_BODY:
-                self.close_connection = True  # what is not read cannot be followed by another request
-                return self.answer(413, b"")
-            body = self.rfile.read(length)
+            body = self.read_body(MAX_BODY)
             if path != PATH:
                 return self.answer(404, b"")
             try:
-                receiver.take(_unpacked(body, self.headers.get("content-encoding", "")))
+                body = _unpacked(body, self.headers.get("content-encoding", ""))
+                if len(body) > MAX_BODY:
+                    return self.answer(413, b"")
+                receiver.take(body)
             except Exception as error:
                 return self.answer(400, type(error).__name__.encode())
             return self.answer(200, b"", "application/x-protobuf")
@@ -258,6 +256,11 @@ def _handler(receiver: TraceReceiver) -> type[LoopbackHandler]:
 
 
 def _unpacked(body: bytes, encoding: str) -> bytes:
-    if encoding == "gzip":
-        return gzip.decompress(body)
-    return zlib.decompress(body) if encoding == "deflate" else body
+    """No more than one byte above `MAX_BODY`, whatever is packed."""
+    if encoding not in ("gzip", "deflate"):
+        return body
+    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)  # of either form
+    found = unpacker.decompress(body, MAX_BODY + 1)
+    if not unpacker.eof and len(found) <= MAX_BODY:
+        raise ValueError("the body ends within what is packed")
+    return found

@@ -225,6 +225,7 @@ class Application:
         from helix.adapters.aws.emf import EmfMetrics
         from helix.adapters.aws.launcher import StepFunctionsLauncher
         from helix.adapters.models.catalog import LitellmCatalog
+        from helix.core.user_budgets import parse_user_budgets
         from helix.engine.engine import Engine, Settings
         from helix.services.budget_shards import SHARDS
         from helix.services.hook_manager import HookManager
@@ -232,6 +233,7 @@ class Application:
         from helix.services.row_cache import RowCache
         from helix.services.row_slots import RowSlots
 
+        declared = json.loads(self.settings.budgets) if self.settings.budgets else {}
         return Engine(
             store=self.store,
             streams=self.streams,
@@ -240,7 +242,7 @@ class Application:
             models=self._model_of,
             agents=self.agents.named,
             hooks=HookManager(None),
-            budgets=RowBudgets(self.store, shards=SHARDS),
+            budgets=RowBudgets(self.store, shards=SHARDS, user_budgets=parse_user_budgets(declared)),
             launcher=StepFunctionsLauncher(_Lazy(self, "stepfunctions"), self.settings.machine),
             slots=RowSlots(self.store, account_limit=self.settings.max_runs or None),
             settings=Settings(

@@ -39,7 +39,7 @@ class CloudSettings:
     of their own that do not ask for resources.
     triggers: what starts runs by itself, as JSON (`helix.core.triggers.dump_starts`). dead_letters: URL of the queue for
     events that cannot. jwt_user_claim: the claim of a token that names its user. console: what the console's page knows of
-    the stage, as JSON.
+    the stage, as JSON. budgets: of each user, as JSON: the table `[tool.helix.budgets]`.
     """
 
     stage: str = "dev"
@@ -74,6 +74,7 @@ class CloudSettings:
     triggers: str = ""
     dead_letters: str = ""
     console: str = ""
+    budgets: str = ""
 
 
 def variable(field: str) -> str:

@@ -18,6 +18,7 @@ from helix.core.hooks import Hooks
 from helix.core.registry import AgentRegistry
 from helix.core.row_keys import make_worker_id
 from helix.core.status import OVER
+from helix.core.user_budgets import parse_user_budgets
 from helix.engine.claims.claim import Claimed
 from helix.engine.claims.liveness import LostClaimError
 from helix.engine.engine import Engine, Settings, logger
@@ -34,6 +35,7 @@ from helix.runtime.agents import Agents, Models
 from helix.runtime.executor import Executor
 from helix.runtime.handle import RunStoppedError, make_result
 from helix.runtime.tracing import open_tracer
+from helix.runtime.user_budgets import project_user_budgets
 from helix.services.hook_manager import HookManager
 from helix.services.row_budgets import RowBudgets
 from helix.services.row_cache import RowCache
@@ -56,6 +58,8 @@ class LocalExecutor(Executor):
     catalog: windows and prices of models, for routes and budgets; default litellm's own table. cache: answers that may be
     given again to agents whose `LLMConfig.response_cache` allows it; default rows of the same store.
     secrets: what `ToolContext.secret` gives; default the process's environment.
+    user_budgets: limits of each user, by period, as the table `[tool.helix.budgets.user]` has them: `{"day": 2.0}`. Default
+    that table of the project that the process runs in; `{}` is none.
     """
 
     def __init__(
@@ -74,10 +78,12 @@ class LocalExecutor(Executor):
         cache: RowCache | None = None,
         settings: Settings | None = None,
         secrets: Mapping[str, str] | None = None,
+        user_budgets: Mapping[str, Any] | None = None,
     ) -> None:
         opened = open_store(store)
         agents = Agents(registry, model)
         clock = clock or SystemClock()
+        declared = project_user_budgets() if user_budgets is None else parse_user_budgets({"user": user_budgets})
         engine = Engine(
             store=opened,
             streams=streams or SegmentStreams(opened),
@@ -86,7 +92,7 @@ class LocalExecutor(Executor):
             models=agents.model_of,
             agents=agents.named,
             hooks=HookManager(hooks),
-            budgets=RowBudgets(opened),
+            budgets=RowBudgets(opened, user_budgets=declared),
             settings=settings or Settings(),
             metrics=metrics or NoMetrics(),
             tracer=tracer or open_tracer(os.environ),

@@ -6,6 +6,7 @@ of its own variables is set; what is not in the table follows the rule that most
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -22,7 +23,9 @@ from helix.runtime.agents import Agents, Models
 from helix.runtime.importing import load
 
 DEMO_NAMES = ("demo", "demonstration")
-NOT_LANGUAGE_MODELS = (None, "demonstration", "function")
+DEMONSTRATION = "demonstration"
+"""The demonstration model's name in stored calls."""
+NOT_LANGUAGE_MODELS = (None, DEMONSTRATION, "function")
 """Of model calls as they are stored: those that no provider answered."""
 
 _VARIABLES: dict[str, tuple[str, ...]] = {
@@ -72,7 +75,7 @@ def choose_model(agent: AnyAgent, asked_for: str | None, environment: Mapping[st
     if asked_for is not None:
         from helix.adapters.models.adapter import ModelAdapter
 
-        _check_name("the model", asked_for, LLMConfig(model=asked_for), environment)
+        check_model_name(asked_for, environment)
         return ModelChoice(OneModel(ModelAdapter(), asked_for), asked_for)
     for member in _tree(agent):
         config = _config(member)
@@ -146,6 +149,13 @@ def _demonstration(missing: str | None) -> ModelChoice:
     return ModelChoice(DemonstrationModel(), "demo", missing)
 
 
+def check_model_name(name: str, environment: Mapping[str, str]) -> None:
+    """Refuse a name for all agents that `named_models` would not find: it begins with no known provider. Raises
+    `DefinitionError`."""
+    if name and name not in DEMO_NAMES and not name.startswith(IMPORTED):
+        _check_name("the model", name, LLMConfig(model=name), environment)
+
+
 def _check_name(owner: str, model: str, config: LLMConfig, environment: Mapping[str, str]) -> None:
     if (problem := name_problem(model, config, environment)) is not None:
         raise DefinitionError(owner, "model", problem)
@@ -201,7 +211,7 @@ def named_models(name: str | None) -> Models | None:
 
     @cache
     def chosen(agent: AnyAgent) -> LLMAdapter:
-        adapter = choose_model(agent, name, {}).adapter
+        adapter = choose_model(agent, name, os.environ).adapter
         assert adapter is not None, "a model was asked for by name"
         return adapter
 

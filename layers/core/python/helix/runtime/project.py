@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from helix.core.errors import HelixError, InvalidInputError
 from helix.core.spelling import did_you_mean
 from helix.core.tool_settings import ProjectTools
+from helix.core.user_budgets import parse_user_budgets
 
 PYPROJECT = "pyproject.toml"
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -58,6 +59,7 @@ class HelixTable(BaseModel):
     settings: of the deployment (docs/guide/deploy.md), for every stage.
     stages: the same, for one stage.
     triggers: what starts runs by itself, see `helix.core.triggers`. The deployment checks them, as its settings.
+    budgets: what each user may spend, see `helix.core.user_budgets`.
     What is about tools is in `helix.core.tool_settings.ProjectTools`.
     """
 
@@ -71,6 +73,7 @@ class HelixTable(BaseModel):
     settings: dict[str, Value] = {}
     stages: dict[str, dict[str, Value]] = {}
     triggers: dict[str, dict[str, Any]] = {}
+    budgets: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,12 @@ class HelixProject:
     @functools.cached_property
     def _cdk(self) -> dict[str, Any]:
         file = self.root / "cdk.json"
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        try:
+            found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        except (ValueError, RecursionError) as error:
+            raise ProjectError(f"{str(file)!r} cannot be read: {_in_words(error)}") from error
+        if not isinstance(found, dict):
+            raise ProjectError(f"{str(file)!r} is not a JSON object")
         return found
 
     @functools.cached_property
@@ -128,7 +136,12 @@ class HelixProject:
     def table_settings(self, stage: str) -> dict[str, Any]:
         """What the table alone says of the deployment of that stage."""
         table = {**self.table.settings, **self.table.stages.get(stage, {})}
-        return {"agents": ",".join(self.modules), "triggers": self.table.triggers, **table}
+        return {
+            "agents": ",".join(self.modules),
+            "triggers": self.table.triggers,
+            "budgets": self.table.budgets,
+            **table,
+        }
 
     def parts(self, modules: str = "") -> list[Path]:
         """The top-level packages and modules that are deployed. `modules`: others than the table's, separated by commas;
@@ -183,9 +196,11 @@ def read_project(root: Path) -> HelixProject:
     if table is None:
         raise NoProjectError(f"{str(root / PYPROJECT)!r} has no table [tool.helix]: `helix init` adds it")
     try:
-        return HelixProject(root, HelixTable.model_validate(ProjectTools.others(table)), ProjectTools.read(table))
+        project = HelixProject(root, HelixTable.model_validate(ProjectTools.others(table)), ProjectTools.read(table))
+        parse_user_budgets(project.table.budgets)
+        return project
     except InvalidInputError as error:
-        raise ProjectError(str(error)) from error
+        raise ProjectError(f"{PYPROJECT}: {error}" if not str(error).startswith(PYPROJECT) else str(error)) from error
     except ValidationError as error:
         raise ProjectError(f"{PYPROJECT}: {_first(error)}") from error
 
@@ -199,12 +214,17 @@ def _table(folder: Path) -> Mapping[str, Any] | None:
         raise ProjectError(f"{str(folder / PYPROJECT)!r} is not UTF-8: {error}") from error
     try:
         tools = tomllib.loads(text).get("tool", {})
-    except tomllib.TOMLDecodeError as error:
-        raise ProjectError(f"{str(folder / PYPROJECT)!r} cannot be read: {error}") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ProjectError(f"{str(folder / PYPROJECT)!r} cannot be read: {_in_words(error)}") from error
     table: Any = tools.get("helix", {}) if isinstance(tools, dict) else None
     if not isinstance(table, dict):
         raise ProjectError(f"{str(folder / PYPROJECT)!r}: tool.helix is no table")
     return table if "helix" in tools else None
+
+
+def _in_words(error: ValueError | RecursionError) -> str:
+    """Why a file cannot be parsed."""
+    return "it is nested too deep" if isinstance(error, RecursionError) else str(error)
 
 
 def _first(error: ValidationError) -> str:

@@ -11,12 +11,14 @@ was used than was drawn, or a limit was lowered. On a deployed stage a window fo
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from helix.core.budget import BudgetDefinition, TokenAlert
+from helix.core.user_budgets import of_user
 from helix.ports.state_store import (
     ABSENT,
     MAX_OPERATIONS,
@@ -42,17 +44,21 @@ CLOSED_AT_ONCE = MAX_OPERATIONS // 2
 
 class RowBudgets:
     """`budget` is the name of a window's budget, `BudgetDefinition.window(now)`. shards: among how many this process
-    divides a window that is not divided yet; 1: none."""
+    divides a window that is not divided yet; 1: none. user_budgets: what the project declares for each user."""
 
-    def __init__(self, store: StateStore, *, shards: int = 1) -> None:
-        self._store, self._shards = store, shards
+    def __init__(self, store: StateStore, *, shards: int = 1, user_budgets: Sequence[BudgetDefinition] = ()) -> None:
+        self._store, self._shards, self.user_budgets = store, shards, tuple(user_budgets)
+        dumped = repr([definition.model_dump(mode="json") for definition in self.user_budgets])
+        self.declared = hashlib.sha256(dumped.encode()).hexdigest()[:12] if self.user_budgets else ""
+        """A digest of the declared budgets; "" where there are none."""
 
     # --- what is bounded ---
 
     async def definitions(
         self, scopes: Sequence[str] | None = None, *, kind: str | None = None
     ) -> list[BudgetDefinition]:
-        """Those of these scopes, in their order; None: all there are, or all of a kind of scope (`agent`, `session`)."""
+        """Those of these scopes, in their order, with what the project declares for each user; None: all that are stored,
+        or all of a kind of scope (`agent`, `session`)."""
         values: Sequence[Value | None]
         if scopes is None:
             start, end = ("", None) if kind is None else (f"{kind}:", f"{kind};")
@@ -60,7 +66,33 @@ class RowBudgets:
             values = [row.value for row in rows if row.key != VERSION]
         else:
             values = await self._store.get([budget_rows.scope_key(scope) for scope in scopes])
+            return [one for scope, value in zip(scopes, values, strict=True) for one in self._of_scope(scope, value)]
         return [definition for value in values for definition in budget_rows.definitions_in(value)]
+
+    def _of_scope(self, scope: str, value: Value | None) -> list[BudgetDefinition]:
+        stored = budget_rows.definitions_in(value)
+        if not scope.startswith("tenant:"):
+            return stored
+        names = {definition.name for definition in stored}
+        declared = [of_user(definition, scope) for definition in self.user_budgets]
+        return stored + [definition for definition in declared if definition.name not in names]
+
+    async def fit_windows(self, definitions: Sequence[BudgetDefinition], now: float, version: int) -> None:
+        """Give the open windows of declared budgets the limits that the project declares now. Nothing else does so: their
+        definitions are not stored. Changes nothing where definitions were set since `version`."""
+        declared = {(d.period, d.unit, d.limit) for d in self.user_budgets}
+        tenants = [d for d in definitions if d.scope.startswith("tenant:") and (d.period, d.unit, d.limit) in declared]
+        names = [definition.window(now)[0] for definition in tenants]
+        for definition, name, there in zip(
+            tenants, names, await self._store.get([budget_key(name) for name in names]) if names else [], strict=True
+        ):
+            if there is None or there["limit"] == definition.limit:
+                continue
+            move = definition.limit - there["limit"]
+            seen = When(equal={"limit": there["limit"]})
+            change = Update(budget_key(name), add={"limit": move, "remaining": move}, when=seen)
+            if await self._at_version("fit_budget", version, change):
+                await self._cover(name)
 
     async def define(self, definition: BudgetDefinition, now: float) -> int:
         """Make the budget, or put this in its place. The window of `now` has the new limit at once: its `remaining` moves
@@ -122,8 +154,13 @@ class RowBudgets:
         have changed since `version`, read them again."""
         budget, window = definition.window(now)
         row = Put(budget_key(budget), budget_rows.window_value(definition, window), ABSENT)
+        return await self._at_version("open_budget", version, row)
+
+    async def _at_version(self, name: str, version: int, operation: Operation) -> bool:
+        """False, and nothing is written: definitions have changed since `version`."""
+        seen = When(equal={"n": version}) if version else ABSENT  # 0: there was never a stored definition
         for count in (VERSION, budget_rows.version_copy(0)):  # an older version of Helix changes only the first
-            if await refused(self._store, "open_budget", [Check(count, When(equal={"n": version})), row]) != 0:
+            if await refused(self._store, name, [Check(count, seen), operation]) != 0:
                 return True
         return False
 

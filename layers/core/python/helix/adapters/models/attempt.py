@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from helix.adapters.models.answer import PartialAnswer
 from helix.adapters.models.failures import Failure, classify, failure, is_connection_lost, may_be_billed
-from helix.adapters.models.wire import AttemptFailedError, Exchange, Piece, Wire
+from helix.adapters.models.wire import AttemptFailedError, BrokenStreamError, Exchange, Piece, RefusedAnswerError, Wire
 from helix.core.steps import AnyStepResult, ErrorStepResult
 from helix.core.usage import Usage
 from helix.ports.model import LLMGenerateInput
@@ -71,6 +71,8 @@ async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepRe
             return result
     except _StalledError:
         return failure(model, "stalled", f"no data for {config.stall_timeout_s:g} s")
+    except RefusedAnswerError as error:
+        return failure(model, "model_error", str(error))
     except AttemptFailedError as error:
         billed = False
         return error.failure
@@ -118,3 +120,5 @@ class _Reading:
             if limit.expired():
                 raise _StalledError from None
             raise
+        except (ValueError, LookupError, AttributeError, TypeError) as error:
+            raise BrokenStreamError(f"an event cannot be read: {error}") from error

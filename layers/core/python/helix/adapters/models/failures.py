@@ -112,6 +112,7 @@ _TRANSPORT = frozenset(
     {
         *("APIConnectionError", "TransportError", "ConnectionError", "EndpointConnectionError"),
         *("ClientConnectionError", "HTTPClientError", "ProtocolError", "ParserError"),
+        *("BrokenStreamError", "JSONDecodeError", "UnicodeDecodeError"),  # of an answer that broke off within an event
     }
 )
 _NOBODY_THERE = frozenset({"EndpointConnectionError"})

@@ -37,7 +37,8 @@ class _Stream(AsyncStream[T]):  # type: ignore[misc]
         events = super()._iter_events()
         async for event in events:
             if not event.data.startswith("[DONE]"):
-                yield event
+                if event.data.strip():  # a server may keep the connection alive with events that have none
+                    yield event
                 continue
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_END_S):

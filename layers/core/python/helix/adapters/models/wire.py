@@ -56,6 +56,14 @@ class AttemptFailedError(Exception):
         self.failure = failure
 
 
+class RefusedAnswerError(Exception):
+    """Raised where an answer is not read, because of its form. Another attempt would be the same."""
+
+
+class BrokenStreamError(Exception):
+    """Raised where an event cannot be read. What follows it cannot be trusted, so it counts as a lost connection."""
+
+
 class Exchange(Protocol):
     """One attempt. `finish_reason` is the provider's word once it came; None after the end means that the stream was cut.
     `counted`: whether the provider itself said how many tokens it counted. `strict`: schemas of the tools whose arguments

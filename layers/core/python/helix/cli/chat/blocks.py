@@ -33,7 +33,7 @@ _MARKS.update({"done": ("✓", "green"), "failed": ("✗", "red")})
 
 def shown(text: str) -> str:
     """On the screen as it is, and as nothing else."""
-    return printable(text).replace("\u2028", " ").replace("\u2029", " ")
+    return printable(text.replace("\u2028", " ").replace("\u2029", " "))
 
 
 def content(*parts: str | tuple[str, str]) -> Content:

@@ -11,14 +11,18 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
+from rich.segment import Segment
+from rich.style import Style
 from textual import events, on, work
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.color import Color
 from textual.containers import Vertical, VerticalScroll
+from textual.filter import LineFilter
 from textual.message import Message
 from textual.widgets import Markdown, Static, TextArea
 
@@ -37,6 +41,7 @@ from helix.cli.where import StoreService, Where, link_to
 from helix.client import HelixClient
 from helix.client.polling import STARTS, PollingLink
 from helix.core.json import JsonObject
+from helix.core.printable import printable
 from helix.runtime.local import LocalExecutor
 
 DRAW_S, LOOK_S, TWICE_S = 0.06, 8.0, 2.0
@@ -68,6 +73,31 @@ Sheet, Picker { align: center middle; background: $background 60%; }
 .sheet VerticalScroll, .sheet OptionList { height: auto; max-height: 70vh; border: none; background: transparent; }
 .sheet Static { height: auto; }
 """
+
+
+PLAIN_CSS = """
+TextArea:nocolor .text-area--cursor, OptionList:nocolor > .option-list--option-highlighted { text-style: reverse; }
+Head:focus:nocolor, Button:focus:nocolor { text-style: reverse; }
+"""
+"""Without colours, what has the focus is shown in reverse."""
+
+
+class PrintableText(LineFilter):
+    """All that is drawn goes through `printable`, whichever widget it is in: an earlier message in the prompt too."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [Segment(printable(text), style, control) for text, style, control in segments]
+
+
+class WithoutColour(LineFilter):
+    """For `NO_COLOR`: Textual's own filter for it writes shades of grey."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [Segment(text, style and _uncoloured(style), control) for text, style, control in segments]
+
+
+def _uncoloured(style: Style) -> Style:
+    return style.without_color + Style.from_meta(style.meta) if style.meta else style.without_color
 
 
 class Prompt(TextArea):
@@ -111,7 +141,7 @@ class Prompt(TextArea):
 
 
 class ChatScreen(App[None]):
-    CSS = CSS
+    CSS = CSS + PLAIN_CSS
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "stop(True)", priority=True, show=False),
@@ -123,6 +153,9 @@ class ChatScreen(App[None]):
 
     def __init__(self, connect: Callable[[], HelixClient], agent: str, session_id: str | None, first: str = "") -> None:
         """`first`: a line for the beginning of the history."""
+        self._own_filters: list[LineFilter] = [PrintableText()]
+        if os.environ.get("NO_COLOR"):
+            self._own_filters.append(WithoutColour())
         super().__init__()
         self.talk = Talk(connect, agent, self._changed)
         self._commands, self._session_id = commands.Commands(agent), session_id
@@ -132,6 +165,9 @@ class ChatScreen(App[None]):
         self._waiting, self._queued, self._status = Vertical(id="waiting"), Static(id="queued"), Static(id="status")
         self._asking: Asking | None = None
         self.prompt = Prompt()
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        return [*super().get_line_filters(), *self._own_filters]
 
     def compose(self) -> Any:
         yield from (self._history, self._waiting, self._queued, self.prompt, self._status)

@@ -32,7 +32,7 @@ from helix.local.credentials import ENV_FILE, write_private, write_variables
 from helix.local.process import OfflineError
 from helix.local.reload import Reloaded, Reloader, watch
 from helix.local.traces import Received, TraceReceiver, render
-from helix.runtime.models import ModelChoice, variables_for
+from helix.runtime.models import ModelChoice, check_model_name, variables_for
 from helix.runtime.private import STATE, make_folder
 from helix.runtime.project import find_project, read_project
 from helix.runtime.system import SystemClock
@@ -230,11 +230,12 @@ def make_cloud(
         if stored.is_symlink():
             raise RefusedError(f"{str(stored)!r} is a symbolic link: choose the folder that it leads to with --state")
         make_folder(stored)
+    if asked := options.model or context.get("model") or "":
+        check_model_name(asked, os.environ)
     cloud = OfflineCloud(root, folder=stored / aside, assemblies=stored / "assemblies", context=context, **wanted)
     looked = cloud.look()
     if "error" in looked:
         raise RefusedError(f"the project's code cannot be loaded: {looked['error']}")
-    asked = options.model or context.get("model")
     if not asked and looked["unknown"]:
         raise RefusedError(looked["unknown"])
     missing = None if asked else looked["missing"]

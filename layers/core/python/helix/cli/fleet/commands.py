@@ -23,6 +23,7 @@ from helix.fleet.health_rows import results, targets
 from helix.fleet.rows import read_crashes, read_processes
 from helix.ports.state_store import StateStore
 from helix.runtime.system import SystemClock, SystemIds
+from helix.runtime.user_budgets import project_user_budgets
 from helix.services.row_slots import RowSlots
 
 T = TypeVar("T")
@@ -225,7 +226,7 @@ Period = Annotated[str, typer.Argument(metavar="PERIOD", help="hour, day, week, 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose budget: one of the three, or everybody's."""
+    """The scope of a budget: one of the three, or all runs."""
 
     agent: OfAgent = None
     tenant: Annotated[str | None, typer.Option("--tenant", help="Of this user id")] = None
@@ -305,4 +306,4 @@ def _amount(amount: float, usd: bool) -> str:
 
 
 def _on(store: Store, act: Callable[[BudgetManager], Awaitable[T]]) -> T:
-    return with_store(store, lambda rows: act(BudgetManager(rows)))
+    return with_store(store, lambda rows: act(BudgetManager(rows, user_budgets=project_user_budgets())))

@@ -188,11 +188,13 @@ class LocalAgent:
 
 
 UNKNOWN = ModelChoice(None)
+SERVICES_OWN = "the service's model"
+"""Shown until the first answer names the model."""
 
 
 def named_agent(name: str) -> Agent[Any, Any]:
     """An agent of which only the name is known."""
-    model = LLMConfig(model="its own model")
+    model = LLMConfig(model=SERVICES_OWN)
     return Agent[Any, Any](name=name, system_prompt="It has its own.", llm_config=model)
 
 

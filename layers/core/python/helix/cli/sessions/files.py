@@ -23,6 +23,7 @@ from helix.cli.view.formats import count
 from helix.cli.where import NotThereError, Where, with_client
 from helix.client import HelixClient
 from helix.core.errors import InvalidInputError
+from helix.core.printable import escape_json
 from helix.core.wire import StreamMessage, one_run
 from helix.runtime.system import SystemClock, SystemIds
 from helix.sessions.exports import Export, import_session, read_export
@@ -44,7 +45,7 @@ def export(
     made = with_client(where, session, lambda client: _export(client, session))
     if file is None:
         for line in made.lines():
-            sys.stdout.write(f"{line}\n")
+            sys.stdout.write(f"{escape_json(line)}\n")
         return
     unfinished = file.with_name(f"{file.name}.part")
     unfinished.write_text("".join(f"{line}\n" for line in made.lines()), encoding="utf-8")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json as json_module
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from helix.cli.options import Json, SessionName
-from helix.cli.output import say, write, write_json
+from helix.cli.output import one_line, say, write, write_json
 from helix.cli.sessions.listing import moment_of
 from helix.cli.stores import aws_client
 from helix.cli.where import NotThereError, Where, with_client
+from helix.core.json import load_object
 from helix.runtime.system import SystemClock
 
 
@@ -28,19 +30,71 @@ def logs(
         raise NotThereError("a service shows its log to nobody: use --stage with credentials of its AWS account")
     with_client(where, session, lambda client: client.get_session(session))
     began = moment_of(since, SystemClock().now())
-    found = _of_stage(where, session, began) if where.stage is not None else _of_files(folder, session)
     shown = 0
-    for source, line in found:
+    for at, source, line in _of_stage(where, session, began) if where.stage is not None else _of_files(folder, session):
         shown += 1
         if json:
             write_json({"source": source, "line": line})
         else:
-            write(f"{source}  {line}")
+            write(f"{source}  {line}" if at is None else event_line(at, source, line))
     if not shown:
         say(f"no log line names session {session}")
 
 
-def _of_files(folder: str, session_id: str) -> Iterator[tuple[str, str]]:
+def event_line(at: float, function: str, text: str) -> str:
+    """What a function wrote at that moment (Unix seconds), as one line: time (UTC), level, function, message, and the
+    session and the run that it is about."""
+    fields = load_object(text) or {}
+    if (units := _units(fields)) is not None:
+        message = _measured(fields, units)
+    elif "message" in fields:
+        more = [f"{name}={value}" for name, value in fields.items() if name not in _HIDDEN]
+        problem = str(fields.get("exception", "")).strip().splitlines()[-1:]
+        message = " ".join([str(fields["message"]), *more, *(f"({line})" for line in problem)])
+    else:
+        message, fields = text.removeprefix(_UNCAUGHT), {"level": "ERROR" if text.startswith(_UNCAUGHT) else "INFO"}
+    level = str(fields.get("level", "INFO")).upper()
+    moment = datetime.fromtimestamp(at, UTC).isoformat(sep=" ", timespec="milliseconds").partition("+")[0]
+    about = [f"{name}={fields[key]}" for name, key in (("session", "session_id"), ("run", "run_id")) if fields.get(key)]
+    return " ".join([moment, f"{level:<7}", f"{function:<14}", one_line(" ".join([message, *about]))])
+
+
+_UNCAUGHT = "[ERROR] "
+"""How Lambda begins the line of an exception that a function raised."""
+_HIDDEN = frozenset(
+    {"level", "message", "timestamp", "service", "location", "xray_trace_id", "sampling_rate", "request_id", "stage"}
+    | {"session_id", "run_id", "exception", "exception_name", "stack_trace", "_aws"}
+)
+_UNITS = {"Milliseconds": "ms", "Seconds": "s", "Percent": "%"}
+
+
+def _units(fields: Mapping[str, Any]) -> dict[str, str] | None:
+    """The metrics of a line in the embedded metric format, by name; None for any other line."""
+    try:
+        metrics = [metric for directive in fields["_aws"]["CloudWatchMetrics"] for metric in directive["Metrics"]]
+        return {metric["Name"]: _UNITS.get(metric.get("Unit"), "") for metric in metrics}
+    except (KeyError, TypeError, AttributeError):
+        return None
+
+
+def _measured(fields: Mapping[str, Any], units: Mapping[str, str]) -> str:
+    """What the metrics are about, and each that is not 0."""
+    about = [f"{name}={value}" for name, value in fields.items() if name not in _HIDDEN | units.keys()]
+    values = {name: value for name in units if (value := _number(fields.get(name)))}
+    return " ".join([*about, *(f"{name}={_figure(value, units[name])}" for name, value in values.items())])
+
+
+def _figure(value: float, unit: str) -> str:
+    return f"{value:.1f}{unit}" if unit else f"{value:.10g}"
+
+
+def _number(value: Any) -> float:
+    """Of a metric; Powertools writes a list of its values."""
+    first = value[0] if isinstance(value, list) and value else value
+    return round(first, 6) if isinstance(first, int | float) else 0
+
+
+def _of_files(folder: str, session_id: str) -> Iterator[tuple[None, str, str]]:
     files = sorted(Path(folder).glob("*.log"))
     if not files:
         raise NotThereError(
@@ -49,10 +103,10 @@ def _of_files(folder: str, session_id: str) -> Iterator[tuple[str, str]]:
         )
     for file in files:
         with file.open(encoding="utf-8", errors="backslashreplace") as lines:
-            yield from ((file.stem, line.rstrip("\n")) for line in lines if session_id in line)
+            yield from ((None, file.stem, line.rstrip("\n")) for line in lines if session_id in line)
 
 
-def _of_stage(where: Where, session_id: str, since: float) -> Iterator[tuple[str, str]]:
+def _of_stage(where: Where, session_id: str, since: float) -> Iterator[tuple[float, str, str]]:
     """From all functions of the stage, by time."""
     from helix.cli.cloud.deploy import aws_errors
 
@@ -62,8 +116,8 @@ def _of_stage(where: Where, session_id: str, since: float) -> Iterator[tuple[str
         for page in client.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix):
             for group in page["logGroups"]:
                 events += _events(client, group["logGroupName"], prefix, session_id, since)
-    for _, source, line in sorted(events):
-        yield source, line
+    for at, source, line in sorted(events):
+        yield at / 1000, source, line
 
 
 def _events(client: Any, group: str, prefix: str, session_id: str, since: float) -> Iterator[tuple[int, str, str]]:

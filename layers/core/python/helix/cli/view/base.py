@@ -20,6 +20,8 @@ from helix.core.handles import AgentExecutionHandle, AgentResult
 from helix.core.json import JsonObject
 from helix.runtime.models import ModelChoice
 
+DEMONSTRATION_IN_WORDS = "the demonstration model: a program, not a language model; it costs nothing"
+
 
 @dataclass(frozen=True, slots=True)
 class Hints:
@@ -116,7 +118,7 @@ def model_in_words(choice: ModelChoice) -> str:
     if choice.missing:
         return f"the demonstration model, because {choice.missing} is not set (--model takes any litellm name)"
     if choice.is_demonstration:
-        return "the demonstration model: a program, not a language model; it costs nothing"
+        return DEMONSTRATION_IN_WORDS
     return f"{choice.name}, for all agents" if choice.name else "each agent's own"
 
 

@@ -14,12 +14,13 @@ from pydantic import BaseModel
 from rich.text import Text
 
 from helix.cli.view import formats
-from helix.cli.view.base import Heading, Hints, Question, demonstration_notice
+from helix.cli.view.base import DEMONSTRATION_IN_WORDS, Heading, Hints, Question, demonstration_notice
 from helix.cli.view.writer import Writer
 from helix.core import chunks as c
 from helix.core.handles import AgentExecutionHandle, AgentResult
 from helix.core.tools import SUBAGENT_TOOL_PREFIX, is_sub_agent_tool
 from helix.core.usage import Usage
+from helix.runtime.models import DEMONSTRATION
 
 BUDGET = "budget_exceeded"
 """Why a run paused that waits for nobody."""
@@ -79,6 +80,7 @@ class TerminalView:
         self._thought: set[tuple[str, int, int]] = set()
         self._usage: dict[str, Usage | None] = {}
         self._calls: dict[str, dict[str, str]] = {}
+        self._models: set[str] = set()
         self._began = time.monotonic()
 
     def opened(self, session_id: str) -> None:
@@ -121,6 +123,7 @@ class TerminalView:
                 self._checkpoint(chunk)
             case c.StepCommittedChunk():
                 self._usage[chunk.agent_id] = chunk.usage
+                self._answered_by(chunk)
             case c.ErrorChunk() if chunk.recoverable or chunk.agent_id != self._root:
                 self._line(chunk, f"! {chunk.code}: {chunk.error}", "yellow" if chunk.recoverable else "red")
             case c.RunInterruptedChunk() | c.RunPausedChunk() if chunk.agent_id != self._root:
@@ -152,6 +155,16 @@ class TerminalView:
         self._out.line(f"{why}; nothing that was recorded is lost", "yellow")
         if self._hints is not None:
             self._next("resume", self._hints("resume", handle.session_id))
+
+    def _answered_by(self, chunk: c.StepCommittedChunk) -> None:
+        """Name each model that answered, once, where this process did not choose it."""
+        chosen_here = self._hints is not None or self._heading.choice.name is not None
+        if chosen_here or chunk.model is None or chunk.model in self._models:
+            return
+        self._models.add(chunk.model)
+        demonstrates = chunk.model == DEMONSTRATION
+        name = DEMONSTRATION_IN_WORDS if demonstrates else chunk.model
+        self._line(chunk, f"model: {name}", "yellow" if demonstrates else "dim")
 
     # --- the parts of a step ------------------------------------------------------------------------------------------
 

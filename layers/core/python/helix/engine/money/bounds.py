@@ -44,15 +44,19 @@ from helix.services.row_budgets import RowBudgets
 async def bind(run: RunContext, session: SessionRow, new: SessionRow, count: int) -> bool:
     """Set `new.bounds` for its next call. `count`: how often a budget was defined anew, as read with `session`. False: the
     session became a bounded one just now, or moved: read it again."""
-    known = session.bounds
-    if count == (known.version if known is not None else 0):
+    known, budgets = session.bounds, run.engine.budgets
+    declared = budgets.declared if session.user_id is not None else ""
+    if (count, declared) == ((known.version, session.user_budgets) if known is not None else (0, "")):
         return True
-    definitions = await run.engine.budgets.definitions(scopes_of(session))
+    definitions = await budgets.definitions(scopes_of(session))
+    if declared:
+        await budgets.fit_windows(definitions, run.now(), count)
     level = known.level if known is not None else ""
     new.bounds = Bounds(version=count, level=level, budgets=[packed(definition) for definition in definitions])
+    new.user_budgets = declared
     if known is not None or not definitions:
         return True  # it is written with the claim of the step
-    first = run.next_version(session, bounds=new.bounds)
+    first = run.next_version(session, bounds=new.bounds, user_budgets=declared)
     await run.commit("bind_budgets", [session_put(first, at(session))], never, first)
     return False
 
