@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from helix.core.chunks import StepCommittedChunk, StepDiscardedChunk, StreamResyncChunk
 from helix.core.json import JsonObject
@@ -38,6 +38,8 @@ class StreamRecord(Record):
     chunks: JSON of chunks, envelope filled in but for `sequence`.
     """
 
+    model_config = ConfigDict(extra="ignore")
+
     session_id: str
     run_id: str
     turn: int
@@ -63,6 +65,8 @@ class SessionHead(Record):
     `began`: the stream's last sequence before the current turn. `run_id` and `agent_type` are known while the turn runs.
     `created_at`: of the session's row, as the turn's first record has it; of a sub-agent, while its turn runs."""
 
+    model_config = ConfigDict(extra="ignore")
+
     turn: int = 0
     began: int = 0
     over: bool = True
@@ -80,6 +84,8 @@ class SessionHead(Record):
 
 class Head(Record):
     """Everything the next admission needs to know of the past. `root` is the first session seen: the stream's own."""
+
+    model_config = ConfigDict(extra="ignore")
 
     sequence: int = 0
     root: str = ""

@@ -9,7 +9,7 @@ made: a second delivery gets what they said (`project`). Positions are compared,
 
 Law: nothing of a deleted session is appended. A segment is put on condition that the sessions of its records exist, as made
 at the records' `created_at`. Where each condition is billed (with a `clock`), only a session that is new to the head needs
-it: a deleted stream leaves a tombstone at the key after its end, which refuses every writer that remembers the end.
+it: a deleted stream leaves tombstones at its keys and the key after its end, which refuse whoever remembers an end of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from helix.core.row_keys import SESSION
 from helix.core.sequencer import Head, StreamRecord, admit
 from helix.core.wire import StreamInfo, StreamMessage
 from helix.ports.clock import Clock
-from helix.ports.state_store import ABSENT, Check, Damaged, Delete, Key, Operation, Row, StateStore, Value, When
+from helix.ports.state_store import ABSENT, Check, Damaged, Delete, Key, Operation, Put, Row, StateStore, Value, When
 from helix.services.committing import refused
 from helix.services.segment_rows import segment_head, segment_messages, segment_value
 from helix.services.stream_ends import (
@@ -32,7 +32,6 @@ from helix.services.stream_ends import (
     StreamEnd,
     Writer,
     buried_at_of,
-    is_buried,
     is_of_another,
     knows,
     segment_sort,
@@ -46,6 +45,7 @@ TOMBSTONE_S = 86_400.0  # as long as records may lie in the log before they are 
 PAGE = 10
 SESSIONS_AT_ONCE = 40
 """Sessions of the records of one segment: each may need a condition."""
+TOMBSTONES_AT_ONCE = 100
 
 
 class Entry(NamedTuple):
@@ -61,8 +61,8 @@ class SegmentStreams:
 
     ttl_s: seconds after which a segment may expire (its row's `ttl`, Unix seconds); None: never. The segment in which
     the root's turn ends never expires by itself, so that sequences never begin again. `ttl_s` needs a `clock`.
-    clock: given where other processes append what lay in a log for a while. A deleted stream then leaves a tombstone, an
-    empty row, for a day.
+    clock: given where other processes append what lay in a log for a while. A deleted stream then leaves tombstones,
+    empty rows, for a day.
     """
 
     def __init__(self, store: StateStore, *, clock: Clock | None = None, ttl_s: float | None = None) -> None:
@@ -138,14 +138,7 @@ class SegmentStreams:
         self._heads.pop(stream_id, None)
         guard = await self._deletion_guard(stream_id)
         try:
-            if self._clock is not None:
-                await self._bury(stream_id, self._clock.now(), guard)
-            start = ""
-            while rows := await self._store.query("streams", stream_id, start=start, limit=50):
-                start = f"{rows[-1].key.sort}\x00"
-                old: list[Operation] = [Delete(row.key) for row in rows if buried_at_of(row) is None]
-                if old:
-                    await self._store.transact("delete_stream", [*guard, *old])
+            await (self._bury(stream_id, guard) if self._clock is not None else self._remove(stream_id, guard))
         except ConditionFailedError:
             await self._deletion_guard(stream_id)  # another deletion completed this one
 
@@ -172,7 +165,7 @@ class SegmentStreams:
     ) -> tuple[StreamEnd, list[StreamMessage]]:
         """One segment. Raises `ConditionFailedError` where another writer was first, and `SessionGoneError` where a session
         of the records was deleted."""
-        after, messages = _admitted(stream_id, place, records)
+        after, messages = self._admitted(stream_id, place, records)
         if not messages and after == place.head:
             return place, []
         rev = 0 if messages else place.rev + 1
@@ -196,6 +189,16 @@ class SegmentStreams:
         self._remember(stream_id, place)
         return place, messages
 
+    def _admitted(
+        self, stream_id: str, place: StreamEnd, records: Sequence[StreamRecord]
+    ) -> tuple[Head, list[StreamMessage]]:
+        """The head and messages that the records make of `place`. Of the records of earlier versions, which do not say when
+        their session was made, those from before a deletion make nothing."""
+        if self._ttl_s is not None and place.tombstones and not place.head.sessions:
+            deleted_at = max(buried_at for _, buried_at in place.tombstones)
+            records = [record for record in records if record.created_at or record.time > deleted_at]
+        return admit(stream_id, place.head, records)
+
     def _unproven(self, head: Head, records: Sequence[StreamRecord]) -> list[Writer]:
         """The sessions of the records that must be seen to exist."""
         found = dict.fromkeys((record.session_id, record.created_at) for record in records if record.created_at)
@@ -208,22 +211,37 @@ class SegmentStreams:
         rows = await self._store.get([Key("sessions", name, SESSION) for name in session_ids])
         return [0.0 if row is None or isinstance(row, Damaged) else row.get("created_at", 0.0) for row in rows]
 
-    async def _bury(self, stream_id: str, now: float, guard: Sequence[Operation]) -> None:
-        """Take the next key for good: no writer that still has the head in mind gets past it."""
+    async def _remove(self, stream_id: str, guard: Sequence[Operation]) -> None:
+        while rows := await self._store.query("streams", stream_id, limit=50):
+            await self._store.transact("delete_stream", [*guard, *(Delete(row.key) for row in rows)])
+
+    async def _bury(self, stream_id: str, guard: Sequence[Operation]) -> None:
+        """Leave a tombstone at the next key and in place of each segment: a writer meets one, whatever end it remembers."""
+        assert self._clock is not None
+        now = self._clock.now()
         while True:
             place = await self._read_place(stream_id)
-            if place.tombstones and not place.head.sessions:
-                return
-            root = place.head.sessions.get(place.head.root)
-            value: Value = {"buried_at": now, "messages": [], "ttl": int(now + TOMBSTONE_S)}
-            value |= {"created_at": root.created_at} if root is not None and root.created_at else {}
-            bury = [place.next_put(stream_id, value), *guard]
-            index = await refused(self._store, "bury_stream", bury)
+            if place.burying or (place.tombstones and not place.head.sessions):
+                last = place.burying
+                break
+            bury = place.next_put(stream_id, _tombstone(now, done=False))
+            index = await refused(self._store, "bury_stream", [bury, *guard])
             self._heads.pop(stream_id, None)
             if index is None:
-                return
+                last = bury.key.sort
+                break
             if index:
                 raise ConditionFailedError("bury_stream", index)
+        start = ""
+        while rows := await self._store.query("streams", stream_id, start=start, limit=50):
+            start = f"{rows[-1].key.sort}\x00"
+            old = [Put(row.key, _tombstone(now, done=True)) for row in rows if buried_at_of(row) is None]
+            if old:
+                await self._store.transact("delete_stream", [*guard, *old])
+        if last:
+            done = Put(Key("streams", stream_id, last), _tombstone(now, done=True))
+            await self._store.transact("bury_stream", [done, *guard])
+        self._heads.pop(stream_id, None)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -249,12 +267,12 @@ class SegmentStreams:
     async def has(self, stream_id: str, records: Sequence[StreamRecord]) -> bool:
         """Whether the log has all that these records say: appending them would change nothing."""
         place = await self._read_place(stream_id)
-        after, messages = _admitted(stream_id, place, records)
+        after, messages = self._admitted(stream_id, place, records)
         if (messages or after != place.head) and (writers := self._unproven(place.head, records)):
             made = await self._created_at([name for name, _ in writers])
             gone = {writer for writer, exists in zip(writers, made, strict=True) if writer[1] != exists}
             of_living = [record for record in records if (record.session_id, record.created_at) not in gone]
-            after, messages = _admitted(stream_id, place, of_living)
+            after, messages = self._admitted(stream_id, place, of_living)
         return not messages and after == place.head
 
     async def position(self, stream_id: str) -> str:
@@ -319,20 +337,24 @@ class SegmentStreams:
 
     async def _read_place(self, stream_id: str) -> StreamEnd:
         tombstones: list[tuple[str, float]] = []
-        buried = set[float]()
-        place, end = StreamEnd(Head()), None
-        while rows := await self._store.query("streams", stream_id, end=end, limit=1, reverse=True):
-            row, end = rows[0], rows[0].key.sort
-            buried_at = buried_at_of(row)
-            if buried_at is not None:
-                tombstones.append((end, buried_at))
-                buried.add(row.value.get("created_at", 0.0))
-                continue
-            head = segment_head(row)
-            if not tombstones or not is_buried(head, tombstones[-1][1], buried):
-                place = StreamEnd(head, row.value.get("rev", 0), row.value.get("at", ""))
-            break
-        place = place._replace(tombstones=tuple(tombstones))
+        place, end, burying, limit = StreamEnd(Head()), None, "", 1
+        while rows := await self._store.query("streams", stream_id, end=end, limit=limit, reverse=True):
+            end, limit = rows[-1].key.sort, TOMBSTONES_AT_ONCE
+            segment: Row | None = None
+            for row in rows:
+                buried_at = buried_at_of(row)
+                if buried_at is None:
+                    segment = row
+                    break
+                tombstones.append((row.key.sort, buried_at))
+                if not row.value.get("done", True):
+                    burying = row.key.sort
+            if segment is not None:
+                if not burying:  # its deletion has not come to this segment yet
+                    value = segment.value
+                    place = StreamEnd(segment_head(segment), value.get("rev", 0), value.get("at", ""))
+                break
+        place = place._replace(tombstones=tuple(tombstones), burying=burying)
         self._remember(stream_id, place)
         return place
 
@@ -343,13 +365,9 @@ class SegmentStreams:
             self._heads.popitem(last=False)
 
 
-def _admitted(stream_id: str, place: StreamEnd, records: Sequence[StreamRecord]) -> tuple[Head, list[StreamMessage]]:
-    """The head and messages that the records make of `place`. Of the records that do not say when their session was made,
-    those from before a deletion make nothing."""
-    if place.tombstones and not place.head.sessions:
-        deleted_at = max(buried_at for _, buried_at in place.tombstones)
-        records = [record for record in records if record.created_at or record.time > deleted_at]
-    return admit(stream_id, place.head, records)
+def _tombstone(now: float, *, done: bool) -> Value:
+    """done: its deletion has removed all segments below."""
+    return {"buried_at": now, "done": done, "messages": [], "ttl": int(now + TOMBSTONE_S)}
 
 
 def _bounded(entries: Sequence[Entry]) -> Iterator[Entry]:

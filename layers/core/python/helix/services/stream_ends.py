@@ -1,12 +1,11 @@
 """The end of a stream, as it is read and as the next segment moves it (`helix.services.segments`).
 
-A tombstone is what a deleted stream leaves at the key after its end, for a day: no writer that remembers the end gets past
-it. A stream that begins again under the id writes below it, and over it where a segment takes its very key.
+A deleted stream leaves tombstones for a day, at each of its keys and at the key after its end: no writer gets past them,
+whichever end it remembers. A stream that begins again under the id writes over those whose keys it takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
 from typing import NamedTuple
 
 from helix.core.errors import ConditionFailedError
@@ -19,12 +18,14 @@ Writer = tuple[str, float]
 
 class StreamEnd(NamedTuple):
     """The end of a stream as it was read. `rev`: of the empty segment at the next key, 0 where that key is free. `at`: the
-    log position of what came last. `tombstones`: their sort keys, and when their streams were deleted (Unix seconds)."""
+    log position of what came last. `tombstones`: the sort keys of those behind the end, and when their streams were deleted
+    (Unix seconds). `burying`: the last one of a deletion that is at work."""
 
     head: Head
     rev: int = 0
     at: str = ""
     tombstones: tuple[tuple[str, float], ...] = ()
+    burying: str = ""
 
     def next_put(self, stream_id: str, value: Value) -> Put:
         """The put at the next key, on condition that the end is as it was read."""
@@ -61,12 +62,3 @@ def is_of_another(head: Head, record: StreamRecord) -> bool:
 def buried_at_of(row: Row) -> float | None:
     """When the stream was deleted, if the row is a tombstone."""
     return None if isinstance(row.value, Damaged) else row.value.get("buried_at")
-
-
-def is_buried(head: Head, buried_at: float, buried: Set[float]) -> bool:
-    """Whether a segment below tombstones is of a stream whose deletion has not come so far. `buried`: when the sessions of
-    the tombstones were made."""
-    root = head.sessions.get(head.root)
-    if root is not None and root.created_at and any(buried):
-        return root.created_at in buried
-    return head.created_at <= buried_at

@@ -125,7 +125,7 @@ async def _hide(engine: Engine, session: SessionRow) -> SessionRow | None:
     now = engine.clock.now()
     changes = {"status": DELETING, "version": session.version + 1, "created_at": 0, "lease_expires": 0}
     hidden = session.model_copy(update={**changes, "lease_owner": engine.ids.new("del")})
-    lease = {"lease_expires": session.lease_expires} if session.status == "running" else {}
+    lease = {"lease_expires": session.lease_expires or None} if session.status == "running" else {}
     seen = When(equal={"version": session.version, "run_id": session.run_id, "status": session.status, **lease})
     begin: list[Operation] = [Put(session_key(session.session_id), hidden.dump(), seen)]
     if engine.launcher is not None and session.parent is None:  # a sweep completes what a crash leaves
