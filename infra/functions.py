@@ -109,6 +109,7 @@ class Rights:
             self._storage.grant_overflow_read(role)
         else:
             self._storage.grant_rows(role, "streams", *LOOK, PUT, UPDATE, DELETE)
+            self._storage.grant_rows(role, "sessions", GET, CHECK)  # of a deleted session nothing is appended
             self._storage.grant_overflow(role)
         self._sockets.grant_post(role)
         # Reading the chunks, and setting some aside: see Streaming.feed.
@@ -133,7 +134,8 @@ class Rights:
     def _govern(self, role: iam.Role) -> None:
         """It starts what a higher limit admits, and neither claims nor ends a run."""
         self._storage.grant_rows(role, "control", *COUNT, CHECK)
-        self._storage.grant_rows(role, "sessions", GET, GET_SEVERAL, QUERY)
+        check = [CHECK] if self._streaming.appends else []  # of a deleted session nothing is appended
+        self._storage.grant_rows(role, "sessions", GET, GET_SEVERAL, QUERY, *check)
         self._storage.grant_overflow(role)
         self._streaming.grant_append(role)
         self._executions.grant_start(role)

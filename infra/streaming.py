@@ -63,14 +63,14 @@ class Streaming(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         self._keys, self._storage = keys, storage
-        self._appends, self._shards = settings.streaming != "kinesis", settings.shards
+        self.appends, self._shards = settings.streaming != "kinesis", settings.shards
         self.stream: kinesis.Stream | None = None
         self.consumer: kinesis.CfnStreamConsumer | None = None
         self.source: lambda_.CfnEventSourceMapping | None = None
         if settings.streaming == "direct":
             return
         # The next deployment may leave the stream out, and all that it holds is on the log by then.
-        self.stream = self._stream(names, RemovalPolicy.DESTROY if self._appends else removal)
+        self.stream = self._stream(names, RemovalPolicy.DESTROY if self.appends else removal)
         if settings.enhanced_fan_out:
             self.consumer = kinesis.CfnStreamConsumer(
                 self, "Consumer", consumer_name=names.of("projector"), stream_arn=self.stream.stream_arn
@@ -82,7 +82,7 @@ class Streaming(Construct):
             arn = self.stream.stream_arn
             iam.Grant.add_to_principal(grantee=grantee, actions=list(WRITE_CHUNKS), resource_arns=[arn])
             self._keys.grant_use(grantee, services=["kinesis"], actions=["kms:GenerateDataKey"])
-        if self._appends:
+        if self.appends:
             self._storage.grant_rows(grantee, "streams", *APPEND)
 
     def feed(self, function: Function) -> None:
@@ -92,7 +92,7 @@ class Streaming(Construct):
             self._grant_read(function.role, self.stream)
             arn = self.consumer.attr_consumer_arn if self.consumer else self.stream.stream_arn
             self.source = self._mapping("Source", function, arn, parallelization_factor=LANES)
-        if self._appends:
+        if self.appends:
             arn = self._storage.grant_follow(function.role)
             segments = json.dumps({"dynamodb": {"NewImage": {"sk": {"S": [{"prefix": SEGMENT}]}}}})
             pattern = lambda_.CfnEventSourceMapping.FilterProperty(pattern=segments)

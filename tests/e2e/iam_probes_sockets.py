@@ -12,7 +12,7 @@ from tests.support.cloud_agents.tools import noise
 from helix.adapters.system import SystemClock
 from helix.core.log_records import pack
 from helix.gateway.connections import Connections
-from helix.ports.state_store import Key
+from helix.ports.state_store import Key, Put
 
 
 def kinesis(stream_id: str, *records: bytes) -> Json:
@@ -49,6 +49,21 @@ async def a_record_behind_a_lost_object(bench: Bench) -> Json:
     stream_id = bench.fresh()
     await bench.lost(stream_id)
     return kinesis(stream_id, *pack(stream_id, [started(stream_id)]))
+
+
+@probe("project_stream", sessions="ConditionCheckItem")
+async def a_record_of_a_session(bench: Bench) -> Json:
+    stream_id, created_at = bench.fresh(), bench.app.clock.now()
+    await bench.app.store.transact("make", [Put(Key("sessions", stream_id, "session"), {"created_at": created_at})])
+    record = started(stream_id, "Hello?").model_copy(update={"created_at": created_at})
+    return kinesis(stream_id, *pack(stream_id, [record]))
+
+
+@probe("project_stream", sessions="GetItem")
+async def a_record_of_a_deleted_stream_that_cannot_be_read(bench: Bench) -> Json:
+    stream_id = bench.fresh()
+    await bench.app.log.delete(stream_id)
+    return kinesis(stream_id, b"?")
 
 
 @probe("project_stream", objects="GetObject PutObject")

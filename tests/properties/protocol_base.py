@@ -172,7 +172,7 @@ class ProtocolBase(RuleBasedStateMachine):
         """
         streams = SegmentStreams(self.world.inner)
         for session in self.sessions():
-            if session.parent is None and session.session_id not in self.checks.torn:
+            if session.parent is None:
                 problems = await find_problems(self.world.inner, streams, session.session_id, at_rest=True)
                 if self.cloud.executions:
                     problems = [p for p in problems if "(tool) has no tool_end" not in p]

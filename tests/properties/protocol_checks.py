@@ -21,7 +21,7 @@ class Checks:
     def __init__(self, world: World, cast: Cast, watcher: Watcher) -> None:
         self.world, self.cast, self.watcher, self.view = world, cast, watcher, View(world)
         self._judged = -1
-        self.torn: set[str] = set()  # streams deleted while a zombie still wrote: no rule says what they hold
+        self.deleted: set[str] = set()
 
     def always(self) -> None:
         self.world.check()
@@ -44,7 +44,7 @@ class Checks:
                 )
         self._budgets()
         self._slots()
-        for stream_id in {k.partition for k in self.world.mirror if k.table == "streams"} - self.torn:
+        for stream_id in {k.partition for k in self.world.mirror if k.table == "streams"}:
             self._stream(stream_id)
 
     def _half_deleted(self, session: SessionRow) -> bool:
@@ -167,6 +167,7 @@ class Checks:
                 self._end_told(session, run)
             self._family(session)
             self._state(session)
+        self._leftovers()
         runs = {key.sort[2:] for key in self.world.mirror if key.sort.startswith("r#")}
         for budget, draws in self._draws().items():
             for (
@@ -182,6 +183,15 @@ class Checks:
         if not spent["gone"] and paid_from in spent and spent[paid_from] < paid:
             raise AssertionError(f"budget_exact: the models were paid {paid}, the budget knows of {spent[paid_from]}")
 
+    def _leftovers(self) -> None:
+        """Nothing is left of a session that was deleted, nor of its sub-agents'. A copy that died leaves what it marked."""
+        copying = {key.partition for key in self.world.mirror if key.sort == "copying"}
+        for key in self.world.mirror:
+            if key.table not in ("sessions", "streams") or "#" in key.partition or key.partition in copying:
+                continue
+            if self.view.session(key.partition) is None:
+                raise AssertionError(f"nothing_left: {key} is left of a session that is not there")
+
     def _spent(self) -> dict[str, int]:
         total: dict[str, int] = defaultdict(int)
         for key, value in self.world.mirror.items():
@@ -192,13 +202,11 @@ class Checks:
                     if run.claim is not None and not block.closed:
                         open_claim = run.claim.micros if block.unit == "micros" else run.claim.tokens
                     total[block.budget] += block.spent + block.assumed + open_claim
-        total["gone"] = int(any(row.startswith("deleted") for row in self.torn))
+        total["gone"] = int(bool(self.deleted))
         return total
 
     def _end_told(self, session: SessionRow, run: RunRow) -> None:
         """The stream ends the turn with its own status, unless the next turn had begun there before."""
-        if session.stream_id in self.torn:
-            return
         own = [m for m in self.messages(session.stream_id) if m["session_id"] == session.session_id]
         ends = [m for m in own if m["turn"] == run.turn and m["kind"] != "chunk"]
         wanted = "interrupted" if run.status == "superseded" else run.status

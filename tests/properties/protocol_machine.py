@@ -241,7 +241,7 @@ class ProtocolRules(ProtocolBase):
         if sure or self.watcher.view.session(sid) is None:
             return
         self.say(f"delete {sid} by {p}")
-        self.checks.torn |= {sid, f"deleted {sid}"}
+        self.checks.deleted.add(sid)
         process = self.process(p)
         process.do(process.executor.delete(sid))
         self.after(then)

@@ -61,6 +61,7 @@ TABLE: dict[str, Rights] = {
     },
     "project_stream": {
         "streams": {GET, QUERY, PUT, UPDATE, DELETE},
+        "sessions": {GET, CHECK},
         **KEY,
         **OVERFLOW,
         "bucket/failed/*": {"s3:PutObject"},

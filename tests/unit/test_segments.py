@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from helix import MemoryStateStore
-from helix.core.errors import InvalidInputError
+from helix.core.errors import InvalidInputError, StaleStateError
 from helix.core.json import size
 from helix.core.sequencer import StreamRecord
+from helix.ports.state_store import Delete, Key, Put
 from helix.services.segments import Entry, SegmentStreams
 from helix.testing.clocks import ShiftedClock
 from helix.testing.contracts.streams import S, committed, ended, everything, record, started, text, texts
@@ -77,8 +78,8 @@ async def test_what_was_on_its_way_does_not_bring_a_deleted_stream_back(
     for projector in (knows, SegmentStreams(store, clock=clock, ttl_s=1)):
         assert await projector.project(S, late) == [] == await projector.read(S)
         assert await projector.info(S) is None
-    (grave,) = await values(store)
-    assert grave["messages"] == [] and "head" not in grave and 0 < grave["ttl"] - clock.now() <= DAY_S
+    for grave in await values(store):
+        assert grave["messages"] == [] and "head" not in grave and 0 < grave["ttl"] - clock.now() <= DAY_S
 
 
 async def test_a_deleted_stream_may_begin_again(
@@ -92,7 +93,109 @@ async def test_a_deleted_stream_may_begin_again(
     await other.append(S, at(clock, started(), text(0, "again")))
     await log.append(S, at(clock, text(1, "and on")))
     assert await texts(log) == ["again", "and on"] and [m.sequence for m in await everything(log)] == [1, 2]
-    assert len(await values(store)) == 2
+    assert ["buried_at" in value for value in await values(store)] == [False, False, True]
+
+
+def session_put(created_at: float, status: str = "running") -> Put:
+    """The root's row; one that is being deleted has no `created_at`."""
+    value = {"status": status, "version": 1} | ({"created_at": created_at} if created_at else {})
+    return Put(Key("sessions", S, "session"), value)
+
+
+def of(created_at: float, *records: StreamRecord) -> list[StreamRecord]:
+    """The records, of the session that was made then."""
+    return [one.model_copy(update={"created_at": created_at}) for one in records]
+
+
+@pytest.fixture(params=["conditions", "tombstones"])
+def logs(request: pytest.FixtureRequest, store: MemoryStateStore, clock: ShiftedClock) -> list[SegmentStreams]:
+    """The logs of two processes."""
+    options: dict[str, Any] = {"clock": clock} if request.param == "tombstones" else {}
+    return [SegmentStreams(store, **options) for _ in range(2)]
+
+
+async def begin_anew(store: MemoryStateStore, log: SegmentStreams, created_at: float) -> None:
+    await store.transact("hide", [session_put(0, "deleting")])
+    await log.delete(S)
+    await store.transact("claim", [session_put(created_at)])
+
+
+async def test_a_deleted_session_appends_nothing(store: MemoryStateStore, logs: list[SegmentStreams]) -> None:
+    """Neither while it is deleted nor later, nor by a process that remembers the end, nor before its first message."""
+    log, late = logs
+    await store.transact("claim", [session_put(1.0)])
+    await late.append(S, of(1.0, started(), text(0, "a")))
+    await store.transact("hide", [session_put(0, "deleting")])
+    await log.delete(S)
+    for _ in range(2):
+        for one in logs:
+            await one.append(S, of(1.0, text(1, "late"), ended()))
+            await one.append(S, of(1.0, started(2), text(0, "late", turn=2)))
+            assert await one.has(S, of(1.0, text(1, "late"))) and await one.read(S) == []
+        await store.transact("finish", [Delete(Key("sessions", S, "session"))])
+    assert all("buried_at" in value for value in await values(store))
+
+
+async def test_a_writer_that_remembers_an_earlier_end_is_refused(
+    store: MemoryStateStore, logs: list[SegmentStreams]
+) -> None:
+    log, late = logs
+    await store.transact("claim", [session_put(1.0)])
+    await late.append(S, of(1.0, started(), text(0, "a")))
+    for n in range(1, 5):
+        await log.append(S, of(1.0, text(n, f"{n}")))
+    await store.transact("hide", [session_put(0, "deleting")])
+    await log.delete(S)
+    await late.append(S, of(1.0, text(5, "late")))
+    assert all("buried_at" in value for value in await values(store))
+
+
+async def test_a_session_made_anew_has_its_stream_to_itself(
+    store: MemoryStateStore, logs: list[SegmentStreams]
+) -> None:
+    """Whatever the runs of the session before still say, under higher turns too: three times over."""
+    log, late = logs
+    await store.transact("claim", [session_put(1.0)])
+    await late.append(S, of(1.0, started(4), *(text(n, f"{n}", turn=4) for n in range(5))))
+    for made in (2.0, 3.0, 4.0):
+        await begin_anew(store, log, made)
+        old = of(made - 1, text(5, "late", turn=4), ended(4), started(5))
+        await late.append(S, old)
+        await log.append(S, of(made, started(), text(0, "a")))
+        await late.append(S, old)
+        for n in range(1, 8):
+            await (late if n % 2 else log).append(S, of(made, text(n, f"{n}")))
+            await late.append(S, old)
+        await log.append(S, of(made, ended()))
+        assert await texts(late) == ["a", *(f"{n}" for n in range(1, 8))]
+        assert [m.sequence for m in await everything(log)] == list(range(1, 11))
+        for after in range(9):
+            assert (await late.read(S, after, 1))[0].sequence == after + 1
+
+
+async def test_a_slow_deletion_leaves_the_stream_of_a_session_made_since(
+    store: MemoryStateStore, logs: list[SegmentStreams]
+) -> None:
+    log, slow = logs
+    await store.transact("claim", [session_put(1.0)])
+    await log.append(S, of(1.0, started(), text(0, "a")))
+    await begin_anew(store, log, 2.0)
+    await log.append(S, of(2.0, started(), text(0, "b")))
+    with pytest.raises(StaleStateError):
+        await slow.delete(S)
+    assert await texts(slow) == ["b"]
+
+
+async def test_many_sessions_append_in_one_batch(store: MemoryStateStore, logs: list[SegmentStreams]) -> None:
+    """More than one transaction could judge."""
+    puts = [session_put(1.0)]
+    children = [f"ses_{n:03d}" for n in range(90)]
+    puts += [Put(Key("sessions", child, "session"), {"created_at": 2.0}) for child in children]
+    await store.transact("claim", puts)
+    begun = [started(session=child).model_copy(update={"created_at": 2.0}) for child in children]
+    said = [text(0, child, session=child).model_copy(update={"created_at": 2.0}) for child in children]
+    await logs[0].append(S, [*of(1.0, started()), *begun, *said])
+    assert await texts(logs[1]) == children
 
 
 async def test_two_begin_a_deleted_stream_again(
@@ -120,7 +223,5 @@ async def test_a_head_does_not_grow_with_the_children_that_ended(store: MemorySt
     assert size((await values(store))[-1]["head"]) < 3_000
 
 
-def _delete(key: Any) -> Any:
-    from helix.ports.state_store import Delete
-
+def _delete(key: Key) -> Delete:
     return Delete(key)

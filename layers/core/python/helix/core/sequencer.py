@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from helix.core.chunks import StepCommittedChunk, StepDiscardedChunk, StreamResyncChunk
 from helix.core.json import JsonObject
@@ -30,15 +30,20 @@ class StreamRecord(Record):
     n: 0, 1, 2, ... per writer; a resend keeps its number. Not used by `run` and `fold`.
     version: for `fold`, the session version that the commit made; it is admitted if newer than the last one. For `call`,
         that of the fold with which a result is written again; where the fold is known, so is the result.
+    created_at: of the session's row. A session that was deleted and one made later under its id differ in it. 0: of an
+        earlier version, or of no session.
     last: for `started` and the ends, (step, attempt) staged or committed last: it settles an attempt left open.
     seen: for `started`, the stream's last sequence and its time as the claim saw them, where nothing deleted the stream
         between the two: a head that has them is the present one. Not handed to a log that other processes read.
     chunks: JSON of chunks, envelope filled in but for `sequence`.
     """
 
+    model_config = ConfigDict(extra="ignore")
+
     session_id: str
     run_id: str
     turn: int
+    created_at: float = 0.0
     agent_type: str = ""
     kind: Literal["run", "attempt", "call", "fold"]
     step: int = 0
@@ -57,7 +62,10 @@ class StreamRecord(Record):
 
 class SessionHead(Record):
     """Where one session stands on the stream. `calls` maps a call id of the current step to (claim, last n, ended).
-    `began`: the stream's last sequence before the current turn. `run_id` and `agent_type` are known while the turn runs."""
+    `began`: the stream's last sequence before the current turn. `run_id` and `agent_type` are known while the turn runs.
+    `created_at`: of the session's row, as the turn's first record has it; of a sub-agent, while its turn runs."""
+
+    model_config = ConfigDict(extra="ignore")
 
     turn: int = 0
     began: int = 0
@@ -70,11 +78,14 @@ class SessionHead(Record):
     version: int = 0
     run_id: str = ""
     agent_type: str = ""
+    created_at: float = 0.0
     calls: dict[str, tuple[int, int, bool]] = Field(default_factory=dict)
 
 
 class Head(Record):
     """Everything the next admission needs to know of the past. `root` is the first session seen: the stream's own."""
+
+    model_config = ConfigDict(extra="ignore")
 
     sequence: int = 0
     root: str = ""
@@ -141,6 +152,8 @@ class _Admission:
         self._emit(record, record.chunks)
         session.over, session.status = True, record.status or "completed"
         session.run_id, session.agent_type, session.n = "", "", -1  # only an open attempt is spoken for
+        if record.session_id != self.head.root:
+            session.created_at = 0.0
         kind: Kind = "fail" if record.mark == "fail" else "paused" if record.mark == "paused" else "end"
         self._message(record, kind, status=record.status, error=record.error)
         self._forget_children(record.session_id)
@@ -196,7 +209,7 @@ class _Admission:
         retained = record.last is not None and record.last[0] == session.step
         session.turn, session.over, session.status = record.turn, False, "running"
         session.began = self.sequence
-        session.run_id, session.agent_type = record.run_id, record.agent_type
+        session.run_id, session.agent_type, session.created_at = record.run_id, record.agent_type, record.created_at
         session.open, session.n = False, -1
         if not retained:  # what was staged last stays closed, unless a rewind (no `last`) left it behind
             past = record.last if record.last is not None and record.last[0] < session.step else (0, 0)

@@ -70,6 +70,11 @@ def as_read(row: CallRow | None) -> When:
     return When(equal={"state": row.state, "owner": row.owner, "claim": row.claim or None})
 
 
+def exists(session: SessionRow) -> Check:
+    """The session is still there, and not another that was made under its id after a deletion."""
+    return Check(session_key(session.session_id), When(equal={"created_at": session.created_at or None}))
+
+
 def beside(session: SessionRow) -> Operation:
     """For a result that another than the run's worker gives to a call of the open step: the session is as it was read.
     A pause names the calls that wait. Of a wide step they are too many, so each of its results moves the version."""

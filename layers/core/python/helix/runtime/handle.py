@@ -65,7 +65,7 @@ async def read_run(
     idle: Callable[[], Awaitable[None]],
 ) -> AsyncIterator[StreamMessage]:
     """The run's messages and those of the sub-agents under it, from its beginning (or after a sequence) to its end.
-    `idle` is called while nothing comes, and may raise."""
+    `idle` is called while nothing comes, and may raise. Raises `RunNotFoundError` if the session is deleted."""
     run = await sessions.get_run(session_id, run_id)
     stream_id = (await sessions.get(session_id)).stream_id
     sequence = run.start_sequence if after is None else after
@@ -81,6 +81,7 @@ async def read_run(
             if verdict in ("last", "over"):
                 return
         if not messages:
+            await sessions.get_run(session_id, run_id)  # a deleted one says nothing more
             await idle()
         await streams.wait(stream_id, sequence, LOOK_S)  # at once, where there is more
 

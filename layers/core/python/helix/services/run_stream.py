@@ -82,6 +82,7 @@ class RunStream:
         self._streams, self._clock = streams, clock
         self.stream_id, self.session_id = session.stream_id, session.session_id
         self.run_id, self.turn, self.agent_type = run_id, turn, session.agent_type
+        self.created_at = session.created_at
         self._pending: list[StreamRecord] = []
         self._last: Writer | None = None
         self._bytes, self._words = 0, False
@@ -124,6 +125,7 @@ class RunStream:
                 session_id=self.session_id,
                 run_id=self.run_id,
                 turn=self.turn,
+                created_at=self.created_at,
                 agent_type=self.agent_type,
                 n=n,
                 version=version,

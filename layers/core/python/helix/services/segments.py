@@ -6,6 +6,10 @@ is the first sequence: so that one put is the compare-and-set of the whole strea
 Law: whatever changes the head is stored, also where it says nothing: then an *empty* segment takes the next key, and
 gives way to its reader (`rev`). A log position, where records come with one, is stored with the segment that they
 made: a second delivery gets what they said (`project`). Positions are compared, never calculated with.
+
+Law: nothing of a deleted session is appended. A segment is put on condition that the sessions of its records exist, as made
+at the records' `created_at`. Where each condition is billed (with a `clock`), only a session that is new to the head needs
+it: a deleted stream leaves tombstones at its keys and the key after its end, which refuse whoever remembers an end of it.
 """
 
 from __future__ import annotations
@@ -14,15 +18,24 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from helix.core.errors import ConditionFailedError, InvalidInputError
+from helix.core.errors import ConditionFailedError, DamagedRowError, InvalidInputError, StaleStateError
 from helix.core.json import size
 from helix.core.row_keys import SESSION
 from helix.core.sequencer import Head, StreamRecord, admit
 from helix.core.wire import StreamInfo, StreamMessage
 from helix.ports.clock import Clock
-from helix.ports.state_store import ABSENT, Delete, Key, Operation, Put, Row, StateStore, When
+from helix.ports.state_store import ABSENT, Check, Damaged, Delete, Key, Operation, Put, Row, StateStore, Value, When
 from helix.services.committing import refused
 from helix.services.segment_rows import segment_head, segment_messages, segment_value
+from helix.services.stream_ends import (
+    SessionGoneError,
+    StreamEnd,
+    Writer,
+    buried_at_of,
+    is_of_another,
+    knows,
+    segment_sort,
+)
 
 CACHED_HEADS = 256
 SEGMENT_BYTES = (
@@ -30,6 +43,9 @@ SEGMENT_BYTES = (
 )
 TOMBSTONE_S = 86_400.0  # as long as records may lie in the log before they are projected
 PAGE = 10
+SESSIONS_AT_ONCE = 40
+"""Sessions of the records of one segment: each may need a condition."""
+TOMBSTONES_AT_ONCE = 100
 
 
 class Entry(NamedTuple):
@@ -40,23 +56,13 @@ class Entry(NamedTuple):
     records: Sequence[StreamRecord]
 
 
-class StreamEnd(NamedTuple):
-    """The end of a stream as it was read. `rev`: of the empty segment at the next key, 0 where that key is free. `at`: the
-    log position of what came last. `tombstone`: what a deleted stream left, and `deleted_at` when (Unix seconds)."""
-
-    head: Head
-    rev: int = 0
-    at: str = ""
-    tombstone: Key | None = None
-    deleted_at: float = 0.0
-
-
 class SegmentStreams:
     """A `StreamManager` on any `StateStore`. The sequencer runs inside `append`.
 
     ttl_s: seconds after which a segment may expire (its row's `ttl`, Unix seconds); None: never. The segment in which
-    the root's turn ends never expires by itself, so that sequences never begin again. With `ttl_s`, which needs a
-    `clock`, a deleted stream leaves an empty row for a day: records made before the deletion stay out.
+    the root's turn ends never expires by itself, so that sequences never begin again. `ttl_s` needs a `clock`.
+    clock: given where other processes append what lay in a log for a while. A deleted stream then leaves tombstones,
+    empty rows, for a day.
     """
 
     def __init__(self, store: StateStore, *, clock: Clock | None = None, ttl_s: float | None = None) -> None:
@@ -80,15 +86,21 @@ class SegmentStreams:
         if begun:
             known = place or StreamEnd(Head())
             place = known if all(seen == (known.head.sequence, known.head.updated_at) for seen in begun) else None
-        conflicts = 0
+        elif place is not None and any(is_of_another(place.head, r) for entry in entries for r in entry.records):
+            place = None
+        conflicts, gone = 0, set[Writer]()
         while True:
             place = place or await self._read_place(stream_id)
             said = await self._said(stream_id, place, entries)
             try:
                 for position, records in _bounded(entries):
-                    place, messages = await self._put(stream_id, place, position, records)
+                    of_living = [record for record in records if (record.session_id, record.created_at) not in gone]
+                    place, messages = await self._put(stream_id, place, position, of_living)
                     said.extend(messages)
                 return said
+            except SessionGoneError as error:
+                place = None
+                gone.add(error.writer)
             except ConditionFailedError:
                 place, conflicts = None, conflicts + 1
                 await self._conflicted(conflicts)
@@ -99,10 +111,17 @@ class SegmentStreams:
     async def fail(self, stream_id: str, reason: str, position: str = "", *, now: float) -> list[StreamMessage]:
         """End the root's turn on the stream as failed, in nobody's name; of a stream without records, the first turn.
         Returns what that says, as `project` does; a turn that is over stays as it is."""
-        head = (await self._read_place(stream_id)).head
+        place = await self._read_place(stream_id)
+        head = place.head
         root = head.sessions.get(head.root)
+        created_at = root.created_at if root else 0.0
+        if root is None and place.tombstones:
+            (created_at,) = await self._created_at([stream_id])
+            if not created_at:
+                return []
         record = StreamRecord(
             session_id=head.root or stream_id,
+            created_at=created_at,
             run_id=root.run_id if root else "",
             turn=root.turn if root else 1,
             kind="run",
@@ -114,17 +133,39 @@ class SegmentStreams:
         return await self.project(stream_id, [Entry(position, [record])])
 
     async def delete(self, stream_id: str) -> None:
+        """Remove the stream of a session that is being deleted or is gone. Raises `StaleStateError` if the session exists:
+        a new one was made under the id."""
         self._heads.pop(stream_id, None)
-        tombstone = await self._end_for_good(stream_id) if self._ttl_s is not None else None
-        end = None if tombstone is None else tombstone.sort
-        while rows := await self._store.query("streams", stream_id, end=end, limit=50):
-            await self._store.transact("delete_stream", [Delete(row.key, ahead=True) for row in rows])
+        guard = await self._deletion_guard(stream_id)
+        try:
+            await (self._bury(stream_id, guard) if self._clock is not None else self._remove(stream_id, guard))
+        except ConditionFailedError:
+            await self._deletion_guard(stream_id)  # another deletion completed this one
+
+    async def _deletion_guard(self, stream_id: str) -> list[Operation]:
+        """The condition that the session is still being deleted, or still gone: a slow deletion must not remove the
+        stream of a session that was made meanwhile. None where the session's row cannot be read."""
+        if not stream_id.isascii():  # no session has such an id
+            return []
+        key = Key("sessions", stream_id, SESSION)
+        (row,) = await self._store.get([key])
+        if row is None:
+            return [Check(key, ABSENT)]
+        if isinstance(row, Damaged):
+            return []
+        if row.get("status") != "deleting":
+            raise StaleStateError(
+                f"the stream of session {stream_id!r} is not deleted: delete the session, which exists"
+            )
+        same = {name: row.get(name) for name in ("status", "version", "lease_owner")}
+        return [Check(key, When(equal=same))]
 
     async def _put(
         self, stream_id: str, place: StreamEnd, position: str, records: Sequence[StreamRecord]
     ) -> tuple[StreamEnd, list[StreamMessage]]:
-        """One segment. Raises `ConditionFailedError` where another writer was first."""
-        after, messages = _admitted(stream_id, place, records)
+        """One segment. Raises `ConditionFailedError` where another writer was first, and `SessionGoneError` where a session
+        of the records was deleted."""
+        after, messages = self._admitted(stream_id, place, records)
         if not messages and after == place.head:
             return place, []
         rev = 0 if messages else place.rev + 1
@@ -133,29 +174,74 @@ class SegmentStreams:
         root = after.sessions.get(after.root)
         if self._ttl_s is not None and self._clock is not None and (root is None or not root.over):
             value["ttl"] = int(self._clock.now() + self._ttl_s)
-        key = Key("streams", stream_id, segment_sort(place.head.sequence + 1))
-        operations: list[Operation] = [Put(key, value, When(equal={"rev": place.rev}) if place.rev else ABSENT)]
-        if place.tombstone is not None:
-            operations.append(Delete(place.tombstone, When(equal={"buried_at": place.deleted_at})))
-        await self._store.transact("append_segment", operations)
-        place = StreamEnd(after, rev, position or place.at)
+        put, writers = place.next_put(stream_id, value), self._unproven(place.head, records)
+        exist = [Check(Key("sessions", name, SESSION), When(equal={"created_at": made})) for name, made in writers]
+        try:
+            await self._store.transact("append_segment", [put, *exist])
+        except DamagedRowError:  # no one can tell whether the session exists
+            await self._store.transact("append_segment", [put])
+        except ConditionFailedError as error:
+            if error.index:
+                raise SessionGoneError(error, writers[error.index - 1]) from None
+            raise
+        left = tuple(one for one in place.tombstones if one[0] != put.key.sort)
+        place = StreamEnd(after, rev, position or place.at, left)
         self._remember(stream_id, place)
         return place, messages
 
-    async def _end_for_good(self, stream_id: str) -> Key | None:
-        """Take the next key for good: no writer that still has the head in mind gets past it."""
+    def _admitted(
+        self, stream_id: str, place: StreamEnd, records: Sequence[StreamRecord]
+    ) -> tuple[Head, list[StreamMessage]]:
+        """The head and messages that the records make of `place`. Of the records of earlier versions, which do not say when
+        their session was made, those from before a deletion make nothing."""
+        if self._ttl_s is not None and place.tombstones and not place.head.sessions:
+            deleted_at = max(buried_at for _, buried_at in place.tombstones)
+            records = [record for record in records if record.created_at or record.time > deleted_at]
+        return admit(stream_id, place.head, records)
+
+    def _unproven(self, head: Head, records: Sequence[StreamRecord]) -> list[Writer]:
+        """The sessions of the records that must be seen to exist."""
+        found = dict.fromkeys((record.session_id, record.created_at) for record in records if record.created_at)
+        if self._clock is None:
+            return list(found)
+        return [(name, made) for name, made in found if not knows(head, name, made)]
+
+    async def _created_at(self, session_ids: Sequence[str]) -> list[float]:
+        """When the sessions were made; 0 for one that is gone, or is being deleted."""
+        rows = await self._store.get([Key("sessions", name, SESSION) for name in session_ids])
+        return [0.0 if row is None or isinstance(row, Damaged) else row.get("created_at", 0.0) for row in rows]
+
+    async def _remove(self, stream_id: str, guard: Sequence[Operation]) -> None:
+        while rows := await self._store.query("streams", stream_id, limit=50):
+            await self._store.transact("delete_stream", [*guard, *(Delete(row.key) for row in rows)])
+
+    async def _bury(self, stream_id: str, guard: Sequence[Operation]) -> None:
+        """Leave a tombstone at the next key and in place of each segment: a writer meets one, whatever end it remembers."""
         assert self._clock is not None
+        now = self._clock.now()
         while True:
             place = await self._read_place(stream_id)
-            if place.tombstone is not None or place.head.sequence == 0:
-                return place.tombstone
-            key = Key("streams", stream_id, segment_sort(place.head.sequence + 1))
-            now = self._clock.now()
-            value = {"buried_at": now, "messages": [], "ttl": int(now + TOMBSTONE_S)}
-            when = When(equal={"rev": place.rev}) if place.rev else ABSENT
-            if await refused(self._store, "bury_stream", [Put(key, value, when)]) is None:
-                self._heads.pop(stream_id, None)
-                return key
+            if place.burying or (place.tombstones and not place.head.sessions):
+                last = place.burying
+                break
+            bury = place.next_put(stream_id, _tombstone(now, done=False))
+            index = await refused(self._store, "bury_stream", [bury, *guard])
+            self._heads.pop(stream_id, None)
+            if index is None:
+                last = bury.key.sort
+                break
+            if index:
+                raise ConditionFailedError("bury_stream", index)
+        start = ""
+        while rows := await self._store.query("streams", stream_id, start=start, limit=50):
+            start = f"{rows[-1].key.sort}\x00"
+            old = [Put(row.key, _tombstone(now, done=True)) for row in rows if buried_at_of(row) is None]
+            if old:
+                await self._store.transact("delete_stream", [*guard, *old])
+        if last:
+            done = Put(Key("streams", stream_id, last), _tombstone(now, done=True))
+            await self._store.transact("bury_stream", [done, *guard])
+        self._heads.pop(stream_id, None)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -163,19 +249,30 @@ class SegmentStreams:
         found: list[StreamMessage] = []
         start = segment_sort(after + 1)
         rows = await self._store.query("streams", stream_id, start=start, limit=max(1, min(limit, 200)))
-        if not rows or rows[0].key.sort != start:
-            first = await self._store.query("streams", stream_id, end=start, limit=1, reverse=True)
-            rows = [*first, *rows]
+        if not rows or rows[0].key.sort != start or buried_at_of(rows[0]) is not None:
+            rows = [*await self._segment_before(stream_id, start), *rows]
         for row in rows:
             found.extend(message for message in segment_messages(row) if message.sequence > after)
             if len(found) >= limit:
                 break
         return found
 
+    async def _segment_before(self, stream_id: str, end: str) -> list[Row]:
+        while rows := await self._store.query("streams", stream_id, end=end, limit=1, reverse=True):
+            if buried_at_of(rows[0]) is None:
+                break
+            end = rows[0].key.sort
+        return rows
+
     async def has(self, stream_id: str, records: Sequence[StreamRecord]) -> bool:
         """Whether the log has all that these records say: appending them would change nothing."""
         place = await self._read_place(stream_id)
-        after, messages = _admitted(stream_id, place, records)
+        after, messages = self._admitted(stream_id, place, records)
+        if (messages or after != place.head) and (writers := self._unproven(place.head, records)):
+            made = await self._created_at([name for name, _ in writers])
+            gone = {writer for writer, exists in zip(writers, made, strict=True) if writer[1] != exists}
+            of_living = [record for record in records if (record.session_id, record.created_at) not in gone]
+            after, messages = self._admitted(stream_id, place, of_living)
         return not messages and after == place.head
 
     async def position(self, stream_id: str) -> str:
@@ -239,15 +336,25 @@ class SegmentStreams:
         return [message for row in reversed(rows) for message in segment_messages(row)]
 
     async def _read_place(self, stream_id: str) -> StreamEnd:
-        rows = await self._store.query("streams", stream_id, limit=1, reverse=True)
-        place = StreamEnd(Head())
-        if rows:
-            key, value = rows[0]
-            if "buried_at" in value:
-                place = StreamEnd(Head(), tombstone=key, deleted_at=value["buried_at"])
-            else:
-                head = segment_head(rows[0])
-                place = StreamEnd(head, value.get("rev", 0), value.get("at", ""))
+        tombstones: list[tuple[str, float]] = []
+        place, end, burying, limit = StreamEnd(Head()), None, "", 1
+        while rows := await self._store.query("streams", stream_id, end=end, limit=limit, reverse=True):
+            end, limit = rows[-1].key.sort, TOMBSTONES_AT_ONCE
+            segment: Row | None = None
+            for row in rows:
+                buried_at = buried_at_of(row)
+                if buried_at is None:
+                    segment = row
+                    break
+                tombstones.append((row.key.sort, buried_at))
+                if not row.value.get("done", True):
+                    burying = row.key.sort
+            if segment is not None:
+                if not burying:  # its deletion has not come to this segment yet
+                    value = segment.value
+                    place = StreamEnd(segment_head(segment), value.get("rev", 0), value.get("at", ""))
+                break
+        place = place._replace(tombstones=tuple(tombstones), burying=burying)
         self._remember(stream_id, place)
         return place
 
@@ -258,27 +365,22 @@ class SegmentStreams:
             self._heads.popitem(last=False)
 
 
-def _admitted(stream_id: str, place: StreamEnd, records: Sequence[StreamRecord]) -> tuple[Head, list[StreamMessage]]:
-    """The head and messages that the records make of `place`; records from before a deletion make nothing."""
-    if place.deleted_at:
-        records = [record for record in records if record.time > place.deleted_at]
-    return admit(stream_id, place.head, records)
-
-
-def segment_sort(sequence: int) -> str:
-    return f"s#{sequence:012d}"
+def _tombstone(now: float, *, done: bool) -> Value:
+    """done: its deletion has removed all segments below."""
+    return {"buried_at": now, "done": done, "messages": [], "ttl": int(now + TOMBSTONE_S)}
 
 
 def _bounded(entries: Sequence[Entry]) -> Iterator[Entry]:
     """The same records, cut where a segment would become too large. No record is cut: its number is one."""
     records: list[StreamRecord] = []
-    total, position = 0, ""
+    total, position, sessions = 0, "", set[str]()
     for entry in entries:
         for record in entry.records:
             weight = size(record.chunks)
-            if records and total + weight > SEGMENT_BYTES:
+            if records and (total + weight > SEGMENT_BYTES or len(sessions) == SESSIONS_AT_ONCE):
                 yield Entry(position, records)
-                records, total = [], 0
+                records, total, sessions = [], 0, set()
             records, total, position = [*records, record], total + weight, entry.position
+            sessions.add(record.session_id)
     if records:
         yield Entry(position, records)

@@ -5,7 +5,7 @@ Law: a copy becomes visible in its last transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from helix.core.entries import AnyEntry, AssistantRow, CallRow
 from helix.core.errors import (
@@ -15,12 +15,12 @@ from helix.core.errors import (
     SessionExistsError,
 )
 from helix.core.json import JsonObject
-from helix.core.row_keys import checkpoint_version
+from helix.core.row_keys import checkpoint_sort, checkpoint_version
 from helix.core.rows import CheckpointRow, LineageRow, SessionRow
 from helix.engine.claims.claim_rows import index_key
 from helix.engine.claims.liveness import clear_leftovers, marker_key
 from helix.engine.engine import Engine
-from helix.engine.history import session_key
+from helix.engine.history import DELETING, session_key
 from helix.engine.runs.housekeeping import expiry_puts
 from helix.engine.writing import checkpoint, entry_put
 from helix.ports.state_store import ABSENT, Check, Delete, Operation, Put, When
@@ -43,8 +43,9 @@ async def clone_session(
     """Copy messages and custom state to a new session, `completed` and without runs.
 
     `from_message_index` copies the first N messages, N lowered to the nearest boundary that keeps calls and results
-    together, with the state of the nearest checkpoint not beyond it. The source may be running: its latest checkpoint
-    counts. Raises `SessionExistsError` if the target exists.
+    together, with the state of the nearest checkpoint not beyond it. That of a copy may be a checkpoint of the session that
+    it was copied from: `forked_from` names the checkpoint's own session. The source may be running: its latest checkpoint
+    counts. Raises `SessionExistsError` if the target exists, and `CheckpointNotFoundError` if the checkpoint was deleted.
     """
     if from_checkpoint_id is not None and from_message_index is not None:
         raise InvalidInputError("give from_checkpoint_id or from_message_index, not both")
@@ -53,9 +54,10 @@ async def clone_session(
     lineage = await engine.history.lineage(source_id, source.lineage)
     if from_message_index is not None:
         count = await _boundary(engine, source, lineage, from_message_index)
-        near = await _nearest(engine, source, lineage, count)
-        point, state = await engine.history.point(source, near.id)
+        origin, near = await _nearest(engine, source, lineage, count)
+        point, state = await engine.history.point(origin, near.id)
     else:
+        origin = source
         point, state = await _point(engine, source, from_checkpoint_id)
         lineage = await engine.history.lineage(source_id, point.lineage)
         count = point.count
@@ -71,7 +73,7 @@ async def clone_session(
         turn=0,
         count=count,
         step=point.step if point.count == count else sum(isinstance(e, AssistantRow) for e in entries),
-        forked_from={"session_id": source_id, "checkpoint_id": point.id},
+        forked_from={"session_id": origin.session_id, "checkpoint_id": point.id},
         user_id=user_id if user_id is not None else source.user_id,
         tags=source.tags,
         metadata=source.metadata,
@@ -135,23 +137,48 @@ async def _boundary(engine: Engine, source: SessionRow, lineage: LineageRow, wan
     return count
 
 
-async def _nearest(engine: Engine, source: SessionRow, lineage: LineageRow, count: int) -> CheckpointRow:
-    """The newest checkpoint of this history with at most `count` messages; the session's first if none is that early.
-    Raises `CheckpointNotFoundError` where retention deleted those."""
-    reach = {**dict(lineage.chain), lineage.lineage: source.count}
-    end: str | None = "c$"
-    oldest: CheckpointRow | None = None
+async def _nearest(
+    engine: Engine, source: SessionRow, lineage: LineageRow, count: int
+) -> tuple[SessionRow, CheckpointRow]:
+    """The newest checkpoint of this history with at most `count` messages, and its session; the first checkpoint if none is
+    that early. A copy begins with one checkpoint of all that was copied, so what is older is looked up in the session that
+    it was copied from. Raises `CheckpointNotFoundError` where those were deleted."""
+    reach, end = {**dict(lineage.chain), lineage.lineage: source.count}, "c$"
     while True:
-        rows = await engine.store.query("sessions", source.session_id, start="c#", end=end, limit=PAGE, reverse=True)
-        for row in rows:
-            oldest = CheckpointRow.at(row.key.partition, row.key.sort, row.value)
+        oldest: CheckpointRow | None = None
+        async for oldest in _checkpoints(engine, source.session_id, end):
             if oldest.count <= min(count, reach.get(oldest.lineage, -1)):
-                return oldest
-        if len(rows) < PAGE:
-            if oldest is None or checkpoint_version(source.session_id, oldest.id) != 1:
-                raise CheckpointNotFoundError(
-                    f"session {source.session_id!r} keeps no checkpoint with {count} messages or fewer: "
-                    "copy more messages, or from one of its checkpoints"
-                )
-            return oldest
+                return source, oldest
+        is_first = oldest is not None and checkpoint_version(source.session_id, oldest.id) == 1
+        if oldest is not None and is_first and source.forked_from is None:
+            return source, oldest
+        origin = await _origin(engine, source) if is_first else None
+        if origin is None:
+            raise CheckpointNotFoundError(
+                f"session {source.session_id!r} keeps no checkpoint with {count} messages or fewer: "
+                "copy more messages, or from one of its checkpoints"
+            )
+        source, point = origin
+        row = await engine.history.lineage(source.session_id, point.lineage)
+        reach = {**dict(row.chain), row.lineage: point.count}
+        end = checkpoint_sort(checkpoint_version(source.session_id, point.id) + 1)
+
+
+async def _checkpoints(engine: Engine, session_id: str, end: str) -> AsyncIterator[CheckpointRow]:
+    """Newest first."""
+    while rows := await engine.store.query("sessions", session_id, start="c#", end=end, limit=PAGE, reverse=True):
+        for row in rows:
+            yield CheckpointRow.at(row.key.partition, row.key.sort, row.value)
         end = rows[-1].key.sort
+
+
+async def _origin(engine: Engine, copy: SessionRow) -> tuple[SessionRow, CheckpointRow] | None:
+    """The session that the copy was made from, and the checkpoint of it; None if one of them was deleted."""
+    match copy.forked_from:
+        case {"session_id": str(session_id), "checkpoint_id": str(checkpoint_id)}:
+            session = await engine.history.session(session_id)
+            if session is None or session.status == DELETING:
+                return None
+            point = await engine.history.checkpoint(session_id, checkpoint_id)
+            return None if point is None else (session, point)
+    return None

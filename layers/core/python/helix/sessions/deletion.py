@@ -1,28 +1,37 @@
 """Delete sessions, and expire those that nobody uses: page by page, resumable after a crash (docs/protocol.md#retention).
 
-Law: a deletion hides the session in its first transaction.
+Law: a deletion hides the session in its first transaction. From then on every write is refused that depends on the session
+as it was made, and each page of the deletion depends on the hidden row.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
 
 from helix.core.claim_plan import lapsed
 from helix.core.delivery import Delivery
 from helix.core.entries import AssistantRow
 from helix.core.errors import (
     AgentAlreadyRunningError,
+    ConditionFailedError,
     DamagedRowError,
+    RunNotFoundError,
+    SessionExistsError,
     StaleStateError,
 )
+from helix.core.row_keys import SESSION
 from helix.core.rows import RunRow, SessionRow
 from helix.engine.claims.claim_rows import index_key
+from helix.engine.claims.liveness import clear_leftovers, marker_key
 from helix.engine.engine import Engine, logger
 from helix.engine.history import DELETING, session_key
 from helix.engine.money.reservations import return_draws
 from helix.engine.money.usage import close_effects
 from helix.engine.runs.housekeeping import EXPIRY_PARTITIONS, expiry_partition, expiry_puts, skipping_damage
-from helix.engine.writing import commit
-from helix.ports.state_store import Delete, Operation, Put, When
-from helix.services.open_runs import open_deletion_key, open_deletion_put
+from helix.engine.writing import commit, never
+from helix.ports.state_store import ABSENT, Check, Damaged, Delete, Operation, Put, Scalar, When
+from helix.services.open_runs import open_deletion_key, open_deletion_put, open_run_key
 
 PAGE = 50
 
@@ -79,68 +88,137 @@ async def delete_session(engine: Engine, session_id: str, *, version: int | None
     """Delete the session, its sub-agents' sessions and its stream. False if there was none. Refused while it runs.
     version: raise `StaleStateError` if the session is no longer at it.
 
-    Repeat it after a crash: it goes on where it stopped.
+    Repeat it after a crash: it goes on where it stopped. Of two callers at once, each does what is left.
     """
     while True:
         try:
             session = await engine.history.session(session_id)
-        except DamagedRowError:  # nobody can go on with it, so nothing has to be hidden
-            await _delete_child(engine, session_id)
-            await engine.streams.delete(session_id)
-            await engine.budgets.forget(f"session:{session_id}")
-            return True
+        except DamagedRowError:
+            await _hide_damaged(engine, session_id)
+            continue
         if session is None:
+            if session_id and session_id.isascii():
+                await _delete_remains(engine, session_id)
             return False
-        now = engine.clock.now()
-        if session.status == "running" and not lapsed(session, now):
+        if session.status == "running" and not lapsed(session, engine.clock.now()):
             raise AgentAlreadyRunningError(session_id, session.run_id)
-        if session.status == DELETING:
-            break
-        if version is not None and session.version != version:
+        if session.status != DELETING and version is not None and session.version != version:
             raise StaleStateError(f"session {session_id!r} changed since it was read")
-        hidden = session.model_copy(update={"status": DELETING, "version": session.version + 1})
-        lease = {"lease_expires": session.lease_expires} if session.status == "running" else {}
-        seen = When(equal={"version": session.version, "run_id": session.run_id, "status": session.status, **lease})
-        begin: list[Operation] = [Put(session_key(session_id), hidden.dump(), seen)]
-        if engine.launcher is not None:  # a sweep completes what a crash leaves
-            begin.append(open_deletion_put(session, now))
-        if await commit(engine, "begin_delete", begin, lambda: _hidden(engine, session_id)):
+        hidden = await _hide(engine, session)
+        if hidden is not None:
             break
-    await _return_draws(engine, session)
-    await _delete_rows(engine, session_id)
-    if session.parent is None:
-        await engine.streams.delete(session.stream_id)
-        await engine.budgets.forget(f"session:{session_id}")
-    last: list[Operation] = [Delete(session_key(session_id)), Delete(index_key(session))]
-    if engine.launcher is not None:
-        last.append(Delete(open_deletion_key(session_id)))
-    await engine.store.transact("finish_delete", last)
+    try:
+        await _delete_hidden(engine, hidden)
+    except ConditionFailedError:
+        logger.info("session %s was deleted by another caller, who was faster", session_id)
     return True
 
 
-async def _hidden(engine: Engine, session_id: str) -> bool:
-    session = await engine.history.session(session_id)
-    return session is None or session.status == DELETING
+async def _hide(engine: Engine, session: SessionRow) -> SessionRow | None:
+    """The row as it stands from now on; None: another writer was first.
+
+    A hidden session has no `created_at`: no write that depends on the session as it was made succeeds any more. Its
+    `lease_owner` names this deletion, so that a slow deleter does not go on with a session that was made later.
+    """
+    if session.status == DELETING and not session.created_at:
+        return session
+    now = engine.clock.now()
+    changes = {"status": DELETING, "version": session.version + 1, "created_at": 0, "lease_expires": 0}
+    hidden = session.model_copy(update={**changes, "lease_owner": engine.ids.new("del")})
+    lease = {"lease_expires": session.lease_expires or None} if session.status == "running" else {}
+    seen = When(equal={"version": session.version, "run_id": session.run_id, "status": session.status, **lease})
+    begin: list[Operation] = [Put(session_key(session.session_id), hidden.dump(), seen)]
+    if engine.launcher is not None and session.parent is None:  # a sweep completes what a crash leaves
+        begin.append(open_deletion_put(session, now))
+
+    async def won() -> bool:
+        stored = await engine.history.session(session.session_id)
+        return stored is not None and stored.lease_owner == hidden.lease_owner
+
+    return hidden if await commit(engine, "begin_delete", begin, won) else None
 
 
-async def _return_draws(engine: Engine, session: SessionRow) -> None:
+async def _hide_damaged(engine: Engine, session_id: str) -> None:
+    """The same for a row that cannot be read, on condition of what of it can be."""
+    (value,) = await engine.store.get([session_key(session_id)])
+    if value is None:
+        return
+    with suppress(DamagedRowError):
+        SessionRow.at(session_id, value)
+        return  # it was repaired
+    readable = {} if isinstance(value, Damaged) else value
+    seen = {name: readable.get(name) for name in ("status", "version", "run_id")}
+    hidden = SessionRow(
+        session_id=session_id,
+        agent_type="",
+        stream_id=session_id,
+        status=DELETING,
+        version=1,
+        run_id="",
+        turn=0,
+        lease_owner=engine.ids.new("del"),
+    )
+    if isinstance(readable.get("user_id"), str):
+        hidden.user_id = readable["user_id"]
+    scalars = {name: found for name, found in seen.items() if found is None or isinstance(found, Scalar)}
+    when = When(equal=scalars) if readable else None
+    await commit(engine, "begin_delete", [Put(session_key(session_id), hidden.dump(), when)], never)
+
+
+def _is_hidden(hidden: SessionRow) -> Check:
+    same: dict[str, Scalar] = {"status": DELETING, "version": hidden.version, "lease_owner": hidden.lease_owner}
+    return Check(session_key(hidden.session_id), When(equal=same))
+
+
+async def _delete_hidden(engine: Engine, hidden: SessionRow) -> None:
+    """Raises `ConditionFailedError` if another deletion has completed this one."""
+    session_id, still = hidden.session_id, _is_hidden(hidden)
+    await _close_runs(engine, hidden)
+    await _delete_partition(engine, session_id, [still])
+    last: list[Operation] = [Delete(still.key, still.when)]
+    if hidden.parent is None:
+        try:
+            await engine.streams.delete(hidden.stream_id)
+        except StaleStateError:  # a session was made under the id since
+            raise ConditionFailedError("delete_stream", 0) from None
+        if not await _row_matches(engine, still):
+            raise ConditionFailedError("forget_budgets", 0)
+        await engine.budgets.forget(f"session:{session_id}")
+        last.append(Delete(index_key(hidden)))
+        if engine.launcher is not None:
+            last.append(Delete(open_deletion_key(session_id)))
+    await engine.store.transact("finish_delete", last)
+
+
+async def _row_matches(engine: Engine, check: Check) -> bool:
+    (value,) = await engine.store.get([check.key])
+    return check.when.holds(value)
+
+
+async def _close_runs(engine: Engine, hidden: SessionRow) -> None:
     """What runs without their effects hold of a budget is known from their rows only: return it before these go."""
-    rows = await engine.store.query("sessions", session.session_id, start="r#", end="r$")
-    runs = []
-    for row in rows:
-        with skipping_damage(f"deletion of session {session.session_id}"):
-            runs.append(RunRow.at(session.session_id, row.key.sort, row.value))
-    for run in runs:
-        if run.run_id == session.run_id and run.status == "running":
-            reported = {"usage": session.run_usage, "parts": session.run_parts}
-            run = run.model_copy(update={"blocks": session.blocks, "claim": session.claim, **reported})
-        if run.effects == "open":
-            await return_draws(engine, session, run)
-            await close_effects(engine, session, run, [])  # the rows that it would be counted from are going
+    rows = await engine.store.query("sessions", hidden.session_id, start="r#", end=f"{SESSION}\x00", reverse=True)
+    values = {row.key.sort: row.value for row in rows}
+    found = values.pop(SESSION, None)
+    if not _is_hidden(hidden).when.holds(found):  # these are the runs of a session that was made since
+        raise ConditionFailedError("close_runs", 0)
+    for sort, value in values.items():
+        if not sort.startswith("r#"):
+            continue
+        with skipping_damage(f"deletion of session {hidden.session_id}"):
+            run = RunRow.at(hidden.session_id, sort, value)
+            if run.run_id == hidden.run_id and run.status == "running":
+                reported = {"usage": hidden.run_usage, "parts": hidden.run_parts}
+                run = run.model_copy(update={"blocks": hidden.blocks, "claim": hidden.claim, **reported})
+            if run.effects == "open":
+                await return_draws(engine, hidden, run)
+                listed: list[Operation] = [] if engine.in_process else [Delete(open_run_key(run.run_id))]
+                with suppress(RunNotFoundError):  # another deleter was faster
+                    await close_effects(engine, hidden, run, listed)  # the rows that it would be counted from are going
 
 
-async def _delete_rows(engine: Engine, session_id: str) -> None:
-    """Everything but the session row, sub-agents first: their ids are only here."""
+async def _delete_partition(engine: Engine, session_id: str, guard: Sequence[Operation]) -> None:
+    """Everything but the session row, sub-agents first: their ids are only here. `guard`: conditions of each page."""
     while True:
         rows = await engine.store.query("sessions", session_id, limit=PAGE + 1)
         rows = [row for row in rows if row.key != session_key(session_id)]
@@ -151,13 +229,33 @@ async def _delete_rows(engine: Engine, session_id: str) -> None:
                 if row.value.get("kind") == "assistant":
                     for child in AssistantRow.model_validate(row.value).children.values():
                         await _delete_child(engine, child.session_id)
-        await engine.store.transact("delete_rows", [Delete(row.key, ahead=True) for row in rows])
+        await engine.store.transact("delete_rows", [*guard, *(Delete(row.key) for row in rows)])
 
 
 async def _delete_child(engine: Engine, child_id: str) -> None:
-    with skipping_damage(f"deletion of session {child_id}"):
-        child = await engine.history.session(child_id)
-        if child is not None:
-            await _return_draws(engine, child)
-    await _delete_rows(engine, child_id)
-    await engine.store.transact("finish_delete", [Delete(session_key(child_id))])
+    """Whatever the child does: it cannot begin under a hidden parent, and once it is hidden its worker writes nothing."""
+    while True:
+        child = None
+        with skipping_damage(f"deletion of session {child_id}"):
+            child = await engine.history.session(child_id)
+        if child is None:
+            await _delete_partition(engine, child_id, [])
+            await engine.store.transact("finish_delete", [Delete(session_key(child_id))])
+            return
+        hidden = await _hide(engine, child)
+        if hidden is not None:
+            with suppress(ConditionFailedError):  # another deleter was faster
+                await _delete_hidden(engine, hidden)
+            return
+
+
+async def _delete_remains(engine: Engine, session_id: str) -> None:
+    """What a copy that died left under the id, and what earlier versions wrote after a deletion."""
+    try:
+        await clear_leftovers(engine, session_id)
+        none = [Check(session_key(session_id), ABSENT), Check(marker_key(session_id), ABSENT)]
+        await _delete_partition(engine, session_id, none)
+        if await engine.streams.info(session_id) is not None:
+            await engine.streams.delete(session_id)
+    except (SessionExistsError, ConditionFailedError, StaleStateError):
+        logger.info("session %s is being made", session_id)

@@ -100,8 +100,10 @@ async def report_to_parent(engine: Engine, child: SessionRow, run: RunRow, deliv
         return None  # the last: a run that was taken over is failed, but its child goes on under the next run
     while True:
         parent = await engine.history.session(child.parent.session_id)
-        place = None if parent is None else await call_place(engine, parent, child.parent.call_id)
-        if parent is None or place is None:
+        if parent is None or parent.status == DELETING:
+            return None
+        place = await call_place(engine, parent, child.parent.call_id)
+        if place is None:
             return None
         key, row = place
         if row is None or row.state == "done" or row.child is None or row.child.session_id != child.session_id:

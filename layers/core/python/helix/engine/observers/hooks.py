@@ -15,8 +15,8 @@ from helix.core.rows import RunRow
 from helix.engine import facts
 from helix.engine.context import RunContext
 from helix.engine.history import row_key
-from helix.engine.writing import commit, never
-from helix.ports.state_store import ABSENT, Put
+from helix.engine.writing import commit, exists, never
+from helix.ports.state_store import ABSENT, Operation, Put
 from helix.services.hook_manager import HookContext
 from helix.services.run_stream import Writer
 
@@ -127,7 +127,8 @@ async def _once(run: RunContext, name: str, payload: Payload, state: JsonObject,
         (seen,) = await engine.store.get([key])
         if seen is None:
             await _call(run, name, payload, state=state, live=live)
-            await commit(engine, "hook_guard", [Put(key, {"at": run.now()}, ABSENT)], never)
+            mark: list[Operation] = [Put(key, {"at": run.now()}, ABSENT), exists(run.session)]
+            await commit(engine, "hook_guard", mark, never)
     finally:
         engine.calling_hooks.discard(calling)
 

@@ -13,7 +13,13 @@ from helix.core.agents import AnyAgent
 from helix.core.claim_plan import lapsed
 from helix.core.delivery import Delivery, Position
 from helix.core.entries import ChildRef
-from helix.core.errors import AccessDeniedError, DamagedRowError, StoreError
+from helix.core.errors import (
+    AccessDeniedError,
+    DamagedRowError,
+    RunNotFoundError,
+    SessionNotFoundError,
+    StoreError,
+)
 from helix.core.row_keys import make_run_id, run_sort, stop_sort
 from helix.core.rows import ErrorInfo, RunRow, SessionRow, StopRow
 from helix.core.status import AT_REST, ENDS
@@ -24,7 +30,7 @@ from helix.engine.claims.missed import read_missed
 from helix.engine.context import RunContext, make_context
 from helix.engine.engine import Engine, logger
 from helix.engine.facts import CommitsMissed, RunCounted, RunEnded, RunFinished, RunStarted
-from helix.engine.history import SWEPT_RUNS, row_key, session_key
+from helix.engine.history import DELETING, SWEPT_RUNS, row_key, session_key
 from helix.engine.money.reservations import return_draws
 from helix.engine.money.usage import close_effects
 from helix.engine.observers import record, show
@@ -50,7 +56,20 @@ async def finish_run(
     context: RunContext | None = None,
 ) -> list[Claimed]:
     """The effects of an ended run, each at most once. `context`: of the worker that ended it. Returns the runs that were
-    claimed by reporting to a parent."""
+    claimed by reporting to a parent. Raises `RunNotFoundError` if the session is deleted meanwhile: what is left of the
+    effects is the deletion's."""
+    try:
+        return await _finish_run(engine, agent, session_id, run_id, delivery, context)
+    except (StoreError, SessionNotFoundError):
+        session = await engine.history.session(session_id)
+        if session is None or session.status == DELETING:
+            raise RunNotFoundError(f"session {session_id!r} has no run {run_id!r}: it was deleted") from None
+        raise
+
+
+async def _finish_run(
+    engine: Engine, agent: AnyAgent, session_id: str, run_id: str, delivery: Delivery, context: RunContext | None
+) -> list[Claimed]:
     known = _just_ended(context) if context is not None else None
     session, row = known or await engine.history.with_run(session_id, run_id)
     if row.status == "running" or row.effects == "done" or session is None:

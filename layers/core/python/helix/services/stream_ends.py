@@ -1,0 +1,64 @@
+"""The end of a stream, as it is read and as the next segment moves it (`helix.services.segments`).
+
+A deleted stream leaves tombstones for a day, at each of its keys and at the key after its end: no writer gets past them,
+whichever end it remembers. A stream that begins again under the id writes over those whose keys it takes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from helix.core.errors import ConditionFailedError
+from helix.core.sequencer import Head, StreamRecord
+from helix.ports.state_store import ABSENT, Damaged, Key, Put, Row, Value, When
+
+Writer = tuple[str, float]
+"""A session's id, and when it was made."""
+
+
+class StreamEnd(NamedTuple):
+    """The end of a stream as it was read. `rev`: of the empty segment at the next key, 0 where that key is free. `at`: the
+    log position of what came last. `tombstones`: the sort keys of those behind the end, and when their streams were deleted
+    (Unix seconds). `burying`: the last one of a deletion that is at work."""
+
+    head: Head
+    rev: int = 0
+    at: str = ""
+    tombstones: tuple[tuple[str, float], ...] = ()
+    burying: str = ""
+
+    def next_put(self, stream_id: str, value: Value) -> Put:
+        """The put at the next key, on condition that the end is as it was read."""
+        sort = segment_sort(self.head.sequence + 1)
+        when = When(equal={"rev": self.rev}) if self.rev else ABSENT
+        if (buried_at := dict(self.tombstones).get(sort)) is not None:
+            when = When(equal={"buried_at": buried_at})
+        return Put(Key("streams", stream_id, sort), value, when)
+
+
+class SessionGoneError(ConditionFailedError):
+    """A session of the records does not exist (any more)."""
+
+    def __init__(self, error: ConditionFailedError, writer: Writer) -> None:
+        super().__init__(error.name, error.index)
+        self.writer = writer
+
+
+def segment_sort(sequence: int) -> str:
+    return f"s#{sequence:012d}"
+
+
+def knows(head: Head, session_id: str, created_at: float) -> bool:
+    session = head.sessions.get(session_id)
+    return session is not None and session.created_at == created_at
+
+
+def is_of_another(head: Head, record: StreamRecord) -> bool:
+    """Whether the record is of another session than the one that the head knows under its id."""
+    session = head.sessions.get(record.session_id)
+    return session is not None and bool(session.created_at) and record.created_at not in (0.0, session.created_at)
+
+
+def buried_at_of(row: Row) -> float | None:
+    """When the stream was deleted, if the row is a tombstone."""
+    return None if isinstance(row.value, Damaged) else row.value.get("buried_at")
