@@ -269,8 +269,9 @@ class Sessions:
         open_rows = await self._history.open_rows(session)
         if open_rows is not None:
             entries.extend(row for row in open_rows.calls if row is not None)
-        refs = [(e.call_id, e.child) for e in entries if isinstance(e, CallRow) and e.child is not None]
-        return [await self._ref(call_id, child) for call_id, child in refs]
+        waiting = {pending.call_id for pending in session.pending if pending.kind == "child"}
+        found = [(e, e.child) for e in entries if isinstance(e, CallRow) and e.child is not None]
+        return [await self._ref(call, child, call.call_id in waiting) for call, child in found]
 
     async def _existing(self, session_id: str) -> SessionRow:
         row = await self._history.session(session_id)
@@ -278,13 +279,15 @@ class Sessions:
             raise SessionNotFoundError(session_id)
         return row
 
-    async def _ref(self, call_id: str, child: ChildRef) -> SubSessionRef:
+    async def _ref(self, call: CallRow, child: ChildRef, waited: bool) -> SubSessionRef:
+        """`waited`: the parent waits for an answer in the child, so the child had started."""
         row = await self._history.session(child.session_id)
+        begun = waited or (call.state == "done" and call.by == "child")
         return SubSessionRef(
             session_id=child.session_id,
             agent_type=child.agent_type,
-            parent_tool_call_id=call_id,
-            status=row.status if row is not None else "not_started",
+            parent_tool_call_id=call.call_id,
+            status=row.status if row is not None else "deleted" if begun else "not_started",
         )
 
     async def _state(self, row: SessionRow) -> SessionState:
