@@ -201,9 +201,7 @@ async def test_the_state_of_a_schema_is_refused_where_it_is_changed(quick_world:
 
 
 @pytest.mark.parametrize("bad", [*BAD.items(), *STRANGE.items()], ids=lambda item: item[0])
-async def test_a_result_that_is_the_runs_output_becomes_a_failed_call(
-    quick_world: World, bad: tuple[str, Any]
-) -> None:
+async def test_a_result_that_is_the_runs_output_becomes_a_failed_call(quick_world: World, bad: tuple[str, Any]) -> None:
     give = a_tool("give", lambda given, ctx: Anything(value=bad[1]), finish_with=True)
     executor = quick_world.executor([calls(call("give")), finish_with(1)])
     handle, result, _ = await play(executor, agent(tools=[give], output_schema=Anything))

@@ -31,6 +31,7 @@ from helix.core.messages import AnyMessage, AssistantMessage, ToolCallRequest, T
 from helix.core.printable import printable
 from helix.core.rows import RunRow
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
+from helix.runtime.private import write_whole
 from helix.runtime.system import SystemClock
 
 OPEN_CHARS: Final = 600
@@ -103,9 +104,7 @@ def write_html(where: Where, session_id: str, to: str) -> None:
         return shown, await read_ledger(client, where, session_id, streaming)
 
     page = html_page(*with_client(where, session_id, read), SystemClock().now())
-    unfinished = file.with_name(f"{file.name}.part")
-    unfinished.write_text(page, encoding="utf-8")
-    unfinished.rename(file)
+    write_whole(file, page)
     say(f"session {session_id} is in {to!r}: one page that needs nothing else, with all that was said in it")
 
 
