@@ -22,7 +22,7 @@ from helix.core.wire import StreamInfo, StreamMessage
 from helix.ports.clock import Clock
 from helix.ports.state_store import ABSENT, Delete, Key, Operation, Put, Row, StateStore, When
 from helix.services.committing import refused
-from helix.services.segment_rows import segment_head, segment_messages, segment_value
+from helix.services.segment_rows import segment_end, segment_head, segment_messages, segment_value
 
 CACHED_HEADS = 256
 SEGMENT_BYTES = (
@@ -247,7 +247,7 @@ class SegmentStreams:
                 place = StreamEnd(Head(), tombstone=key, deleted_at=value["buried_at"])
             else:
                 head = segment_head(rows[0])
-                place = StreamEnd(head, value.get("rev", 0), value.get("at", ""))
+                place = StreamEnd(head, *segment_end(rows[0], head))
         self._remember(stream_id, place)
         return place
 
