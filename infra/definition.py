@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from helix.core.errors import AccessDeniedError, ObjectGoneError, StoreError, WorkInProgressError
-from helix.engine.history import StateMissingError
+from helix.engine.missing import RowMissingError, StateMissingError
 from helix.engine.verbs import CALL_RETRIES
 
 State = dict[str, Any]
@@ -58,6 +58,7 @@ because nobody called the function for 14 days
 INFRASTRUCTURE = [
     StoreError.__name__,
     ObjectGoneError.__name__,  # a state machine knows names, not their tree
+    RowMissingError.__name__,
     StateMissingError.__name__,
     "Lambda.AWSLambdaException",
     "Lambda.ClientExecutionTimeoutException",

@@ -12,8 +12,8 @@ from typing import Any
 
 from helix.core.wire import StreamMessage
 from helix.runtime.executor import Executor
+from helix.sessions.session_rows import SessionRows
 from helix.testing.invariants import read_tree
-from helix.testing.session_rows import SessionRows
 from helix.testing.stream_invariants import read_all
 
 FREE = {

@@ -12,7 +12,7 @@ from helix.core.entries import AssistantRow
 from helix.core.measures import UNITS
 from helix.local.metrics import data_of
 from helix.services.usage_counters import agent_scope, read_totals
-from helix.testing.session_rows import read_session_rows
+from helix.sessions.session_rows import read_session_rows
 
 OF_A_RUN = {
     *("ModelCalls", "ModelErrors", "ModelThrottles", "InputTokens", "OutputTokens", "CachedTokens", "TotalTokens"),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
+from tests.support.command_line import CommandLine
 from tests.support.stored_rows import rewrite
 from tests.support_run import World, agent, play
+from tests.support_sub_agents import Notes
 
 from helix.core.errors import DamagedRowError
+from helix.ports.state_store import Put, Table
 
 DAMAGES = {
     "no JSON": "{",
@@ -32,3 +36,39 @@ async def test_a_damaged_session_is_a_typed_error_and_left_out_of_the_list(tmp_p
     assert ([state.session_id for state in page.sessions], page.damaged) == (["good"], ["bad"])
     assert await executor.delete("bad") and not await executor.sessions.exists("bad")
     await world.close()
+
+
+CHANGES = {
+    "a state that is null": ("c#", {"state": None}),
+    "an unknown status": ("session", {"status": "dreaming"}),
+    "a state that is nowhere": ("session", {"state_at": "x"}),
+    "a message that is missing": ("session", {"count": 9}),
+    "a stream row without messages": ("s#", {"messages": None}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_command_line_shows_the_others_and_names_the_row(tmp_path: Path, change: str) -> None:
+    prefix, fields = CHANGES[change]
+
+    async def make() -> None:
+        world = World("sqlite", tmp_path)
+        executor = world.executor(["one", "two"])
+        for session_id in ("bad", "good"):
+            await play(executor, agent(state_schema=Notes), session_id=session_id)
+        table: Table = "streams" if prefix == "s#" else "sessions"
+        rows = await executor.store.query(table, "bad", start=prefix)
+        await executor.store.transact("damage", [Put(rows[0].key, {**rows[0].value, **fields})])
+        await world.close()
+
+    asyncio.run(make())
+    helix = CommandLine(tmp_path)
+    listed = helix("sessions", "--db", "helix.db")
+    assert listed.code == 0 and "good" in listed.out, listed
+    if prefix != "s#" and "count" not in fields:
+        assert "'bad' is damaged" in listed.err
+    for command in ["tail", "export"] if prefix == "s#" else ["show"]:
+        refused = helix(command, "bad", "--db", "helix.db")
+        assert refused.code == 2 and "'bad'" in refused.err and "internal error" not in refused.err, refused
+    assert helix("delete", "bad", "--db", "helix.db").code == 0
+    assert helix("show", "bad", "--db", "helix.db").code == 2

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, JsonValue
 from tests.support_gateway import Desk, started
 from tests.support_run import World, a_tool, agent, call, calls, history, of_type, play, results
 
@@ -20,6 +22,10 @@ def nested(levels: int) -> Any:
     for _ in range(levels - 1):
         value = {"a": value}
     return value
+
+
+def finish_with(value: Any) -> dict[str, Any]:
+    return calls(call("__finish__", value=value))
 
 
 class Anything(BaseModel):
@@ -135,6 +141,78 @@ async def test_events_and_state_of_a_tool_are_refused_where_they_are_made(quick_
     assert (await handle.get_state()).custom_state == {}
 
 
+class Holder(BaseModel):
+    value: Any = None
+    typed: dict[str, JsonValue] = {}
+    node: Holder | None = None
+
+
+def chain(levels: int) -> Holder:
+    """Models inside of each other, which no validation has seen."""
+    holder = Holder()
+    for _ in range(levels):
+        holder = Holder.model_construct(node=holder)
+    return holder
+
+
+IN_ITSELF: list[Any] = []
+IN_ITSELF.append(IN_ITSELF)
+STRANGE = {
+    "a list in itself": IN_ITSELF,
+    "a deep chain of models": chain(300),
+    "models too deep": chain(100),
+    "a deep model": Holder(value=nested(300)),
+    "bytes": b"\xff",
+}
+FIELDS = ("value", "typed", "node")
+CONVERTED = ("a key that is no text", "NaN", "infinite")
+"""What pydantic makes JSON of, in a field of any type."""
+
+
+@pytest.mark.parametrize("bad", [*BAD.items(), *STRANGE.items()], ids=lambda item: item[0])
+async def test_the_state_of_a_schema_is_refused_where_it_is_changed(quick_world: World, bad: tuple[str, Any]) -> None:
+    refused: list[str] = []
+    name, value = bad
+
+    def by_draft(ctx: ToolContext[Holder], field: str) -> None:
+        with ctx.draft() as state:
+            setattr(state, field, value)
+
+    def work(given: Any, ctx: ToolContext[Holder]) -> str:
+        for field in FIELDS:
+            tries: tuple[Callable[[], Any], ...] = (
+                partial(ctx.update_state, lambda state, field=field: setattr(state, field, value)),
+                partial(by_draft, ctx, field),
+            )
+            for attempt in tries:
+                try:
+                    attempt()
+                except InvalidInputError as error:
+                    refused.append(str(error))
+        return "ok"
+
+    executor = quick_world.executor([calls(call("work")), "done"])
+    handle, result, chunks = await play(executor, agent(tools=[a_tool("work", work)], state_schema=Holder))
+    assert of_type(chunks, "tool_end")[0].result == "ok" and result.output == "done"
+    state = (await handle.get_state()).custom_state
+    assert len(refused) % 2 == 0 and (name in (*CONVERTED, "too large") or len(refused) > 0)
+    if len(refused) == 2 * len(FIELDS):
+        assert state == Holder().model_dump()
+
+
+@pytest.mark.parametrize("bad", [*BAD.items(), *STRANGE.items()], ids=lambda item: item[0])
+async def test_a_result_that_is_the_runs_output_becomes_a_failed_call(quick_world: World, bad: tuple[str, Any]) -> None:
+    give = a_tool("give", lambda given, ctx: Anything(value=bad[1]), finish_with=True)
+    executor = quick_world.executor([calls(call("give")), finish_with(1)])
+    handle, result, _ = await play(executor, agent(tools=[give], output_schema=Anything))
+    if bad[0] in CONVERTED:
+        assert result.status == "completed"
+    else:
+        (content,) = results(await history(executor, handle.session_id))[:1]
+        assert result.output == Anything(value=1) and "error" in content and "tool 'give'" in content
+    assert await executor.delete(handle.session_id)
+
+
 async def test_events_of_a_hook_are_refused_where_they_are_made(quick_world: World, bad: Any) -> None:
     refused: list[str] = []
 
@@ -176,12 +254,16 @@ async def test_a_sub_agents_input_that_is_no_message_is_a_failed_call(quick_worl
     assert "message is empty" in empty and "value" in done
 
 
-def test_an_agents_default_state_has_the_limits_too() -> None:
+@pytest.mark.parametrize("bad", [*BAD.items(), *STRANGE.items()], ids=lambda item: item[0])
+def test_an_agents_default_state_has_the_limits_too(bad: tuple[str, Any]) -> None:
     class Deep(BaseModel):
-        value: Any = nested(MAX_DEPTH)
+        value: Any = Field(default_factory=lambda: bad[1])
 
-    with pytest.raises(DefinitionError, match="levels deep"):
+    if bad[0] in (*CONVERTED, "too large"):
         agent(state_schema=Deep)
+    else:
+        with pytest.raises(DefinitionError, match="state_schema"):
+            agent(state_schema=Deep)
 
 
 @pytest.mark.parametrize("field", ["state", "metadata", "input"])

@@ -12,7 +12,7 @@ from helix import AgentClient, LLMConfig, create_sub_agent_tool
 from helix.core.entries import AssistantRow
 from helix.core.errors import ModelError
 from helix.core.registry import AgentRegistry
-from helix.testing.session_rows import read_session_rows
+from helix.sessions.session_rows import read_session_rows
 
 
 async def test_the_measures_of_a_run_are_what_its_rows_say(quick_world: World) -> None:

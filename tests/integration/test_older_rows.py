@@ -27,7 +27,9 @@ from helix.core.json import dumps
 from helix.core.wire import StreamMessage
 from helix.ports.state_store import Put, Row, StateStore, Table
 from helix.runtime.executor import Executor
+from helix.runtime.system import SystemIds
 from helix.services.segments import SegmentStreams
+from helix.sessions.exports import KINDS, Export, children_of, import_session, read_export
 from helix.testing.clocks import ShiftedClock
 from helix.testing.invariants import check_session
 
@@ -139,6 +141,20 @@ async def agent_of(executor: Executor, name: str) -> AnyAgent:
 
 async def result_of(executor: Executor, name: str) -> AgentResult[Any]:
     return await (await executor.get_handle(await agent_of(executor, name), ident(name))).result(timeout_s=60)
+
+
+async def tree_of(store: StateStore, session_id: str) -> list[Row]:
+    rows = [row for row in await store.query("sessions", session_id) if row.key.sort.startswith(KINDS)]
+    return rows + [row for below in children_of(rows) for row in await tree_of(store, below)]
+
+
+async def test_every_session_at_rest_is_exported_and_imported(stage: Stage) -> None:
+    store, other = stage.executor.store, MemoryStateStore()
+    for name in ENDED:
+        rows = await tree_of(store, ident(name)) + await store.query("streams", ident(name))
+        export = read_export(Export({"session_id": ident(name)}, rows).lines())
+        await import_session(other, export, stage.clock, SystemIds())
+        await check_session(other, SegmentStreams(other), ident(name))
 
 
 async def test_every_session_is_sound_and_read(stage: Stage) -> None:

@@ -10,8 +10,8 @@ from helix.core.status import FINAL_RUNS
 from helix.core.wire import StreamMessage
 from helix.ports.state_store import StateStore
 from helix.ports.streams import StreamManager
+from helix.sessions.session_rows import SessionRows
 from helix.testing.invariants import InvariantViolation, find_problems, read_tree
-from helix.testing.session_rows import SessionRows
 from helix.testing.stream_invariants import read_all
 
 

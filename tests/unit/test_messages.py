@@ -83,7 +83,7 @@ def test_rows_become_messages_with_ids_of_their_place() -> None:
     assert [m.role for m in messages] == ["user", "assistant", "tool"]
     assert messages[1].metadata == {"model": "m", "stop_reason": "tool_use"}
     assert [m.run_id for m in messages] == ["r"] * 3 and messages[2].created_at == 2.0
-    assert [parse_entry(entry_value(row)) for row in rows] == rows
+    assert [parse_entry("s", "m", entry_value(row)) for row in rows] == rows
 
 
 def test_rows_leave_out_their_defaults() -> None:

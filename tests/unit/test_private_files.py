@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.command_line import CommandLine
 
 from helix.adapters.private import make_folder
 from helix.adapters.sqlite import SQLiteStateStore
@@ -49,17 +50,40 @@ def test_an_open_folder_is_repaired_and_its_links_are_not_followed(tmp_path: Pat
     assert (mode(other), mode(other / "file")) == (0o777, 0o666)
 
 
-async def test_a_database_in_it_is_private(tmp_path: Path) -> None:
-    file = tmp_path / ".helix" / "sessions.db"
+@pytest.mark.parametrize(("folder", "wanted"), [(".helix", 0o700), ("data", 0o777)])
+async def test_a_database_is_private(tmp_path: Path, folder: str, wanted: int) -> None:
+    file = tmp_path / folder / "sessions.db"
     store = SQLiteStateStore(file)
     assert await store.get([Key("sessions", "nobody", "session")]) == [None]
     try:
-        assert mode(file.parent) == 0o700
+        assert mode(file.parent) == wanted
         assert {path.name: mode(path) for path in file.parent.iterdir()} == dict.fromkeys(
             (file.name, f"{file.name}-wal", f"{file.name}-shm"), 0o600
         )
     finally:
         await store.close()
+
+
+async def test_a_database_that_exists_keeps_its_mode(tmp_path: Path) -> None:
+    file = tmp_path / "shared.db"
+    await SQLiteStateStore(file).close()
+    file.touch()
+    file.chmod(0o660)
+    store = SQLiteStateStore(file)
+    await store.get([Key("sessions", "nobody", "session")])
+    assert {mode(path) for path in tmp_path.iterdir()} == {0o660}
+    await store.close()
+
+
+def test_exports_and_pages_are_private(tmp_path: Path) -> None:
+    helix = CommandLine(tmp_path)
+    assert helix("run", "agents.py:talker", "hello", "--session", "s", "--db", "s.db").code == 0
+    (tmp_path / "s.jsonl.part").write_text("left by a command that was killed")
+    assert helix("export", "s", "--to", "s.jsonl", "--db", "s.db").code == 0
+    assert helix("show", "s", "--html", "s.html", "--db", "s.db").code == 0
+    assert helix("import", "s.jsonl", "--db", "t.db").code == 0
+    made = [path for path in tmp_path.iterdir() if path.suffix in (".db", ".jsonl", ".html")]
+    assert len(made) == 4 and {mode(path) for path in made} == {0o600}
 
 
 def test_a_link_in_its_place_is_refused(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 // The session that is shown: what is stored of it, and what comes. It is read once, then followed; after a rewind, or where the
 // stream has lost its beginning, it is read again.
 import { type Signal, signal } from "@preact/signals";
-import { applyPatches, type JsonObject, type SessionState } from "../../js/src/index.ts";
+import { applyPatches, type JsonObject, type SessionState, type SubSessionRef } from "../../js/src/index.ts";
 import { HelixError, said, service } from "./api.ts";
 import { type Children, Conversation } from "./fold.ts";
 import { History } from "./history.ts";
@@ -138,6 +138,7 @@ export class OpenSession {
     const conversation = new Conversation(this.id);
     this.#children = childrenOf(found.sub_sessions);
     conversation.load(snapshot.messages, this.#children, snapshot.sequence, snapshot.offset ?? 0);
+    sayMissing(conversation, found.sub_sessions);
     this.conversation = conversation;
     [this.stored.value, this.resumable.value] = [found.session, found.can_resume.can_resume];
     this.#base = snapshot.sequence;
@@ -212,6 +213,16 @@ export function childrenOf(refs: unknown[] | undefined): Children {
   return found;
 }
 
+const MISSING: Record<string, string> = { deleted: "was deleted", not_started: "has not started" };
+
+/** Say of sub-agents whose sessions are not there what happened to them. */
+function sayMissing(parent: Conversation, refs: SubSessionRef[] | undefined): void {
+  for (const { session_id, status } of refs ?? []) {
+    const why = MISSING[status];
+    if (why !== undefined) parent.below.get(session_id)?.notice("plain", `The sub-agent's session ${why}.`);
+  }
+}
+
 /** Of a sub-agent, when somebody looks. */
 export async function loadChild(parent: OpenSession, id: string): Promise<void> {
   const child = parent.conversation.below.get(id);
@@ -219,6 +230,7 @@ export async function loadChild(parent: OpenSession, id: string): Promise<void> 
   const { snapshot, sub_sessions } = await service().ask("get_session", { session_id: id, snapshot: true, sub_sessions: true });
   if (!snapshot || child.items.length > 0) return;
   child.load(snapshot.messages.slice(snapshot.messages[0]?.role === "user" ? 1 : 0), childrenOf(sub_sessions));
+  sayMissing(child, sub_sessions);
   parent.draw();
 }
 

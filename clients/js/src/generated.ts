@@ -1321,7 +1321,7 @@ export interface SubSessionRef {
   agent_type: string;
   parent_tool_call_id: string;
   session_id: string;
-  status: "running" | "completed" | "failed" | "interrupted" | "paused" | "deleting";
+  status: "running" | "completed" | "failed" | "interrupted" | "paused" | "deleting" | "deleted" | "not_started";
 }
 /**
  * `complete`: the stream of the step was read to its end; else texts are what its first messages have.

@@ -1,6 +1,7 @@
-"""Files that are their owner's alone: `.helix`, with sessions, keys and logs.
+"""Files that are their owner's alone: `.helix`, with sessions, keys and logs, and each file that holds a conversation.
 
-Law: a `.helix` is 0700 and what is written in it 0600, from the first byte; one that others could read is repaired.
+Law: a `.helix` is 0700 and what is written in it 0600, from the first byte; one that others could read is repaired. A
+database or an export is made 0600 wherever it is; a file that exists keeps its mode.
 """
 
 from __future__ import annotations
@@ -42,6 +43,16 @@ def make_folder(folder: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """An empty one, if it is in a `.helix` and there is none yet."""
-    if STATE in path.parts:
+    """Make an empty file, if there is none yet. Where that is refused, opening the file says why."""
+    with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a new file, which has all of the text or is not there."""
+    unfinished = path.with_name(f"{path.name}.part")
+    unfinished.unlink(missing_ok=True)
+    made = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(made, "w", encoding="utf-8") as file:
+        file.write(text)
+    unfinished.rename(path)

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    Field,
-)
+from pydantic import Field
 
 from helix.core.compact import StoredUsage
-from helix.core.errors import DamagedRowError
+from helix.core.errors import damaged_row
 from helix.core.json import JsonObject
 from helix.core.messages import (
     AssistantMessage,
@@ -123,14 +120,19 @@ def pending_of(row: CallRow) -> Pending:
 
 
 AnyEntry = UserRow | AssistantRow | CallRow
-_KINDS: dict[str, type[BaseModel]] = {"user": UserRow, "assistant": AssistantRow, "call": CallRow}
+_KINDS: dict[str, type[UserRow | AssistantRow | CallRow]] = {
+    "user": UserRow,
+    "assistant": AssistantRow,
+    "call": CallRow,
+}
 
 
-def parse_entry(value: dict[str, Any]) -> AnyEntry:
+def parse_entry(partition: str, sort: str, value: dict[str, Any]) -> AnyEntry:
+    """The message as stored under this key. Raises `DamagedRowError`."""
     kind = value.get("kind", "call")
-    if kind not in _KINDS:
-        raise DamagedRowError(f"a stored message of kind {kind!r} cannot be read")
-    return _KINDS[kind].model_validate(value)  # type: ignore[return-value]
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise damaged_row("sessions", partition, sort, f"kind: {kind!r} is not a kind of message")
+    return _KINDS[kind].read(partition, sort, value)
 
 
 def entry_value(entry: AnyEntry) -> dict[str, Any]:

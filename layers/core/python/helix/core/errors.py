@@ -307,6 +307,11 @@ class DamagedRowError(StoreError):
     code = "damaged_row"
 
 
+def damaged_row(table: str, partition: str, sort: str, problem: object) -> DamagedRowError:
+    """The error of one row, which it names."""
+    return DamagedRowError(f"row {sort!r} of {partition!r} in table {table!r} cannot be read: {problem}")
+
+
 class ObjectGoneError(StoreError):
     """An object beside the store is gone: the row that pointed to it was deleted or replaced. Read again."""
 

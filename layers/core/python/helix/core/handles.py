@@ -15,7 +15,7 @@ from helix.core.chunks import StreamChunk
 from helix.core.json import JsonObject, JsonValue
 from helix.core.messages import Message, Record
 from helix.core.rows import ErrorInfo, Pending
-from helix.core.status import AgentStatus, EndStatus, SessionStatus
+from helix.core.status import AgentStatus, EndStatus, SessionStatus, SubSessionStatus
 from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
 
@@ -100,7 +100,7 @@ class SubSessionRef(Record):
     session_id: str
     agent_type: str
     parent_tool_call_id: str
-    status: SessionStatus
+    status: SubSessionStatus
 
 
 class SessionSnapshot(Record):

@@ -96,17 +96,17 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def check_json(value: object, what: str, limit: int | None = MAX_BYTES) -> None:
+def check_json(value: object, what: str, limit: int | None = MAX_BYTES, depth: int = MAX_DEPTH) -> None:
     """Raise `InvalidInputError` unless `value` is JSON within the limits. `what` names the value in the message. `limit` is
-    in bytes; None where the size is limited otherwise."""
+    in bytes; None where the size is limited otherwise. `depth` is in levels."""
     try:
         text = _dumps_exactly(value)
     except InvalidInputError as error:
-        raise InvalidInputError(f"{what}{_problem(value) or f': {error}'}") from error
+        raise InvalidInputError(f"{what}{_problem(value, depth) or f': {error}'}") from error
     if isinstance(value, dict) and not all(isinstance(key, str) for key in value):
         raise InvalidInputError(f"{what} has a key that is no text")
-    suspicious = text.count("[") + text.count("{") > MAX_DEPTH and not _is_shallow(value)
-    if (suspicious or _LONG_NUMBER.search(text)) and (problem := _problem(value)):
+    suspicious = text.count("[") + text.count("{") > depth and not _is_shallow(value, depth)
+    if (suspicious or _LONG_NUMBER.search(text)) and (problem := _problem(value, depth)):
         raise InvalidInputError(f"{what}{problem}")
     if limit is not None and (n := text_size(text)) > limit:
         raise InvalidInputError(f"{what} has {n} bytes of JSON; the limit is {limit}")
@@ -117,10 +117,10 @@ _BOXES: Final = (dict, list, tuple)  # of which `isinstance` makes twice the spe
 _END: Final = object()
 
 
-def _is_shallow(value: object) -> bool:
+def _is_shallow(value: object, depth: int) -> bool:
     """The quick look that a valid value needs."""
     boxes = [value] if isinstance(value, _BOXES) else []
-    for _ in range(MAX_DEPTH):
+    for _ in range(depth):
         items = (item for box in boxes for item in (box.values() if isinstance(box, dict) else box))
         boxes = [item for item in items if isinstance(item, _BOXES)]
         if not boxes:
@@ -128,7 +128,7 @@ def _is_shallow(value: object) -> bool:
     return False
 
 
-def _problem(value: object) -> str | None:
+def _problem(value: object, depth: int) -> str | None:
     """What is wrong first, and where."""
     levels: list[Iterator[tuple[object, object]]] = [iter((("", value),))]
     path: list[object] = [""]
@@ -139,8 +139,8 @@ def _problem(value: object) -> str | None:
             levels.pop()
             path.pop()
         elif isinstance(item, dict | list | tuple):
-            if len(levels) > MAX_DEPTH:
-                return f" is nested more than {MAX_DEPTH} levels deep, which is the limit"
+            if len(levels) > depth:
+                return f" is nested more than {depth} levels deep, which is the limit"
             levels.append(iter(item.items() if isinstance(item, dict) else enumerate(item)))
             path.append("")
         elif isinstance(item, int) and not -(10**MAX_DIGITS) < item < 10**MAX_DIGITS:

@@ -6,7 +6,7 @@ moves the count. The step's claim lives in the session row, which the claim writ
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -27,9 +27,10 @@ from helix.core.compact import (
     shorten_run,
     shorten_session,
 )
-from helix.core.errors import DamagedRowError
+from helix.core.errors import DamagedRowError, damaged_row
 from helix.core.json import JsonObject, JsonValue, clean_text
 from helix.core.messages import Edit, Record
+from helix.core.row_keys import SESSION
 from helix.core.spans import Trace
 from helix.core.status import ClaimMode, RunStatus, SessionStatus
 from helix.core.usage import Usage
@@ -46,6 +47,10 @@ AsStored = Annotated[ValueT, PlainValidator(_text), PlainSerializer(str)]
 """One of the values that the type names. A row of another version may have one that it does not, and can still be read."""
 
 
+UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+"""What goes wrong where a stored value is not what was written."""
+
+
 class Stored(Record):
     """Rows leave out what equals its default: bytes are billed, and a newer version's fields are ignored by an older."""
 
@@ -56,15 +61,23 @@ class Stored(Record):
         """Raises `DamagedRowError` for what is no row of this kind."""
         try:
             return super().model_validate(obj, **options)
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
+        except UNREADABLE as error:
             of = f" of session {obj['session_id']!r}" if isinstance(obj, dict) and "session_id" in obj else ""
-            raise DamagedRowError(f"a stored {cls.__name__}{of} cannot be read: {_first(error)}") from error
+            raise DamagedRowError(f"a stored {cls.__name__}{of} cannot be read: {first_problem(error)}") from error
+
+    @classmethod
+    def read(cls, partition: str, sort: str, value: Any) -> Self:
+        """The row as stored under this key of the table `sessions`. Raises `DamagedRowError`, which names the key."""
+        try:
+            return super().model_validate(value)
+        except UNREADABLE as error:
+            raise damaged_row("sessions", partition, sort, first_problem(error)) from error
 
     def dump(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
-def _first(error: Exception) -> str:
+def first_problem(error: Exception) -> str:
     """What is wrong, on one line."""
     if isinstance(error, ValidationError):
         found = error.errors(include_url=False, include_input=False)[0]
@@ -201,7 +214,7 @@ class SessionRow(Stored):
     @classmethod
     def at(cls, session_id: str, value: Any) -> Self:
         """The row as stored in this partition. Raises `DamagedRowError`."""
-        return cls.model_validate({**value, "session_id": session_id})
+        return cls.read(session_id, SESSION, {**value, "session_id": session_id})
 
     def dump(self) -> dict[str, Any]:
         return shorten_session(super().dump())
@@ -264,7 +277,7 @@ class RunRow(Stored):
     @classmethod
     def at(cls, session_id: str, sort: str, value: Any) -> Self:
         """The row as stored under this key. Raises `DamagedRowError`."""
-        return cls.model_validate({**value, "session_id": session_id, "run_id": sort[2:]})
+        return cls.read(session_id, sort, {**value, "session_id": session_id, "run_id": sort[2:]})
 
     def dump(self) -> dict[str, Any]:
         return shorten_run(super().dump())
@@ -296,7 +309,11 @@ class CheckpointRow(Stored):
     @classmethod
     def at(cls, session_id: str, sort: str, value: Any) -> Self:
         """The row as stored under this key. Raises `DamagedRowError`."""
-        return cls.model_validate({**value, "place": (session_id, int(sort[2:]))})
+        try:
+            version = int(sort[2:])
+        except ValueError as error:
+            raise damaged_row("sessions", session_id, sort, "its key has no version") from error
+        return cls.read(session_id, sort, {**value, "place": (session_id, version)})
 
     def dump(self) -> dict[str, Any]:
         return shorten_checkpoint(super().dump())

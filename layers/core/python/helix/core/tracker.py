@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar, cast, overload
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticSerializationError
 
 from helix.core.errors import InvalidInputError
 from helix.core.json import MAX_STATE_BYTES, JsonObject, JsonValue, check_json, dumps
@@ -136,11 +135,12 @@ def dump_state(model: BaseModel) -> JsonObject:
     """By field name and without computed fields: what `load_state` takes back."""
     options: dict[str, Any] = {"mode": "json", "round_trip": True, "by_alias": False, "warnings": False}
     try:
-        return _object(model.model_dump(**options))
-    except PydanticSerializationError as error:
+        dumped = model.model_dump(**options)
+    except (ValueError, RecursionError) as error:  # too deep, inside of itself, or not JSON
         for name in type(model).model_fields:
             try:
                 model.model_dump(include={name}, **options)
-            except PydanticSerializationError:
+            except (ValueError, RecursionError):
                 raise InvalidInputError(f"state is no valid {type(model).__name__}: {name}: {error}") from error
         raise InvalidInputError(f"state is no valid {type(model).__name__}: {error}") from error
+    return _object(dumped)

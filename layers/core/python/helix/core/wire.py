@@ -8,8 +8,10 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from helix.core.chunks import StreamChunk, parse_chunk
+from helix.core.errors import DamagedRowError
 from helix.core.json import JsonObject
 from helix.core.messages import Record
+from helix.core.rows import first_problem
 
 Kind = Literal["chunk", "end", "fail", "paused"]
 
@@ -32,9 +34,14 @@ class StreamMessage(Record):
     error: str | None = None
 
     def parsed(self) -> StreamChunk:
-        """The chunk as a model, its `sequence` set. Only for `kind == "chunk"`."""
+        """The chunk as a model, its `sequence` set. Only for `kind == "chunk"`. Raises `DamagedRowError`."""
         data: dict[str, Any] = {**(self.chunk or {}), "sequence": self.sequence}
-        return parse_chunk(data)
+        try:
+            return parse_chunk(data)
+        except ValueError as error:
+            raise DamagedRowError(
+                f"message {self.sequence} of stream {self.stream_id!r} cannot be read: {first_problem(error)}"
+            ) from error
 
 
 class StreamInfo(Record):

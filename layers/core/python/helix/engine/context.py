@@ -34,7 +34,7 @@ async def read_stop(engine: Engine, session: SessionRow, run_id: str) -> StopRow
 async def judge_stop(engine: Engine, session: SessionRow, run_id: str, value: dict[str, Any] | None) -> StopRow | None:
     """The same, from the run's own stop row as already read."""
     if value is not None:
-        return StopRow.model_validate(value)
+        return StopRow.read(session.session_id, stop_sort(run_id), value)
     if session.parent is None:
         return None
     (above,) = await engine.store.get([session_key(session.parent.session_id)])

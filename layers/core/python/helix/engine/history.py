@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from helix.core.claim_plan import OpenRows
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, message_of, parse_entry, pending_of
-from helix.core.errors import CheckpointNotFoundError, RunNotFoundError, SessionNotFoundError, StoreError
+from helix.core.errors import CheckpointNotFoundError, RunNotFoundError, SessionNotFoundError
 from helix.core.json import JsonObject
 from helix.core.lineage import ROOT, spans
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage
@@ -26,6 +26,7 @@ from helix.core.row_keys import (
 )
 from helix.core.rows import CheckpointRow, LineageRow, Pending, RunRow, SessionRow
 from helix.core.status import OVER
+from helix.engine.missing import RowMissingError, StateMissingError, staged_answer, version_of_state
 from helix.engine.seen import Newest, Seen
 from helix.ports.state_store import Key, StateStore, Value
 from helix.services.budget_changes import BudgetChanges
@@ -41,10 +42,6 @@ def session_key(session_id: str) -> Key:
 
 def row_key(session_id: str, sort: str) -> Key:
     return Key("sessions", session_id, sort)
-
-
-class StateMissingError(StoreError):
-    """No row has the custom state: the session moved on since it was read, and retention deleted it, or it is lost."""
 
 
 def _run(session_id: str, run_id: str, value: Value | None) -> RunRow:
@@ -158,8 +155,8 @@ class History:
             return ROOT
         (value,) = await self.store.get([row_key(session_id, lineage_sort(lineage))])
         if value is None:
-            raise StoreError(f"session {session_id!r}: lineage {lineage} is missing from the store")
-        return LineageRow.model_validate(value)
+            raise RowMissingError(f"session {session_id!r}: lineage {lineage} is missing from the store")
+        return LineageRow.read(session_id, lineage_sort(lineage), value)
 
     # --- messages -------------------------------------------------------------------------------------------------
 
@@ -175,16 +172,16 @@ class History:
                 beside_session=True,
             )
             if len(rows) != end - first:
-                raise StoreError(
+                raise RowMissingError(
                     f"session {session_id!r}: {end - first - len(rows)} messages of lineage {owner} are missing"
                 )
-            found.extend(parse_entry(r.value) for r in rows)
+            found.extend(parse_entry(session_id, r.key.sort, r.value) for r in rows)
         return found
 
     async def read_messages(self, session_id: str, row: LineageRow, start: int, count: int) -> list[AnyMessage]:
         """Messages `start` to `count` of the lineage, each with the id of the place where it was written."""
+        entries = await self.entries(session_id, row, start, count)  # a damaged count ends here
         owners = [owner for owner, first, end in spans(row, start, count) for _ in range(first, end)]
-        entries = await self.entries(session_id, row, start, count)
         return [message_of(e, owner, start + i) for i, (e, owner) in enumerate(zip(entries, owners, strict=True))]
 
     async def open_rows(self, session: SessionRow, *, ahead: bool = False) -> OpenRows | None:
@@ -200,15 +197,13 @@ class History:
         have = min(step.base, len(known.messages)) if known is not None else step.base
         start = message_sort(session.lineage, have)
         rows = {
-            r.key.sort: parse_entry(r.value)
+            r.key.sort: parse_entry(session.session_id, r.key.sort, r.value)
             for r in await self.store.query("sessions", session.session_id, start=start, end=end, beside_session=True)
         }
         before = [rows[sort] for sort in sorted(rows) if sort < base]
         if known is not None and have == len(known.messages) and len(before) == step.base - have:
             self._extend(known, [message_of(entry, session.lineage, have + i) for i, entry in enumerate(before)])
-        answer = rows.get(base)
-        if not isinstance(answer, AssistantRow):
-            raise StoreError(f"session {session.session_id!r}: the staged answer of step {step.step} is missing")
+        answer = staged_answer(session, step, rows.get(base))
         calls = [rows.get(message_sort(session.lineage, step.base + 1 + i)) for i in range(step.calls)]
         return OpenRows(answer, [row if isinstance(row, CallRow) else None for row in calls])
 
@@ -217,16 +212,15 @@ class History:
         if session.open is None or not session.open.wide:
             return await self.open_rows(session)
         step = session.open
-        (value,) = await self.store.get([row_key(session.session_id, message_sort(session.lineage, step.base))])
-        answer = None if value is None else parse_entry(value)
-        if not isinstance(answer, AssistantRow):
-            raise StoreError(f"session {session.session_id!r}: the staged answer of step {step.step} is missing")
+        key = row_key(session.session_id, message_sort(session.lineage, step.base))
+        (value,) = await self.store.get([key])
+        answer = staged_answer(session, step, None if value is None else parse_entry(key.partition, key.sort, value))
         calls: list[CallRow | None] = [None] * step.calls
         for place, request in enumerate(answer.tool_calls):
             if request.id == call_id:
                 sort = message_sort(session.lineage, step.base + 1 + place)
                 (row,) = await self.store.get([row_key(session.session_id, sort)])
-                calls[place] = None if row is None else CallRow.model_validate(row)
+                calls[place] = None if row is None else CallRow.read(session.session_id, sort, row)
         return OpenRows(answer, calls)
 
     async def waiting_calls(self, rows: OpenRows) -> dict[str, Pending]:
@@ -296,8 +290,8 @@ class History:
             return [pending for *_, pending in places]
         keys = [row_key(session_id, message_sort(lineage, index)) for lineage, index, _ in places]
         found: list[list[Pending]] = []
-        for value, (_, _, pending) in zip(await self.store.get(keys), places, strict=True):
-            answer = None if value is None else parse_entry(value)
+        for key, value, (_, _, pending) in zip(keys, await self.store.get(keys), places, strict=True):
+            answer = None if value is None else parse_entry(session_id, key.sort, value)
             calls = answer.tool_calls if isinstance(answer, AssistantRow) else []
             given = {call.id: call.arguments for call in calls}
             found.append(
@@ -369,6 +363,7 @@ class History:
     async def state_at(self, session_id: str, created_at: float, checkpoint_id: str) -> JsonObject:
         key = (session_id, created_at, checkpoint_id)
         if key not in self._states:
+            version_of_state(session_id, checkpoint_id)
             row = await self.checkpoint(session_id, checkpoint_id)
             if row is None or row.state is None:
                 raise StateMissingError(f"session {session_id!r}: the state of checkpoint {checkpoint_id!r} is missing")
@@ -383,7 +378,7 @@ class History:
 
     def _unread_states(self, sessions: Sequence[SessionRow]) -> dict[Key, SessionRow]:
         return {
-            row_key(row.session_id, checkpoint_sort(checkpoint_version(row.session_id, row.state_at))): row
+            row_key(row.session_id, checkpoint_sort(version_of_state(row.session_id, row.state_at))): row
             for row in sessions
             if row.state_at and (row.session_id, row.created_at, row.state_at) not in self._states
         }

@@ -16,7 +16,7 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Discriminator, Field, T
 
 from helix._log import get_logger
 from helix.core.delivery import Delivery
-from helix.core.errors import InvalidInputError, StoreError
+from helix.core.errors import DamagedRowError, StoreError
 from helix.core.measures import NAMESPACE
 from helix.core.wire import StreamMessage
 from helix.gateway.connections import Connections
@@ -101,8 +101,8 @@ def _appended(app: Application, row: TableData) -> Appended:
     try:
         value = row_of(row.image, objects.read if objects else None)
         if value is not None:
-            messages = list(segment_messages(Row(Key("streams", stream_id, row.keys.sk["S"]), value)))
-    except (InvalidInputError, ValueError, LookupError, TypeError) as error:
+            messages = segment_messages(Row(Key("streams", stream_id, row.keys.sk["S"]), value))
+    except (DamagedRowError, ValueError, LookupError, TypeError) as error:
         logger.error("a segment of stream %r cannot be read: %s", stream_id, type(error).__name__)
     return Appended(row.position, stream_id, messages, row.time)
 

@@ -24,6 +24,7 @@ from helix.runtime.handle import result_of
 from helix.sessions.diffs import diff_points
 from helix.sessions.exports import KINDS
 from helix.sessions.users import list_of_users
+from helix.stream.reader import read_page
 
 logger = get_logger("helix.gateway")
 TITLE_CHARS: Final = 80
@@ -203,8 +204,8 @@ async def get_fleet(backend: Backend, caller: Connection, request: p.GetFleet) -
 
 async def read_stream(backend: Backend, caller: Connection, request: p.ReadStream) -> JsonObject:
     row = await backend.owned(caller.principal, request.session_id)
-    messages = await backend.executor.streams.read(row.stream_id, request.after, request.limit)
-    shown: list[Any] = [message.model_dump(mode="json", exclude={"stream_id"}) for message in messages[: request.limit]]
+    messages = await read_page(backend.executor.streams, row.stream_id, request.after, request.limit)
+    shown: list[Any] = [message.model_dump(mode="json", exclude={"stream_id"}) for message in messages]
     return {"stream_id": row.stream_id, "messages": shown}
 
 

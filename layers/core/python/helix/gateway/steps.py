@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from helix.core import requests as p
 from helix.core.budget import MICROS
+from helix.core.chunks import StepDiscardedChunk, StreamChunk, TextDeltaChunk, ToolStartChunk
 from helix.core.entries import AssistantRow, CallRow, parse_entry
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, dumps
 from helix.core.prompt import UNKNOWN
 from helix.core.rows import RunRow, SessionRow
 from helix.core.usage import Usage
-from helix.core.wire import StreamMessage
 from helix.gateway.backend import Backend
 from helix.gateway.connections import Connection
 from helix.gateway.money import MOST_ROWS
@@ -107,9 +107,13 @@ async def _stream(backend: Backend, session: SessionRow, runs: dict[str, RunRow]
             after = message.sequence
             if message.session_id != session.session_id:
                 continue
-            if message.turn > last and message.chunk is not None and _beyond(message, calls[0].step):
+            if message.kind != "chunk":
+                continue
+            chunk = message.parsed()
+            if message.turn > last and chunk.step > calls[0].step:  # a later run may go on with the calls of the step
                 return seen
-            _look(seen, message, calls[0].step)
+            if chunk.step == calls[0].step:
+                _look(seen, message.run_id, chunk)
         read += len(batch)
         if read >= MOST_MESSAGES:
             seen.complete = False
@@ -117,27 +121,18 @@ async def _stream(backend: Backend, session: SessionRow, runs: dict[str, RunRow]
     return seen
 
 
-def _beyond(message: StreamMessage, step: int) -> bool:
-    """A later run may go on with the calls of the step."""
-    return int(str((message.chunk or {}).get("step", 0))) > step
-
-
-def _look(seen: _Seen, message: StreamMessage, step: int) -> None:
-    chunk: dict[str, Any] = message.chunk or {}
-    if chunk.get("step", 0) != step:
-        return
-    kind, attempt = chunk.get("type"), chunk.get("attempt", 0)
-    if kind == "tool_start":
-        seen.starts.setdefault(chunk["tool_call_id"], set()).add(attempt)
-    elif kind in ("text_delta", "step_discarded"):
-        shown = seen.attempts.setdefault((message.run_id, attempt), _Shown())
-        if kind == "step_discarded":
-            shown.discarded, shown.reason = True, chunk.get("reason")
+def _look(seen: _Seen, run_id: str, chunk: StreamChunk) -> None:
+    if isinstance(chunk, ToolStartChunk):
+        seen.starts.setdefault(chunk.tool_call_id, set()).add(chunk.attempt)
+    elif isinstance(chunk, TextDeltaChunk | StepDiscardedChunk):
+        shown = seen.attempts.setdefault((run_id, chunk.attempt), _Shown())
+        if isinstance(chunk, StepDiscardedChunk):
+            shown.discarded, shown.reason = True, chunk.reason
             return
         if shown.discarded:  # the model is asked once more, within the attempt
             shown.dropped.append(shown.text)
             shown.text, shown.discarded, shown.reason = "", False, None
-        shown.text = (shown.text + chunk["delta"])[:MAX_TEXT]
+        shown.text = (shown.text + chunk.delta)[:MAX_TEXT]
 
 
 def _attempt(call: ModelCall, seen: _Seen, runs: dict[str, RunRow]) -> JsonObject:
@@ -164,7 +159,11 @@ def _attempt(call: ModelCall, seen: _Seen, runs: dict[str, RunRow]) -> JsonObjec
 
 def _answer(rows: Sequence[Row], last: ModelCall) -> list[tuple[str, str, CallRow | None]] | None:
     """The calls of the answer that the last attempt gave: id, tool and row."""
-    entries = {row.key.sort: parse_entry(row.value) for row in rows if row.key.sort.startswith("m#")}
+    entries = {
+        row.key.sort: parse_entry(row.key.partition, row.key.sort, row.value)
+        for row in rows
+        if row.key.sort.startswith("m#")
+    }
     for sort, answer in entries.items():
         if isinstance(answer, AssistantRow) and (answer.run_id, answer.step) == (last.run_id, last.step):
             head, _, index = sort.rpartition("#")

@@ -14,7 +14,8 @@ from helix.core.errors import RunNotFoundError, SessionNotFoundError
 from helix.core.json import JsonObject, dumps
 from helix.core.rows import Pending, RunRow, SessionRow
 from helix.core.wire import StreamMessage
-from helix.engine.history import DELETING, StateMissingError
+from helix.engine.history import DELETING
+from helix.engine.missing import StateMissingError
 from helix.runtime.executor import Executor
 from helix.services.claim_input import check_session_id
 from helix.stream.agui import answer_id

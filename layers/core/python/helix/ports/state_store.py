@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from pydantic_core import from_json
 
-from helix.core.errors import ConditionFailedError, DamagedRowError, InvalidInputError
+from helix.core.errors import ConditionFailedError, InvalidInputError, damaged_row
 from helix.core.json import text_size
 
 Table = Literal["sessions", "streams", "control"]
@@ -44,10 +44,10 @@ class Damaged(dict[str, Any]):
 
     def __init__(self, key: Key, problem: object) -> None:
         super().__init__()
-        self._problem = f"row {key.sort!r} of {key.partition!r} in table {key.table!r} cannot be read: {problem}"
+        self._damage = (*key, problem)
 
     def refuse(self, *_: Any) -> Any:
-        raise DamagedRowError(self._problem)
+        raise damaged_row(*self._damage)
 
     __getitem__ = __contains__ = __iter__ = get = keys = values = items = refuse
 

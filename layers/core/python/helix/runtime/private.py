@@ -1,5 +1,5 @@
 """Private files and folders, for the packages above that are used without a runtime."""
 
-from helix.adapters.private import STATE, make_folder, make_private, private_files
+from helix.adapters.private import STATE, make_folder, make_private, private_files, write_whole
 
-__all__ = ["STATE", "make_folder", "make_private", "private_files"]
+__all__ = ["STATE", "make_folder", "make_private", "private_files", "write_whole"]

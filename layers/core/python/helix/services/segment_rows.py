@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from helix.core.compact import HERE, expand_checkpoint_id, shorten_checkpoint_id
+from helix.core.errors import damaged_row
 from helix.core.json import JsonObject
 from helix.core.row_keys import step_of, turn_of
+from helix.core.rows import UNREADABLE, first_problem
 from helix.core.sequencer import Head
 from helix.core.wire import StreamMessage
 from helix.ports.state_store import Row
@@ -51,10 +53,17 @@ def segment_value(stream_id: str, head: Head, messages: Sequence[StreamMessage])
 
 
 def segment_head(row: Row) -> Head:
-    """The head after the segment."""
+    """The head after the segment. Raises `DamagedRowError`."""
+    try:
+        return _head(row)
+    except UNREADABLE as error:
+        raise damaged_row(*row.key, first_problem(error)) from error
+
+
+def _head(row: Row) -> Head:
     stream_id, value = row.key.partition, row.value
     place, sequence = _start(stream_id), _first(row) - 1
-    for entry in value["messages"]:
+    for entry in _written(value):
         sequence += _take(place, entry)
     last = place["timestamp"]
     fields = {"sequence": sequence, "root": stream_id, "created_at": last, "updated_at": last, **value["head"]}
@@ -72,10 +81,28 @@ def _shared(over: bool) -> tuple[str, ...]:
     return ("turn", "step", "attempt", *(("status",) if over else ("run_id", "agent_type")))
 
 
-def segment_messages(row: Row) -> Iterator[StreamMessage]:
+def segment_end(row: Row, head: Head) -> tuple[int, str]:
+    """The `rev` and the log position of the stream's last segment, whose head is given. Raises `DamagedRowError`."""
+    rev, at = row.value.get("rev", 0), row.value.get("at", "")
+    if type(rev) is not int or not isinstance(at, str) or not (at == "" or at.isdecimal()):
+        raise damaged_row(*row.key, "rev or at: Input should be a number, and a text of digits")
+    if rev < 0 or (rev == 0 and head.sequence < _first(row)):
+        raise damaged_row(*row.key, "messages: a segment without messages has a rev above 0")
+    return rev, at
+
+
+def segment_messages(row: Row) -> list[StreamMessage]:
+    """The messages of the segment. Raises `DamagedRowError`."""
+    try:
+        return [*_messages(row)]
+    except UNREADABLE as error:
+        raise damaged_row(*row.key, first_problem(error)) from error
+
+
+def _messages(row: Row) -> Iterator[StreamMessage]:
     stream_id = row.key.partition
     place, sequence = _start(stream_id), _first(row)
-    for entry in row.value["messages"]:
+    for entry in _written(row.value):
         if not _take(place, entry):
             continue
         if isinstance(entry, dict):
@@ -83,6 +110,13 @@ def segment_messages(row: Row) -> Iterator[StreamMessage]:
         else:
             yield _message(stream_id, sequence, place, entry)
         sequence += 1
+
+
+def _written(value: dict[str, Any]) -> list[Any]:
+    entries = value["messages"]
+    if not isinstance(entries, list):
+        raise TypeError("messages: Input should be a valid list")
+    return entries
 
 
 def _first(row: Row) -> int:

@@ -26,7 +26,7 @@ from helix.core.wire import StreamInfo, StreamMessage
 from helix.ports.clock import Clock
 from helix.ports.state_store import ABSENT, Check, Damaged, Delete, Key, Operation, Put, Row, StateStore, Value, When
 from helix.services.committing import refused
-from helix.services.segment_rows import segment_head, segment_messages, segment_value
+from helix.services.segment_rows import segment_end, segment_head, segment_messages, segment_value
 from helix.services.stream_ends import (
     SessionGoneError,
     StreamEnd,
@@ -351,8 +351,8 @@ class SegmentStreams:
                     burying = row.key.sort
             if segment is not None:
                 if not burying:  # its deletion has not come to this segment yet
-                    value = segment.value
-                    place = StreamEnd(segment_head(segment), value.get("rev", 0), value.get("at", ""))
+                    head = segment_head(segment)
+                    place = StreamEnd(head, *segment_end(segment, head))
                 break
         place = place._replace(tombstones=tuple(tombstones), burying=burying)
         self._remember(stream_id, place)

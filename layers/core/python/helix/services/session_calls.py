@@ -57,7 +57,7 @@ def calls_in(session_id: str, rows: Sequence[Row]) -> tuple[list[ModelCall], lis
     found = [_answered(session, runs[row.run_id], row) for row in answers if row.run_id in runs]
     for stored in rows:
         if stored.key.sort.startswith("u#"):
-            attempt = AttemptRow.model_validate(stored.value)
+            attempt = AttemptRow.read(stored.key.partition, stored.key.sort, stored.value)
             if attempt.run_id in runs:
                 found.append(_attempt(session, runs[attempt.run_id], attempt))
     found.sort(key=lambda call: (call.turn, call.step, call.attempt))
@@ -66,7 +66,7 @@ def calls_in(session_id: str, rows: Sequence[Row]) -> tuple[list[ModelCall], lis
 
 
 def _answers(rows: Sequence[Row]) -> list[AssistantRow]:
-    entries = (parse_entry(row.value) for row in rows if row.key.sort.startswith("m#"))
+    entries = (parse_entry(row.key.partition, row.key.sort, row.value) for row in rows if row.key.sort.startswith("m#"))
     return [entry for entry in entries if isinstance(entry, AssistantRow)]
 
 

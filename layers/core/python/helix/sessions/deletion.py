@@ -227,7 +227,7 @@ async def _delete_partition(engine: Engine, session_id: str, guard: Sequence[Ope
         for row in rows:
             with skipping_damage(f"sub-agents of session {session_id}"):
                 if row.value.get("kind") == "assistant":
-                    for child in AssistantRow.model_validate(row.value).children.values():
+                    for child in AssistantRow.read(session_id, row.key.sort, row.value).children.values():
                         await _delete_child(engine, child.session_id)
         await engine.store.transact("delete_rows", [*guard, *(Delete(row.key) for row in rows)])
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from helix.core.entries import AssistantRow, parse_entry
-from helix.core.errors import ConditionFailedError, InvalidInputError, SessionExistsError
+from helix.core.errors import ConditionFailedError, DamagedRowError, InvalidInputError, SessionExistsError
 from helix.core.row_keys import SESSION
 from helix.core.rows import RunRow, SessionRow
 from helix.engine.claims.claim_rows import index_key, user_key
@@ -26,6 +26,7 @@ from helix.ports.clock import Clock
 from helix.ports.ids import Ids
 from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, Row, StateStore, Table, Update, When
 from helix.services.claim_input import check_session_id
+from helix.sessions.export_checks import check_row, check_sessions
 
 FORMAT: Final = 1
 KINDS: Final = ("session", "r#", "m#", "l#", "c#", "x#", "h#", "u#")
@@ -57,7 +58,11 @@ class Export:
 
 def children_of(rows: Iterable[Row]) -> list[str]:
     """The sessions of the sub-agents that these rows name, in the order of their calls."""
-    entries = [parse_entry(row.value) for row in rows if row.key.table == "sessions" and row.key.sort.startswith("m#")]
+    entries = [
+        parse_entry(row.key.partition, row.key.sort, row.value)
+        for row in rows
+        if row.key.table == "sessions" and row.key.sort.startswith("m#")
+    ]
     found = [ref.session_id for entry in entries if isinstance(entry, AssistantRow) for ref in entry.children.values()]
     return list(dict.fromkeys(found))
 
@@ -66,6 +71,8 @@ def read_export(lines: Iterable[str]) -> Export:
     """Raises `InvalidInputError` for what is no whole export, or one of a newer format."""
     header: dict[str, Any] | None = None
     rows: list[Row] = []
+    seen = set[Key]()
+    problem: InvalidInputError | None = None
     ended = False
     for number, text in enumerate(lines, 1):
         if not text.strip():
@@ -82,10 +89,25 @@ def read_export(lines: Iterable[str]) -> Export:
                     f"the export says that it has {line.get('rows')} rows, and {len(rows)} are here"
                 )
         else:
-            rows.append(_row(number, line))
+            row = _row(number, line)
+            if row.key in seen:
+                raise InvalidInputError(
+                    f"line {number}: the export has row {row.key.sort!r} of {row.key.partition!r} twice"
+                )
+            seen.add(row.key)
+            rows.append(row)
+            problem = problem or _problem(number, row)
     if header is None or not ended:
         raise InvalidInputError("the export is not whole: its last line is missing")
-    _check(str(header["session_id"]), rows)
+    root = str(header["session_id"])
+    try:
+        sessions = _check_tree(root, rows)
+    except DamagedRowError as error:
+        raise problem or InvalidInputError(str(error)) from error
+    if problem is not None:
+        raise problem
+    _check_at_rest(root, sessions, rows)
+    check_sessions(root, rows)
     return Export(header, rows)
 
 
@@ -120,16 +142,22 @@ def _row(number: int, line: dict[str, Any]) -> Row:
     return Row(Key(found, str(place[0]), str(place[1])), value)
 
 
-def _check(root: str, rows: Sequence[Row]) -> None:
-    """Only sessions of one tree, each with its row and at rest, and their stream."""
+def _problem(number: int, row: Row) -> InvalidInputError | None:
+    try:
+        check_row(row)
+    except InvalidInputError as error:
+        return InvalidInputError(f"line {number}: {error}")
+    return None
+
+
+def _check_tree(root: str, rows: Sequence[Row]) -> set[str]:
+    """The sessions of the export: of one tree, with their stream. Raises `DamagedRowError` for an unreadable message."""
     by_session: dict[str, list[Row]] = {}
     for row in rows:
         if row.key.table == "sessions":
             by_session.setdefault(row.key.partition, []).append(row)
         elif row.key.partition != root:
             raise InvalidInputError(f"the export has a stream of another session, {row.key.partition!r}")
-    if len({row.key for row in rows}) != len(rows):
-        raise InvalidInputError("the export has a row twice")
     left, reached = [root], {root}
     while left:
         below = [child for child in children_of(by_session.get(left.pop(), [])) if child not in reached]
@@ -139,11 +167,16 @@ def _check(root: str, rows: Sequence[Row]) -> None:
         raise InvalidInputError(f"the export has rows of a session that is none of its sub-agents', {strange[0]!r}")
     if len(by_session) > MOST_SESSIONS:
         raise InvalidInputError(f"the export has {len(by_session)} sessions; an import takes at most {MOST_SESSIONS}")
-    for session_id in {root, *by_session}:
-        values = {row.key.sort: row.value for row in by_session.get(session_id, [])}
-        if SESSION not in values:
+    return set(by_session)
+
+
+def _check_at_rest(root: str, sessions: set[str], rows: Sequence[Row]) -> None:
+    """Each session has its row, and is at rest."""
+    values = {row.key.partition: row.value for row in rows if row.key.sort == SESSION}
+    for session_id in {root, *sessions}:
+        if session_id not in values:
             raise InvalidInputError(f"the export does not have the row of session {session_id!r}")
-        session = SessionRow.at(session_id, values[SESSION])
+        session = SessionRow.at(session_id, values[session_id])
         if session.status not in AT_REST:
             raise InvalidInputError(f"session {session_id!r} of the export is {session.status}: it must be at rest")
         if (session.parent is None) != (session_id == root) or session.stream_id != root:

@@ -59,7 +59,7 @@ async def read_rows(store: StateStore, session_id: str, most: int | None = None)
         return None
     session = SessionRow.at(session_id, values["session"])
     entries = {
-        (int(lineage), int(index)): parse_entry(value)
+        (int(lineage), int(index)): parse_entry(session_id, sort, value)
         for sort, value in values.items()
         if sort.startswith("m#")
         for lineage, index in [sort.removeprefix("m#").split("#")]
@@ -83,7 +83,7 @@ async def read_rows(store: StateStore, session_id: str, most: int | None = None)
         session=session,
         runs=tuple(sorted(runs, key=lambda run: run.turn)),
         answers=tuple(answers),
-        attempts=tuple(AttemptRow.model_validate(v) for s, v in values.items() if s.startswith("u#")),
+        attempts=tuple(AttemptRow.read(session_id, s, v) for s, v in values.items() if s.startswith("u#")),
         sizes=sizes,
         segments=tuple(size(row.value) for row in segments),
     )

@@ -7,22 +7,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, assert_never
 
+from pydantic import ValidationError
+
 from helix.core.claim_plan import lapsed
 from helix.core.entries import AssistantRow, CallRow, ChildRef, UserRow, parse_entry
-from helix.core.errors import CheckpointNotFoundError, DamagedRowError, InvalidInputError, SessionNotFoundError
+from helix.core.errors import (
+    CheckpointNotFoundError,
+    DamagedRowError,
+    InvalidInputError,
+    SessionNotFoundError,
+    damaged_row,
+)
 from helix.core.handles import CanResumeResult, SessionState, SubSessionRef
 from helix.core.json import JsonObject, text_size
 from helix.core.messages import AnyMessage, UserMessage, strip_thinking
 from helix.core.prompt import repair_pairs
 from helix.core.row_keys import checkpoint_sort, checkpoint_version, message_sort
-from helix.core.rows import CheckpointRow, Pending, RunRow, SessionRow
+from helix.core.rows import CheckpointRow, Pending, RunRow, SessionRow, first_problem
 from helix.engine.claims.claim_rows import index_partition
-from helix.engine.history import DELETING, History, StateMissingError, row_key, session_key
+from helix.engine.history import DELETING, History, row_key, session_key
+from helix.engine.missing import RowMissingError, StateMissingError
 from helix.ports.state_store import StateStore, Value
 from helix.services.claim_input import check_run_id, check_session_id
 
 MAX_PAGE = 1000
 PAGE = 50
+FIRST = message_sort(0, 0)
 CURSOR = re.compile(r"c#\d{10}")
 """A cursor of checkpoints as an earlier version gave it."""
 
@@ -61,6 +71,10 @@ class SessionPage:
     sessions: list[SessionState]
     cursor: str | None
     damaged: list[str] = field(default_factory=list)
+
+
+UNREADABLE_SESSION = (DamagedRowError, RowMissingError, StateMissingError)
+"""Errors of one session, which are no reason to show no other."""
 
 
 class Sessions:
@@ -128,7 +142,7 @@ class Sessions:
             await self._history.read_states(found)
             states = [await self._state(row) for row in found]
             return SessionPage(states, cursor)
-        except DamagedRowError:
+        except UNREADABLE_SESSION:
             return await self._readable(ids, cursor)
 
     async def _readable(self, ids: Sequence[str], cursor: str | None) -> SessionPage:
@@ -137,7 +151,7 @@ class Sessions:
         for session_id in ids:
             try:
                 state = await self.load(session_id)
-            except DamagedRowError:
+            except UNREADABLE_SESSION:
                 page.damaged.append(session_id)
             else:
                 page.sessions.extend([] if state is None else [state])
@@ -162,20 +176,20 @@ class Sessions:
     async def first_texts(self, session_ids: Sequence[str]) -> list[str]:
         """What each session began with; "" where no user's message is first. Two reads for those that were never rewound to
         their beginning."""
-        values = await self.store.get([row_key(id_, message_sort(0, 0)) for id_ in session_ids])
+        values = await self.store.get([row_key(id_, FIRST) for id_ in session_ids])
         rows = await self.store.get([session_key(id_) for id_ in session_ids])
         return [await self._first_text(*each) for each in zip(session_ids, values, rows, strict=True)]
 
     async def _first_text(self, session_id: str, value: Value | None, row: Value | None) -> str:
         try:
             if value is not None and row is not None and row.get("lineage", 0) == 0:
-                entry = parse_entry(value)
+                entry = parse_entry(session_id, FIRST, value)
                 return entry.content if isinstance(entry, UserRow) else ""
             first = (await self.get_messages(session_id, limit=1)).messages
             return first[0].content if first and isinstance(first[0], UserMessage) else ""
         except SessionNotFoundError:
             return ""
-        except DamagedRowError:
+        except UNREADABLE_SESSION:
             return "(a damaged message)"
 
     async def load_conversation_messages(self, session_id: str) -> list[AnyMessage]:
@@ -204,7 +218,7 @@ class Sessions:
         start, text = message_sort(run.start_lineage, run.start_count), None
         end = message_sort(run.start_lineage + 1, 0)
         while rows := await self.store.query("sessions", run.session_id, start=start, end=end, limit=PAGE):
-            for entry in (parse_entry(row.value) for row in rows):
+            for entry in (parse_entry(run.session_id, row.key.sort, row.value) for row in rows):
                 if isinstance(entry, UserRow) and entry.run_id != run.run_id:
                     return text
                 text = entry.content if isinstance(entry, AssistantRow) else text
@@ -269,8 +283,9 @@ class Sessions:
         open_rows = await self._history.open_rows(session)
         if open_rows is not None:
             entries.extend(row for row in open_rows.calls if row is not None)
-        refs = [(e.call_id, e.child) for e in entries if isinstance(e, CallRow) and e.child is not None]
-        return [await self._ref(call_id, child) for call_id, child in refs]
+        waiting = {pending.call_id for pending in session.pending if pending.kind == "child"}
+        found = [(e, e.child) for e in entries if isinstance(e, CallRow) and e.child is not None]
+        return [await self._ref(call, child, call.call_id in waiting) for call, child in found]
 
     async def _existing(self, session_id: str) -> SessionRow:
         row = await self._history.session(session_id)
@@ -278,13 +293,15 @@ class Sessions:
             raise SessionNotFoundError(session_id)
         return row
 
-    async def _ref(self, call_id: str, child: ChildRef) -> SubSessionRef:
+    async def _ref(self, call: CallRow, child: ChildRef, waited: bool) -> SubSessionRef:
+        """`waited`: the parent waits for an answer in the child, so the child had started."""
         row = await self._history.session(child.session_id)
+        begun = waited or (call.state == "done" and call.by == "child")
         return SubSessionRef(
             session_id=child.session_id,
             agent_type=child.agent_type,
-            parent_tool_call_id=call_id,
-            status=row.status if row is not None else "not_started",
+            parent_tool_call_id=call.call_id,
+            status=row.status if row is not None else "deleted" if begun else "not_started",
         )
 
     async def _state(self, row: SessionRow) -> SessionState:
@@ -298,16 +315,20 @@ class Sessions:
                 if again is None or again.version == row.version:
                     raise
                 row = again
-        return SessionState(
-            **{name: getattr(row, name) for name in _SAME},
-            current_run_id=row.run_id,
-            step_count=row.step,
-            message_count=row.count,
-            custom_state=state,
-            checkpoint_id=row.checkpoint,
-            pending=await self._history.pending(row),
-            parent_session_id=row.parent.session_id if row.parent else None,
-        )
+        pending = await self._history.pending(row)
+        try:
+            return SessionState(
+                **{name: getattr(row, name) for name in _SAME},
+                current_run_id=row.run_id,
+                step_count=row.step,
+                message_count=row.count,
+                custom_state=state,
+                checkpoint_id=row.checkpoint,
+                pending=pending,
+                parent_session_id=row.parent.session_id if row.parent else None,
+            )
+        except ValidationError as error:  # a status that this version does not know
+            raise damaged_row(*session_key(row.session_id), first_problem(error)) from error
 
 
 _SAME = (SessionState.model_fields.keys() & SessionRow.model_fields.keys()) - {"pending"}

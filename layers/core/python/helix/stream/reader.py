@@ -8,7 +8,7 @@ later messages behind it is history, and is passed on like any other message.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import TypeAlias
 
@@ -88,6 +88,24 @@ async def read_with_idle(
             return
         await manager.wait(stream_id, position, idle_s)
         yield None
+
+
+async def read_page(manager: StreamManager, stream_id: str, after: int, limit: int) -> list[StreamMessage]:
+    """At most `limit` messages after `after`. A `stream_resync` stands for those that the log has lost."""
+    page = await manager.read(stream_id, after, limit)
+    if _has_gap(after, page):
+        page = await manager.read(stream_id, after, limit)  # looked at again before it is said
+    found, position = list[StreamMessage](), after
+    for message in page:
+        if message.sequence > position + 1:
+            found.append(_resync(stream_id, message.session_id, message.sequence - 1))
+        position = message.sequence
+        found.append(message)
+    return found[:limit]
+
+
+def _has_gap(after: int, page: Sequence[StreamMessage]) -> bool:
+    return bool(page) and page[-1].sequence - after != len(page)
 
 
 async def chunks_of(messages: AsyncIterable[StreamMessage]) -> AsyncGenerator[StreamChunk, None]:

@@ -10,7 +10,7 @@ from helix.core.entries import AssistantRow, CallRow
 from helix.core.planning import call_value
 from helix.core.wire import StreamMessage
 from helix.ports.streams import StreamManager
-from helix.testing.session_rows import SessionRows
+from helix.sessions.session_rows import SessionRows
 
 Attempt = tuple[int, int]
 

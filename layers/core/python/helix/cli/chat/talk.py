@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from helix.cli.chat.fold import Call, Conversation, User
 from helix.cli.output import RefusedError
+from helix.cli.view import formats
 from helix.client import HelixClient
 from helix.core.chunks import RunResumedChunk, StreamResyncChunk
 from helix.core.claim_plan import lapsed
@@ -226,6 +227,9 @@ class Talk:
         snapshot, below = found["snapshot"], found["sub_sessions"]
         children = {each["parent_tool_call_id"]: (each["session_id"], each["agent_type"]) for each in below}
         into.load(_MESSAGES.validate_python(snapshot["messages"]), children, snapshot["sequence"])
+        for each in below:
+            if each["status"] in formats.MISSING and (child := into.below.get(each["session_id"])) is not None:
+                child.notice(f"The sub-agent's session {formats.MISSING[each['status']]}.")
         return found
 
     async def load_child(self, child: Conversation) -> None:

@@ -17,8 +17,8 @@ from helix.core.entries import AnyEntry, AssistantRow, CallRow
 from helix.local.kill_points import CLAIM_S, KILLS, PLANS
 from helix.ports.state_store import StateStore
 from helix.services.segments import SegmentStreams
+from helix.sessions.session_rows import SessionRows
 from helix.testing.invariants import find_problems, read_tree
-from helix.testing.session_rows import SessionRows
 
 LOOK_S = 0.05
 TAIL_S = 0.5

@@ -25,6 +25,7 @@ from helix.client import HelixClient
 from helix.core.errors import InvalidInputError
 from helix.core.printable import escape_json
 from helix.core.wire import StreamMessage, one_run
+from helix.runtime.private import write_whole
 from helix.runtime.system import SystemClock, SystemIds
 from helix.sessions.exports import Export, import_session, read_export
 
@@ -47,9 +48,7 @@ def export(
         for line in made.lines():
             sys.stdout.write(f"{escape_json(line)}\n")
         return
-    unfinished = file.with_name(f"{file.name}.part")
-    unfinished.write_text("".join(f"{line}\n" for line in made.lines()), encoding="utf-8")
-    unfinished.rename(file)
+    write_whole(file, "".join(f"{line}\n" for line in made.lines()))
     say(f"{count(len(made.rows), 'row')} of session {session} are in {to!r}")
 
 

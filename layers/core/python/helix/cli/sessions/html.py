@@ -31,6 +31,7 @@ from helix.core.messages import AnyMessage, AssistantMessage, ToolCallRequest, T
 from helix.core.printable import printable
 from helix.core.rows import RunRow
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
+from helix.runtime.private import write_whole
 from helix.runtime.system import SystemClock
 
 OPEN_CHARS: Final = 600
@@ -84,10 +85,12 @@ _TONES: Final[Mapping[str, str]] = {"completed": "good", "failed": "bad", "pause
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A session's page, and its sub-agents' by the calls that they worked for."""
+    """A session's page, and its sub-agents' by the calls that they worked for. `missing`: of sub-agents whose sessions are
+    not there, the name and what happened to the session."""
 
     page: Page
     children: dict[str, Conversation] = field(default_factory=dict)
+    missing: dict[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def write_html(where: Where, session_id: str, to: str) -> None:
@@ -101,21 +104,23 @@ def write_html(where: Where, session_id: str, to: str) -> None:
         return shown, await read_ledger(client, where, session_id, streaming)
 
     page = html_page(*with_client(where, session_id, read), SystemClock().now())
-    unfinished = file.with_name(f"{file.name}.part")
-    unfinished.write_text(page, encoding="utf-8")
-    unfinished.rename(file)
+    write_whole(file, page)
     say(f"session {session_id} is in {to!r}: one page that needs nothing else, with all that was said in it")
 
 
 async def read_conversation(client: HelixClient, session_id: str) -> Conversation:
-    """All of it. A sub-agent that was never begun, or is gone, is left out."""
+    """All of it."""
     page = await read_page(client, session_id, None)
     found = Conversation(page)
     for ref in page.sub_sessions:
-        try:
-            found.children[ref["parent_tool_call_id"]] = await read_conversation(client, ref["session_id"])
-        except SessionNotFoundError:
-            continue
+        call_id, why = ref["parent_tool_call_id"], formats.MISSING.get(ref["status"])
+        if why is None:
+            try:
+                found.children[call_id] = await read_conversation(client, ref["session_id"])
+            except SessionNotFoundError:
+                why = formats.MISSING["deleted"]
+        if why is not None:
+            found.missing[call_id] = (ref["agent_type"], why)
     return found
 
 
@@ -218,14 +223,14 @@ def _conversation(shown: Conversation) -> Iterator[Element]:
                 yield _said("agent", shown.page.state.agent_type, message, message.content)
             for request in message.tool_calls:
                 asked.add(request.id)
-                yield _call(request, results.get(request.id), shown.children.get(request.id))
+                yield _call(request, results.get(request.id), _below(shown, request.id))
     for question in shown.page.questions:  # of an open step, which is no history yet
         if question.call_id not in asked and question.agent_type == shown.page.state.agent_type:
             request = ToolCallRequest(id=question.call_id, name=question.tool_name, arguments=question.arguments)
             yield _call(request, None, None)
-    for call_id, child in shown.children.items():
-        if call_id not in asked:
-            yield _child(child)
+    for call_id in (*shown.children, *shown.missing):
+        if call_id not in asked and (below := _below(shown, call_id)) is not None:
+            yield below
     if shown.page.state.output is not None:
         yield _el("div", _el("div", "Output", cls="who"), _pre(_json(shown.page.state.output)), cls="said")
 
@@ -236,7 +241,7 @@ def _said(kind: str, who: str, message: AnyMessage, text: str) -> Element:
     return _el("article", head, _el("div", text, cls="text"), cls=f"said {kind}")
 
 
-def _call(request: ToolCallRequest, result: ToolResultMessage | None, child: Conversation | None) -> Element:
+def _call(request: ToolCallRequest, result: ToolResultMessage | None, child: Element | None) -> Element:
     arguments = request.malformed if request.malformed is not None else _json(request.arguments)
     inside: list[Element] = [_label("Arguments"), _pre(arguments)] if arguments != "{}" else []
     size = len(arguments)
@@ -245,7 +250,7 @@ def _call(request: ToolCallRequest, result: ToolResultMessage | None, child: Con
         inside += [_label(f"Executed with, changed by {edited.get('by') or 'an operator'}")]
         inside += [_pre(_json(edited.get("arguments")))]
     if child is not None:
-        inside.append(_child(child))
+        inside.append(child)
     if result is None:
         status = _el("span", "no result", cls="badge wait")
     else:
@@ -262,7 +267,14 @@ def _call(request: ToolCallRequest, result: ToolResultMessage | None, child: Con
     return _el("details", summary, _el("div", *inside), cls="call", **opened)
 
 
-def _child(child: Conversation) -> Element:
+def _below(shown: Conversation, call_id: str) -> Element | None:
+    """The sub-agent of a call."""
+    child = shown.children.get(call_id)
+    if child is None:
+        if call_id not in shown.missing:
+            return None
+        agent, why = shown.missing[call_id]
+        return _el("p", f"The session of the sub-agent {agent} {why}.", cls="soft")
     state = child.page.state
     head = _el("h3", f"Sub-agent {state.agent_type} ", _badge(state.status))
     return _el("section", head, *_conversation(child), cls="child")

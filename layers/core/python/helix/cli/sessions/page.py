@@ -142,8 +142,12 @@ def print_page(console: Console, page: Page, now: float) -> None:
         ),
         "sub-agents": (
             [
-                (f"{ref['session_id']}  {ref['agent_type']}  ", (ref["status"], formats.status_style(ref["status"])))
+                (
+                    f"{ref['session_id']}  {ref['agent_type']}  ",
+                    (formats.MISSING.get(status, status), formats.status_style(status)),
+                )
                 for ref in page.sub_sessions
+                for status in [ref["status"]]
             ],
             None,
         ),

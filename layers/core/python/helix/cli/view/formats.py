@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from rich.table import Table
 from rich.text import Text
@@ -91,6 +91,10 @@ _STATUSES = {
     "yellow": ("paused", "interrupted", "stopped", "degraded"),
 }
 _STYLES = {status: style for style, statuses in _STATUSES.items() for status in statuses}
+
+
+MISSING: Final[Mapping[str, str]] = {"deleted": "was deleted", "not_started": "has not started"}
+"""Statuses of a sub-agent's session that is not in the store, in words."""
 
 
 def status_style(status: str) -> str:

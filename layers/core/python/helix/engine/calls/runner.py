@@ -147,11 +147,11 @@ def _checked(agent: AnyAgent, tool: AnyTool, result: object) -> tuple[str, bool]
                 raise _ResultError(
                     f"result of tool {tool.name!r} does not fit its output schema: {problems}"
                 ) from error
-    if tool.finish_with and isinstance(result, BaseModel):  # as an output is kept: what its schema takes back
-        result = result.model_dump(mode="json", round_trip=True, by_alias=False)
     try:
+        if tool.finish_with and isinstance(result, BaseModel):  # as an output is kept: what its schema takes back
+            result = result.model_dump(mode="json", round_trip=True, by_alias=False)
         content = result_content(result, True)
-    except InvalidInputError as error:
+    except (ValueError, RecursionError) as error:
         raise _ResultError(f"tool {tool.name!r}: {error}") from error
     if tool.finish_with and len(content.encode()) > MAX_RESULT_BYTES:
         raise _ResultError(f"result of tool {tool.name!r} is the run's output and exceeds {MAX_RESULT_BYTES} bytes")

@@ -251,7 +251,7 @@ async def _is(engine: Engine, key: Key, wanted: CallRow) -> bool:
     (value,) = await engine.store.get([key])
     if value is None:
         return False
-    row = CallRow.model_validate(value)
+    row = CallRow.read(key.partition, key.sort, value)
     return (row.state, row.owner, row.claim) == (wanted.state, wanted.owner, wanted.claim)
 
 

@@ -62,7 +62,7 @@ async def note_lost(engine: Engine, session: SessionRow, model: str | None, usag
     spelled: Spelled = {"effects": None}
     while True:
         (value,) = await engine.store.get([key])
-        known = None if value is None else AttemptRow.model_validate(value)
+        known = None if value is None else AttemptRow.read(key.partition, key.sort, value)
         if known is not None and known.outcome == "lost":
             return
         row = AttemptRow(
@@ -133,7 +133,7 @@ async def close_effects(engine: Engine, session: SessionRow, run: RunRow, more: 
 
 async def _attempts(engine: Engine, session_id: str, run_id: str) -> list[AttemptRow]:
     rows = await engine.store.query("sessions", session_id, start=f"u#{run_id}#", end=f"u#{run_id}$")
-    return [AttemptRow.model_validate(row.value) for row in rows]
+    return [AttemptRow.read(row.key.partition, row.key.sort, row.value) for row in rows]
 
 
 async def _reported(engine: Engine, session_id: str, run_id: str) -> dict[str | None, Usage]:

@@ -9,7 +9,7 @@ from helix.core.patches import apply, same
 from helix.core.row_keys import checkpoint_version
 from helix.core.rows import CheckpointRow, SessionRow
 from helix.core.status import ENDS
-from helix.testing.session_rows import SessionRows
+from helix.sessions.session_rows import SessionRows
 
 GIVERS = frozenset({"tool", "answer", "plan", "policy", "close", "child", "merge"})
 
@@ -55,6 +55,29 @@ def check_messages(name: str, entries: Sequence[AnyEntry | None], step: int) -> 
         yield f"pairs_whole: {name} ends before the results of {expected}"
     if answers != step:
         yield f"one_answer_per_step: {name} has {answers} answers and stands at step {step}"
+
+
+def _whole(entries: Sequence[AnyEntry | None]) -> dict[int, int]:
+    """By how many messages of it are whole, the step at which they stand: `check_messages` of each, in one pass."""
+    found, answers, expected = {0: 0}, 0, list[str]()
+    seen: set[str] = set()
+    for index, entry in enumerate(entries):
+        if expected:
+            if not isinstance(entry, CallRow) or entry.call_id != expected.pop() or entry.state != "done":
+                break
+            if any(_done("", entry)):
+                break
+        elif isinstance(entry, AssistantRow):
+            answers += 1
+            expected = [call.id for call in reversed(entry.tool_calls)]
+            if entry.step != answers or len(set(expected)) != len(expected) or seen & set(expected):
+                break
+            seen.update(expected)
+        elif not isinstance(entry, UserRow):
+            break
+        if not expected:
+            found[index + 1] = answers
+    return found
 
 
 def _done(name: str, row: CallRow) -> Iterator[str]:
@@ -110,6 +133,7 @@ def _open_step(rows: SessionRows, session: SessionRow) -> Iterator[str]:
 
 
 def _checkpoints(rows: SessionRows, session: SessionRow) -> Iterator[str]:
+    whole = {lineage: _whole(rows.history(lineage, rows.length(lineage))) for lineage in rows.lineages}
     for point in rows.checkpoints.values():
         if f"c#{checkpoint_version(rows.session_id, point.id):010d}" not in rows.values:
             yield f"checkpoint_forever: checkpoint {point.id!r} is not found by its id"
@@ -120,7 +144,8 @@ def _checkpoints(rows: SessionRows, session: SessionRow) -> Iterator[str]:
         holder = rows.checkpoints.get(point.state_at)
         if holder is None or holder.state is None:
             yield f"checkpoint_forever: checkpoint {point.id!r} has its state at {point.state_at!r}, where none is"
-        yield from check_messages(f"checkpoint {point.id!r}", rows.history(point.lineage, point.count), point.step)
+        if whole.get(point.lineage, {}).get(point.count) != point.step:
+            yield from check_messages(f"checkpoint {point.id!r}", rows.history(point.lineage, point.count), point.step)
     latest = rows.checkpoints.get(session.checkpoint)
     if latest is None:
         yield f"checkpoint_forever: the session's checkpoint {session.checkpoint!r} is missing"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from helix.core.entries import AnyEntry, parse_entry
@@ -11,6 +12,9 @@ from helix.core.lineage import ROOT, spans
 from helix.core.row_keys import SESSION
 from helix.core.rows import CheckpointRow, LineageRow, RunRow, SessionRow, StopRow
 from helix.ports.state_store import Row, StateStore
+
+MOST_MESSAGES = 10**8
+"""A key has 8 digits of a message's place."""
 
 
 @dataclass(slots=True)
@@ -25,6 +29,19 @@ class SessionRows:
     entries: dict[tuple[int, int], AnyEntry] = field(default_factory=dict)
     stops: dict[str, StopRow] = field(default_factory=dict)
     values: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _lengths: dict[int, int] = field(default_factory=dict)
+
+    def length(self, lineage: int) -> int:
+        """How many messages of the lineage are there before the first that is missing."""
+        if lineage not in self._lengths:
+            row = self.lineages.get(lineage)
+            places = (
+                (owner, index)
+                for owner, first, end in ([] if row is None else spans(row, 0, MOST_MESSAGES))
+                for index in range(first, end)
+            )
+            self._lengths[lineage] = sum(1 for _ in takewhile(self.entries.__contains__, places))
+        return self._lengths[lineage]
 
     def history(self, lineage: int, count: int) -> list[AnyEntry | None]:
         """The first `count` messages of a lineage, None where the row is missing."""
@@ -60,12 +77,12 @@ def session_rows(session_id: str, rows: Sequence[Row]) -> SessionRows:
                 checkpoint = CheckpointRow.at(row.key.partition, row.key.sort, row.value)
                 found.checkpoints[checkpoint.id] = checkpoint
             case "l":
-                found.lineages[int(rest)] = LineageRow.model_validate(row.value)
+                found.lineages[int(rest)] = LineageRow.read(row.key.partition, row.key.sort, row.value)
             case "m":
                 lineage, _, index = rest.partition("#")
-                found.entries[int(lineage), int(index)] = parse_entry(row.value)
+                found.entries[int(lineage), int(index)] = parse_entry(row.key.partition, row.key.sort, row.value)
             case "x":
-                found.stops[rest] = StopRow.model_validate(row.value)
+                found.stops[rest] = StopRow.read(row.key.partition, row.key.sort, row.value)
             case _ if row.key.sort == SESSION:
                 found.session = SessionRow.at(row.key.partition, row.value)
     return found

@@ -1,0 +1,36 @@
+"""Rows that other rows of a session need: errors where they are not there, or do not fit."""
+
+from __future__ import annotations
+
+from helix.core.entries import AnyEntry, AssistantRow
+from helix.core.errors import CheckpointNotFoundError, StoreError, damaged_row
+from helix.core.row_keys import SESSION, checkpoint_version
+from helix.core.rows import OpenStep, SessionRow
+
+
+class RowMissingError(StoreError):
+    """A row that another row of the session needs is not there."""
+
+
+class StateMissingError(StoreError):
+    """No row has the custom state: the session moved on since it was read, and retention deleted it, or it is lost."""
+
+
+def staged_answer(session: SessionRow, step: OpenStep, answer: AnyEntry | None) -> AssistantRow:
+    """The answer of the open step. Raises `RowMissingError`, and `DamagedRowError` where it does not fit."""
+    if not isinstance(answer, AssistantRow):
+        raise RowMissingError(f"session {session.session_id!r}: the staged answer of step {step.step} is missing")
+    if step.calls != len(answer.tool_calls):
+        problem = f"open.calls: {step.calls}, and the staged answer has {len(answer.tool_calls)}"
+        raise damaged_row("sessions", session.session_id, SESSION, problem)
+    return answer
+
+
+def version_of_state(session_id: str, checkpoint_id: str) -> int:
+    """Of the checkpoint that a stored row names as the holder of its state. Raises `StateMissingError`."""
+    try:
+        return checkpoint_version(session_id, checkpoint_id)
+    except CheckpointNotFoundError:
+        raise StateMissingError(
+            f"session {session_id!r}: its state is at {checkpoint_id!r}, which is not a checkpoint"
+        ) from None

@@ -1,0 +1,204 @@
+"""Whether an export can be imported: each of its rows, and all of them as a session.
+
+Law: what passes can be shown, continued, stopped and deleted like a session that was made here. A row that says what no row
+says is refused by its line and its field, before anything is written. Fields of a later version are taken as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from helix.core.entries import AssistantRow, parse_entry
+from helix.core.errors import DamagedRowError, HelixError, InvalidInputError
+from helix.core.json import check_json
+from helix.core.row_keys import SESSION
+from helix.core.rows import UNREADABLE, AttemptRow, CheckpointRow, LineageRow, RunRow, SessionRow, StopRow
+from helix.ports.state_store import Key, Row
+from helix.services.claim_input import check_run_id
+from helix.services.segment_rows import segment_end, segment_head, segment_messages
+from helix.sessions.session_checks import check_children, check_rows
+from helix.sessions.session_rows import MOST_MESSAGES, SessionRows, session_rows
+
+DEPTH: Final = 190
+"""Levels of a row. Stores read 200; a value that was stored has at most 64, below a few of its row."""
+LARGEST: Final = 10**15
+PLACES: Final[Mapping[str, int]] = {"version": 10**9, "lineage": 10**6, "lineages": 10**6}
+"""Numbers that keys have, of so many digits."""
+COUNTS: Final = frozenset(
+    {"turn", "count", "step", "start", "base", "calls", "start_count", "start_step", "first_step"}
+)
+OPAQUE: Final = frozenset({"state", "patches", "output", "metadata", "arguments", "input", "finish", "confirmation"})
+"""Fields whose values are the user's."""
+_SORTS: Final[Sequence[tuple[re.Pattern[str], Callable[[str, str, Any], BaseModel]]]] = (
+    (re.compile(SESSION), lambda partition, sort, value: SessionRow.at(partition, value)),
+    (re.compile(r"r#.+"), RunRow.at),
+    (re.compile(r"m#\d{6}#\d{8}"), parse_entry),
+    (re.compile(r"l#\d{6}"), LineageRow.read),
+    (re.compile(r"c#\d{10}"), CheckpointRow.at),
+    (re.compile(r"x#.+"), StopRow.read),
+    (re.compile(r"u#.+#\d{8}#\d{4}"), AttemptRow.read),
+)
+_SEGMENT: Final = re.compile(r"s#\d{12}")
+
+
+def check_row(row: Row) -> None:
+    """Raise `InvalidInputError`, which names the row and the field, for what no row of this key says."""
+    key, value = row
+    name = f"row {key.sort!r} of {key.partition!r}"
+    check_json(value, name, limit=None, depth=DEPTH)
+    try:
+        if key.table == "streams":
+            _check_segment(row)
+        else:
+            _check_session_row(key, value)
+    except DamagedRowError as error:
+        raise InvalidInputError(str(error)) from error
+    except _FieldError as error:
+        raise InvalidInputError(f"{name}: {error}") from error
+
+
+class _FieldError(Exception):
+    """A field that cannot be so. The message begins with its name."""
+
+
+def _check_segment(row: Row) -> None:
+    if "buried_at" in row.value:  # of a stream that was deleted
+        return
+    if not _SEGMENT.fullmatch(row.key.sort):
+        raise _FieldError("its key is not that of a segment")
+    segment_end(row, segment_head(row))
+    for message in segment_messages(row):
+        if message.kind == "chunk":
+            message.parsed()
+
+
+def _check_session_row(key: Key, value: dict[str, Any]) -> None:
+    if key.sort.startswith("h#"):
+        return
+    parse = next((parse for pattern, parse in _SORTS if pattern.fullmatch(key.sort)), None)
+    if parse is None:
+        raise _FieldError("its key is not that of a row of a session")
+    parsed = parse(key.partition, key.sort, value)
+    _check_types(value, parsed.model_dump(mode="json"), "")
+    _check_numbers(parsed, "")
+    match parsed:
+        case RunRow():
+            check_run_id(parsed.run_id)
+        case LineageRow() if f"l#{parsed.lineage:06d}" != key.sort:
+            raise _FieldError(f"lineage: {parsed.lineage} is not that of the key")
+        case StopRow() if f"x#{parsed.run_id}" != key.sort:
+            raise _FieldError(f"run_id: {parsed.run_id!r} is not that of the key")
+
+
+def _check_types(given: Any, read: Any, path: str) -> None:
+    """A field must have the type that it is read as: the text "7" is not the number 7, which conditions compare."""
+    if isinstance(given, dict) and isinstance(read, dict):
+        for name in given.keys() & read.keys():
+            _check_types(given[name], read[name], f"{path}.{name}" if path else name)
+    elif isinstance(given, list) and isinstance(read, list):
+        for index, (one, other) in enumerate(zip(given, read, strict=False)):
+            _check_types(one, other, f"{path}.{index}")
+    elif not isinstance(given, dict | list) and not isinstance(read, dict | list):
+        exact = type(given) is type(read) or (type(given) is int and type(read) is float)
+        if not exact:
+            raise _FieldError(f"{path}: {given!r} is not a {type(read).__name__}")
+
+
+def _check_numbers(row: BaseModel, path: str) -> None:
+    """Numbers of Helix's own are not negative, and fit where keys have them."""
+    for name in type(row).model_fields:
+        if name in OPAQUE:
+            continue
+        here = f"{path}.{name}" if path else name
+        for found in _flat(getattr(row, name)):
+            if isinstance(found, BaseModel):
+                _check_numbers(found, here)
+            elif isinstance(found, int | float) and not isinstance(found, bool):
+                most = PLACES.get(name, MOST_MESSAGES if name in COUNTS else LARGEST)
+                if not 0 <= found < most:
+                    raise _FieldError(f"{here}: {found} is not between 0 and {most}")
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from _flat(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _flat(item)
+    else:
+        yield value
+
+
+def check_sessions(root: str, rows: Sequence[Row]) -> None:
+    """Raise `InvalidInputError` unless the rows, which `check_row` has passed, are those of sessions that can go on."""
+    by_session: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row.key.table == "sessions":
+            by_session[row.key.partition].append(row)
+    try:
+        tree = _tree(root, {session_id: session_rows(session_id, own) for session_id, own in by_session.items()})
+        for own in tree:
+            _check_counts(own)
+        found = [f"session {own.session_id!r}: {problem}" for own in tree for problem in check_rows(own, pruned=True)]
+        found += check_children(tree, at_rest=False)
+        found += _stream(tree[0], [row for row in rows if row.key.table == "streams"])
+    except HelixError:
+        raise
+    except UNREADABLE as error:
+        raise InvalidInputError(f"the rows of the export do not fit each other: {error!r}") from error
+    if found:
+        raise InvalidInputError(f"the export is not of a session that can go on: {found[0]}")
+
+
+def _check_counts(rows: SessionRows) -> None:
+    """No row may say that there are more messages than there are."""
+    places = [(f"run {run.run_id!r}", run.start_lineage, run.start_count) for run in rows.runs.values()]
+    places += [(f"checkpoint {point.id!r}", point.lineage, point.count) for point in rows.checkpoints.values()]
+    if rows.session is not None:
+        places.append(("the session's row", rows.session.lineage, rows.session.count))
+    for name, lineage, count in places:
+        if count > rows.length(lineage):
+            raise InvalidInputError(
+                f"session {rows.session_id!r}: {name} needs {count} messages of lineage {lineage}, and the export has "
+                f"{rows.length(lineage)}"
+            )
+
+
+def _tree(root: str, found: dict[str, SessionRows]) -> list[SessionRows]:
+    """Parents before children, a session once for each call that names it."""
+    tree = [found[root]]
+    for rows in tree:
+        if len(tree) > len(found):
+            break
+        for entry in rows.entries.values():
+            refs = entry.children.values() if isinstance(entry, AssistantRow) else ()
+            tree += [found[ref.session_id] for ref in refs if ref.session_id in found]
+    return tree
+
+
+def _stream(root: SessionRows, rows: Sequence[Row]) -> Iterator[str]:
+    """Segments in order, and a head that takes the session's next run."""
+    session, position = root.session, 0
+    segments = sorted((row for row in rows if "buried_at" not in row.value), key=lambda row: row.key.sort)
+    for row in segments:
+        first = int(row.key.sort[2:])
+        messages = segment_messages(row)
+        if not messages and row is not segments[-1]:
+            yield f"stream_gapless: segment {row.key.sort!r} is empty"
+        if first <= position or [m.sequence for m in messages] != list(range(first, first + len(messages))):
+            yield f"stream_gapless: segment {row.key.sort!r} comes after message {position}"
+        position = first + len(messages) - 1
+    if not segments or session is None:
+        return
+    head = segment_head(segments[-1])
+    own = head.sessions.get(head.root)
+    if head.root != root.session_id or own is None or head.sequence != position:
+        yield f"stream_gapless: the head of segment {segments[-1].key.sort!r} is not that of the stream's end"
+    elif own.turn > session.turn or own.version > session.version or own.began > position:
+        yield f"stream_gapless: the head of segment {segments[-1].key.sort!r} is ahead of the session"
