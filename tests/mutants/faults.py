@@ -140,7 +140,7 @@ FAULTS = (
         "engine/steps/buy.py",
         "if held.run_id == session.run_id and held.deadline >= run.now() and not run.owns(session):",
         "if held.run_id == session.run_id and held.deadline < run.now() and not run.owns(session):",
-        _runs("deliveries", "held_claims"),
+        _runs("ledger", "deliveries", "held_claims"),
     ),
     Fault(
         "engine/steps: the answer is staged before its chunks are on the log",
@@ -154,7 +154,7 @@ FAULTS = (
         "engine/calls/tool.py",
         "return run.delivery.may_act(now) and now < deadline - run.engine.settings.margin_s",
         "return run.delivery.may_act(now)",
-        _runs("held_claims", "deliveries"),
+        [*_unit("protocol_regressions"), *_runs("held_claims", "deliveries")],
     ),
     Fault(
         "engine/calls: a skip tool is claimed before it begins",
@@ -204,7 +204,7 @@ FAULTS = (
         "sessions/sweep.py",
         'if state == "running" and not ended_long_ago:',
         'if state == "running" and ended_long_ago:',
-        [*_runs("deployed_runtime", "damaged_runs"), *_unit("stopping")],
+        [*_runs("deliveries", "deployed_runtime", "damaged_runs"), *_unit("stopping")],
     ),
     # --- adapters
     Fault(
@@ -315,7 +315,7 @@ FAULTS = (
         "compat/cache.py",
         "return (self._sampled or not sampled) and (self._tool_calls or not _calls_tools(response))",
         "return self._sampled or not sampled",
-        [*_contracts("response_cache"), *_unit("compat")],
+        [*_unit("fleet_cache", "compat"), *_contracts("response_cache")],
     ),
     # --- console, local, cli
     Fault(
