@@ -64,6 +64,7 @@ STORES = {
     "RefusesLargeValues": "test_large_values",
     "ClosesOnce": "test_close_is_idempotent",
     "DoesNotWake": "test_a_watch_wakes_who_waits",
+    "DeletesInSilence": "test_a_deletion_wakes_who_waits",
     "WakesOnlyWhoWaits": "test_a_watch_does_not_miss_what_came_before_the_wait",
     "NeverGivesUp": "test_a_watch_returns_when_its_time_is_over",
 }

@@ -76,6 +76,34 @@ def items(aws: dict[str, Any], prefix: str) -> list[Any]:
         more = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
 
 
+# --- many keys ----------------------------------------------------------------------------------------------------------
+
+
+class Partial:
+    """A client that reads one key of each batch, and names the others as unread."""
+
+    def __init__(self, client: Any) -> None:
+        self._client, self.batches = client, 0
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._client, verb)
+
+    def batch_get_item(self, *, RequestItems: dict[str, Any]) -> Any:
+        self.batches += 1
+        ((table, asked),) = RequestItems.items()
+        first, *left = asked["Keys"]
+        answer = self._client.batch_get_item(RequestItems={table: {**asked, "Keys": [first]}})
+        return {**answer, "UnprocessedKeys": {table: {**asked, "Keys": left}} if left else {}}
+
+
+async def test_keys_that_a_batch_left_unread_are_read_again(aws: dict[str, Any], prefix: str) -> None:
+    partial = Partial(aws["dynamodb"])
+    store = make_store(partial, aws["s3"], prefix)
+    await store.transact("put", [Put(key(sort), {"is": sort}) for sort in "abc"])
+    assert await store.get([key(sort) for sort in "abcd"]) == [{"is": "a"}, {"is": "b"}, {"is": "c"}, None]
+    assert partial.batches == 4
+
+
 # --- large rows ---------------------------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.contracts.budget_shards import SHARDS, BudgetShardsContract
@@ -58,6 +59,26 @@ async def test_who_looks_for_expired_rows_holds_up_no_writer(store: SQLiteStateS
             assert await store.purge(100.0) == 0
         writer.execute("ROLLBACK")
     writer.close()
+
+
+async def test_a_row_that_is_renewed_while_its_deletion_waits_stays(store: SQLiteStateStore) -> None:
+    """The search finds it expired; before the deletion begins, another process writes it anew."""
+    renew = [lambda: rewrite(store.path, "control", "p", "renewed", '{"ttl":101}')]
+
+    class Late(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if sql == "BEGIN IMMEDIATE" and renew:
+                assert renew.pop()() == 1
+            return super().execute(sql, *values)
+
+    await store.transact("rows", [Put(Key("control", "p", sort), {"ttl": 1}) for sort in ("expired", "renewed")])
+    late = SQLiteStateStore(store.path)
+    late._open = lambda timeout_s: sqlite3.connect(  # type: ignore[method-assign]
+        store.path, timeout=timeout_s, isolation_level=None, check_same_thread=False, factory=Late
+    )
+    assert await late.purge(100.0) == 1
+    await late.close()
+    assert [row.key.sort for row in await store.query("control", "p")] == ["renewed"]
 
 
 class TestStreamsOfTwoProcesses(StreamManagerContract):

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from tests.support.delivery_stage import Stage
+from tests.support.torn_store import Torn
 from tests.support_run import Gate, Text, World, a_tool, agent, call, calls, chunks_of, gated, play, result_of
 from tests.support_sub_agents import ask, child, finish, only_child, parent
 
-from helix import Agent, Confirmation, ToolContext
+from helix import Agent, Confirmation, LocalExecutor, ScriptedModel, ToolContext
 from helix.core.errors import CallNotPendingError, CannotResumeError
 from helix.testing.invariants import check_session
 
@@ -128,6 +129,40 @@ async def test_an_aborted_paused_sub_agent_is_a_failed_result_of_its_parent(worl
     result = await result_of(await executor.get_handle(boss, handle.session_id))
     assert result.output == "without it, then" and ran == []
     await whole(executor, handle.session_id)
+
+
+async def test_an_answer_between_the_abort_of_a_session_and_of_its_sub_agent_is_refused() -> None:
+    ran, refusals = list[str](), list[type[Exception]]()
+    finder, store = child(tools=asking(ran).tools), Torn()
+    boss = parent(finder)
+    script = {"boss": [calls(ask())], "finder": [calls(call("pay", text="rent"))]}
+    executor = LocalExecutor(store, model=ScriptedModel(script))
+    handle, result, _ = await play(executor, boss)
+    assert result.status == "paused"
+
+    async def answer() -> None:
+        assert (await executor.sessions.get(handle.session_id)).aborted
+        try:
+            await executor.answer(boss, handle.session_id, Confirmation("call_0"))
+        except CallNotPendingError as error:
+            refusals.append(type(error))
+
+    store.at, store.then = (await only_child(executor, handle.session_id)).session_id, answer
+    await handle.abort("enough")
+    assert refusals == [CallNotPendingError] and ran == []
+    await whole(executor, handle.session_id)
+    await executor.close()
+
+
+async def test_an_abort_is_the_result_of_the_run_that_it_ended_and_of_no_earlier_one(world: World) -> None:
+    executor = world.executor([calls(call("pay", text="rent")), calls(call("pay", text="wine"))])
+    who = asking([])
+    first, _, _ = await play(executor, who)
+    second, _, _ = await play(executor, who, "anew", session_id=first.session_id)
+    await second.abort("no more")
+    assert ((await result_of(second)).error_code, (await result_of(second)).error) == ("aborted", "no more")
+    earlier = await result_of(first)
+    assert (earlier.run_id, earlier.error_code, earlier.completion_reason) == (first.run_id, None, "pending")
 
 
 async def test_an_abort_and_an_answer_at_once(world: World) -> None:

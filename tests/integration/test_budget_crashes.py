@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
-from tests.support.delivery_stage import Stage
+from tests.support.delivery_stage import Stage, event_of
+from tests.support.torn_store import Torn
 from tests.support_budgets import asks, found, says
 from tests.support_crash import LONG, quiet, settle
 from tests.support_run import Gate, Text, a_tool, agent, call, gated
@@ -241,3 +243,25 @@ async def test_a_repeat_sets_aside_what_the_draws_of_the_dead_lack() -> None:
     gate.open()
     await stage.deliver("finish_run", await thinking)
     assert (await budgets.check_budget())["global_total"]["current_tokens"] == WORST
+
+
+async def test_what_a_delivery_draws_after_the_end_of_its_run_is_returned_with_the_next_run() -> None:
+    """It read its session before the abort, drew after the abort had returned all draws, and died before its claim."""
+    store, who = Torn(), agent("helper", llm_config=CONFIG)
+    stage = Stage([says("done", EACH)], who, store=store)
+    stage.engine.worst_case = lambda request: Worst(WORST, WORST)
+    budgets = BudgetManager(store)
+    await budgets.set_budget(10 * WORST, TOTAL)
+    event = await stage.begin(who)
+    whole, points = stage.engine, CrashPoints(at=("transact:claim_step:before", 0))
+    store.at, store.then = "budget#", partial(abort, whole, who, event["session_id"], "no", Delivery("a", 1e12))
+    stage.engine = replace(whole, store=points.store(store))
+    with pytest.raises(Crash):
+        await stage.deliver("call_model", event)
+    stage.engine = whole
+    assert (await stage.run(event)).effects == "done"
+    assert (await budgets.check_budget())["global_total"]["current_tokens"] == WORST
+    await stage.executor.execute(who, "again", session_id=event["session_id"])
+    await stage.end(event_of(stage.held.starts[-1]))
+    assert (await budgets.check_budget())["global_total"]["current_tokens"] == EACH
+    await books(store)

@@ -329,6 +329,13 @@ def test_the_store_is_where_the_option_or_the_environment_says(helix: CommandLin
     assert "--db one.db" in helix("run", "agents.py:talker", "Hello", "--session", "t", "--db", "one.db").out
 
 
+def test_the_hint_for_a_waiting_call_names_the_store_that_it_is_in(helix: CommandLine) -> None:
+    helix("run", "agents.py:desk", "Please refund order A7", "--session", "a", "--db", "one.db")
+    assert "answer desk a call_0 --db one.db" in helix("sessions", "--waiting", "--db", "one.db").out
+    beside = helix("sessions", "--waiting", environment={"HELIX_DB": "one.db"}).out
+    assert "answer desk a call_0" in beside and "--db" not in beside
+
+
 # --- chat ---------------------------------------------------------------------------------------------------------
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.support.delivery_stage import Stage, event_of
-from tests.support_run import Gate, a_tool, agent, call, calls
+from tests.support_run import Gate, a_tool, agent, call, calls, chunks_of, text_of
 
 from helix import Confirmation
 from helix.core.agents import AnyAgent
@@ -23,6 +24,7 @@ from helix.fleet.budgets import BudgetManager
 from helix.ports.launcher import execution_name
 from helix.services.open_runs import PARTITIONS
 from helix.sessions.sweep import _open_rows
+from helix.testing.crash import Crash, CrashPoints
 
 LOOK = a_tool("look", lambda given, ctx: "seen")
 
@@ -184,6 +186,44 @@ async def ended(worker: asyncio.Task[Any]) -> None:
     await asyncio.wait({worker})
 
 
+async def die(stage: Stage, event: dict[str, Any], point: str) -> None:
+    """Deliver `call_model` to a worker that dies at this point. Its log takes words at intervals, as Kinesis does."""
+    whole, points = stage.engine, CrashPoints(at=(point, 0))
+    streams: Any = points.streams(whole.streams)
+    streams.coalesces = True
+    stage.engine = replace(whole, store=points.store(whole.store), streams=streams)
+    with pytest.raises(Crash):
+        await stage.deliver("call_model", event)
+    stage.engine = whole
+
+
+@pytest.mark.parametrize("policy", ["skip", "ask"])
+async def test_an_inline_tool_that_its_worker_never_began_is_executed(policy: str) -> None:
+    """Between the answer and its call, nothing is unknown."""
+    ran: list[str] = []
+    act = a_tool("act", lambda given, ctx: ran.append("act") or "ok", inline=True, on_unknown=policy)
+    helper = agent("helper", tools=[act])
+    stage = Stage([calls(call("act")), "Done."], helper)
+    event = await stage.begin(helper)
+    await die(stage, event, "transact:stage:after")
+    stage.clock.ahead_s = 60
+    assert (await stage.follow(event))["next"] == "finish"
+    assert ran == ["act"] and await stage.results(event) == [("ok", True)]
+
+
+async def test_an_answer_is_on_the_stream_before_it_is_staged() -> None:
+    """The worker dies right after: whoever goes on has the answer, and does not show its text again."""
+    helper = agent("helper", tools=[LOOK])
+    words = "Let me look. " * 10
+    stage = Stage([{**calls(call("look"), content=words), "delta_delay_s": 0.001}, "Done."], helper)
+    event = await stage.begin(helper)
+    await die(stage, event, "transact:stage:after")
+    stage.clock.ahead_s = 60
+    await stage.end(event)
+    handle = await stage.executor.get_handle(helper, event["session_id"])
+    assert text_of(await chunks_of(handle)) == f"{words}Done." and len(stage.model.requests) == 2
+
+
 async def test_an_inline_tool_beside_others_is_done_before_they_are_asked_for() -> None:
     order: list[str] = []
     tools = [
@@ -269,6 +309,19 @@ async def test_a_sweep_starts_what_was_claimed_and_never_started() -> None:
     assert await stage.deliver("sweep") == {"finished": 1}
     assert (await stage.run(event)).effects == "done"
     assert await stage.deliver("sweep") == {}
+
+
+async def test_a_sweep_leaves_the_end_of_a_run_to_its_execution_for_a_while() -> None:
+    helper = agent("helper")
+    stage = Stage(["Done."], helper)
+    event = await stage.begin(helper)
+    stage.clock.ahead_s = 30
+    assert (await stage.follow(event))["next"] == "finish"
+    assert await stage.deliver("sweep") == {"running": 1}
+    assert (await stage.run(event)).effects == "open"
+    stage.clock.ahead_s = 60  # it hangs
+    assert await stage.deliver("sweep") == {"finished": 1}
+    assert (await stage.run(event)).effects == "done"
 
 
 async def test_a_sweep_without_time_leaves_the_rest_and_one_it_cannot_look_at_holds_up_no_other() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -140,3 +142,42 @@ def test_outputs_say_where_the_emulator_is_now(tmp_path: Path) -> None:
             session = boto3.Session(**desk.emulator.credentials.options)
             outputs = deploy(Account(session, desk.emulator.url, ACCOUNT, REGION), assembly)
             assert outputs == {"ported": {"Url": f"{desk.emulator.url}/here"}}
+
+
+LATE = """
+import asyncio, sys
+from pathlib import Path
+
+from ministack.services import ssm
+from helix.local import state_file
+from helix.local.state_file import StateFile
+
+state_file.EVERY_S = 0.2
+folder = Path(sys.argv[1])
+
+async def request(scope, receive, send):
+    ssm._service_settings["in time"] = "1"
+
+async def saved(what):
+    while not (folder / "state.json").exists() or what not in (folder / "state.json").read_text():
+        await asyncio.sleep(0.005)
+
+async def main():
+    state = StateFile(folder, print)
+    saving = asyncio.create_task(state.keep())
+    await state.watching(request)({}, None, None)
+    async with asyncio.timeout(20):
+        await saved("in time")
+    ssm._service_settings["late"] = "1"
+    async with asyncio.timeout(20):
+        await saved("late")
+    state._closed = True
+    await saving
+
+asyncio.run(main())
+"""
+
+
+def test_what_a_request_sets_off_is_saved_although_it_ends_after_a_save(tmp_path: Path) -> None:
+    """The last request is followed by two saves."""
+    subprocess.run([sys.executable, "-c", LATE, str(tmp_path)], check=True, timeout=PATIENCE_S)

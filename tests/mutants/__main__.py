@@ -26,6 +26,9 @@ from tests.mutants.faults import FAULTS, Fault, MovedError, path_of, planted
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "bench" / "results" / "mutants.md"
+BEFORE = ROOT / "tests" / "mutants" / "436ad25.json"
+"""The outcomes at an earlier commit, by which the file is named: `--checkout` and `--results` made it."""
+CAUGHT = ("room", "all", "time-out")
 ALONE = ("-x", "-q", "-n0", "-p", "no:cacheprovider")
 """Options of pytest for the tests of a room."""
 TOGETHER = ("-x", "-q", "-n", "auto", "--dist", "loadgroup", "--max-worker-restart=0", "-p", "no:cacheprovider")
@@ -172,17 +175,22 @@ def read_results(file: Path) -> dict[str, Outcome]:
     return {name: Outcome(**{**one, "unsound": tuple(one["unsound"])}) for name, one in found.items()}
 
 
-def table_of(results: dict[str, Outcome]) -> str:
-    """Markdown: the sums, then a line for each fault."""
+def table_of(results: dict[str, Outcome], before: dict[str, Outcome], commit: str) -> str:
+    """Markdown: the sums, then a line for each fault. `before`: the outcomes at an earlier commit, if they are known."""
     words = {"room": "the room's tests", "all": "make test", "time-out": "a time-out", "none": "**nothing**"}
     words["open"] = "not by its room's tests; make test did not run"
     known = [(fault, results[fault.name]) for fault in FAULTS if fault.name in results]
     counts = {by: sum(outcome.by == by for _, outcome in known) for by in words}
+    then = [before[fault.name].by in CAUGHT for fault, _ in known if fault.name in before]
+    now = sum(counts[by] for by in CAUGHT)
     lines = [
         "# Planted faults",
         "",
         "`make mutants` plants each fault of [faults.py](../../tests/mutants/faults.py) in a copy of the project. It runs",
         "the tests of the fault's room, then all of `make test`, until a test fails that passes without the fault.",
+        "",
+        *([f"**Before: {sum(then)} of {len(then)} caught, with the code and the tests of {commit}.**"] if then else []),
+        f"**Now: {now} of {len(known)} caught.**",
         "",
         *(
             f"- {counts[by]} of {len(known)} faults were caught by {words[by]}"
@@ -190,13 +198,16 @@ def table_of(results: dict[str, Outcome]) -> str:
         ),
         *([f"- {counts['open']} of them: {words['open']}"] if counts["open"] else []),
         "",
-        "| Fault | Caught by | First test that fails | Seconds |",
-        "|---|---|---|---|",
+        f"| Fault | Caught by | First test that fails | Seconds |{f' At {commit} |' if then else ''}",
+        f"|---|---|---|---|{'---|' if then else ''}",
     ]
     for fault, outcome in known:
         by = "`make slow` of its room" if fault.slow and outcome.by == "room" else words[outcome.by]
         test = f"`{outcome.test.removeprefix('tests/')}`" if outcome.test else ""
-        lines.append(f"| {fault.name} | {by} | {test} | {outcome.seconds:.0f} |")
+        earlier = before.get(fault.name)
+        told = "" if earlier is None else "caught" if earlier.by in CAUGHT else "**not caught**"
+        more = f" {told} |" if then else ""
+        lines.append(f"| {fault.name} | {by} | {test} | {outcome.seconds:.0f} |{more}")
     return "\n".join([*lines, ""])
 
 
@@ -215,6 +226,13 @@ def main() -> int:
         help="JSON; faults that have an outcome there are left out [build/mutants.json]",
     )
     parser.add_argument("--table", type=Path, default=TABLE, metavar="FILE", help="Markdown [bench/results/mutants.md]")
+    parser.add_argument(
+        "--before",
+        type=Path,
+        default=BEFORE,
+        metavar="FILE",
+        help="results of an earlier commit, for the table; the file is named after it [tests/mutants/436ad25.json]",
+    )
     given = parser.parse_args()
     chosen = [fault for fault in FAULTS if not given.only or any(text in fault.name for text in given.only)]
     checkout, file = given.checkout.resolve(), given.results or ROOT / "build" / "mutants.json"
@@ -239,7 +257,7 @@ def main() -> int:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps({name: asdict(one) for name, one in results.items()}, indent=1))
             print(f"{outcome.by:9}{outcome.seconds:7.1f} s  {fault.name}  {outcome.test}", flush=True)
-    text = table_of(read_results(file))
+    text = table_of(read_results(file), read_results(given.before), given.before.stem)
     given.table.write_text(text)
     print(text)
     return 0

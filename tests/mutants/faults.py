@@ -140,21 +140,21 @@ FAULTS = (
         "engine/steps/buy.py",
         "if held.run_id == session.run_id and held.deadline >= run.now() and not run.owns(session):",
         "if held.run_id == session.run_id and held.deadline < run.now() and not run.owns(session):",
-        _runs("deliveries", "held_claims"),
+        _runs("ledger", "deliveries", "held_claims"),
     ),
     Fault(
         "engine/steps: the answer is staged before its chunks are on the log",
         "engine/steps/buy.py",
         "await run.stream.flush()  # 8: all chunks acknowledged by the log before the answer is staged",
         "# 8: all chunks acknowledged by the log before the answer is staged",
-        _runs("streams", "deliveries", "faults"),
+        _runs("deliveries", "crash_sweep", "streams"),
     ),
     Fault(
         "engine/calls: a holder starts a tool after its deadline",
         "engine/calls/tool.py",
         "return run.delivery.may_act(now) and now < deadline - run.engine.settings.margin_s",
         "return run.delivery.may_act(now)",
-        _runs("held_claims", "deliveries"),
+        [*_unit("protocol_regressions"), *_runs("held_claims", "deliveries")],
     ),
     Fault(
         "engine/calls: a skip tool is claimed before it begins",
@@ -204,7 +204,7 @@ FAULTS = (
         "sessions/sweep.py",
         'if state == "running" and not ended_long_ago:',
         'if state == "running" and ended_long_ago:',
-        [*_runs("deployed_runtime", "damaged_runs"), *_unit("stopping")],
+        [*_runs("deliveries", "admission_crashes", "deployed_runtime", "damaged_runs"), *_unit("stopping")],
     ),
     # --- adapters
     Fault(
@@ -233,7 +233,7 @@ FAULTS = (
         "adapters/aws/dynamodb.py",
         'wanted = answer.get("UnprocessedKeys") or {}',
         "wanted = {}",
-        _contracts("dynamodb", "dynamodb_laws"),
+        _contracts("dynamodb_laws", "dynamodb"),
     ),
     Fault(
         "adapters: a row that moves out of its pack between two reads is missing",
@@ -315,7 +315,7 @@ FAULTS = (
         "compat/cache.py",
         "return (self._sampled or not sampled) and (self._tool_calls or not _calls_tools(response))",
         "return self._sampled or not sampled",
-        [*_contracts("response_cache"), *_unit("compat")],
+        [*_unit("fleet_cache", "compat"), *_contracts("response_cache")],
     ),
     # --- console, local, cli
     Fault(
@@ -337,7 +337,7 @@ FAULTS = (
         "cli/where.py",
         'return [] if self.db == settings().db else ["--db", self.db]',
         "return []",
-        _runs("cli_everywhere", "cli"),
+        _runs("cli", "cli_everywhere"),
     ),
     # --- infra, functions, clients/js
     Fault(
@@ -359,7 +359,7 @@ FAULTS = (
         "clients/js/src/feed.ts",
         "if (message.sequence > this.position) this.#early.set(message.sequence, message);",
         "if (message.sequence >= this.position) this.#early.set(message.sequence, message);",
-        ["tests/js/test_client.py", "tests/js/test_wires.py"],
+        ["tests/js/test_package.py", "tests/js/test_client.py", "tests/js/test_wires.py"],
         slow=True,
     ),
 )

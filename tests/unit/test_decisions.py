@@ -70,6 +70,16 @@ async def test_what_was_given_up_starts_no_cooldown_and_says_so(stage: Stage) ->
     assert [(r.applied, r.blocked_by) for r in await stage.log.history("a")] == [(False, "operator")]
 
 
+async def test_machines_that_are_owed_stay_owed_when_the_next_decision_is_given_up(stage: Stage) -> None:
+    row = await stage.log.propose("a", await stage.log.standing("a"), UP)
+    assert row is not None and await stage.log.confirm("a", row, owed=True)
+    row = await stage.log.propose("a", await stage.log.standing("a"), UP)
+    assert row is not None and await stage.log.give_up("a", row)
+    standing = await stage.another().standing("a")
+    assert standing.owed
+    assert await stage.log.paid("a", standing) and not (await stage.log.standing("a")).owed
+
+
 async def test_a_blocked_decision_is_told_once_for_as_long_as_it_is_blocked(stage: Stage) -> None:
     async def note(decision: ScalingDecision) -> bool:
         return await stage.log.note("a", await stage.log.standing("a"), decision) is not None

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.mutants.__main__ import BEFORE, Outcome, read_results, table_of
 from tests.mutants.faults import FAULTS, Fault, MovedError, path_of, planted
 
 ROOT = Path(__file__).parents[2]
@@ -33,3 +34,15 @@ def test_a_fault_whose_line_moved_is_named() -> None:
 
 def test_faults_are_told_apart_by_name() -> None:
     assert max(Counter(fault.name for fault in FAULTS).values()) == 1 and len(FAULTS) == 40
+
+
+def test_the_table_counts_what_was_caught_before_and_now() -> None:
+    results = {FAULTS[0].name: Outcome("room", "tests/unit/test_a.py::b", 1.0), FAULTS[1].name: Outcome("none")}
+    text = table_of(results, {fault.name: Outcome("open") for fault in FAULTS}, "abc")
+    assert "**Before: 0 of 2 caught, with the code and the tests of abc.**\n**Now: 1 of 2 caught.**" in text
+    assert f"| {FAULTS[0].name} | the room's tests | `unit/test_a.py::b` | 1 | **not caught** |" in text
+    assert "Before" not in table_of(results, {}, "abc")
+
+
+def test_the_outcomes_before_are_of_these_faults() -> None:
+    assert read_results(BEFORE).keys() == {fault.name for fault in FAULTS}

@@ -18,6 +18,8 @@ test("messages leave in order, each once, and a gap is waited for", async () => 
   assert.deepEqual([await read(feed), feed.hasGap], [[1], true]);
   feed.offer([at(2), at(3)]);
   assert.deepEqual([await read(feed), feed.hasGap], [[2, 3], false]);
+  feed.offer([at(2), at(3)]);
+  assert.deepEqual([await read(feed), feed.hasGap], [[], false], "what was read opens no gap when it comes again");
 });
 
 test("where the log has lost its beginning, its word stands for it", async () => {

@@ -11,7 +11,7 @@ from typing import Any
 from helix.adapters.memory import MemoryStateStore
 from helix.adapters.watching import Watchers
 from helix.core.errors import StoreError
-from helix.ports.state_store import Key, Operation, Put, Row, Table, Value, Watch
+from helix.ports.state_store import Delete, Key, Operation, Put, Row, Table, Value, Watch
 
 
 class ReadsLate(MemoryStateStore):
@@ -163,6 +163,19 @@ class DoesNotWake(MemoryStateStore):
 
     def watch(self, table: Table, partition: str) -> AbstractContextManager[Watch]:
         return Watchers().watch((table, partition))
+
+
+class DeletesInSilence(MemoryStateStore):
+    """A deletion wakes no watch."""
+
+    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+        watchers = self._watchers
+        if all(isinstance(operation, Delete) for operation in operations):
+            self._watchers = Watchers()
+        try:
+            await super().transact(name, operations)
+        finally:
+            self._watchers = watchers
 
 
 class WakesOnlyWhoWaits(MemoryStateStore):

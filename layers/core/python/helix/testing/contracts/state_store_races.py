@@ -8,7 +8,7 @@ import time
 import pytest
 
 from helix.core.errors import ConditionFailedError
-from helix.ports.state_store import ABSENT, Check, Key, Operation, Put, StateStore, Update, When
+from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, StateStore, Update, When
 
 P = "race"
 SOON_S = 5.0  # what may take a moment on a busy machine, and would take far longer if a wake-up were lost
@@ -132,6 +132,16 @@ class StateStoreRaces:
                 waiting = asyncio.ensure_future(watch.changed(LONG_S))
                 await asyncio.sleep(0.05)
                 await writer.transact("write", [Put(key("a"), {"n": n})])
+                await asyncio.wait_for(waiting, SOON_S)
+
+    async def test_a_deletion_wakes_who_waits(self, store: StateStore, other: StateStore) -> None:
+        """A deletion is a change like any other."""
+        for writer in (store, other):
+            await store.transact("write", [Put(key("a"), {"n": 0})])
+            with store.watch("sessions", P) as watch:
+                waiting = asyncio.ensure_future(watch.changed(LONG_S))
+                await asyncio.sleep(0.05)
+                await writer.transact("delete", [Delete(key("a"))])
                 await asyncio.wait_for(waiting, SOON_S)
 
     async def test_a_watch_sees_the_last_of_many_changes(self, store: StateStore, other: StateStore) -> None:
