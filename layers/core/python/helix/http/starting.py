@@ -16,7 +16,7 @@ from helix.core.rows import RunRow, SessionRow
 from helix.engine.history import StateMissingError
 from helix.http.requests import Ask
 from helix.http.turns import turn_of
-from helix.runtime.edits import Handle, Said, find_message, rewind
+from helix.runtime.edits import Handle, Said, find_message, present_run, rewind
 from helix.runtime.executor import Executor
 from helix.services.request_keys import KeyedRun, keyed_run
 
@@ -57,12 +57,9 @@ async def _next(
     except AgentAlreadyRunningError:
         if not ask.once:
             raise
-        # The same message, in a request of another name, may have been quicker.
-        present = await executor.engine.history.existing(str(ask.session_id))
-        said = await find_message(executor.engine.history, present, str(ask.message_id))
-        if said is None or said.run is None or said.message.content != ask.message:
+        if (run_id := await present_run(executor, str(ask.session_id), _input(ask))) is None:
             raise
-        return KeyedRun(present.session_id, said.run.run_id)
+        return KeyedRun(str(ask.session_id), run_id)
 
 
 async def _edited(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from helix.core.agents import AnyAgent
-from helix.core.errors import CheckpointNotFoundError, RunNotFoundError
+from helix.core.errors import AgentAlreadyRunningError, CheckpointNotFoundError, RunNotFoundError
 from helix.core.handles import AgentExecutionHandle
 from helix.core.initial import AgentInput
 from helix.core.messages import AssistantMessage, UserMessage
@@ -32,6 +32,10 @@ class Said:
     index: int
     newest: bool
     run: RunRow | None
+
+    def is_newest(self, text: str) -> bool:
+        """Whether the conversation ends with this message and its answers, and the message has that text."""
+        return self.newest and self.message.content == text
 
 
 async def find_message(history: History, session: SessionRow, message_id: str) -> Said | None:
@@ -59,14 +63,27 @@ async def edit(
 ) -> Handle:
     """Run with a message in the place of the one with its `metadata["id"]`. One that the history does not have is the next
     message. The text that the newest message has already is the same message again: the run that came with it."""
-    known = await keyed_run(executor.store, key)
-    if known is None and (session := await executor.engine.history.session(session_id)) is not None:
+    if await keyed_run(executor.store, key) is None:
+        session = await executor.engine.history.existing(session_id)
         said = await find_message(executor.engine.history, session, str(given.metadata.get("id", "")))
-        if said is not None and said.newest and said.run is not None and said.message.content == given.message:
+        if said is not None and said.run is not None and said.is_newest(given.message):
             return await executor.get_handle(agent, session_id, said.run.run_id, user_id=user_id)
         if said is not None:
             return await rewind(executor, agent, session, said, given, user_id=user_id, key=key)
-    return await executor.execute(agent, given, session_id=session_id, user_id=user_id, key=key)
+    try:
+        return await executor.execute(agent, given, session_id=session_id, user_id=user_id, key=key)
+    except AgentAlreadyRunningError:
+        if (run_id := await present_run(executor, session_id, given)) is None:
+            raise
+        return await executor.get_handle(agent, session_id, run_id, user_id=user_id)
+
+
+async def present_run(executor: Executor, session_id: str, given: AgentInput) -> str | None:
+    """The run that came with that message, if it is the session's newest: a request under another key may have been
+    quicker."""
+    session = await executor.engine.history.existing(session_id)
+    said = await find_message(executor.engine.history, session, str(given.metadata.get("id", "")))
+    return said.run.run_id if said is not None and said.run is not None and said.is_newest(given.message) else None
 
 
 async def rewind(
