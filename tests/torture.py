@@ -44,6 +44,11 @@ JOBS = (
     Job("protocol: all verbs, memory, SQLite and packed rows", 1_000, (f"{PROPERTIES}/test_protocol_machine.py",)),
     Job("slots: admissions, ends, limits and deaths", 1_000, (f"{PROPERTIES}/test_slots_properties.py", "-k", "hold")),
     Job("packed rows: a store whoever dies", 1_000, ("tests/contracts/test_packing.py", "-k", "whoever_dies")),
+    Job(
+        "edits, other answers, stops and messages during a run, of useChat 7 and 6 and over WebSocket",
+        300,
+        ("tests/js/test_walks.py",),
+    ),
     Job("hostile values at every edge", 100_000, ("-m", "tests.properties.hostile")),
 )
 

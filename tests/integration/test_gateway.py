@@ -41,6 +41,8 @@ async def test_the_next_message_goes_on_behind_what_is_on_the_stream(desk: Desk)
 async def test_a_message_with_edits_takes_the_place_of_the_one_with_its_id() -> None:
     desk = desk_of(["One.", "Two.", "Other.", "New."])
     async with desk.executor:
+        await desk.connect("ada", ADA)
+        await desk.connect("bob", BOB)
         place = await started(desk, message="First", message_id="u1", session_id=f"{prefix_of(ADA)}x")
         about = {"session_id": place["session_id"], "message_id": "u1", "edits": True}
         await started(desk, message="Second", message_id="u2", session_id=place["session_id"])

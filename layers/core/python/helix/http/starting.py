@@ -9,6 +9,7 @@ from __future__ import annotations
 from hashlib import sha256
 
 from helix.core.agents import AnyAgent
+from helix.core.entries import UserRow
 from helix.core.errors import AgentAlreadyRunningError, InvalidInputError, RunNotFoundError
 from helix.core.initial import AgentInput
 from helix.core.json import JsonObject, JsonValue, dumps
@@ -73,11 +74,11 @@ async def _edited(
     said = await find_message(executor.engine.history, session, str(ask.message_id))
     if said is None:
         return None
-    same = said.run is not None and said.message.content == ask.message
     # An edit of an older message took all behind it off the page, even if the text stayed. Of the newest message, the same
     # text is the same request again.
-    if same and said.run is not None and (said.newest or not ask.edits):
-        return KeyedRun(session.session_id, said.run.run_id)
+    if said.run is not None and said.message.content == ask.message and (said.newest or not ask.edits):
+        run_id = (await turn_of(executor, session)).first.run_id if said.newest else said.run.run_id
+        return KeyedRun(session.session_id, run_id)
     key = own if ask.once else _edit_key(agent, ask, user, said.run.run_id if said.run is not None else session.run_id)
     return await rewind(executor, agent, session, said, _input(ask), user_id=user, key=key)
 
@@ -128,10 +129,14 @@ async def _shown_run(
         first = (await turn_of(executor, session, target)).first if target else None
     except RunNotFoundError:
         return None, given
-    said = (first.input or {}).get("message") if first is not None else None
-    if not isinstance(said, str):
+    if first is None or (first.input or {}).get("message") is None:
         return first, None
-    return first, given or AgentInput(message=said)
+    history, place = executor.engine.history, first.start_count
+    lineage = await history.lineage(first.session_id, first.start_lineage)
+    (row,) = await history.entries(first.session_id, lineage, place, place + 1)
+    if given is None and isinstance(row, UserRow):
+        given = AgentInput(message=row.content, metadata=row.metadata)
+    return first, given
 
 
 def _input(ask: Ask) -> AgentInput:

@@ -62,12 +62,12 @@ async def edit(
     executor: Executor, agent: AnyAgent, session_id: str, given: AgentInput, *, user_id: str | None, key: str
 ) -> Handle:
     """Run with a message in the place of the one with its `metadata["id"]`. One that the history does not have is the next
-    message. The text that the newest message has already is the same message again: the run that came with it."""
+    message. The text that the newest message has already is the same message again: the present run answers it."""
     if await keyed_run(executor.store, key) is None:
         session = await executor.engine.history.existing(session_id)
         said = await find_message(executor.engine.history, session, str(given.metadata.get("id", "")))
         if said is not None and said.run is not None and said.is_newest(given.message):
-            return await executor.get_handle(agent, session_id, said.run.run_id, user_id=user_id)
+            return await executor.get_handle(agent, session_id, session.run_id, user_id=user_id)
         if said is not None:
             return await rewind(executor, agent, session, said, given, user_id=user_id, key=key)
     try:
