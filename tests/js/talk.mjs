@@ -58,7 +58,10 @@ async function agent() {
   await one.runAgent({
     resume: waiting.map(({ id }) => ({ interruptId: id, status: "resolved", payload: { approved: true } })),
   });
-  return { waiting, messages: one.messages };
+  const messages = one.messages;
+  one.setMessages([{ ...messages[0], content: "Refund o3" }]); // an edit: a known id with another text
+  await one.runAgent();
+  return { waiting, messages, edited: one.messages };
 }
 
 process.stdout.write(JSON.stringify({ chat: await chat(), agent: await agent() }));
