@@ -58,10 +58,19 @@ async function agent() {
   await one.runAgent({
     resume: waiting.map(({ id }) => ({ interruptId: id, status: "resolved", payload: { approved: true } })),
   });
-  const messages = one.messages;
-  one.setMessages([{ ...messages[0], content: "Refund o3" }]); // an edit: a known id with another text
-  await one.runAgent();
-  return { waiting, messages, edited: one.messages };
+  return { waiting, messages: one.messages };
 }
 
-process.stdout.write(JSON.stringify({ chat: await chat(), agent: await agent() }));
+/** A known id with another text. */
+async function edited() {
+  const one = new HttpAgent({ url: `${url}/desk/ag-ui`, threadId: "edited" });
+  one.addMessage({ id: "u1", role: "user", content: "Refund o2" });
+  await one.runAgent();
+  await one.runAgent({ resume: one.pendingInterrupts.map(({ id }) => ({ interruptId: id, status: "cancelled" })) });
+  one.setMessages([{ ...one.messages[0], content: "Refund o3" }]);
+  await one.runAgent();
+  await one.runAgent({ resume: one.pendingInterrupts.map(({ id }) => ({ interruptId: id, status: "cancelled" })) });
+  return { messages: one.messages };
+}
+
+process.stdout.write(JSON.stringify({ chat: await chat(), agent: await agent(), edited: await edited() }));
