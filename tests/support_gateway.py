@@ -228,6 +228,6 @@ def desk_of(script: Any, *agents: Any, **options: Any) -> Desk:
 
 async def started(desk: Desk, connection: str = "ada", **fields: Any) -> dict[str, Any]:
     """A run of the helper, to its end."""
-    place = await desk.result(connection, "run", agent="helper", message="hi", **fields)
+    place = await desk.result(connection, "run", **{"agent": "helper", "message": "hi", **fields})
     await desk.ended(place["session_id"])
     return place

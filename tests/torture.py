@@ -45,6 +45,11 @@ JOBS = (
     Job("slots: admissions, ends, limits and deaths", 1_000, (f"{PROPERTIES}/test_slots_properties.py", "-k", "hold")),
     Job("packed rows: a store whoever dies", 1_000, ("tests/contracts/test_packing.py", "-k", "whoever_dies")),
     Job("deletions at any moment, on each store", 2_000, (f"{PROPERTIES}/test_deletion_walks.py", "-k", "many_walks")),
+    Job(
+        "edits, other answers, stops and messages during a run, of useChat 7 and 6 and over WebSocket",
+        300,
+        ("tests/js/test_walks.py",),
+    ),
     Job("hostile values at every edge", 100_000, ("-m", "tests.properties.hostile")),
 )
 

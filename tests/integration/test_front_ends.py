@@ -162,4 +162,7 @@ async def test_the_clients_of_the_front_ends_ask_approve_and_go_on(front_ends: R
         assert roles == ["user", "assistant", "tool", "assistant"]
         stored = await stored_conversation(served, "thread")
         assert plain(found["agent"]["messages"], True) == plain(stored, True)
+        stored = await stored_conversation(served, "edited")
+        assert plain(found["edited"]["messages"], True) == plain(stored, True)
+        assert (len(stored), stored[0]["id"], stored[0]["content"]) == (4, "u1", "Refund o3")
         assert said["id"] == (await stored_conversation(served, "chat"))[0]["id"]

@@ -38,6 +38,26 @@ async def test_the_next_message_goes_on_behind_what_is_on_the_stream(desk: Desk)
     assert second["session_id"] == first["session_id"] and second["run_id"] != first["run_id"]
 
 
+async def test_a_message_with_edits_takes_the_place_of_the_one_with_its_id() -> None:
+    desk = desk_of(["One.", "Two.", "Other.", "New."])
+    async with desk.executor:
+        await desk.connect("ada", ADA)
+        await desk.connect("bob", BOB)
+        place = await started(desk, message="First", message_id="u1", session_id=f"{prefix_of(ADA)}x")
+        about = {"session_id": place["session_id"], "message_id": "u1", "edits": True}
+        await started(desk, message="Second", message_id="u2", session_id=place["session_id"])
+        edited = await started(desk, message="Changed", key="e1", **about)
+        assert (await started(desk, message="Changed", key="e1", **about))["run_id"] == edited["run_id"]
+        assert (await started(desk, message="Changed", key="e2", **about))["run_id"] == edited["run_id"]
+        await started(desk, message="New", key="e3", **{**about, "message_id": "u9"})
+        messages = (await desk.executor.sessions.get_messages(place["session_id"])).messages
+        assert [message.content for message in messages] == ["Changed", "Other.", "New", "New."]
+        error = await desk.error("ada", "run", agent="helper", message="x", edits=True)
+        assert error["code"] == "invalid_message" and "message_id" in error["message"]
+        stranger = await desk.error("bob", "run", agent="helper", message="x", **about)
+        assert stranger["code"] == "session_not_found"
+
+
 async def test_without_subscribe_nothing_is_posted(desk: Desk) -> None:
     place = await started(desk, subscribe=False)
     assert await desk.connections.subscribers(place["stream_id"]) == []

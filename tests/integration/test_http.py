@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -61,11 +61,16 @@ def who(request: Request) -> str | None:
 
 
 @asynccontextmanager
-async def client_of(*answers: Any, **options: Any) -> AsyncIterator[tuple[httpx.AsyncClient, LocalExecutor]]:
+async def client_of(
+    *answers: Any, by: Any = "position", agents: Sequence[Any] = (), **options: Any
+) -> AsyncIterator[tuple[httpx.AsyncClient, LocalExecutor]]:
     RAN.clear()
-    scripts = {"desk": list(answers), "clerk": [call("refund", order="o2"), call("__finish__", text="Refunded.")]}
-    async with LocalExecutor(MemoryStateStore(), model=ScriptedModel(scripts, by="position")) as executor:
-        mounted = helix.http.app(executor, [desk], **{"user": who, **options})
+    agents = agents or [desk]
+    scripts = {agent.name: list(answers) for agent in agents} | {
+        "clerk": [call("refund", order="o2"), call("__finish__", text="Refunded.")]
+    }
+    async with LocalExecutor(MemoryStateStore(), model=ScriptedModel(scripts, by=by)) as executor:
+        mounted = helix.http.app(executor, agents, **{"user": who, **options})
         async with serving(Starlette(routes=[Mount("/agents", mounted)])) as url:
             async with httpx.AsyncClient(base_url=f"{url}/agents", trust_env=False, timeout=20) as client:
                 yield client, executor

@@ -66,6 +66,16 @@ const steps = {
   resume: (chat) => chat.resumeStream(),
   "resume without waiting": (chat) => void chat.resumeStream(),
   regenerate: (chat, messageId) => chat.regenerate({ messageId }),
+  edit: (chat, messageId, text) => chat.sendMessage({ text, messageId }),
+  send: (chat, message) => chat.sendMessage(message),
+  "change text": (chat, messageId, text) => {
+    const changed = (message) => ({ ...message, parts: [{ type: "text", text }] });
+    chat.messages = chat.messages.map((message) => (message.id === messageId ? changed(message) : message));
+  },
+  "change input": (chat, toolCallId, input) => {
+    const changed = (part) => (part.toolCallId === toolCallId ? { ...part, input } : part);
+    chat.messages = chat.messages.map((message) => ({ ...message, parts: message.parts.map(changed) }));
+  },
   answer: async (chat, approvals) => {
     for (const [id, approved, reason, body] of approvals) {
       await chat.addToolApprovalResponse({ id, approved, reason, options: body && { body } });
@@ -185,11 +195,17 @@ const requests = {
       front.subscribe({ onEvent: ({ event }) => void events.push(event.type) });
       for (const [name, given] of wanted) {
         if (name === "say") front.addMessage({ id: crypto.randomUUID(), role: "user", content: given });
+        if (name === "edit") {
+          const at = front.messages.findIndex((message) => message.content === given[0]);
+          front.setMessages([...front.messages.slice(0, at), { ...front.messages[at], content: given[1] }]);
+        }
+        if (name === "set state") front.setState(given);
         if (name === "abort soon") {
           front.subscribe({ onRunStartedEvent: () => front.abortRun() });
           continue;
         }
-        const begin = () => (name === "connect" ? front.connectAgent() : front.runAgent({ resume: given?.map && given }));
+        const extra = name === "run with" ? given : { resume: name === "resume" ? given : undefined };
+        const begin = () => (name === "connect" ? front.connectAgent() : front.runAgent(extra));
         await begin().catch((error) => problems.push(said(error).code));
       }
       const { messages, state, pendingInterrupts } = front;

@@ -61,4 +61,16 @@ async function agent() {
   return { waiting, messages: one.messages };
 }
 
-process.stdout.write(JSON.stringify({ chat: await chat(), agent: await agent() }));
+/** A known id with another text. */
+async function edited() {
+  const one = new HttpAgent({ url: `${url}/desk/ag-ui`, threadId: "edited" });
+  one.addMessage({ id: "u1", role: "user", content: "Refund o2" });
+  await one.runAgent();
+  await one.runAgent({ resume: one.pendingInterrupts.map(({ id }) => ({ interruptId: id, status: "cancelled" })) });
+  one.setMessages([{ ...one.messages[0], content: "Refund o3" }]);
+  await one.runAgent();
+  await one.runAgent({ resume: one.pendingInterrupts.map(({ id }) => ({ interruptId: id, status: "cancelled" })) });
+  return { messages: one.messages };
+}
+
+process.stdout.write(JSON.stringify({ chat: await chat(), agent: await agent(), edited: await edited() }));

@@ -60,7 +60,7 @@ async def test_a_conversation_and_its_state(typescript: Any) -> None:
         assert found["events"].count("RUN_STARTED") == found["events"].count("RUN_FINISHED") == 2
 
 
-async def test_interrupts_are_answered_together_and_one_by_one(typescript: Any) -> None:
+async def test_interrupts_are_answered_together(typescript: Any) -> None:
     asked = calls(call("count", text="A"), call("count", text="B"))
     script = [asked, "Both.", asked, "Again."]
     async with served(executor_of(script, counter(require_approval=True))) as (gateway, _):
@@ -125,3 +125,34 @@ async def test_nothing_is_connected_where_nothing_was_said(typescript: Any) -> N
     async with served(executor_of([])) as (gateway, _):
         found = await front(typescript, gateway.url, ["connect", None])
         assert found["problems"] == ["session_not_found"]
+
+
+async def test_an_edited_message_is_found_by_its_id(typescript: Any) -> None:
+    script = [calls(call("count", text="one")), "One.", "Two.", "Other.", "Again."]
+    async with served(executor_of(script, counter())) as (gateway, client):
+        steps = [["say", "Count"], ["say", "More"], ["edit", ["Count", "Do not"]], ["edit", ["Do not", "Count"]]]
+        found = await front(typescript, gateway.url, *steps)
+        assert (found["problems"], said(found)) == ([], [("user", "Count"), ("assistant", "Again.")])
+        assert found["state"] == {"count": 0}
+        stored = (await client.get_messages(THREAD))["messages"]
+        assert [message["content"] for message in stored] == ["Count", "Again."]
+
+
+async def test_what_is_not_supported_is_refused_and_the_own_state_comes_back(typescript: Any) -> None:
+    tools = [{"name": "t", "description": "", "parameters": {}}]
+    extras: list[Any] = [
+        {"tools": tools},
+        {"context": [{"description": "d", "value": "v"}]},
+        {"forwardedProps": {"a": 1}},
+    ]
+    script = [calls(call("count", text="one")), "One.", "Two."]
+    async with served(executor_of(script, counter())) as (gateway, _):
+        steps = [
+            ["say", "Count"],
+            *(["run with", extra] for extra in extras),
+            ["say", "More"],
+            ["set state", {"count": 7}],
+        ]
+        found = await front(typescript, gateway.url, *steps)
+        assert found["problems"] == ["invalid_input"] * 4
+        assert said(found)[-1] == ("assistant", "Two.")

@@ -185,6 +185,54 @@ async def test_regenerate_answers_the_same_message_anew(typescript: Any) -> None
         assert [message["content"] for message in stored] == ["First", "Another one."]
 
 
+async def test_an_edit_rewinds_to_before_its_message(typescript: Any) -> None:
+    script = ["One.", "Two.", "Other.", "Third.", "Back.", "Set."]
+    async with served(executor_of(script)) as (gateway, client), Page(typescript, gateway.url) as page:
+        messages = await page(["say", "First"], ["say", "Second"])
+        messages = await page(["edit", messages[0]["id"], "Changed"])
+        assert [texts(message) for message in messages] == ["Changed", "Other."]
+        messages = await page(["say", "More"], ["edit", messages[0]["id"], "First"])
+        assert [texts(message) for message in messages] == ["First", "Back."], "back to the first text is an edit too"
+        ident = messages[0]["id"]
+        messages = await page(["change text", ident, "By setMessages"], ["regenerate", messages[1]["id"]])
+        assert [texts(message) for message in messages] == ["By setMessages", "Set."]
+        assert (page.problems, messages[0]["id"]) == ([], ident)
+        stored = (await client.get_messages(CHAT))["messages"]
+        assert [message["content"] for message in stored] == ["By setMessages", "Set."]
+        loaded = await typescript("loaded", page="page", chatId="chat")
+        assert loaded["messages"] == messages
+
+
+async def test_an_edit_while_the_agent_runs_takes_its_place(typescript: Any) -> None:
+    gate = Gate()
+    executor = executor_of(["One.", gated(gate, "Never said."), "Other plans."])
+    async with served(executor) as (gateway, _), Page(typescript, gateway.url) as page:
+        messages = await page(["say", "Hi"], ["begin", "And?"])
+        await gate.reached()
+        messages = await page(["stop"], ["edit", messages[0]["id"], "Hello"])
+        assert ([texts(message) for message in messages], page.problems) == (["Hello", "Other plans."], [])
+        gate.open()
+
+
+async def test_arguments_that_the_page_changed_are_executed(typescript: Any) -> None:
+    asked = calls(call("refund", text="A"), call("refund", text="B"), content="May I? ")
+    executor = executor_of([asked, "It is done."], agent("helper", tools=[refund(require_approval=True)]))
+    async with served(executor) as (gateway, _), Page(typescript, gateway.url) as page:
+        await page(["say", "Refund all"], ["change input", "call_0", {"text": "a"}])
+        messages = await page(["answer", [["call_0", True], ["call_1", True]]], ["shows", "It is done."], ["ready"])
+        shown = [part for part in messages[1]["parts"] if part["type"] == "dynamic-tool"]
+        assert [part.get("output") for part in shown] == ["refunded a", "refunded B"]
+
+
+async def test_a_file_is_refused_by_name(typescript: Any) -> None:
+    async with served(executor_of([])) as (gateway, _), Page(typescript, gateway.url) as page:
+        file = {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,AAAA"}
+        await page(["send", {"text": "Look", "files": [file]}])
+        assert [(problem["code"], "'file'" in problem["message"]) for problem in page.problems] == [
+            ("invalid_input", True)
+        ]
+
+
 async def test_a_request_that_is_refused_is_the_error_of_the_chat(typescript: Any) -> None:
     async with served(executor_of([])) as (gateway, _), Page(typescript, gateway.url) as page:
         page._about["agent"] = "nobody"

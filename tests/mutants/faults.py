@@ -284,8 +284,8 @@ FAULTS = (
     Fault(
         "http: a sub-agent's question is answered at its parent",
         "http/turns.py",
-        "found[shown] = Question(row.session_id, one.call_id, one.kind)",
-        "found[shown] = Question(session.session_id, one.call_id, one.kind)",
+        "found[shown] = Question(row.session_id, one.call_id, one.kind, one.arguments)",
+        "found[shown] = Question(session.session_id, one.call_id, one.kind, one.arguments)",
         _runs("http", "http_answers"),
     ),
     Fault(

@@ -13,14 +13,17 @@ import type { HelixClient } from "./client.ts";
 import type { AgUiMessage } from "./conversation.ts";
 import { HelixError } from "./errors.ts";
 import type { SessionSnapshot } from "./generated.ts";
-import type { JsonObject } from "./patches.ts";
+import { type Json, type JsonObject, same } from "./patches.ts";
 import { formatPosition, isBehind, Opened, parsePosition, Places, type Position } from "./positions.ts";
 import { freshKey } from "./settings.ts";
-import { type Answer, giveAnswers, prefixOf, say, sessionOf, userMessageId } from "./talks.ts";
+import { type Answer, giveAnswers, prefixOf, say, sessionOf, textOf, userMessageId } from "./talks.ts";
 import { batchesOf, type Turn, turnOf } from "./turns.ts";
 import type { StreamMessage } from "./wire.ts";
 
 export { AgUiEncoder, type AgUiEncoderOptions } from "./ag-ui-events.ts";
+
+/** How many checkpoints back a page's copy of the state may be. */
+const OLDER_STATES = 20;
 
 export interface HelixAgentConfig extends AgentConfig {
   /** A client, or one that still connects. It is the caller's to close. */
@@ -75,13 +78,15 @@ export class HelixAgent extends AbstractAgent {
   override run(input: RunAgentInput): Observable<BaseEvent> {
     return this.#events(input, async (client, session_id) => {
       const { resume = [] } = input;
+      await checkInput(client, session_id, input);
       if (resume.length > 0) return await this.#resume(client, session_id, resume);
       const newest = input.messages.at(-1);
       if (newest?.role !== "user") {
         const problem = "the newest message must be the user's, or resume must answer what waits";
         throw new HelixError("invalid_input", problem);
       }
-      const turn = await say(client, this.#config.agent, session_id, textOf(newest.content), newest.id);
+      const said = { message: wordsOf(newest.content), id: newest.id, edits: input.runId };
+      const turn = await say(client, this.#config.agent, session_id, said);
       return { turn, from: turn.turn };
     });
   }
@@ -226,9 +231,38 @@ function answerOf({ status, payload }: { status: string; payload?: unknown }): A
   return { approved: false, reason: "cancelled", result: undefined };
 }
 
-function textOf(content: unknown): string {
+function wordsOf(content: unknown): string {
   if (!Array.isArray(content)) return typeof content === "string" ? content : "";
-  return content.flatMap((part) => (part?.type === "text" ? [String(part.text)] : [])).join("\n");
+  return textOf(content as Parameters<typeof textOf>[0]);
+}
+
+/** The texts of a message that may have been sent elsewhere. */
+const wordsIn = (content: unknown): string =>
+  wordsOf(Array.isArray(content) ? content.filter((part) => part?.type === "text") : content);
+
+/** Refuse what would be lost. The state is sent back as it was received, maybe of an earlier moment; a page cannot set it. */
+async function checkInput(client: HelixClient, session_id: string, input: RunAgentInput): Promise<void> {
+  for (const name of ["tools", "context", "forwardedProps"] as const) {
+    if (Object.keys((input[name] as object | null) ?? {}).length === 0) continue;
+    throw new HelixError("invalid_input", `${name} is not supported, and would be lost: leave it empty`);
+  }
+  const state = (input.state ?? {}) as Json;
+  if (same(state, {}) || (await hadState(client, session_id, state))) return;
+  const problem = "state is not that of the thread: a client cannot set it; leave it as it was received";
+  throw new HelixError("invalid_input", problem);
+}
+
+async function hadState(client: HelixClient, session_id: string, state: Json): Promise<boolean> {
+  try {
+    if (same((await client.getSession(session_id)).custom_state as Json, state)) return true;
+    const { checkpoints } = await client.listCheckpoints(session_id, { limit: OLDER_STATES });
+    for (const id of new Set(checkpoints.map((checkpoint) => checkpoint.state_at))) {
+      if (same((await client.getCheckpoint(session_id, id)).custom_state as Json, state)) return true;
+    }
+  } catch (error) {
+    if (!(error instanceof HelixError) || !/_not_found$/.test(error.code)) throw error;
+  }
+  return false;
 }
 
 /** The conversation before the turn's first run, its own user message included; `had` by the reader, with the ids there. */
@@ -251,7 +285,7 @@ async function messagesBefore(
       const known = had.find(({ id, role }) => role === "assistant" && step !== undefined && id.startsWith(step));
       return agUiMessage(message, known?.id ?? unnamed);
     }
-    const own = said.findIndex(({ content }) => textOf(content) === message.content);
+    const own = said.findIndex(({ content }) => wordsIn(content) === message.content);
     const [user] = own < 0 ? [] : said.splice(0, own + 1).slice(-1);
     return agUiMessage(message, user?.id ?? userMessageId(message));
   });

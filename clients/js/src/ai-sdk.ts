@@ -4,7 +4,7 @@ import { chatMessages } from "./chat-messages.ts";
 import type { HelixClient } from "./client.ts";
 import { HelixError } from "./errors.ts";
 import { freshKey } from "./settings.ts";
-import { type Answer, giveAnswers, prefixOf, runOfMessage, say, sessionOf } from "./talks.ts";
+import { type Answer, giveAnswers, prefixOf, say, sessionOf, storedMessage, textOf } from "./talks.ts";
 import { eventsOf, type Turn, turnOf } from "./turns.ts";
 import { UIMessageEncoder } from "./ui-messages.ts";
 
@@ -19,7 +19,7 @@ export interface HelixChatTransportOptions {
   sessionId?: (chatId: string) => string | Promise<string>;
 }
 
-/** What `sendMessage` and `addToolApprovalResponse` may give as `body`. */
+/** What `addToolApprovalResponse` may give as `body`. The input of an approved call's part, changed on the page, is the same. */
 export interface HelixChatBody {
   /** Of approved calls, in place of the model's: by approval id. */
   arguments?: Record<string, Record<string, unknown>>;
@@ -32,7 +32,8 @@ type SendOptions<M extends UIMessage> = Parameters<ChatTransport<M>["sendMessage
  *
  * A message while the agent runs interrupts it and goes on with the message. `stop()` interrupts the run; it can be resumed.
  * A lost connection shows nothing but a pause; a page that comes back shows the run from the beginning of its message.
- * Of the page's conversation only the newest text and the answers to calls that wait are used: the rest is the session's.
+ * Of the page's conversation only the newest text and the answers to calls that wait are used: the rest is the session's. A
+ * message that the page edits takes the place of the one with its id, and all behind it goes.
  */
 export class HelixChatTransport<M extends UIMessage = UIMessage> implements ChatTransport<M> {
   readonly resumeStreamIsReplay = true;
@@ -60,16 +61,20 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
     const client = await this.#client;
     const session_id = await this.#session(client, chatId);
     const interrupt = () => void this.#interrupt(client, session_id);
-    if (trigger === "regenerate-message") {
-      return this.#stream(client, await this.#again(client, session_id, messageId), abortSignal, interrupt);
+    const again = trigger === "regenerate-message";
+    const newest = (again ? undefined : messages.find((message) => message.id === messageId)) ?? messages.at(-1);
+    if (again) {
+      const turn = await this.#again(client, session_id, messageId, newest);
+      return this.#stream(client, turn, abortSignal, interrupt);
     }
-    const newest = messages.find((message) => message.id === messageId) ?? messages.at(-1);
     if (newest?.role === "assistant") {
       const answers = answersOf(newest, (body ?? {}) as HelixChatBody);
       const { turn, from } = await giveAnswers(client, session_id, answers);
       return this.#stream(client, turn, abortSignal, interrupt, from);
     }
-    return this.#stream(client, await say(client, this.#options.agent, session_id, wordsOf(newest), newest?.id), abortSignal, interrupt);
+    const edits = messageId !== undefined && messageId === newest?.id ? freshKey() : undefined;
+    const said = { message: textOf(newest?.parts ?? []), id: newest?.id, edits };
+    return this.#stream(client, await say(client, this.#options.agent, session_id, said), abortSignal, interrupt);
   }
 
   /**
@@ -117,10 +122,17 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
     return sessionOf(await this.#prefix, chatId);
   }
 
-  /** Answer the run of that message anew: from the state in which it began. */
-  async #again(client: HelixClient, session_id: string, messageId: string | undefined): Promise<Turn> {
+  /** Answer the run of that message anew: from the state in which it began. A text that the page changed is an edit, and one
+   *  that the session does not have a message. */
+  async #again(client: HelixClient, session_id: string, messageId: string | undefined, newest: M | undefined): Promise<Turn> {
     let run = messageId; // of an answer, unless it is a message of the user
-    if (run !== undefined && !/^run_[^/]*$/.test(run)) run = await runOfMessage(client, session_id, run);
+    if (newest?.role === "user") {
+      const [message, stored] = [textOf(newest.parts), await storedMessage(client, session_id, newest.id)];
+      if (stored?.content !== message) {
+        return await say(client, this.#options.agent, session_id, { message, id: newest.id, edits: freshKey() });
+      }
+      if (run === undefined || run === newest.id) run = stored.run_id ?? undefined;
+    }
     const { first } = await turnOf(client, session_id, run);
     let begin: string | undefined;
     for (let after: string | null | undefined; after !== null; ) {
@@ -181,9 +193,6 @@ const isMissing = (error: unknown): boolean => error instanceof HelixError && er
 /** No run goes on yet: the call waits for other answers. */
 async function* nothing(): AsyncGenerator<UIMessageChunk, void, undefined> {}
 
-const wordsOf = (message: UIMessage | undefined): string =>
-  (message?.parts ?? []).flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n");
-
 /** Approvals that the page has given, and results of its tools, by the id of their call on the page. */
 function answersOf(message: UIMessage, body: HelixChatBody): Map<string, Answer> {
   const found = new Map<string, Answer>();
@@ -195,6 +204,7 @@ function answersOf(message: UIMessage, body: HelixChatBody): Map<string, Answer>
       found.set(id, {
         approved,
         result: false,
+        shown: part.input,
         ...(reason !== undefined && { reason }),
         ...(edited !== undefined && { arguments: edited }),
       });

@@ -725,14 +725,15 @@ export interface Retry {
  * `session_id` of a session that does not exist must begin with the principal's prefix (see `Authenticate`).
  * `key` makes repeats harmless: a repeat returns the run that was started under it. Without a key, that holds for
  * the same request on the same connection. `priority`: where runs wait for slots, a higher one goes first. A client may
- * set 0 or less; only the service sets a higher one. `message_id`: what a front end
- * calls its message; the stored message has it as `metadata.id`.
+ * set 0 or less. `message_id`: what a front end calls its message; stored as `metadata.id`. `edits`: it takes the place of
+ * the one with that id, unless that is the newest and has the same text: then the present run answers.
  * Result: `{"session_id", "run_id", "turn", "stream_id", "after", "replay"}`: the run's messages have sequences above
  * `after`; where `replay` is true some were there before the subscription: subscribe after `after`.
  */
 export interface Run {
   action: "run";
   agent: string;
+  edits?: boolean;
   id: string;
   input?: {
     [k: string]: unknown;

@@ -2,18 +2,21 @@
 import type { HelixClient } from "./client.ts";
 import { HelixError } from "./errors.ts";
 import type { UserMessage } from "./generated.ts";
+import { type Json, same } from "./patches.ts";
 import { freshKey } from "./settings.ts";
 import { questionsOf, type Turn, turnOf } from "./turns.ts";
 
 const TRIES = 3;
 
-/** An answer to a call that waits. `result`: `data` is the result of a tool of the page; undefined: either is meant. */
+/** An answer to a call that waits. `result`: `data` is the result of a tool of the page; undefined: either is meant. `shown`: the
+ *  arguments that the page has; others than the model's are what to execute. */
 export interface Answer {
   approved: boolean;
   reason?: string;
   data?: unknown;
   arguments?: Record<string, unknown>;
   result: boolean | undefined;
+  shown?: unknown;
 }
 
 export const prefixOf = async (client: HelixClient): Promise<string> => (await client.whoami()).prefix;
@@ -26,15 +29,32 @@ export const sessionOf = (prefix: string, id: string): string =>
 export const userMessageId = ({ id, run_id, metadata }: UserMessage): string =>
   typeof metadata["id"] === "string" ? metadata["id"] : `${run_id ?? id}/user`;
 
-/** The run that a message of the user started; undefined for one that the session does not have. */
-export async function runOfMessage(client: HelixClient, session_id: string, id: string): Promise<string | undefined> {
+/** What the session has of a message of the user. */
+export async function storedMessage(client: HelixClient, session_id: string, id: string): Promise<UserMessage | undefined> {
   for (let before: number | undefined; before !== 0; ) {
     const { messages, offset } = await client.getMessages(session_id, before === undefined ? { limit: 100 } : { limit: 100, before });
     const found = messages.findLast((message) => message.role === "user" && userMessageId(message) === id);
-    if (found?.role === "user") return found.run_id ?? undefined;
+    if (found?.role === "user") return found;
     before = offset;
   }
   return undefined;
+}
+
+/** The text of a message's parts. Throws for a part that would be lost. */
+export function textOf(parts: readonly { type: string; text?: unknown }[]): string {
+  for (const { type } of parts) {
+    if (type === "text") continue;
+    const problem = `the newest message has a part of the type '${type}', which is not supported: send text only`;
+    throw new HelixError("invalid_input", problem);
+  }
+  return parts.map(({ text }) => String(text)).join("\n");
+}
+
+/** `edits`: the message may take the place of one with its `id`; that is one request for each value. */
+export interface Said {
+  message: string;
+  id?: string | undefined;
+  edits?: string | undefined;
 }
 
 /** A message of the user, once: the repeat of a request with that `id` finds the run that the first one started. A run that is
@@ -43,14 +63,14 @@ export async function say(
   client: HelixClient,
   agent: string,
   session_id: string,
-  message: string,
-  id: string = "",
+  { message, id = "", edits }: Said,
 ): Promise<Turn> {
   if (message === "") throw new HelixError("invalid_input", "the newest message has no text");
-  const key = id === "" || id.length > 100 ? freshKey() : `ui:${id}`;
+  const words = edits === undefined ? id : `${id}/${edits}`;
+  const key = id === "" || words.length > 100 || !/^[!-~]*$/.test(words) ? freshKey() : `ui:${words}`;
   for (let tries = 1; ; tries += 1) {
     try {
-      const named = id === "" || id.length > 256 ? {} : { message_id: id };
+      const named = id === "" || id.length > 256 ? {} : { message_id: id, edits: edits !== undefined };
       const { run_id } = await client.ask("run", { agent, message, session_id, key, subscribe: false, ...named });
       return await turnOf(client, session_id, run_id);
     } catch (error) {
@@ -71,10 +91,13 @@ export async function giveAnswers(
   const before = await client.getSession(session_id);
   const waiting = await questionsOf(client, before);
   let answered = 0;
-  for (const [shown, { result, ...answer }] of answers) {
-    const asked = waiting.get(shown);
+  for (const [id, { result, shown, ...answer }] of answers) {
+    const asked = waiting.get(id);
     if (asked === undefined || (result !== undefined && result !== (asked.kind === "client"))) continue;
     const call = { session_id: asked.session_id, tool_call_id: asked.call_id };
+    if (shown !== undefined && answer.arguments === undefined && answer.approved && asked.kind === "approval") {
+      if (!same(asked.arguments as Json, shown as Json)) answer.arguments = shown as Record<string, unknown>;
+    }
     try {
       await client.ask("answer", { ...call, ...answer, subscribe: false });
       answered += 1;

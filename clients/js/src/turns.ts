@@ -99,11 +99,12 @@ export async function* batchesOf<T>(
   }
 }
 
-/** A call that waits: where it lives, and what it waits for. */
+/** A call that waits: where it lives, what it waits for, and the arguments that would be executed. */
 export interface Question {
   session_id: string;
   call_id: string;
   kind: string;
+  arguments: object;
 }
 
 /** The calls of the session and of its sub-agents that wait for the user, by their id on a page. */
@@ -111,9 +112,10 @@ export async function questionsOf(client: HelixClient, root: SessionState): Prom
   const found = new Map<string, Question>();
   const stack = [root];
   for (let state = stack.pop(); state !== undefined; state = stack.pop()) {
-    for (const { call_id, kind, child_session_id } of state.pending) {
+    for (const { call_id, kind, child_session_id, arguments: given } of state.pending) {
       const { session_id } = state;
-      if (kind !== "child") found.set(shownCall(root.session_id, session_id, call_id), { session_id, call_id, kind });
+      const question = { session_id, call_id, kind, arguments: given };
+      if (kind !== "child") found.set(shownCall(root.session_id, session_id, call_id), question);
       else if (child_session_id !== null) stack.push(await client.getSession(child_session_id));
     }
   }

@@ -64,8 +64,8 @@ class Run(_Request):
     `session_id` of a session that does not exist must begin with the principal's prefix (see `Authenticate`).
     `key` makes repeats harmless: a repeat returns the run that was started under it. Without a key, that holds for
     the same request on the same connection. `priority`: where runs wait for slots, a higher one goes first. A client may
-    set 0 or less; only the service sets a higher one. `message_id`: what a front end
-    calls its message; the stored message has it as `metadata.id`.
+    set 0 or less. `message_id`: what a front end calls its message; stored as `metadata.id`. `edits`: it takes the place of
+    the one with that id, unless that is the newest and has the same text: then the present run answers.
     Result: `{"session_id", "run_id", "turn", "stream_id", "after", "replay"}`: the run's messages have sequences above
     `after`; where `replay` is true some were there before the subscription: subscribe after `after`.
     """
@@ -81,12 +81,15 @@ class Run(_Request):
     metadata: JsonObject = Field(default_factory=dict)
     priority: Priority | None = None
     key: Key | None = None
+    edits: bool = False
     subscribe: bool = True
 
     @model_validator(mode="after")
     def _one_input(self) -> Run:
         if (self.message is None) == (self.input is None):
             raise ValueError("give message, or input, and not both")
+        if self.edits and None in (self.message_id, self.session_id):
+            raise ValueError("edits needs message_id and session_id: which message to edit")
         return self
 
 

@@ -28,6 +28,7 @@ from helix.core.wire import StreamMessage
 from helix.gateway.backend import Backend, check_root
 from helix.gateway.connections import Connection
 from helix.ports.state_store import ABSENT, Key, Put
+from helix.runtime.edits import edit
 from helix.services.committing import refused
 from helix.services.request_keys import HOLDS_S, key_partition
 from helix.stream.reader import read_with_idle
@@ -114,16 +115,19 @@ async def run(backend: Backend, caller: Connection, request: Run) -> JsonObject:
     agent = backend.agent(request.agent, caller.principal, session_id)
     message = request.message if request.message is not None else _parameters(agent, request.input or {})
     named = request.message_id
-    start = partial(
-        backend.executor.execute,
-        agent,
-        AgentInput(message=message, state=request.state or {}, metadata={"id": named} if named else {}),
-        session_id=session_id,
-        user_id=caller.principal,
-        tags=request.tags,
-        metadata=request.metadata,
-        priority=request.priority,
-    )
+    given = AgentInput(message=message, state=request.state or {}, metadata={"id": named} if named else {})
+    start: Start = partial(edit, backend.executor, agent, session_id, given, user_id=caller.principal)
+    if not request.edits or row is None:
+        start = partial(
+            backend.executor.execute,
+            agent,
+            given,
+            session_id=session_id,
+            user_id=caller.principal,
+            tags=request.tags,
+            metadata=request.metadata,
+            priority=request.priority,
+        )
     return await _started(backend, caller, request, session_id, row, start)
 
 

@@ -6,11 +6,12 @@ it is believed: whose session it is, and which calls wait.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from hashlib import sha256
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -22,19 +23,19 @@ from helix._log import get_logger
 from helix.core.agents import AnyAgent
 from helix.core.errors import (
     AgentNotFoundError,
-    BodyTooLargeError,
     CallNotPendingError,
     InvalidInputError,
     SessionNotFoundError,
 )
 from helix.core.handles import Confirmation
-from helix.core.json import JsonObject, dumps
 from helix.core.refusals import http_status, refusal_of
 from helix.core.rows import SessionRow
+from helix.http.bodies import MAX_BODY_BYTES, MAX_USED_BYTES, Body, read_body, used_part
 from helix.http.reading import at_work, read_turn
 from helix.http.requests import Ask, Given, agui_request, plain_request, ui_request
 from helix.http.responses import Encoder, Plain, Position, body, encode, parse_position
-from helix.http.turns import Turn, conversation, owned, questions, start_state, turn_of
+from helix.http.starting import check_state, same_json, start
+from helix.http.turns import Question, Turn, conversation, owned, questions, start_state, turn_of
 from helix.runtime.executor import Executor
 from helix.stream.agui import AgUiEncoder, pause_id
 from helix.stream.agui_open import Joining
@@ -46,8 +47,7 @@ Encoding: TypeAlias = Literal["chunks", "ai-sdk", "ai-sdk-v6", "ag-ui"]
 User: TypeAlias = Callable[[Request], str | Awaitable[str | None] | None]
 CLIENT_LEFT = 499
 """The status for logs, as nginx writes it. The client does not receive it."""
-MAX_BODY_BYTES = 4_000_000
-_PARSERS: dict[Encoding, Callable[[bytes], Ask]] = {
+_PARSERS: dict[Encoding, Callable[[Body], Ask]] = {
     "chunks": plain_request,
     "ai-sdk": ui_request,
     "ai-sdk-v6": ui_request,
@@ -74,7 +74,8 @@ def app(
 
     user: who asks, from the request: the owner of the sessions they start; anybody else's do not exist for them. It may
         raise Starlette's `HTTPException`. Without it all clients are one user, whose sessions have no owner.
-    heartbeat_s: a silence of that long is broken by a comment. max_body_bytes: a larger request is refused (413).
+    heartbeat_s: a silence of that long is broken by a comment. max_body_bytes: a larger request is refused (413); so is one
+        that has more than 4 MB besides its history, which `useChat` and `HttpAgent` send along.
     Errors are `{"error": {"code", "message", "recoverable", "details"}}`. The executor is the caller's to close.
     """
     if heartbeat_s <= 0:
@@ -128,7 +129,9 @@ class _Service:
     async def post(self, request: Request) -> Response:
         agent, encoding, user = await self._asked(request)
         _check_json(request)
-        ask = _PARSERS[encoding](await self._body(request))
+        sent = await read_body(request.stream(), self._max_body_bytes)
+        used = await asyncio.to_thread(used_part, sent, min(self._max_body_bytes, MAX_USED_BYTES))
+        ask = _PARSERS[encoding](used)
         if ask.answers:
             return await self._respond(encoding, await self._answer(agent, ask, user))
         return await self._respond(encoding, await self._execute(agent, ask, user))
@@ -156,6 +159,7 @@ class _Service:
 
     async def stop(self, request: Request) -> Response:
         agent, _, user = await self._asked(request)
+        _check_origin(request)
         session = await self._session(agent, request.path_params["session_id"], user)
         return JSONResponse({"interrupted": await self._executor.interrupt(session.session_id, "stopped by its user")})
 
@@ -177,38 +181,18 @@ class _Service:
             raise SessionNotFoundError(session_id)
         return session
 
-    async def _body(self, request: Request) -> bytes:
-        found = bytearray()
-        async for part in request.stream():
-            found += part
-            if len(found) > self._max_body_bytes:
-                raise BodyTooLargeError(f"the body is larger than {self._max_body_bytes} bytes")
-        return bytes(found)
-
     async def _execute(self, agent: AnyAgent, ask: Ask, user: str | None) -> Turn:
+        session = None
         if ask.session_id is not None and await self._executor.engine.history.session(ask.session_id) is not None:
             session = await self._session(agent, ask.session_id, user)
-            if ask.again and session.status == "failed":
-                key = _key(agent, ask, user, session.run_id)
-                handle: Any = await self._executor.retry(
-                    agent, ask.session_id, mode="from_start", user_id=user, key=key
-                )
-                return await turn_of(self._executor, session, handle.run_id, goes_on=True)
-        given: Any = ask.message
-        if ask.message_id is not None:
-            given = {"message": ask.message, "metadata": {"id": ask.message_id}}
-        handle = await self._executor.execute(
-            agent, given, session_id=ask.session_id, user_id=user, key=_key(agent, ask, user)
-        )
-        session = await self._session(agent, handle.session_id, user)
-        present = await self._executor.sessions.get_current_run(session.session_id)
-        repeated = ask.again and present.previous_run_id == handle.run_id and present.mode == "from_start"
-        return await turn_of(self._executor, session, present.run_id if repeated else handle.run_id, goes_on=True)
+        session_id, run_id = await start(self._executor, agent, ask, user, session)
+        return await turn_of(self._executor, await self._session(agent, session_id, user), run_id, goes_on=True)
 
     async def _answer(self, agent: AnyAgent, ask: Ask, user: str | None) -> Turn:
         if ask.session_id is None:
             raise InvalidInputError("session_id is missing: answers are for a session")
         session = await self._session(agent, ask.session_id, user)
+        await check_state(self._executor, session, ask.state)
         waiting, acted = await questions(self._executor, session), False
         info = await self._executor.streams.info(session.stream_id)
         for shown, given in ask.answers.items():
@@ -216,9 +200,7 @@ class _Service:
             if asked is None or given.result not in (None, asked.kind == "client"):
                 continue
             try:
-                await self._executor.answer(
-                    agent, asked.session_id, _confirmation(asked.call_id, given, user), user_id=user
-                )
+                await self._executor.answer(agent, asked.session_id, _confirmation(asked, given, user), user_id=user)
                 acted = True
             except CallNotPendingError:
                 continue  # another request was quicker
@@ -270,25 +252,32 @@ class _Service:
         return agui
 
 
-def _confirmation(call_id: str, given: Given, user: str | None) -> Confirmation:
-    by = user if given.arguments is not None else None
-    return Confirmation(call_id, given.approved, given.data, given.reason, given.arguments, by)
+def _confirmation(asked: Question, given: Given, user: str | None) -> Confirmation:
+    """A page that changed the input of a call's part means these arguments."""
+    arguments, shown = given.arguments, given.shown
+    if arguments is None and shown is not None and given.approved and asked.kind == "approval":
+        if not isinstance(shown, dict):
+            raise InvalidInputError(f"the input of call {asked.call_id!r} is not an object: nothing was executed")
+        arguments = None if same_json(asked.arguments, shown) else shown
+    by = user if arguments is not None else None
+    return Confirmation(asked.call_id, given.approved, given.data, given.reason, arguments, by)
+
+
+def _content_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _check_json(request: Request) -> None:
     """A page of another site can send any other type with a user's cookies: the browser sends no preflight for it."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    if (kind := _content_type(request)) != "application/json":
         raise InvalidInputError(f"the content type is {kind[:80]!r}: send application/json")
 
 
-def _key(agent: AnyAgent, ask: Ask, user: str | None, failed: str | None = None) -> str | None:
-    """A request that comes twice starts one run. A client's own names are its own: they are named with its user.
-    failed: the run that is to be repeated."""
-    own = ask.key or ask.message_id
-    if own is None:
-        return None
-    about: JsonObject = {"agent": agent.name, "user": user, "session": ask.session_id, "key": own}
-    if failed is not None:
-        about["failed"] = failed
-    return f"http:{sha256(dumps(about).encode()).hexdigest()}"
+def _check_origin(request: Request) -> None:
+    """The same of a request that needs no body. Without one it has no content type, and a browser says where it comes
+    from."""
+    if request.method == "POST" and _content_type(request) != "application/json":
+        site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+        own = site in ("same-origin", "none") if site else not origin or urlsplit(origin).netloc == request.url.netloc
+        if "content-type" in request.headers or not own:
+            raise InvalidInputError("a page of another site could send this request: send the type application/json")

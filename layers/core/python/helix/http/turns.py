@@ -67,11 +67,12 @@ async def turn_of(executor: Executor, session: SessionRow, run_id: str | None = 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A call that waits: where it lives, and what it waits for."""
+    """A call that waits: where it lives, what it waits for, and the arguments that would be executed."""
 
     session_id: str
     call_id: str
     kind: str
+    arguments: JsonObject
 
 
 async def questions(executor: Executor, session: SessionRow) -> dict[str, Question]:
@@ -83,7 +84,7 @@ async def questions(executor: Executor, session: SessionRow) -> dict[str, Questi
         for one in waiting:
             if one.kind != "child":
                 shown = shown_call(session.session_id, row.session_id, one.call_id)
-                found[shown] = Question(row.session_id, one.call_id, one.kind)
+                found[shown] = Question(row.session_id, one.call_id, one.kind, one.arguments)
             elif one.child_session_id is not None:
                 child = await executor.engine.history.session(one.child_session_id)
                 if child is not None:

@@ -156,7 +156,7 @@ class Executor(ABC):
             key=key,
             made=made,
         )
-        return await self._claim(agent, target, ask)
+        return await self.start_run(agent, target, ask)
 
     async def resume(
         self,
@@ -207,7 +207,7 @@ class Executor(ABC):
             if claim_mode != "takeover":
                 await fail_lapsed(self.engine, agent, session_id, self._delivery())
         ask = ClaimInput(claim_mode, message, checkpoint_id=checkpoint_id, opening=Opening(user_id=user_id), key=key)
-        return await self._claim(agent, session_id, ask)
+        return await self.start_run(agent, session_id, ask)
 
     async def retry(
         self,
@@ -231,7 +231,7 @@ class Executor(ABC):
         await self._check_user(session_id, user_id)
         await fail_lapsed(self.engine, agent, session_id, self._delivery())
         claim_mode: ClaimMode = "retry" if mode == "from_checkpoint" else "from_start"
-        return await self._claim(
+        return await self.start_run(
             agent, session_id, ClaimInput(claim_mode, message, opening=Opening(user_id=user_id), key=key)
         )
 
@@ -251,7 +251,7 @@ class Executor(ABC):
                 await self._begin(self.agents.named(parent.session.agent_type), parent, delivery)
         return answered
 
-    async def _claim(
+    async def start_run(
         self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
     ) -> AgentExecutionHandle[OutputT]:
         check_input(session_id, ask)
@@ -288,7 +288,7 @@ class Executor(ABC):
     async def _recovered(self, agent: AnyAgent, session_id: str, mode: ClaimMode, delivery: Delivery) -> Newest:
         """The session and its newest runs, after the effects of dead processes. A run that a new message follows fails."""
         seen = await self.engine.history.newest(session_id)
-        if mode == "execute" and seen.session is not None and lapsed(seen.session, self.engine.clock.now()):
+        if mode in ("execute", "from_checkpoint") and seen.session and lapsed(seen.session, self.engine.clock.now()):
             await fail_lapsed(self.engine, agent, session_id, delivery)
             seen = await self.engine.history.newest(session_id)
         for other in await sweep_session(self.engine, agent, session_id, delivery, seen=seen):

@@ -9,7 +9,7 @@ from helix.core.checks import is_int
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, check_json, check_text
 from helix.core.messages import check_message
-from helix.core.rows import Parent
+from helix.core.rows import CheckpointRow, Parent
 from helix.core.spans import Trace
 from helix.core.status import ClaimMode
 from helix.ports.state_store import Operation
@@ -39,7 +39,8 @@ class ClaimInput:
     claim is refused with `StaleStateError` once the session has moved on. `deadline`: when the run's time is over.
     `trace`: of a sub-agent's run, `core.spans.Trace`. `priority`: of this run and those after it (None: as before). `key`:
     of the request, see `services.request_keys`; a claim under a key that has a run is refused. `made`: the session's id was
-    made for this claim, so that nothing of it can be there."""
+    made for this claim, so that nothing of it can be there. `point`: for `from_checkpoint`, a place of the history in place
+    of a stored checkpoint."""
 
     mode: ClaimMode
     message: str | None = None
@@ -55,6 +56,7 @@ class ClaimInput:
     trace: Trace | None = None
     key: str | None = None
     made: bool = False
+    point: CheckpointRow | None = None
 
 
 def check_session_id(session_id: str) -> None:

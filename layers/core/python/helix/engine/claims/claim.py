@@ -190,9 +190,11 @@ async def _request(engine: Engine, session: SessionRow | None, ask: ClaimInput) 
     """The request with the rows it goes back to, and their lineage."""
     row, failed, source = None, None, ROOT
     if session is not None and ask.mode == "from_checkpoint":
-        if ask.checkpoint_id is None:
+        row = ask.point
+        if row is None and ask.checkpoint_id is None:
             raise InvalidInputError("from_checkpoint needs a checkpoint_id")
-        row = await engine.history.checkpoint(session.session_id, ask.checkpoint_id)
+        if row is None:
+            row = await engine.history.checkpoint(session.session_id, str(ask.checkpoint_id))
         if row is None:
             raise CheckpointNotFoundError(f"session {session.session_id!r} has no checkpoint {ask.checkpoint_id!r}")
         source = await engine.history.lineage(session.session_id, row.lineage)

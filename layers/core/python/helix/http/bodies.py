@@ -1,0 +1,93 @@
+"""Bodies of requests: a client sends its whole conversation along, of which one message is used.
+
+Law: a large body is cut to what is used before it is parsed. So its history costs the bytes that it has, and no objects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple, TypeAlias
+
+from helix.core.errors import BodyTooLargeError, InvalidInputError
+
+Body: TypeAlias = bytes | bytearray
+MAX_BODY_BYTES: Final = 32_000_000
+MAX_USED_BYTES: Final = 4_000_000
+MAX_TOKENS: Final = 1_500_000
+"""Of texts, brackets and objects in a large body. It bounds the time to read past its history: about a second."""
+_TEXT: Final = rb'"(?:[^"\\]++|\\.)*+"'
+_TOKEN: Final = re.compile(_TEXT + rb'?+|\[[^\[\]{}"]*+\]|[\[\]{},]', re.DOTALL)
+"""A text, also one without an end; a list of numbers; a bracket or a comma."""
+_INNER: Final = re.compile(rb'[\[{](?:[^\[\]{}"]++|' + _TEXT + rb")*+[\]}]|" + _TEXT + rb"?+|[\[\]{}]", re.DOTALL)
+"""Inside a message: a list or object without others in it; a text; a bracket."""
+
+
+async def read_body(parts: AsyncIterator[bytes], limit: int) -> bytearray:
+    """Raise `BodyTooLargeError` beyond `limit` bytes."""
+    found = bytearray()
+    async for part in parts:
+        found += part
+        if len(found) > limit:
+            raise BodyTooLargeError(f"the body is larger than {limit} bytes")
+    return found
+
+
+def used_part(body: Body, limit: int = MAX_USED_BYTES) -> Body:
+    """The body with the messages that a request can mean: the last one, and those that `messageId` may name. A small body
+    is left as it is. Raises `BodyTooLargeError` where the rest is larger than `limit`."""
+    if len(body) <= limit:
+        return body
+    outline = _outline(body)
+    if not outline.messages:
+        raise BodyTooLargeError(f"the body is larger than {limit} bytes, and has no history: send less")
+    first, last = outline.messages[0][0], outline.messages[-1][1]
+    rest = body[:first], body[last:]
+    used = [outline.messages[-1]]
+    if outline.named is not None:
+        named = re.compile(rb'"id"\s*:\s*' + re.escape(outline.named))
+        used = [one for one in outline.messages[:-1] if named.search(body, *one)] + used
+    if sum(map(len, rest)) + sum(end - start + 1 for start, end in used) > limit:
+        raise BodyTooLargeError(
+            f"the newest message, and all but the history, are larger than {limit} bytes: send less in one message"
+        )
+    return b"".join((rest[0], b",".join(body[start:end] for start, end in used), rest[1]))
+
+
+class _Outline(NamedTuple):
+    """Where the elements of `messages` stand, and the text of `messageId` as it stands in the body."""
+
+    messages: list[tuple[int, int]]
+    named: bytes | None
+
+
+def _outline(body: Body) -> _Outline:
+    depth, start, inside = 0, 0, False
+    key: bytes | None = None  # the member of the body that is being read
+    named: bytes | None = None
+    messages: list[tuple[int, int]] = []
+    count, found = 0, _TOKEN.search(body)
+    while found is not None:
+        count += 1
+        if count > MAX_TOKENS:
+            raise InvalidInputError(f"the body has more than {MAX_TOKENS} values: send less of the history")
+        token = found[0]
+        if token in (b"[", b"{"):
+            depth += 1
+            if depth == 2 and key == b'"messages"':
+                inside, start = True, found.end()
+        elif token in (b"]", b"}", b",") and depth == 2 and inside:
+            messages.append((start, found.start()))
+            inside, start = token == b",", found.end()
+            depth -= token != b","
+        elif token in (b"]", b"}"):
+            depth -= 1
+        elif token == b",":
+            key = None if depth == 1 else key
+        elif depth == 1:
+            named = token if key == b'"messageId"' else named
+            key = key or token
+        found = (_INNER if depth > 2 else _TOKEN).search(body, found.end())
+    if depth != 0:
+        raise InvalidInputError("the body is not JSON: it ends too early")
+    return _Outline(messages, named)

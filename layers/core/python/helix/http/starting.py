@@ -1,0 +1,192 @@
+"""The run that a message starts: the next one of its session, or one in the place of a message that was sent before.
+
+Law: a request that comes twice starts one run. A client names its messages, not its requests, so an edit is named after the
+message, its text and the run that it replaces.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from helix.core.agents import AnyAgent
+from helix.core.entries import UserRow
+from helix.core.errors import AgentAlreadyRunningError, InvalidInputError, RunNotFoundError
+from helix.core.initial import AgentInput
+from helix.core.json import JsonObject, JsonValue, dumps
+from helix.core.rows import RunRow, SessionRow
+from helix.engine.history import StateMissingError
+from helix.http.requests import Ask
+from helix.http.turns import turn_of
+from helix.runtime.edits import Handle, Said, find_message, present_run, rewind
+from helix.runtime.executor import Executor
+from helix.services.request_keys import KeyedRun, keyed_run
+
+OLDER_STATES = 100
+"""How many checkpoints back a client's copy of the state may be."""
+
+
+async def start(
+    executor: Executor, agent: AnyAgent, ask: Ask, user: str | None, session: SessionRow | None
+) -> tuple[str, str]:
+    """The session and the run that answers. `session`: the one that is there already, which is the user's."""
+    await check_state(executor, session, ask.state)
+    handle: Handle | KeyedRun | None = None
+    if session is not None and ask.again:
+        handle = await _again(executor, agent, ask, user, session)
+    elif session is not None and ask.message_id is not None:
+        handle = await _edited(executor, agent, ask, user, session)
+    if handle is None:
+        handle = await _next(executor, agent, ask, user, session)
+    return handle.session_id, handle.run_id
+
+
+async def _next(
+    executor: Executor, agent: AnyAgent, ask: Ask, user: str | None, session: SessionRow | None
+) -> Handle | KeyedRun:
+    if ask.message is None:
+        raise InvalidInputError(
+            "the newest message is the assistant's, and answers nothing: send a message of the user"
+        )
+    given = _input(ask) if ask.message_id is not None else ask.message
+    own = ask.key or ask.message_id
+    key = None if own is None else request_key(agent, ask, user, key=own)
+    rare = key is not None and ask.edits and not ask.once
+    if rare and session is not None and await keyed_run(executor.store, str(key)) is not None:
+        key = _edit_key(agent, ask, user, session.run_id)  # a rewind took the message away since
+    try:
+        return await executor.execute(agent, given, session_id=ask.session_id, user_id=user, key=key)
+    except AgentAlreadyRunningError:
+        if not ask.once:
+            raise
+        if (run_id := await present_run(executor, str(ask.session_id), _input(ask))) is None:
+            raise
+        return KeyedRun(str(ask.session_id), run_id)
+
+
+async def _edited(
+    executor: Executor, agent: AnyAgent, ask: Ask, user: str | None, session: SessionRow
+) -> Handle | KeyedRun | None:
+    """None for a message that the session does not have."""
+    own = request_key(agent, ask, user, key=ask.key or ask.message_id)
+    known = await keyed_run(executor.store, own) if ask.once or not ask.edits else None
+    if known is not None and (ask.once or await _message_of(executor, known) == ask.message):
+        return known
+    said = await find_message(executor.engine.history, session, str(ask.message_id))
+    if said is None:
+        return None
+    # An edit of an older message took all behind it off the page, even if the text stayed. Of the newest message, the same
+    # text is the same request again.
+    if said.run is not None and said.message.content == ask.message and (said.newest or not ask.edits):
+        run_id = (await turn_of(executor, session)).first.run_id if said.newest else said.run.run_id
+        return KeyedRun(session.session_id, run_id)
+    key = own if ask.once else _edit_key(agent, ask, user, said.run.run_id if said.run is not None else session.run_id)
+    return await rewind(executor, agent, session, said, _input(ask), user_id=user, key=key)
+
+
+def _edit_key(agent: AnyAgent, ask: Ask, user: str | None, replaced: str) -> str:
+    return request_key(agent, ask, user, edit=ask.message_id, text=ask.message, run=replaced)
+
+
+async def _message_of(executor: Executor, known: KeyedRun) -> JsonValue:
+    try:
+        run = await executor.engine.history.run(known.session_id, known.run_id)
+    except RunNotFoundError:  # deleted since
+        return None
+    return (run.input or {}).get("message")
+
+
+async def _again(
+    executor: Executor, agent: AnyAgent, ask: Ask, user: str | None, session: SessionRow
+) -> Handle | KeyedRun | None:
+    """Another answer to the message, or in the place of the page's message `ask.target`. None for a message that the
+    session does not have."""
+    history, session_id = executor.engine.history, session.session_id
+    own = request_key(agent, ask, user, again=ask.target or session.run_id, message=ask.message_id)
+    if ask.target is not None:
+        if (known := await keyed_run(executor.store, own)) is not None:
+            return known
+    elif session.status == "running":  # such a request may have started it
+        before = (await history.run(session_id, session.run_id)).previous_run_id
+        first = request_key(agent, ask, user, again=before, message=ask.message_id)
+        known = await keyed_run(executor.store, first)
+        if known is not None and known.run_id == session.run_id:
+            return known
+    to: Said | RunRow | None = None
+    if ask.message_id is not None:
+        to = await find_message(history, session, ask.message_id)
+    given = _input(ask) if ask.message is not None else None
+    if to is None:
+        to, given = await _shown_run(executor, session, ask, given)
+    return await rewind(executor, agent, session, to, given, user_id=user, key=own) if to is not None else None
+
+
+async def _shown_run(
+    executor: Executor, session: SessionRow, ask: Ask, given: AgentInput | None
+) -> tuple[RunRow | None, AgentInput | None]:
+    """The first run of the page's message `ask.target`, and the message that it is to have: none, if it had none."""
+    target = ask.target or (session.run_id if ask.message_id is None else None)
+    try:
+        first = (await turn_of(executor, session, target)).first if target else None
+    except RunNotFoundError:
+        return None, given
+    if first is None or (first.input or {}).get("message") is None:
+        return first, None
+    history, place = executor.engine.history, first.start_count
+    lineage = await history.lineage(first.session_id, first.start_lineage)
+    (row,) = await history.entries(first.session_id, lineage, place, place + 1)
+    if given is None and isinstance(row, UserRow):
+        given = AgentInput(message=row.content, metadata=row.metadata)
+    return first, given
+
+
+def _input(ask: Ask) -> AgentInput:
+    return AgentInput(message=str(ask.message), metadata={"id": ask.message_id} if ask.message_id is not None else {})
+
+
+def request_key(agent: AnyAgent, ask: Ask, user: str | None, **named: JsonValue) -> str:
+    """A client's own names are its own: they are named with its user."""
+    about: JsonObject = {"agent": agent.name, "user": user, "session": ask.session_id, **named}
+    return f"http:{sha256(dumps(about).encode()).hexdigest()}"
+
+
+# --- what a client sends along ------------------------------------------------------------------------------------------
+
+
+async def check_state(executor: Executor, session: SessionRow | None, state: JsonObject | None) -> None:
+    """Refuse a state that the session never had: a client sends back the one that it was sent, and cannot set it."""
+    if state is None:
+        return
+    refused = InvalidInputError("state is not that of the thread: a client cannot set it; leave it as it was received")
+    if session is None:
+        raise refused
+    history, seen = executor.engine.history, set[str]()
+    if same_json(await history.state(session), state):
+        return
+    for point in (await executor.sessions.list_checkpoints(session.session_id, limit=OLDER_STATES)).items:
+        if point.state_at in seen:
+            continue
+        seen.add(point.state_at)
+        try:
+            if same_json(await history.state_at(session.session_id, session.created_at, point.state_at), state):
+                return
+        except StateMissingError:  # retention was quicker
+            continue
+    raise refused
+
+
+def same_json(ours: JsonValue, theirs: JsonValue) -> bool:
+    """Whether a client that reads numbers as JavaScript does would send `theirs` back for `ours`."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return ours.keys() == theirs.keys() and all(same_json(value, theirs[name]) for name, value in ours.items())
+    if isinstance(ours, list) and isinstance(theirs, list):
+        return len(ours) == len(theirs) and all(map(same_json, ours, theirs))
+    if _is_number(ours) and _is_number(theirs):
+        try:
+            return float(ours) == float(theirs)  # type: ignore[arg-type]
+        except OverflowError:
+            return ours == theirs
+    return type(ours) is type(theirs) and ours == theirs
+
+
+def _is_number(value: JsonValue) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,137 @@
+"""Edits: another text of a message that the user sent before, or another answer to it.
+
+Law: an edit rewinds to the place before the message and runs, in one claim. The messages that it takes away stay in their
+lineage, where their checkpoints find them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from helix.core.agents import AnyAgent
+from helix.core.errors import AgentAlreadyRunningError, CheckpointNotFoundError, RunNotFoundError
+from helix.core.handles import AgentExecutionHandle
+from helix.core.initial import AgentInput
+from helix.core.messages import AssistantMessage, UserMessage
+from helix.core.rows import CheckpointRow, RunRow, SessionRow
+from helix.engine.history import History
+from helix.runtime.executor import Executor
+from helix.services.claim_input import ClaimInput, Opening
+from helix.services.request_keys import keyed_run
+
+Handle = AgentExecutionHandle[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message of the user in the session's history. `newest`: no other message of the user follows it. `run`: the run
+    that came with it, None where the message was copied from another session."""
+
+    message: UserMessage
+    index: int
+    newest: bool
+    run: RunRow | None
+
+    def is_newest(self, text: str) -> bool:
+        """Whether the conversation ends with this message and its answers, and the message has that text."""
+        return self.newest and self.message.content == text
+
+
+async def find_message(history: History, session: SessionRow, message_id: str) -> Said | None:
+    """The message that a client calls so: by the id that it was sent with, or `RUN/user` where it had none."""
+    messages, newest = await history.messages(session), True
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
+        if not isinstance(message, UserMessage):
+            continue
+        if message_id in (message.metadata.get("id"), f"{message.run_id}/user"):
+            return Said(message, index, newest, await _run(history, session.session_id, message.run_id))
+        newest = False
+    return None
+
+
+async def _run(history: History, session_id: str, run_id: str | None) -> RunRow | None:
+    try:
+        return await history.run(session_id, run_id) if run_id else None
+    except RunNotFoundError:
+        return None
+
+
+async def edit(
+    executor: Executor, agent: AnyAgent, session_id: str, given: AgentInput, *, user_id: str | None, key: str
+) -> Handle:
+    """Run with a message in the place of the one with its `metadata["id"]`. One that the history does not have is the next
+    message. The text that the newest message has already is the same message again: the present run answers it."""
+    if await keyed_run(executor.store, key) is None:
+        session = await executor.engine.history.existing(session_id)
+        said = await find_message(executor.engine.history, session, str(given.metadata.get("id", "")))
+        if said is not None and said.run is not None and said.is_newest(given.message):
+            return await executor.get_handle(agent, session_id, session.run_id, user_id=user_id)
+        if said is not None:
+            return await rewind(executor, agent, session, said, given, user_id=user_id, key=key)
+    try:
+        return await executor.execute(agent, given, session_id=session_id, user_id=user_id, key=key)
+    except AgentAlreadyRunningError:
+        if (run_id := await present_run(executor, session_id, given)) is None:
+            raise
+        return await executor.get_handle(agent, session_id, run_id, user_id=user_id)
+
+
+async def present_run(executor: Executor, session_id: str, given: AgentInput) -> str | None:
+    """The run that came with that message, if it is the session's newest: a request under another key may have been
+    quicker."""
+    session = await executor.engine.history.existing(session_id)
+    said = await find_message(executor.engine.history, session, str(given.metadata.get("id", "")))
+    return said.run.run_id if said is not None and said.run is not None and said.is_newest(given.message) else None
+
+
+async def rewind(
+    executor: Executor,
+    agent: AnyAgent,
+    session: SessionRow,
+    to: Said | RunRow,
+    given: AgentInput | None,
+    *,
+    user_id: str | None,
+    key: str,
+) -> Handle:
+    """Go back to the place before the message, or to where the run began, and run from there with `given` (None: with no
+    message of its own). A repeat under the key gives the run that the first request started.
+
+    Raises `AgentAlreadyRunningError`, and `CheckpointNotFoundError` where the custom state of that place is not stored
+    any more."""
+    ask = ClaimInput(
+        "from_checkpoint",
+        given.message if given is not None else None,
+        (given.state or None) if given is not None else None,
+        metadata=given.metadata if given is not None else {},
+        opening=Opening(user_id=user_id),
+        key=key,
+        point=await _place(executor.engine.history, session, to),
+    )
+    return await executor.start_run(agent, session.session_id, ask)
+
+
+async def _place(history: History, session: SessionRow, to: Said | RunRow) -> CheckpointRow:
+    run = to.run if isinstance(to, Said) else to
+    if run is not None:
+        lineage, count, step, state_at = run.start_lineage, run.start_count, run.start_step, run.start_state_at
+    else:
+        assert isinstance(to, Said)
+        before = (await history.messages(session))[: to.index]
+        steps = [message.step or 0 for message in before if isinstance(message, AssistantMessage)]
+        lineage, count, step, state_at = session.lineage, to.index, max(steps, default=0), session.state_at
+    point = await history.checkpoint(session.session_id, state_at) if state_at else None
+    if state_at and point is None:
+        raise CheckpointNotFoundError(
+            f"session {session.session_id!r}: the state before that message is not stored any more: send a new message"
+        )
+    if run is None and point is not None and point.state:
+        raise CheckpointNotFoundError(
+            f"session {session.session_id!r}: the message was copied from another session, which has the state before it: "
+            "edit it there, or send a new message"
+        )
+    return CheckpointRow(
+        id="", run_id="", turn=0, lineage=lineage, count=count, step=step, status="completed", state_at=state_at
+    )
