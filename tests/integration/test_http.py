@@ -105,9 +105,12 @@ async def test_a_message_starts_a_run_and_its_response_streams_it() -> None:
         state = await executor.sessions.get("chat")
         assert (state.user_id, state.status) == ("ann", "completed")
         path, ann = "/desk/ai-sdk/chat/stream", {"x-user": "ann"}
-        assert (await client.get(path, headers=ann)).status_code == 204, "nothing is at work"
-        replay = await client.get(path, params={"after": "0"}, headers=ann)
-        assert [line[6:] for line in replay.text.splitlines() if line.startswith("data: ")] == [e.data for e in sent]
+        for params in ({}, {"after": "0"}):
+            replay = await client.get(path, params=params, headers=ann)
+            assert [line[6:] for line in replay.text.splitlines() if line.startswith("data: ")] == [
+                e.data for e in sent
+            ]
+        assert (await client.get("/desk/ai-sdk/new/stream", headers=ann)).status_code == 204, "there is no run"
 
 
 async def test_a_repeated_request_starts_one_run() -> None:
