@@ -18,7 +18,16 @@ from tests.support.asgi_server import Sent, events, serving
 from tests.support_run import Gate
 
 import helix.http
-from helix import Agent, LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel, create_sub_agent_tool, tool
+from helix import (
+    Agent,
+    LLMConfig,
+    LocalExecutor,
+    MemoryStateStore,
+    ScriptedModel,
+    create_sub_agent_tool,
+    define_tool,
+    tool,
+)
 from helix.fleet.budgets import BudgetManager
 
 CONFIG = LLMConfig(model="scripted")
@@ -46,7 +55,15 @@ class Done(BaseModel):
 
 
 clerk = Agent(name="clerk", system_prompt="Refund.", tools=[refund], output_schema=Done, llm_config=CONFIG)
-desk = Agent(name="desk", system_prompt="Help.", tools=[refund, wait, create_sub_agent_tool(clerk)], llm_config=CONFIG)
+
+
+class What(BaseModel):
+    what: str
+
+
+locate = define_tool(name="locate", description="Ask the page.", input_schema=What, execute="client")
+TOOLS = [refund, wait, locate, create_sub_agent_tool(clerk)]
+desk = Agent(name="desk", system_prompt="Help.", tools=TOOLS, llm_config=CONFIG)
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:

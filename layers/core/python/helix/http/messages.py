@@ -137,9 +137,9 @@ def _folded(session_id: str, entry: _Entry, version: Version) -> JsonObject | No
         if message.sequence in left_out:
             continue
         fold.feed(encoder.feed(message))
-    fold.feed(encoder.close())
     for message in entry.late:
         fold.feed(encoder.end_call(message))
+    fold.feed(encoder.close())
     return fold.message if fold.message is not None and fold.message["parts"] else None
 
 
