@@ -44,6 +44,7 @@ JOBS = (
     Job("protocol: all verbs, memory, SQLite and packed rows", 1_000, (f"{PROPERTIES}/test_protocol_machine.py",)),
     Job("slots: admissions, ends, limits and deaths", 1_000, (f"{PROPERTIES}/test_slots_properties.py", "-k", "hold")),
     Job("packed rows: a store whoever dies", 1_000, ("tests/contracts/test_packing.py", "-k", "whoever_dies")),
+    Job("pages of useChat 7 and 6 that resume", 200, ("tests/js/test_resume_walk.py",)),
     Job("hostile values at every edge", 100_000, ("-m", "tests.properties.hostile")),
 )
 
