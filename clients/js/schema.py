@@ -26,7 +26,7 @@ from helix.core.wire import StreamMessage
 PLACE = Path(__file__).with_name("schema.json")
 PATCH: dict[str, Any] = {
     "title": "Patch",
-    "description": "An operation of RFC 6902. The engine writes `add`, `remove` and `replace`; a tool may emit any of them.",
+    "description": "An operation of RFC 6902. The engine writes `add`, `remove` and `replace`; tools may emit any.",
     "type": "object",
     "properties": {
         "op": {"enum": ["add", "copy", "move", "remove", "replace", "test"]},

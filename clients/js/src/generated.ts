@@ -191,7 +191,7 @@ export interface StatePatchChunk {
   warnings: string[];
 }
 /**
- * An operation of RFC 6902. The engine writes `add`, `remove` and `replace`; a tool may emit any of them.
+ * An operation of RFC 6902. The engine writes `add`, `remove` and `replace`; tools may emit any.
  */
 export interface Patch {
   from?: string;
