@@ -74,7 +74,7 @@ class AgUiEncoder:
         self._past: set[str] = set()  # runs of sub-agents that are closed
         self._owners: dict[str, JsonObject] = {}  # by message, the tag that opened it
         self._results: set[str] = set()  # calls whose results were sent
-        self._kept: list[str] = []  # messages of an attempt that an interrupt cut off
+        self._retained: list[str] = []  # messages of an attempt that an interrupt cut off
         self._usage: dict[str, Usage] = {}  # by model, of the present run
         self._output: JsonValue = None
         self._failure = "error"
@@ -144,10 +144,10 @@ class AgUiEncoder:
         self._run = Writer(self._root, run_id)
         self._children, self._past, self._owners = {}, set(), {}
         self._output, self._failure, self._reason, self._usage = None, "error", "pending", {}
-        kept, self._kept = self._kept, []
-        tries_again = bool(kept) and chunk.get("type") == "run_resumed" and chunk.get("mode") in CONTINUES
+        retained, self._retained = self._retained, []
+        tries_again = bool(retained) and chunk.get("type") == "run_resumed" and chunk.get("mode") in CONTINUES
         if tries_again:
-            self._talk.discard(kept)
+            self._talk.discard(retained)
         self._emit("RUN_STARTED", threadId=self._root, runId=run_id, protocolVersion=PROTOCOL_VERSION)
         announced, messages = self._announced
         if announced == run_id and self._state is not None:
@@ -293,7 +293,7 @@ class AgUiEncoder:
         self._close(writer)
         if writer.shown:
             if writer is self._run and chunk.get("status") == "interrupted":
-                self._kept = self._talk.rename(writer.shown, writer.run_id)  # another run's attempt has the same id
+                self._retained = self._talk.rename(writer.shown, writer.run_id)  # another run's attempt has the same id
             else:
                 self._talk.discard(writer.shown)
             self._snapshot()

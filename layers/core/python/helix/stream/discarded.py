@@ -14,7 +14,7 @@ def discarded_text(messages: Iterable[StreamMessage], root: str) -> set[int]:
     interrupted run are, unless another attempt of their step follows."""
     found: set[int] = set()
     words: dict[tuple[int, int], list[int]] = {}
-    kept: dict[int, list[int]] = {}
+    retained: dict[int, list[int]] = {}
     run_id = ""
     for message in messages:
         chunk: dict[str, Any] = message.chunk or {}
@@ -22,18 +22,18 @@ def discarded_text(messages: Iterable[StreamMessage], root: str) -> set[int]:
         if message.session_id == root and message.run_id not in ("", run_id):
             run_id = message.run_id
             if kind != "run_resumed" or chunk.get("mode") not in CONTINUES:
-                kept.clear()  # it begins another message of the page
+                retained.clear()  # it begins another message of the page
         if message.session_id != root or kind not in ("text_delta", "thinking", "step_committed", "step_discarded"):
             continue
         at = (step, chunk.get("attempt", 0))
         if kind == "step_discarded":
             dropped = words.pop(at, [])
             if chunk.get("status") == "interrupted":
-                kept[step] = dropped
+                retained[step] = dropped
             else:
                 found.update(dropped)
             continue
-        found.update(kept.pop(step, []))
+        found.update(retained.pop(step, []))
         if kind == "step_committed":
             words.pop(at, None)
         else:

@@ -207,7 +207,7 @@ class UIMessageEncoder:
                     self._emit("reset-step")
                 self._interrupted = None
         if kind == "step_discarded":
-            self._discard(kept=chunk.get("status") == "interrupted")
+            self._discard(retained=chunk.get("status") == "interrupted")
         elif kind == "step_committed":
             self._step(step)
             self._finish_text()
@@ -222,14 +222,14 @@ class UIMessageEncoder:
                 self._put("reasoning", str(chunk.get("content", "")), more=False)
             self._attempt.thought = False
 
-    def _discard(self, *, kept: bool) -> None:
-        """kept: the run was interrupted. What was read stays until another attempt of the step begins."""
+    def _discard(self, *, retained: bool) -> None:
+        """retained: the run was interrupted. What was read stays until another attempt of the step begins."""
         attempt = self._attempt
         if attempt is not None and attempt.parts:
-            if self._live and not kept:
+            if self._live and not retained:
                 self._emit("reset-step")
                 self._attempt = None
-            self._interrupted = attempt.at[0] if kept else None
+            self._interrupted = attempt.at[0] if retained else None
         self._finish_text()
 
     def _put(self, kind: str, delta: str, *, more: bool = True) -> None:
