@@ -24,6 +24,19 @@ from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
 
 PLACE = Path(__file__).with_name("schema.json")
+PATCH: dict[str, Any] = {
+    "title": "Patch",
+    "description": "An operation of RFC 6902. The engine writes `add`, `remove` and `replace`; tools may emit any.",
+    "type": "object",
+    "properties": {
+        "op": {"enum": ["add", "copy", "move", "remove", "replace", "test"]},
+        "path": {"type": "string"},
+        "from": {"type": "string"},
+        "value": {},
+    },
+    "required": ["op", "path"],
+}
+"""The models take patches as free JSON objects: `helix.core.patches` checks them."""
 MADE: tuple[type[BaseModel], ...] = (StreamMessage, AgentResult)
 """What the client makes of replies."""
 
@@ -44,6 +57,10 @@ def schema() -> dict[str, Any]:
     modes += [(cls, "serialization") for cls in sorted(sent, key=lambda cls: cls.__name__)]
     places, found = models_json_schema(modes, schema_generator=_Untitled)
     named = {key: place["$ref"].rpartition("/")[2] for key, place in places.items()}
+    found["$defs"]["Patch"] = PATCH
+    for model in list(found["$defs"].values()):
+        if "patches" in model.get("properties", {}):
+            model["properties"]["patches"]["items"] = {"$ref": "#/$defs/Patch"}
     for cls in (*chunks.values(), *MADE):  # the client fills in what is left out
         model = found["$defs"][named[cls, "serialization"]]
         model["required"] = sorted(model["properties"])

@@ -15,7 +15,9 @@ from tests.support.front_ends import agui_encoder, events_of, turns, ui_encoder,
 from helix.core.wire import StreamMessage
 from helix.http.responses import ALL, Plain, Position
 from helix.stream.agui import AgUiEncoder
-from helix.stream.ui_messages import UIMessageEncoder
+from helix.stream.discarded import discarded_text
+from helix.stream.ui_fold import UIMessageFold
+from helix.stream.ui_messages import UIMessageEncoder, Version
 
 NAMES = [
     "an_approval_in_a_sub_agent",
@@ -105,11 +107,50 @@ def test_version_7_takes_back_what_a_failed_attempt_said() -> None:
     assert types == [*begun, "reset-step", "text-start", "text-delta", "text-end"]
 
 
-def test_version_6_says_a_step_once_it_is_committed() -> None:
+def test_version_6_streams_words_and_shows_those_of_a_failed_attempt_until_a_reload() -> None:
     encoder = UIMessageEncoder("ses", version=6)
-    sent = [encoder.feed(message) for message in LOG]
-    assert sent[:3] == [[], [], []]
-    assert [part.get("delta") for part in sent[3] if part["type"] == "text-delta"] == ["Right"]
+    types = [[part["type"] for part in encoder.feed(message)] for message in LOG]
+    begun = ["start", "start-step", "text-start", "text-delta"]
+    assert types == [begun, ["text-end"], ["text-start", "text-delta"], ["text-end"]]
+    assert discarded_text(LOG[:1], "ses") == set() and discarded_text(LOG, "ses") == {1}
+    (loaded,) = [part["text"] for part in fold(LOG, 6)["parts"] if part["type"] == "text"]
+    assert loaded == "Right"
+
+
+@pytest.mark.parametrize("version", [6, 7])
+def test_words_of_an_interrupted_run_stay_until_their_step_is_tried_again(version: Version) -> None:
+    cut = [
+        text(1, 1, 1, type="text_delta", delta="Half a"),
+        text(2, 1, 1, type="step_discarded", status="interrupted"),
+        text(3, 1, 1, type="run_interrupted", reason="stopped"),
+        end(4, "run"),
+    ]
+    stopped = fold(cut, version)
+    assert [part.get("text") for part in stopped["parts"]] == [None, "Half a"]
+    again = [{"type": "run_resumed", "previous_run_id": "run", "mode": "continue"}]
+    again += [{"type": "text_delta", "delta": "All of it"}, {"type": "step_committed"}]
+    rest = [
+        text(5 + n, 1, 2, **chunk).model_copy(update={"run_id": "next", "turn": 2}) for n, chunk in enumerate(again)
+    ]
+    assert [part.get("text") for part in fold([*cut, *rest], version)["parts"]] == [None, "All of it"]
+    said = [one for one in rest if one.chunk["type"] != "run_resumed"]
+    assert discarded_text([*cut, *said], "ses") == set(), "another message of the page leaves them alone"
+
+
+def end(sequence: int, run_id: str) -> StreamMessage:
+    about = {"stream_id": "ses", "session_id": "ses", "run_id": run_id, "turn": 1, "sequence": sequence}
+    return StreamMessage(**about, kind="end", status="interrupted")
+
+
+def fold(log: list[StreamMessage], version: Version) -> Any:
+    """What a page has that loads."""
+    encoder, found = UIMessageEncoder("ses", version=version), UIMessageFold()
+    left_out = discarded_text(log, "ses") if version == 6 else ()
+    for message in log:
+        if message.sequence not in left_out:
+            found.feed(encoder.feed(message))
+    found.feed(encoder.close())
+    return found.message
 
 
 def test_ag_ui_ends_a_discarded_message_and_takes_it_away_with_a_snapshot() -> None:

@@ -18,7 +18,16 @@ from tests.support.asgi_server import Sent, events, serving
 from tests.support_run import Gate
 
 import helix.http
-from helix import Agent, LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel, create_sub_agent_tool, tool
+from helix import (
+    Agent,
+    LLMConfig,
+    LocalExecutor,
+    MemoryStateStore,
+    ScriptedModel,
+    create_sub_agent_tool,
+    define_tool,
+    tool,
+)
 from helix.fleet.budgets import BudgetManager
 
 CONFIG = LLMConfig(model="scripted")
@@ -46,7 +55,15 @@ class Done(BaseModel):
 
 
 clerk = Agent(name="clerk", system_prompt="Refund.", tools=[refund], output_schema=Done, llm_config=CONFIG)
-desk = Agent(name="desk", system_prompt="Help.", tools=[refund, wait, create_sub_agent_tool(clerk)], llm_config=CONFIG)
+
+
+class What(BaseModel):
+    what: str
+
+
+locate = define_tool(name="locate", description="Ask the page.", input_schema=What, execute="client")
+TOOLS = [refund, wait, locate, create_sub_agent_tool(clerk)]
+desk = Agent(name="desk", system_prompt="Help.", tools=TOOLS, llm_config=CONFIG)
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
@@ -110,9 +127,12 @@ async def test_a_message_starts_a_run_and_its_response_streams_it() -> None:
         state = await executor.sessions.get("chat")
         assert (state.user_id, state.status) == ("ann", "completed")
         path, ann = "/desk/ai-sdk/chat/stream", {"x-user": "ann"}
-        assert (await client.get(path, headers=ann)).status_code == 204, "nothing is at work"
-        replay = await client.get(path, params={"after": "0"}, headers=ann)
-        assert [line[6:] for line in replay.text.splitlines() if line.startswith("data: ")] == [e.data for e in sent]
+        for params in ({}, {"after": "0"}):
+            replay = await client.get(path, params=params, headers=ann)
+            assert [line[6:] for line in replay.text.splitlines() if line.startswith("data: ")] == [
+                e.data for e in sent
+            ]
+        assert (await client.get("/desk/ai-sdk/new/stream", headers=ann)).status_code == 204, "there is no run"
 
 
 async def test_a_repeated_request_starts_one_run() -> None:

@@ -46,7 +46,7 @@ async function chat() {
   await one.addToolApprovalResponse({ id: asked.approval.id, approved: true });
   await done;
   const late = page();
-  await late.resumeStream(); // the run is over: there is nothing to resume
+  await late.resumeStream(); // the run is over: its message is shown again
   return { messages: one.messages, late: late.messages, errors };
 }
 

@@ -6,18 +6,20 @@ import asyncio
 import fcntl
 import json
 import subprocess
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 from helix.core.json import JsonObject
 from helix.core.wire import StreamMessage
-from helix.http.reading import read_turn
+from helix.http.messages import ui_conversation
+from helix.http.reading import read_turn, replayed_text
 from helix.http.responses import Position, encode
 from helix.http.turns import Turn, agui_messages, conversation, owned, start_state, turn_of
 from helix.runtime.executor import Executor
 from helix.stream.agui import AgUiEncoder
 from helix.stream.agui_open import Joining
+from helix.stream.ui_fold import UIMessageFold
 from helix.stream.ui_messages import UIMessageEncoder, Version, shown_call
 
 JS = Path(__file__).parents[1] / "js"
@@ -41,10 +43,16 @@ async def whole_log(executor: Executor, stream_id: str) -> list[StreamMessage]:
 
 
 async def events_of(
-    executor: Executor, turn: Turn, encoder: Any, *, whole: bool, after: Position | None = None
+    executor: Executor,
+    turn: Turn,
+    encoder: Any,
+    *,
+    whole: bool,
+    after: Position | None = None,
+    left_out: Set[int] = frozenset(),
 ) -> list[Event]:
     async with asyncio.timeout(30):
-        reading = read_turn(executor, turn, 5)
+        reading = read_turn(executor, turn, 5, left_out)
         return [item async for item in encode(reading, turn, encoder, whole=whole, after=after) if item is not None]
 
 
@@ -66,13 +74,27 @@ async def ui_messages(executor: Executor, session_id: str, version: Version = 7)
     ended = 0
     for turn in await turns(executor, session_id):
         message = found.setdefault(turn.first.run_id, {"responses": []})
-        chunks = [event for _, event in await events_of(executor, turn, ui_encoder(turn, version), whole=False)]
+        left_out = await replayed_text(executor, turn) if version == 6 else frozenset()
+        events = await events_of(executor, turn, ui_encoder(turn, version), whole=False, left_out=left_out)
+        chunks = [event for _, event in events]
         answers = _answers(log, session_id, ended) if message["responses"] else None
         ended = next(m.sequence for m in log if m.kind != "chunk" and m.run_id == turn.run.run_id)
         message["responses"].append({"chunks": chunks, "answers": answers})
-        replay = await events_of(executor, turn, ui_encoder(turn, version), whole=True)
+        replay = await events_of(executor, turn, ui_encoder(turn, version), whole=True, left_out=left_out)
         message["replay"] = [event for _, event in replay]
     return list(found.values())
+
+
+def ui_fold(chunks: Sequence[JsonObject]) -> JsonObject | None:
+    fold = UIMessageFold()
+    fold.feed(chunks)
+    return fold.message
+
+
+async def loaded_answers(executor: Executor, session_id: str, version: Version) -> list[JsonObject]:
+    """The answers of a page that loads."""
+    session = await executor.engine.history.existing(session_id)
+    return [one for one in await ui_conversation(executor, session, version) if one["role"] == "assistant"]
 
 
 def _answers(log: Sequence[StreamMessage], root: str, end: int) -> dict[str, bool]:

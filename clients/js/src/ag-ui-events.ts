@@ -4,7 +4,8 @@ import { type AgUiMessage, Conversation } from "./conversation.ts";
 import { HelixError } from "./errors.ts";
 import { DEFAULTS } from "./generated.ts";
 import { applyPatches, type JsonObject } from "./patches.ts";
-import { shownCall } from "./turns.ts";
+import { CONTINUES, shownCall } from "./turns.ts";
+import { NO_USAGE, type Usage, usageFields, withUsage } from "./usage.ts";
 import type { StreamMessage } from "./wire.ts";
 
 type Chunk = Record<string, unknown>;
@@ -75,6 +76,10 @@ export class AgUiEncoder {
   #owners = new Map<string, object>();
   /** Calls whose results were sent. */
   #results = new Set<string>();
+  /** Messages of an attempt that an interrupt cut off. */
+  #kept: string[] = [];
+  /** By model, of the present run. */
+  #usage = new Map<string, Usage>();
   #output: unknown = null;
   #failure = "error";
   #reason = "pending";
@@ -108,7 +113,7 @@ export class AgUiEncoder {
     this.#time = Math.trunc(Number(chunk["timestamp"] ?? 0) * 1000) || this.#time;
     let writer: Writer | undefined;
     if (message.session_id === this.#root) {
-      if (message.run_id !== "" && this.#run?.run !== message.run_id) this.#begin(message.run_id);
+      if (message.run_id !== "" && this.#run?.run !== message.run_id) this.#begin(message.run_id, chunk);
       writer = this.#run;
     } else if (this.#run === undefined) {
       this.#early.push(message);
@@ -127,19 +132,23 @@ export class AgUiEncoder {
 
   // --- runs -----------------------------------------------------------------------------------------------------------
 
-  #begin(runId: string): void {
+  #begin(runId: string, chunk: Chunk): void {
     if (this.#run !== undefined) {
       const about = { threadId: this.#root, runId: this.#run.run };
       this.#closeAll(); // its process died, and this run took it over
-      this.#emit("RUN_FINISHED", undefined, { ...about, outcome: { type: "cancelled" } });
+      this.#emit("RUN_FINISHED", undefined, { ...about, outcome: { type: "cancelled" }, ...this.#used() });
     }
     this.#run = writerOf(this.#root, runId);
     [this.#children, this.#past, this.#owners] = [new Map(), new Set(), new Map()];
     [this.#output, this.#failure, this.#reason] = [null, "error", "pending"];
+    this.#usage.clear();
+    const kept = this.#kept.splice(0);
+    const triesAgain = kept.length > 0 && chunk["type"] === "run_resumed" && CONTINUES.has(text(chunk["mode"]));
+    if (triesAgain) this.#talk.discard(kept);
     this.#emit("RUN_STARTED", undefined, { threadId: this.#root, runId, protocolVersion: "1.0" });
     const { run, messages } = this.#announced;
     if (run === runId && this.#state !== undefined) this.#emit("STATE_SNAPSHOT", undefined, { snapshot: this.#state });
-    if (run === runId && messages) this.#snapshot();
+    if (triesAgain || (run === runId && messages)) this.#snapshot();
     for (const message of this.#early.splice(0)) this.#takeIn(message);
   }
 
@@ -147,14 +156,24 @@ export class AgUiEncoder {
     this.#closeAll();
     this.#run = undefined;
     if (end.kind === "fail") {
-      return this.#emit("RUN_ERROR", undefined, { message: end.error || "the run failed", code: this.#failure });
+      const about = { message: end.error || "the run failed", code: this.#failure };
+      return this.#emit("RUN_ERROR", undefined, { ...about, ...this.#used() });
     }
     const outcome =
       end.kind === "paused"
         ? { type: "interrupt", interrupts: this.#interrupts(run.run) }
         : { type: end.status === "completed" ? "success" : "cancelled" };
     const result = this.#output === null ? {} : { result: this.#output };
-    this.#emit("RUN_FINISHED", undefined, { threadId: this.#root, runId: run.run, ...result, outcome });
+    this.#emit("RUN_FINISHED", undefined, { threadId: this.#root, runId: run.run, ...result, outcome, ...this.#used() });
+  }
+
+  /** The usage of the run's answers and of its sub-agents', by model. A call whose answer was lost is not in it. */
+  #used(): { usage?: object[] } {
+    const usage = [...this.#usage].flatMap(([model, used]) => {
+      const fields = usageFields(used);
+      return fields === undefined ? [] : [{ model, ...fields }];
+    });
+    return usage.length > 0 ? { usage } : {};
   }
 
   #interrupts(runId: string): object[] {
@@ -209,6 +228,10 @@ export class AgUiEncoder {
       case "thinking":
         return this.#thinking(writer, chunk);
       case "step_committed":
+        if (chunk["usage"]) {
+          const model = text(chunk["model"]);
+          this.#usage.set(model, withUsage(this.#usage.get(model) ?? NO_USAGE, chunk["usage"]));
+        }
         this.#answers.set(`${writer.session}/${Number(chunk["step"] ?? 0)}`, this.#messageId(writer, chunk));
         this.#close(writer);
         writer.shown = [];
@@ -307,7 +330,9 @@ export class AgUiEncoder {
     this.#messageId(writer, chunk);
     this.#close(writer);
     if (writer.shown.length > 0) {
-      this.#talk.discard(writer.shown);
+      const kept = writer === this.#run && chunk["status"] === "interrupted";
+      if (kept) this.#kept = this.#talk.rename(writer.shown, writer.run); // another run's attempt has the same id
+      else this.#talk.discard(writer.shown);
       this.#snapshot();
     }
     writer.shown = [];
@@ -367,7 +392,7 @@ export class AgUiEncoder {
     this.#asked.delete(toolCallId);
     if (this.#results.has(toolCallId)) return;
     this.#results.add(toolCallId);
-    if (!this.#talk.hasCall(toolCallId)) this.#call(writer, chunk, {});
+    if (!this.#talk.hasCall(toolCallId)) this.#call(writer, chunk, chunk["arguments"] ?? {});
     const result = chunk["result"] ?? chunk["error"] ?? null;
     const content = typeof result === "string" ? result : JSON.stringify(result);
     const messageId = `${toolCallId}/result`;

@@ -5,7 +5,7 @@ import type { HelixClient } from "./client.ts";
 import { HelixError } from "./errors.ts";
 import { freshKey } from "./settings.ts";
 import { type Answer, giveAnswers, prefixOf, say, sessionOf, storedMessage, textOf } from "./talks.ts";
-import { eventsOf, type Turn, turnOf } from "./turns.ts";
+import { eventsOf, hasMessages, isAtWork, type Turn, turnOf } from "./turns.ts";
 import { UIMessageEncoder } from "./ui-messages.ts";
 
 export { UIMessageEncoder } from "./ui-messages.ts";
@@ -92,7 +92,7 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
     }
   }
 
-  /** The present run of the chat, from the beginning of its message; null where none runs. */
+  /** The newest message of the chat, from its beginning, over or not; null where nothing was said yet. */
   async reconnectToStream({
     chatId,
     abortSignal,
@@ -108,10 +108,11 @@ export class HelixChatTransport<M extends UIMessage = UIMessage> implements Chat
       if (isMissing(error)) return null;
       throw error;
     }
-    if (turn.session.status !== "running") return null;
+    const works = await isAtWork(client, turn.session);
+    if (!works && !(await hasMessages(client, turn))) return null; // the stream's retention has deleted them
     // The SDK aborts a reconnection also when another one of the chat takes its place: that stops no run.
     const stop = () =>
-      setTimeout(() => this.#reconnects.get(chatId) === count && void this.#interrupt(client, session_id));
+      setTimeout(() => works && this.#reconnects.get(chatId) === count && void this.#interrupt(client, session_id));
     return this.#stream(client, turn, abortSignal, stop);
   }
 

@@ -22,6 +22,8 @@ interface Entry {
   /** The last step that a rewind behind it left. */
   lastStep: number;
   log: StreamMessage[];
+  /** Ends of its calls that came after it: of calls that waited when a new message closed them. */
+  late: StreamMessage[];
 }
 
 /** Rejects with `session_not_found` where nothing was said yet. */
@@ -73,21 +75,23 @@ function entriesOf(runs: readonly RunRow[]): Entry[] {
       const left = entries.at(-1);
       if (left !== undefined) left.lastStep = Math.min(left.lastStep, run.start_step);
     }
-    entries.push({ first: run, runs: new Set([run.run_id]), lastStep: Infinity, log: [] });
+    entries.push({ first: run, runs: new Set([run.run_id]), lastStep: Infinity, log: [], late: [] });
   }
   return entries;
 }
 
 /** Give each entry its messages of the stream, those of sub-agents between. The first sequence that the stream still has. */
 async function readLog(client: HelixClient, session_id: string, entries: readonly Entry[]): Promise<number> {
-  const entryOf = new Map(entries.flatMap((entry) => [...entry.runs].map((run) => [run, entry])));
-  let [after, from, present] = [entries[0]!.first.start_sequence, Infinity, undefined as Entry | undefined];
+  const placeOf = new Map(entries.flatMap((entry, place) => [...entry.runs].map((run) => [run, place])));
+  let [after, from, present] = [entries[0]!.first.start_sequence, Infinity, -1];
   while (true) {
     const { stream_id, messages } = await client.readStream(session_id, { after, limit: CHUNKS });
     for (const message of messages.map((body) => messageOf(stream_id, body))) {
       if (from === Infinity || message.run_id === "") from = message.sequence; // or the word that all before is lost
-      if (message.session_id === session_id && message.run_id !== "") present = entryOf.get(message.run_id);
-      if (message.run_id !== "") present?.log.push(message);
+      const own = message.session_id === session_id;
+      if (own && message.run_id !== "") present = placeOf.get(message.run_id) ?? -1;
+      if (message.run_id !== "") entries[present]?.log.push(message);
+      if (own && message.chunk?.["type"] === "tool_end") entries[present - 1]?.late.push(message);
       after = message.sequence;
     }
     if (messages.length === 0) return from;
@@ -95,7 +99,7 @@ async function readLog(client: HelixClient, session_id: string, entries: readonl
 }
 
 /** What the page makes of the entry's responses, one after the other; undefined where they show nothing. */
-async function folded(session_id: string, { log, lastStep }: Entry): Promise<UIMessage | undefined> {
+async function folded(session_id: string, { log, late, lastStep }: Entry): Promise<UIMessage | undefined> {
   const encoder = new UIMessageEncoder(session_id);
   const responses: UIMessageChunk[][] = [[]];
   for (const message of log) {
@@ -107,6 +111,7 @@ async function folded(session_id: string, { log, lastStep }: Entry): Promise<UIM
     response.push(...encoder.close());
     responses.push([]);
   }
+  for (const message of late) responses.at(-1)!.push(...encoder.endCall(message));
   let shown: UIMessage | undefined;
   for (const response of responses) {
     if (response.length === 0) continue;

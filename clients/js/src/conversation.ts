@@ -48,6 +48,12 @@ export class Conversation {
     this.#messages = this.#messages.filter(({ id, role }) => !ids.includes(id) || role === "reasoning");
   }
 
+  /** The new ids of these messages. */
+  rename(ids: readonly string[], suffix: string): string[] {
+    for (const message of this.#messages) if (ids.includes(message.id)) message.id = `${message.id}/${suffix}`;
+    return ids.map((id) => `${id}/${suffix}`);
+  }
+
   hasCall(callId: string): boolean {
     return this.#call(callId) !== undefined;
   }

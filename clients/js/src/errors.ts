@@ -2,9 +2,9 @@ import type { ServiceErrorCode } from "./generated.ts";
 
 /**
  * The service's codes; and of the client itself: `connection_lost` (there is no connection and patience is at an end: runs go
- * on), `timeout` (no answer in time), `closed` (by the caller).
+ * on), `timeout` (no answer in time), `closed` (by the caller), `no_websocket` (this JavaScript has none).
  */
-export type ErrorCode = ServiceErrorCode | "connection_lost" | "timeout" | "closed";
+export type ErrorCode = ServiceErrorCode | "connection_lost" | "timeout" | "closed" | "no_websocket";
 
 /**
  * What the service refuses, or the client cannot do. Branch on `code`, never on the message.

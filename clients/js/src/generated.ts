@@ -181,9 +181,7 @@ export interface StatePatchChunk {
   agent_id: string;
   agent_type: string;
   attempt: number;
-  patches: {
-    [k: string]: unknown;
-  }[];
+  patches: Patch[];
   run_id: string;
   sequence: number;
   session_id: string;
@@ -191,6 +189,15 @@ export interface StatePatchChunk {
   timestamp: number;
   type: "state_patch";
   warnings: string[];
+}
+/**
+ * An operation of RFC 6902. The engine writes `add`, `remove` and `replace`; tools may emit any.
+ */
+export interface Patch {
+  from?: string;
+  op: "add" | "copy" | "move" | "remove" | "replace" | "test";
+  path: string;
+  value?: unknown;
 }
 /**
  * The text of this step and attempt is final and equals the stored answer.
@@ -225,7 +232,8 @@ export interface Usage {
   unknown_calls: number;
 }
 /**
- * Drop what this step and attempt showed.
+ * Drop what this step and attempt showed. `status`: of the run, if its end cut the attempt off. The words of an
+ * `interrupted` run may stay on a page until another attempt of the step begins.
  */
 export interface StepDiscardedChunk {
   agent_id: string;
@@ -235,6 +243,7 @@ export interface StepDiscardedChunk {
   run_id: string;
   sequence: number;
   session_id: string;
+  status: string | null;
   step: number;
   timestamp: number;
   type: "step_discarded";
@@ -340,9 +349,15 @@ export interface ToolApprovalRequestChunk {
   tool_name: string;
   type: "tool_approval_request";
 }
+/**
+ * `arguments`: of a call that was refused, which has no `tool_start`: the model's, if the writer knew them.
+ */
 export interface ToolEndChunk {
   agent_id: string;
   agent_type: string;
+  arguments: {
+    [k: string]: unknown;
+  } | null;
   attempt: number;
   error: string | null;
   result: unknown;
@@ -851,9 +866,7 @@ export interface CheckpointDiff {
   before: string;
   messages: (SystemMessage | UserMessage | AssistantMessage | ToolResultMessage)[];
   offset: number;
-  patches: {
-    [k: string]: unknown;
-  }[];
+  patches: Patch[];
   removed: number;
 }
 export interface SystemMessage {
@@ -1663,7 +1676,8 @@ export const DEFAULTS: {
       "usage": null
     },
     "step_discarded": {
-      "reason": null
+      "reason": null,
+      "status": null
     },
     "stream_resync": {
       "checkpoint_id": null,
@@ -1683,6 +1697,7 @@ export const DEFAULTS: {
       "reason": null
     },
     "tool_end": {
+      "arguments": null,
       "error": null,
       "result": null,
       "success": true

@@ -20,6 +20,7 @@ interface Asked {
 }
 
 const TRIES = 3;
+const OPEN = 1; // of WebSocket
 
 export class SocketLink {
   readonly following: Following;
@@ -40,7 +41,8 @@ export class SocketLink {
   #heard = false;
   #error: Error | undefined;
   #stop: (() => void) | undefined;
-  #opened = Promise.withResolvers<void>();
+  readonly #opened: Promise<void>;
+  #opens!: { resolve: () => void; reject: (error: Error) => void };
   #sendingAgain = false;
   #tries = 0;
 
@@ -49,14 +51,16 @@ export class SocketLink {
     this.#token = token;
     this.#settings = settings;
     this.following = new Following((action, fields) => this.ask(action, fields), settings);
-    this.#opened.promise.catch(() => undefined); // who has not asked for it has not to hear of it
+    // Node 20 has no `Promise.withResolvers`.
+    this.#opened = new Promise((resolve, reject) => (this.#opens = { resolve, reject }));
+    this.#opened.catch(() => undefined); // who has not asked for it has not to hear of it
   }
 
   /** Connect. Rejects with `connection_lost` where nothing answers for `openMs`, or where the token is refused: a browser does
    *  not say which. */
   async open(): Promise<void> {
     void this.#live();
-    await this.#opened.promise;
+    await this.#opened;
   }
 
   /** Idempotent. What is unanswered fails with `closed`. */
@@ -125,7 +129,7 @@ export class SocketLink {
 
   /** What cannot be sent now is sent by the next connection. */
   #send(asked: Asked): void {
-    if (this.#socket?.readyState !== WebSocket.OPEN) return;
+    if (this.#socket?.readyState !== OPEN) return;
     for (const frame of asked.frames) this.#socket.send(frame);
   }
 
@@ -177,9 +181,14 @@ export class SocketLink {
   /** The one way that browsers and Node have: the token as a subprotocol, which is not echoed. */
   async #connect(): Promise<WebSocket> {
     const token = await this.#freshToken();
+    const { webSocket = globalThis.WebSocket } = this.#settings;
+    if (webSocket === undefined) {
+      const ways = "use Node 22, or start Node 20 with --experimental-websocket, or give the class of the package ws as settings.webSocket";
+      throw new HelixError("no_websocket", `this JavaScript has no WebSocket: ${ways}`);
+    }
     let socket: WebSocket;
     try {
-      socket = new WebSocket(this.#url, token === undefined ? [SUBPROTOCOL] : [SUBPROTOCOL, `bearer.${token}`]);
+      socket = new webSocket(this.#url, token === undefined ? [SUBPROTOCOL] : [SUBPROTOCOL, `bearer.${token}`]);
     } catch (error) {
       const problem = "the URL begins with wss:// or ws://, and a token has letters, digits and - . _ ~ only";
       throw new HelixError("invalid_input", problem, { cause: error });
@@ -220,8 +229,8 @@ export class SocketLink {
     socket.onmessage = (event) => this.#receive(event.data);
     socket.onerror = socket.onclose = () => this.#end?.();
     this.#socket = socket;
-    if (socket.readyState !== WebSocket.OPEN || this.#error !== undefined) this.#end?.();
-    this.#opened.resolve();
+    if (socket.readyState !== OPEN || this.#error !== undefined) this.#end?.();
+    this.#opens.resolve();
     this.onConnection?.(true);
     this.following.onOpen();
     this.#sendAll();
@@ -238,7 +247,7 @@ export class SocketLink {
     this.#error = error;
     for (const asked of [...this.#asked.values()]) asked.reject(error);
     this.following.onFail(error);
-    this.#opened.reject(error);
+    this.#opens.reject(error);
     this.#end?.();
     this.#stop?.();
   }

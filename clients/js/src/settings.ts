@@ -1,4 +1,4 @@
-/** Times in milliseconds. */
+/** Times are in milliseconds. */
 export interface ClientSettings {
   /** How long an answer is waited for, reconnections included. */
   requestMs: number;
@@ -19,6 +19,9 @@ export interface ClientSettings {
   quietMs: number;
   /** Messages that are stored for a reader that does not read. */
   buffer: number;
+  /** The class of a WebSocket. Default: the global one, which Node 20 has only with `--experimental-websocket`; the package
+   *  `ws` has one too. */
+  webSocket: typeof WebSocket | undefined;
 }
 
 export const SETTINGS: Readonly<ClientSettings> = {
@@ -32,6 +35,7 @@ export const SETTINGS: Readonly<ClientSettings> = {
   reorderMs: 200,
   quietMs: 20_000,
   buffer: 10_000,
+  webSocket: undefined,
 };
 
 export const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));

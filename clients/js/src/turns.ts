@@ -36,7 +36,8 @@ export async function turnOf(client: HelixClient, session_id: string, run_id?: s
   return { session, run_id: run.run_id, turn: run.turn, first };
 }
 
-/** The turn's messages from the beginning of its first run to its end, those of sub-agents between. */
+/** The turn's messages from the beginning of its first run to where nothing more comes by itself, those of sub-agents
+ *  between: a sub-agent that is at work when its run pauses starts another run when it ends. */
 export async function* messagesOf(client: HelixClient, turn: Turn): AsyncGenerator<StreamMessage, void, undefined> {
   const { session_id, stream_id } = turn.session;
   let begun = false;
@@ -44,9 +45,62 @@ export async function* messagesOf(client: HelixClient, turn: Turn): AsyncGenerat
     const own = message.session_id === session_id;
     begun ||= own && message.turn >= turn.first.turn;
     if (!begun && message.run_id !== "") return "skip";
-    return isEnd(turn, message) ? "last" : "show";
+    return isEnd(turn, message) && message.kind !== "paused" ? "last" : "show";
   };
-  yield* client.read(await client.feed(stream_id, turn.first.start_sequence, judge));
+  const ended = new Map<string, number>();
+  let pause: StreamMessage | undefined;
+  for await (const message of client.read(await client.feed(stream_id, turn.first.start_sequence, judge))) {
+    if (pause !== undefined && beginsAnother(message, pause)) return;
+    if (message.kind !== "chunk") ended.set(message.session_id, message.turn);
+    if (message.session_id === session_id && message.run_id !== "") pause = isEnd(turn, message) ? message : undefined;
+    yield message;
+    if (pause !== undefined && message.kind !== "chunk" && !(await goesOn(client, pause, ended))) return;
+  }
+}
+
+/** Whether it begins the session's next message: no run that goes on with this one. */
+function beginsAnother({ session_id, run_id, chunk }: StreamMessage, end: StreamMessage): boolean {
+  if (session_id !== end.session_id || run_id === "" || run_id === end.run_id) return false;
+  return chunk?.["type"] !== "run_resumed" || !CONTINUES.has(String(chunk["mode"]));
+}
+
+/** Whether more comes after that pause. `ended` has the turns of the ends so far: rows are ahead of the log. */
+async function goesOn(client: HelixClient, pause: StreamMessage, ended: ReadonlyMap<string, number>): Promise<boolean> {
+  const root = await client.getSession(pause.session_id);
+  if (root.turn > pause.turn || root.status === "running") return true;
+  const children = await childrenOf(client, root);
+  return children.some((child) => isWorking(child) || child.turn > (ended.get(child.session_id) ?? child.turn));
+}
+
+/** Whether the session runs, or will by itself: it waits for a sub-agent that is at work, or has just ended. */
+export const isAtWork = async (client: HelixClient, session: SessionState): Promise<boolean> =>
+  session.status === "running" || (await childrenOf(client, session)).some(isWorking);
+
+const isWorking = ({ status }: SessionState): boolean => status === "running" || status === "completed" || status === "failed";
+
+/** The sub-agents that a paused session waits for, and those below them. */
+async function childrenOf(client: HelixClient, root: SessionState): Promise<SessionState[]> {
+  const found: SessionState[] = [];
+  const stack = [root];
+  for (let state = stack.pop(); state !== undefined; state = stack.pop()) {
+    for (const { child_session_id } of state.status === "paused" ? state.pending : []) {
+      if (child_session_id === null) continue;
+      try {
+        const child = await client.getSession(child_session_id);
+        found.push(child);
+        stack.push(child);
+      } catch (error) {
+        if (!(error instanceof HelixError) || error.code !== "session_not_found") throw error; // deleted
+      }
+    }
+  }
+  return found;
+}
+
+/** Whether the stream still has messages of the turn. */
+export async function hasMessages(client: HelixClient, { session, first }: Turn): Promise<boolean> {
+  const { messages } = await client.readStream(session.session_id, { after: first.start_sequence, limit: 1 });
+  return messages.length > 0;
 }
 
 /** The end of the run, or of a later one that took it over. */

@@ -3,6 +3,7 @@
 import type { UIMessageChunk } from "ai";
 import { type Json, same } from "./patches.ts";
 import { CONTINUES, shownCall } from "./turns.ts";
+import { NO_USAGE, type Usage, usageFields, withUsage } from "./usage.ts";
 import type { StreamMessage } from "./wire.ts";
 
 /** Chunks that are shown as transient data: by type, the fields that go with it. */
@@ -60,6 +61,9 @@ export class UIMessageEncoder {
   #stepOpen = false;
   #steps = new Set<number>();
   #attempt: Attempt | undefined;
+  /** The step whose words were kept when its run was interrupted. */
+  #interrupted: number | undefined;
+  #usage: Usage = NO_USAGE;
   #calls = new Map<string, Call>();
   #children = new Map<string, Child>();
   #end: StreamMessage | undefined;
@@ -88,6 +92,16 @@ export class UIMessageEncoder {
     return this.#take();
   }
 
+  /** The parts of a `tool_end` that belongs to this page's message and comes after it: of a call that waited when a new message
+   *  of the user closed it. None for any other message. */
+  endCall(message: StreamMessage): UIMessageChunk[] {
+    const chunk = (message.chunk ?? {}) as Chunk;
+    const call = this.#calls.get(shownCall(this.#root, message.session_id, String(chunk["tool_call_id"])));
+    if (chunk["type"] !== "tool_end" || call === undefined || call.done) return [];
+    this.#toolEnd(message.session_id, chunk);
+    return this.#take();
+  }
+
   #close(): void {
     const end = this.#end;
     if (end === undefined || this.#closed) return;
@@ -101,7 +115,8 @@ export class UIMessageEncoder {
       finishReason = "interrupted";
       this.#emit({ type: "abort", ...(this.#reason ? { reason: this.#reason } : {}) });
     }
-    this.#emit({ type: "finish", finishReason } as UIMessageChunk);
+    const usage = usageFields(this.#usage);
+    this.#emit({ type: "finish", finishReason, ...(usage && { messageMetadata: { usage } }) } as UIMessageChunk);
     [this.#started, this.#closed] = [false, true];
   }
 
@@ -111,7 +126,8 @@ export class UIMessageEncoder {
     const mode = chunk["type"] === "run_resumed" ? String(chunk["mode"]) : "execute";
     if (this.#messageId === "" || !CONTINUES.has(mode)) {
       this.#close();
-      [this.#started, this.#stepOpen, this.#attempt] = [false, false, undefined];
+      [this.#started, this.#stepOpen, this.#attempt, this.#interrupted] = [false, false, undefined, undefined];
+      this.#usage = NO_USAGE;
       [this.#steps, this.#calls, this.#children] = [new Set(), new Map(), new Map()];
       this.#messageId = runId;
     }
@@ -163,6 +179,7 @@ export class UIMessageEncoder {
       case "thinking":
       case "step_committed":
       case "step_discarded":
+        this.#usage = withUsage(this.#usage, chunk["usage"]);
         return root ? this.#answer(kind, chunk) : this.#childAnswer(sessionId, kind, chunk);
       case "tool_start":
         return this.#toolStart(sessionId, chunk);
@@ -195,11 +212,14 @@ export class UIMessageEncoder {
     if (this.#attempt === undefined || this.#attempt.step !== step || this.#attempt.attempt !== at) {
       this.#settle();
       this.#attempt = { step, attempt: at, parts: [], thought: false };
+      if (kind !== "step_discarded" && this.#interrupted !== undefined) {
+        if (this.#interrupted === step) this.#emit({ type: "reset-step" });
+        this.#interrupted = undefined;
+      }
     }
     const attempt = this.#attempt;
     if (kind === "step_discarded") {
-      if (attempt.parts.length > 0) this.#emit({ type: "reset-step" });
-      this.#attempt = undefined;
+      this.#discard(attempt, chunk["status"] === "interrupted");
     } else if (kind === "step_committed") {
       this.#step(step);
       this.#settle();
@@ -213,6 +233,18 @@ export class UIMessageEncoder {
       if (!attempt.thought) this.#put(attempt, "reasoning", String(chunk["content"] ?? ""), false);
       attempt.thought = false;
     }
+  }
+
+  /** `kept`: the run was interrupted. What was read stays until another attempt of the step begins. */
+  #discard(attempt: Attempt, kept: boolean): void {
+    if (attempt.parts.length > 0) {
+      if (!kept) {
+        this.#emit({ type: "reset-step" });
+        this.#attempt = undefined;
+      }
+      this.#interrupted = kept ? attempt.step : undefined;
+    }
+    this.#settle();
   }
 
   /** Add to the open part, or begin another. */
@@ -258,8 +290,9 @@ export class UIMessageEncoder {
     if (!this.#calls.has(shown) && sessionId === this.#root && !this.#steps.has(numberOf(chunk["step"]))) {
       return; // of a step of an earlier message, which its claim closed
     }
-    const call = this.#calls.get(shown) ?? this.#call(sessionId, chunk, {})[1];
+    const call = this.#calls.get(shown) ?? this.#call(sessionId, chunk, chunk["arguments"] ?? {})[1];
     if (call.done) return;
+    if (call.child) this.#endQuestions(shown);
     call.done = true;
     const success = chunk["success"] !== false;
     const denied = (call.asked === "approval" || call.asked === "unknown") && !call.begun && !success;
@@ -270,6 +303,19 @@ export class UIMessageEncoder {
       this.#emit({ type: "tool-output-available", toolCallId: shown, output: chunk["result"] ?? null, dynamic: true });
     } else {
       this.#emit({ type: "tool-output-error", toolCallId: shown, errorText, dynamic: true });
+    }
+  }
+
+  /** A sub-agent that is over waits for no answer any more. */
+  #endQuestions(parent: string): void {
+    const errorText = "the sub-agent has ended";
+    for (const [shown, call] of this.#calls) {
+      const owner = this.#children.get(shown.slice(0, Math.max(0, shown.lastIndexOf("/"))));
+      if (call.done || call.asked === undefined || owner?.call !== parent) continue;
+      call.done = true;
+      this.#answered(shown, call, false, { reason: errorText });
+      if (call.requested) this.#emit({ type: "tool-output-denied", toolCallId: shown });
+      else this.#emit({ type: "tool-output-error", toolCallId: shown, errorText, dynamic: true });
     }
   }
 

@@ -85,6 +85,7 @@ class Helix(Commands):
         "mcp": ("mcp", "Serve agents as tools of the Model Context Protocol, to programs of this machine."),
         "keys": (Keys, "API keys of a stage: create, list, revoke."),
         "console": ("console", "Open sessions and agents in the browser: chat, timeline, state, cost, until Ctrl-C."),
+        "client": ("client", "Show how to install the TypeScript client, or write its package with --pack."),
         "dev": ("cloud.dev", "Run the deployed app on this machine, without an AWS account, until Ctrl-C."),
         "demo": ("cloud.demo", "Run an agent once in the offline app, and show what it used of AWS."),
         "deploy": ("cloud.deploy", "Deploy the project with CDK, and print its URL and a first API key."),

@@ -59,12 +59,15 @@ class ToolStartChunk(ChunkBase):
 
 
 class ToolEndChunk(ChunkBase):
+    """`arguments`: of a call that was refused, which has no `tool_start`: the model's, if the writer knew them."""
+
     type: Literal["tool_end"] = "tool_end"
     tool_call_id: str
     tool_name: str
     result: JsonValue = None
     success: bool = True
     error: str | None = None
+    arguments: JsonObject | None = None
 
 
 class SubAgentStartChunk(ChunkBase):
@@ -167,10 +170,12 @@ class StepCommittedChunk(ChunkBase):
 
 
 class StepDiscardedChunk(ChunkBase):
-    """Drop what this step and attempt showed."""
+    """Drop what this step and attempt showed. `status`: of the run, if its end cut the attempt off. The words of an
+    `interrupted` run may stay on a page until another attempt of the step begins."""
 
     type: Literal["step_discarded"] = "step_discarded"
     reason: str | None = None
+    status: str | None = None
 
 
 class StreamResyncChunk(ChunkBase):

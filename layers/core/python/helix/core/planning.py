@@ -314,6 +314,11 @@ def _to_json(value: object) -> JsonValue:
     )
 
 
+def has_end(row: CallRow) -> bool:
+    """Whether the stream has a `tool_end` of the call. The answer to `__finish__` is the framework's own."""
+    return row.by != "plan" or row.tool_name != FINISH_TOOL_NAME
+
+
 def call_value(row: CallRow) -> JsonValue:
     """What the call gave, as JSON: a text result is itself, also where it reads like JSON."""
     return row.content or "" if row.plain else parsed_content(row.content)

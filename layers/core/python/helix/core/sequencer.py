@@ -220,7 +220,10 @@ class _Admission:
         if not session.open:
             return
         committed = record.last == (session.step, session.attempt)
-        discarded = StepDiscardedChunk(reason="the run ended before this step was committed")
+        discarded = StepDiscardedChunk(
+            reason="the run ended before this step was committed",
+            status=record.status if record.mark == "end" else None,
+        )
         self._mark(session, StepCommittedChunk() if committed else discarded, record.time)
         session.open = False
 

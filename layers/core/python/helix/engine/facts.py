@@ -216,10 +216,12 @@ class ToolEnded(ToolCall):
 
 @dataclass(frozen=True, slots=True)
 class CallDone:
-    """`version`: of the commit that made it history, where a later worker writes it again."""
+    """`version`: of the commit that made it history, where a later worker writes it again. `arguments`: the model's, of a
+    call that was refused."""
 
     row: CallRow
     version: int = 0
+    arguments: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import replace
 from typing import Literal, TypeAlias, get_args
 from urllib.parse import urlsplit
@@ -31,7 +31,8 @@ from helix.core.handles import Confirmation
 from helix.core.refusals import http_status, refusal_of
 from helix.core.rows import SessionRow
 from helix.http.bodies import MAX_BODY_BYTES, MAX_USED_BYTES, Body, read_body, used_part
-from helix.http.reading import at_work, read_turn
+from helix.http.messages import agui_conversation, ui_conversation
+from helix.http.reading import at_work, read_turn, replayed_text
 from helix.http.requests import Ask, Given, agui_request, plain_request, ui_request
 from helix.http.responses import Encoder, Plain, Position, body, encode, parse_position
 from helix.http.starting import check_state, same_json, start
@@ -40,7 +41,7 @@ from helix.runtime.executor import Executor
 from helix.stream.agui import AgUiEncoder, pause_id
 from helix.stream.agui_open import Joining
 from helix.stream.handler import EVENT_STREAM, HEARTBEAT_S
-from helix.stream.ui_messages import UIMessageEncoder
+from helix.stream.ui_messages import UIMessageEncoder, Version
 
 logger = get_logger("helix.http")
 Encoding: TypeAlias = Literal["chunks", "ai-sdk", "ai-sdk-v6", "ag-ui"]
@@ -69,7 +70,8 @@ def app(
     """Routes for these agents, to be mounted in any ASGI app. `<encoding>` is `chunks`, `ai-sdk`, `ai-sdk-v6` or `ag-ui`:
 
         POST   /<agent>/<encoding>                    a message or answers; the response streams the run
-        GET    /<agent>/<encoding>/<session>/stream   the present run, after `Last-Event-ID` or `?after=`
+        GET    /<agent>/<encoding>/<session>/stream   the newest run, after `Last-Event-ID` or `?after=`
+        GET    /<agent>/<encoding>/<session>/messages all messages of the session, for a page that loads
         DELETE /<agent>/<encoding>/<session>/stream   interrupt the run; also POST /<agent>/<encoding>/<session>/stop
 
     user: who asks, from the request: the owner of the sessions they start; anybody else's do not exist for them. It may
@@ -90,6 +92,7 @@ def app(
             Route("/{agent}/{encoding}", service.guarded(service.post), methods=["POST"]),
             Route(f"{session}/stream", service.guarded(service.get), methods=["GET"]),
             Route(f"{session}/stream", service.guarded(service.stop), methods=["DELETE"]),
+            Route(f"{session}/messages", service.guarded(service.messages), methods=["GET"]),
             Route(f"{session}/stop", service.guarded(service.stop), methods=["POST"]),
         ]
     )
@@ -147,15 +150,26 @@ class _Service:
                 return Response(status_code=204)
             raise
         run_id, works = request.query_params.get("run"), await at_work(self._executor, session)
-        if encoding in UI and after is None and not works:
-            return Response(status_code=204)
         turn = await turn_of(self._executor, session, run_id, goes_on=run_id is None)
-        if after is not None and not works:
+        if not works:
             info = await self._executor.streams.info(session.stream_id)
-            if info is not None and info.latest_sequence < after.sequence:
-                return Response(status_code=204)
+            if info is None or info.latest_sequence < (after.sequence if after is not None else 1):
+                return Response(status_code=204)  # retention has deleted the stream, or the reader is beyond its end
         whole = encoding in UI and (after is None or after.sequence <= turn.first.start_sequence)
         return await self._respond(encoding, turn, whole=whole, after=after, joins=not cut)
+
+    async def messages(self, request: Request) -> Response:
+        agent, encoding, user = await self._asked(request)
+        if encoding == "chunks":
+            raise InvalidInputError("the encoding 'chunks' has no messages: use 'ai-sdk', 'ai-sdk-v6' or 'ag-ui'")
+        try:
+            session = await self._session(agent, request.path_params["session_id"], user)
+        except SessionNotFoundError:  # a chat that has no run yet
+            return JSONResponse({"messages": []})
+        if encoding == "ag-ui":
+            return JSONResponse({"messages": await agui_conversation(self._executor, session)})
+        version: Version = 7 if encoding == "ai-sdk" else 6
+        return JSONResponse({"messages": await ui_conversation(self._executor, session, version)})
 
     async def stop(self, request: Request) -> Response:
         agent, _, user = await self._asked(request)
@@ -231,7 +245,10 @@ class _Service:
         join = None
         if isinstance(encoder, AgUiEncoder) and joins is not None:
             join = Joining(encoder, turn.run.run_id, anew=joins)
-        reading = read_turn(self._executor, turn, self._heartbeat_s)
+        left_out: Set[int] = frozenset()
+        if encoding == "ai-sdk-v6" and after is None:
+            left_out = await replayed_text(self._executor, turn)
+        reading = read_turn(self._executor, turn, self._heartbeat_s, left_out)
         events = encode(reading, turn, encoder, whole=whole, after=after, join=join)
         end = DONE if encoding in UI else b""
         session = {"x-helix-session": turn.session.session_id, "x-helix-run": turn.run.run_id}

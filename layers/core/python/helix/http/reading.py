@@ -5,7 +5,7 @@ Law: a reader waits only for what is at work. It takes over a run whose process 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Set
 from contextlib import aclosing
 
 from helix.core.errors import AgentAlreadyRunningError, CannotResumeError, StreamNotFoundError
@@ -14,14 +14,20 @@ from helix.core.status import OVER
 from helix.core.wire import StreamMessage
 from helix.http.turns import Turn
 from helix.runtime.executor import Executor
+from helix.stream.discarded import discarded_text
 from helix.stream.reader import read_with_idle
 from helix.stream.ui_messages import CONTINUES
 
 
-async def read_turn(executor: Executor, turn: Turn, idle_s: float) -> AsyncIterator[StreamMessage | None]:
+async def read_turn(
+    executor: Executor, turn: Turn, idle_s: float, left_out: Set[int] = frozenset()
+) -> AsyncIterator[StreamMessage | None]:
     """The turn's messages from the beginning of its first run to its end, those of sub-agents between; None whenever
-    `idle_s` is over without one. A turn that goes on ends when its run pauses with no sub-agent at work, or is over."""
+    `idle_s` is over without one. A turn that goes on ends when its run pauses with no sub-agent at work, or is over.
+    left_out: sequences of messages that the reader is not sent."""
     session_id, stream_id, begun = turn.session.session_id, turn.session.stream_id, False
+    clock = executor.engine.clock
+    silent, since = False, clock.now()
     end, ended, newest = None, dict[str, int](), None
     messages = read_with_idle(
         executor.streams, stream_id, from_sequence=turn.first.start_sequence, follow=True, idle_s=idle_s
@@ -30,15 +36,20 @@ async def read_turn(executor: Executor, turn: Turn, idle_s: float) -> AsyncItera
         try:
             async for message in messages:
                 idle, newest = message is None and newest is None, message
-                if message is None:
-                    await _take_over(executor, session_id)
-                    yield None
+                if message is None:  # a wait is over, which may be because a message has come
+                    if clock.now() - since >= 0.9 * idle_s:  # timers and clocks differ a little
+                        if silent and end is None and not await _is_at_work(executor, session_id):
+                            return  # the log lacks the run's end: a worker died before it wrote it
+                        await _take_over(executor, session_id)
+                        silent, since = True, clock.now()
+                        yield None
                 elif end is not None and _is_of_another(message, end):
                     return
                 else:
                     # The log may have lagged behind the rows when the run was claimed.
                     begun = begun or (message.session_id == session_id and message.turn >= turn.first.turn)
-                    if begun or message.run_id == "":
+                    silent, since = False, clock.now()
+                    if (begun or message.run_id == "") and message.sequence not in left_out:
                         yield message
                     if message.kind != "chunk":
                         ended[message.session_id] = message.turn
@@ -50,6 +61,15 @@ async def read_turn(executor: Executor, turn: Turn, idle_s: float) -> AsyncItera
                     return
         except StreamNotFoundError:
             return  # deleted while it was read
+
+
+async def replayed_text(executor: Executor, turn: Turn) -> Set[int]:
+    """The sequences of words in the turn that were discarded before now."""
+    log, after = list[StreamMessage](), turn.first.start_sequence
+    while page := await executor.streams.read(turn.session.stream_id, after):
+        log += page
+        after = page[-1].sequence
+    return discarded_text(log, turn.session.session_id)
 
 
 def _is_of_another(message: StreamMessage, end: StreamMessage) -> bool:
@@ -83,6 +103,11 @@ async def _goes_on(
 async def at_work(executor: Executor, session: SessionRow) -> bool:
     """Whether the session runs, or will by itself: it waits for a sub-agent that is at work, or has just ended."""
     return session.status == "running" or any(map(_works, await _children(executor, session)))
+
+
+async def _is_at_work(executor: Executor, session_id: str) -> bool:
+    session = await executor.engine.history.session(session_id)
+    return session is not None and await at_work(executor, session)
 
 
 def _works(child: SessionRow) -> bool:

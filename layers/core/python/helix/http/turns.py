@@ -12,6 +12,7 @@ from typing import Any
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
 from helix.core.errors import RunNotFoundError, SessionNotFoundError
 from helix.core.json import JsonObject, dumps
+from helix.core.planning import has_end
 from helix.core.rows import Pending, RunRow, SessionRow
 from helix.core.wire import StreamMessage
 from helix.engine.history import DELETING
@@ -127,10 +128,10 @@ async def start_state(executor: Executor, turn: Turn) -> JsonObject | None:
 
 
 def agui_messages(session_id: str, entries: Sequence[AnyEntry]) -> list[JsonObject]:
-    """Rows as AG-UI messages, with the ids that the encoder gives the same messages live. A call that was refused when its
-    answer was staged is on no stream, and not here; one with edited arguments has those."""
+    """Rows as AG-UI messages, with the ids that the encoder gives the same messages live. `__finish__` is on no stream, and
+    not here; a call with edited arguments has those."""
     edited = {entry.call_id: entry.edited.arguments for entry in entries if isinstance(entry, CallRow) and entry.edited}
-    refused = {entry.call_id for entry in entries if isinstance(entry, CallRow) and entry.by == "plan"}
+    hidden = {entry.call_id for entry in entries if isinstance(entry, CallRow) and not has_end(entry)}
     found: list[JsonObject] = []
     for entry in entries:
         match entry:
@@ -139,16 +140,14 @@ def agui_messages(session_id: str, entries: Sequence[AnyEntry]) -> list[JsonObje
                 name = given if isinstance(given, str) else f"{entry.run_id}/user"
                 found.append({"id": name, "role": "user", "content": entry.content})
             case AssistantRow():
-                found.extend(_answer(session_id, entry, refused, edited))
-            case CallRow(call_id=call_id) if call_id not in refused:
+                found.extend(_answer(session_id, entry, hidden, edited))
+            case CallRow(call_id=call_id) if call_id not in hidden:
                 result: JsonObject = {"id": f"{call_id}/result", "role": "tool", "toolCallId": call_id}
                 found.append(result | {"content": entry.content or ""})
     return found
 
 
-def _answer(
-    session_id: str, row: AssistantRow, refused: Set[str], edited: Mapping[str, JsonObject]
-) -> list[JsonObject]:
+def _answer(session_id: str, row: AssistantRow, hidden: Set[str], edited: Mapping[str, JsonObject]) -> list[JsonObject]:
     answer: dict[str, Any] = {"id": answer_id(session_id, row.step, row.attempt), "role": "assistant"}
     if row.content:
         answer["content"] = row.content
@@ -159,7 +158,7 @@ def _answer(
             "function": {"name": call.name, "arguments": dumps(edited.get(call.id, call.arguments))},
         }
         for call in row.tool_calls
-        if call.id not in refused
+        if call.id not in hidden
     ]
     if calls:
         answer["toolCalls"] = calls

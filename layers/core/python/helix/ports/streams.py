@@ -10,7 +10,7 @@ from helix.core.wire import StreamInfo, StreamMessage
 
 
 class StreamManager(Protocol):
-    """A log that charges for each append says `coalesces = True`: writers then collect chunks for up to 250 ms. Others get
+    """A log that charges for each append says `coalesces = True`: writers then collect chunks for up to 125 ms. Others get
     words at once."""
 
     async def append(self, stream_id: str, records: Sequence[StreamRecord]) -> None:

@@ -24,7 +24,7 @@ from helix.core.sequencer import Mark, StreamRecord
 from helix.ports.clock import Clock
 from helix.ports.streams import StreamManager
 
-FIRST_S, LONGEST_S, FLUSH_BYTES = 0.05, 0.25, 4096
+FIRST_S, LONGEST_S, FLUSH_BYTES = 0.05, 0.125, 4096
 PATIENCE_S, MOST_PATIENCE_S = 0.002, 0.064
 APPENDS_PER_S, BURST = 600, 50
 """How many appends of words one event loop makes at once: some fifth of a processor. More runs share them."""
@@ -221,7 +221,7 @@ class RunStream:
 
     async def _flushes(self) -> None:
         """Flush until nothing is left: at once what is urgent, the rest after 50 ms, where the log coalesces growing to
-        250 ms."""
+        125 ms."""
         while True:
             if not self._urgent:
                 self._sleeping = True

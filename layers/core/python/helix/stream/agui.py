@@ -7,16 +7,18 @@ after a reconnect. Each run of the root session is one AG-UI run, and all that i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from helix.core.chunks import CHUNK_TYPES
 from helix.core.errors import InvalidInputError
 from helix.core.json import JsonObject, JsonValue, dumps
 from helix.core.patches import apply
+from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
 from helix.stream.agui_messages import Conversation
-from helix.stream.ui_messages import shown_call
+from helix.stream.agui_writers import Link, Writer
+from helix.stream.ui_messages import CONTINUES, shown_call
+from helix.stream.usage import usage_fields
 
 PROTOCOL_VERSION = "1.0"
 NOTICES = frozenset({"run_queued", "stream_resync", "checkpoint_created", "error"})
@@ -46,27 +48,6 @@ def pause_id(run_id: str) -> str:
     return f"{run_id}/pause"
 
 
-@dataclass
-class _Writer:
-    """One session that writes: the root, or a run of a sub-agent. `tag` is what its events carry."""
-
-    session_id: str
-    run_id: str
-    tag: JsonObject = field(default_factory=dict)
-    at: tuple[int, int] = (0, 0)
-    message: str | None = None
-    thought: str | None = None
-    thoughts: int = 0
-    shown: list[str] = field(default_factory=list)  # messages of the present attempt
-
-
-@dataclass(frozen=True)
-class _Link:
-    agent: str
-    call: str
-    parent: str
-
-
 class AgUiEncoder:
     """Stream messages in, AG-UI events out. Feed it from the first message of a run.
 
@@ -83,16 +64,18 @@ class AgUiEncoder:
         self._talk = Conversation(messages)
         self._out: list[JsonObject] = []
         self._time = 0
-        self._run: _Writer | None = None
+        self._run: Writer | None = None
         self._ended: set[str] = set()  # of the root's runs
-        self._links: dict[str, _Link] = {}
+        self._links: dict[str, Link] = {}
         self._asked: dict[str, JsonObject] = {}
         self._answers: dict[tuple[str, int], str] = {}  # by session and step, the message that its calls are in
         self._early: list[StreamMessage] = []  # of sub-agents, while no run of the root is open
-        self._children: dict[str, _Writer] = {}
+        self._children: dict[str, Writer] = {}
         self._past: set[str] = set()  # runs of sub-agents that are closed
         self._owners: dict[str, JsonObject] = {}  # by message, the tag that opened it
         self._results: set[str] = set()  # calls whose results were sent
+        self._retained: list[str] = []  # messages of an attempt that an interrupt cut off
+        self._usage: dict[str, Usage] = {}  # by model, of the present run
         self._output: JsonValue = None
         self._failure = "error"
         self._reason = "pending"
@@ -125,7 +108,7 @@ class AgUiEncoder:
         self._time = int(float(chunk.get("timestamp") or 0) * 1000) or self._time
         if message.session_id == self._root:
             if message.run_id and (self._run is None or self._run.run_id != message.run_id):
-                self._begin(message.run_id)
+                self._begin(message.run_id, chunk)
             writer = self._run
         elif self._run is None:
             self._early.append(message)
@@ -141,25 +124,35 @@ class AgUiEncoder:
         else:
             self._end_child(writer, message.kind, message.status, message.error)
 
-    def _emit(self, type: str, writer: _Writer | None = None, **fields: Any) -> None:
+    def _emit(self, type: str, writer: Writer | None = None, **fields: Any) -> None:
         tag = writer.tag if writer is not None else {}
         stamp = {"timestamp": self._time} if self._time else {}
         self._out.append({"type": type, **stamp, **tag, **fields})
 
     # --- runs -------------------------------------------------------------------------------------------------------
 
-    def _begin(self, run_id: str) -> None:
+    def _begin(self, run_id: str, chunk: dict[str, Any]) -> None:
         if self._run is not None:  # its process died, and this run took it over
             self._close_all()
-            self._emit("RUN_FINISHED", threadId=self._root, runId=self._run.run_id, outcome={"type": "cancelled"})
-        self._run = _Writer(self._root, run_id)
+            self._emit(
+                "RUN_FINISHED",
+                threadId=self._root,
+                runId=self._run.run_id,
+                outcome={"type": "cancelled"},
+                **self._used(),
+            )
+        self._run = Writer(self._root, run_id)
         self._children, self._past, self._owners = {}, set(), {}
-        self._output, self._failure, self._reason = None, "error", "pending"
+        self._output, self._failure, self._reason, self._usage = None, "error", "pending", {}
+        retained, self._retained = self._retained, []
+        tries_again = bool(retained) and chunk.get("type") == "run_resumed" and chunk.get("mode") in CONTINUES
+        if tries_again:
+            self._talk.discard(retained)
         self._emit("RUN_STARTED", threadId=self._root, runId=run_id, protocolVersion=PROTOCOL_VERSION)
         announced, messages = self._announced
         if announced == run_id and self._state is not None:
             self._emit("STATE_SNAPSHOT", snapshot=self._state)
-        if announced == run_id and messages:
+        if tries_again or (announced == run_id and messages):
             self._snapshot()
         early, self._early = self._early, []
         for message in early:
@@ -172,7 +165,7 @@ class AgUiEncoder:
         self._run = None
         about: dict[str, Any] = {"threadId": self._root, "runId": run.run_id}
         if end.kind == "fail":
-            self._emit("RUN_ERROR", message=end.error or "the run failed", code=self._failure)
+            self._emit("RUN_ERROR", message=end.error or "the run failed", code=self._failure, **self._used())
             return
         if end.kind == "paused":
             outcome: dict[str, Any] = {"type": "interrupt", "interrupts": self._interrupts(run.run_id)}
@@ -180,7 +173,12 @@ class AgUiEncoder:
             outcome = {"type": "success" if end.status == "completed" else "cancelled"}
         if self._output is not None:
             about["result"] = self._output
-        self._emit("RUN_FINISHED", **about, outcome=outcome)
+        self._emit("RUN_FINISHED", **about, outcome=outcome, **self._used())
+
+    def _used(self) -> dict[str, Any]:
+        """The usage of the run's answers and of its sub-agents', by model. A call whose answer was lost is not in it."""
+        entries = [{"model": model, **fields} for model, used in self._usage.items() if (fields := usage_fields(used))]
+        return {"usage": entries} if entries else {}
 
     def _interrupts(self, run_id: str) -> list[JsonObject]:
         if self._asked:
@@ -195,13 +193,13 @@ class AgUiEncoder:
 
     # --- sub-agents -------------------------------------------------------------------------------------------------
 
-    def _child(self, message: StreamMessage) -> _Writer | None:
+    def _child(self, message: StreamMessage) -> Writer | None:
         """The writer of a sub-agent's run, announced with its first message. A run that is closed stays closed: what comes
         of it later carries its id."""
         run_id, link = message.run_id, self._links.get(message.session_id)
         if run_id in self._children:
             return self._children[run_id]
-        writer = _Writer(message.session_id, run_id, {"subagentRunId": run_id})
+        writer = Writer(message.session_id, run_id, {"subagentRunId": run_id})
         if run_id in self._past or not run_id:
             return writer if message.kind == "chunk" and run_id else None
         about: dict[str, Any] = {"name": link.agent if link else "", "parentToolCallId": link.call if link else ""}
@@ -212,7 +210,7 @@ class AgUiEncoder:
         self._emit("SUBAGENT_STARTED", writer, **about)
         return writer
 
-    def _end_child(self, child: _Writer, kind: str, status: str | None, error: str | None) -> None:
+    def _end_child(self, child: Writer, kind: str, status: str | None, error: str | None) -> None:
         if self._children.pop(child.run_id, None) is None:
             return
         self._past.add(child.run_id)
@@ -228,7 +226,7 @@ class AgUiEncoder:
 
     # --- chunks -----------------------------------------------------------------------------------------------------
 
-    def _chunk(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+    def _chunk(self, writer: Writer, chunk: dict[str, Any]) -> None:
         kind = str(chunk.get("type", ""))
         if kind in NOTICES:
             if kind == "error" and not chunk.get("recoverable", True):
@@ -241,14 +239,14 @@ class AgUiEncoder:
         elif kind in CHUNK_TYPES and (handler := getattr(self, f"_on_{kind}", None)) is not None:
             handler(writer, chunk)
 
-    def _message_id(self, writer: _Writer, chunk: dict[str, Any]) -> str:
+    def _message_id(self, writer: Writer, chunk: dict[str, Any]) -> str:
         at = (int(chunk.get("step", 0)), int(chunk.get("attempt", 0)))
         if writer.at != at:
             self._close(writer)
             writer.at, writer.shown, writer.thoughts = at, [], 0
         return answer_id(writer.session_id, *at)
 
-    def _on_text_delta(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+    def _on_text_delta(self, writer: Writer, chunk: dict[str, Any]) -> None:
         message_id = self._message_id(writer, chunk)
         self._end_thought(writer)
         if writer.message != message_id:
@@ -262,7 +260,7 @@ class AgUiEncoder:
         self._talk.append(message_id, delta)
         self._emit("TEXT_MESSAGE_CONTENT", writer, messageId=message_id, delta=delta)
 
-    def _on_thinking(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+    def _on_thinking(self, writer: Writer, chunk: dict[str, Any]) -> None:
         message_id = self._message_id(writer, chunk)
         if chunk.get("is_complete"):
             if writer.thought is None:
@@ -271,7 +269,7 @@ class AgUiEncoder:
         else:
             self._think(writer, message_id, str(chunk.get("content", "")))
 
-    def _think(self, writer: _Writer, message_id: str, delta: str) -> None:
+    def _think(self, writer: Writer, message_id: str, delta: str) -> None:
         if writer.thought is None:
             writer.thoughts += 1
             thought = writer.thought = f"{message_id}/thinking/{writer.thoughts}"
@@ -282,29 +280,35 @@ class AgUiEncoder:
         self._talk.append(writer.thought, delta)
         self._emit("REASONING_MESSAGE_CONTENT", writer, messageId=writer.thought, delta=delta)
 
-    def _on_step_committed(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+    def _on_step_committed(self, writer: Writer, chunk: dict[str, Any]) -> None:
+        if chunk.get("usage"):
+            model = str(chunk.get("model") or "")
+            self._usage[model] = self._usage.get(model, Usage()) + Usage.model_validate(chunk["usage"])
         self._answers[writer.session_id, int(chunk.get("step", 0))] = self._message_id(writer, chunk)
         self._close(writer)
         writer.shown = []
 
-    def _on_step_discarded(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+    def _on_step_discarded(self, writer: Writer, chunk: dict[str, Any]) -> None:
         self._message_id(writer, chunk)
         self._close(writer)
         if writer.shown:
-            self._talk.discard(writer.shown)
+            if writer is self._run and chunk.get("status") == "interrupted":
+                self._retained = self._talk.rename(writer.shown, writer.run_id)  # another run's attempt has the same id
+            else:
+                self._talk.discard(writer.shown)
             self._snapshot()
         writer.shown = []
 
-    def _close(self, writer: _Writer) -> None:
+    def _close(self, writer: Writer) -> None:
         self._end_thought(writer)
         self._end_text(writer)
 
-    def _end_text(self, writer: _Writer) -> None:
+    def _end_text(self, writer: Writer) -> None:
         if writer.message is not None:
             self._emit("TEXT_MESSAGE_END", writer, messageId=writer.message)
             writer.message = None
 
-    def _end_thought(self, writer: _Writer) -> None:
+    def _end_thought(self, writer: Writer) -> None:
         if writer.thought is not None:
             self._emit("REASONING_MESSAGE_END", writer, messageId=writer.thought)
             self._emit("REASONING_END", writer, messageId=writer.thought)
@@ -315,16 +319,16 @@ class AgUiEncoder:
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
-    def _on_tool_start(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+    def _on_tool_start(self, writer: Writer, chunk: dict[str, Any]) -> None:
         self._call(writer, chunk, chunk.get("arguments", {}))
 
-    def _on_tool_approval_request(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+    def _on_tool_approval_request(self, writer: Writer, chunk: dict[str, Any]) -> None:
         shown = self._call(writer, chunk, chunk.get("input", {}))
         kind, name = str(chunk.get("kind", "approval")), str(chunk["tool_name"])
         about: JsonObject = {"id": shown, "reason": f"helix:{kind}", "toolCallId": shown, "metadata": {"tool": name}}
         self._asked[shown] = about | dict(writer.tag) | ({} if kind == "client" else {"responseSchema": ANSWER})
 
-    def _call(self, writer: _Writer, chunk: dict[str, Any], given: Any) -> str:
+    def _call(self, writer: Writer, chunk: dict[str, Any], given: Any) -> str:
         shown = shown_call(self._root, writer.session_id, str(chunk["tool_call_id"]))
         arguments = dumps(given)
         if self._talk.has_call(shown):
@@ -341,35 +345,35 @@ class AgUiEncoder:
         self._talk.add_call(parent, shown, name, arguments, tag)
         return shown
 
-    def _on_tool_end(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+    def _on_tool_end(self, writer: Writer, chunk: dict[str, Any]) -> None:
         shown = shown_call(self._root, writer.session_id, str(chunk["tool_call_id"]))
         self._asked.pop(shown, None)
         if shown in self._results:
             return
         self._results.add(shown)
         if not self._talk.has_call(shown):
-            self._call(writer, chunk, {})
+            self._call(writer, chunk, chunk.get("arguments") or {})
         result = chunk.get("result") if chunk.get("result") is not None else chunk.get("error")
         content = result if isinstance(result, str) else dumps(result)
         result_id = f"{shown}/result"
         self._emit("TOOL_CALL_RESULT", writer, messageId=result_id, toolCallId=shown, role="tool", content=content)
         self._talk.add_result(result_id, shown, content, writer.tag)
 
-    def _on_subagent_start(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+    def _on_subagent_start(self, writer: Writer, chunk: dict[str, Any]) -> None:
         call = shown_call(self._root, writer.session_id, str(chunk["parent_tool_call_id"]))
-        self._links[str(chunk["sub_agent_id"])] = _Link(str(chunk.get("sub_agent_type", "")), call, writer.session_id)
+        self._links[str(chunk["sub_agent_id"])] = Link(str(chunk.get("sub_agent_type", "")), call, writer.session_id)
 
-    def _on_subagent_end(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+    def _on_subagent_end(self, writer: Writer, chunk: dict[str, Any]) -> None:
         status = str(chunk.get("status", "completed"))
         for child in [c for c in self._children.values() if c.session_id == chunk["sub_agent_id"]]:
             self._end_child(child, "fail" if status == "failed" else "end", status, chunk.get("error"))
 
     # --- the rest ---------------------------------------------------------------------------------------------------
 
-    def _on_custom(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+    def _on_custom(self, writer: Writer, chunk: dict[str, Any]) -> None:
         self._emit("CUSTOM", writer, name=str(chunk["event_name"]), value=chunk.get("data"))
 
-    def _on_state_patch(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+    def _on_state_patch(self, writer: Writer, chunk: dict[str, Any]) -> None:
         if writer is self._run and chunk.get("patches"):  # a sub-agent's state is not the run's
             try:
                 self._state = apply(self._state, chunk["patches"]) if self._state is not None else None
@@ -377,10 +381,10 @@ class AgUiEncoder:
                 self._state = None
             self._emit("STATE_DELTA", delta=chunk["patches"])
 
-    def _on_output(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+    def _on_output(self, writer: Writer, chunk: dict[str, Any]) -> None:
         if writer is self._run:
             self._output = chunk.get("output")
 
-    def _on_run_paused(self, writer: _Writer, chunk: dict[str, Any]) -> None:
+    def _on_run_paused(self, writer: Writer, chunk: dict[str, Any]) -> None:
         if writer is self._run:
             self._reason = str(chunk.get("reason") or "pending")

@@ -36,6 +36,14 @@ class Conversation:
                 message["content"] = ""
         self._messages = [m for m in self._messages if m["id"] not in gone or m["role"] == "reasoning"]
 
+    def rename(self, ids: Iterable[str], suffix: str) -> list[str]:
+        """Return the new ids of these messages."""
+        old = set(ids)
+        for message in self._messages:
+            if message["id"] in old:
+                message["id"] = f"{message['id']}/{suffix}"
+        return [f"{message_id}/{suffix}" for message_id in old]
+
     def has_call(self, call_id: str) -> bool:
         return self._call(call_id) is not None
 

@@ -12,7 +12,9 @@ from typing import Any, Literal, TypeAlias
 
 from helix.core.chunks import CHUNK_TYPES
 from helix.core.json import JsonObject, dumps
+from helix.core.usage import Usage
 from helix.core.wire import StreamMessage
+from helix.stream.usage import usage_fields
 
 Version: TypeAlias = Literal[6, 7]
 CONTINUES = frozenset({"continue", "with_confirmation", "takeover", "retry", "abort"})
@@ -55,19 +57,19 @@ class _Child:
 
 @dataclass
 class _Attempt:
-    """A try at a step: its parts (kind, id, and the text that is held back), the last of which may be open."""
+    """A try at a step: its parts (kind and id), the last of which may be open."""
 
     at: tuple[int, int]
-    parts: list[tuple[str, str, list[str]]] = field(default_factory=list)
+    parts: list[tuple[str, str]] = field(default_factory=list)
     thought: bool = False  # deltas of the present block of reasoning were shown
 
 
 class UIMessageEncoder:
     """Stream messages in, AI SDK parts out. Feed it from the first message of a run that starts a page's message.
 
-    version: 7 shows words as they come, and takes back those of an attempt that failed (`reset-step`). Version 6 cannot
-        take back, so it has the text of a step once it is committed; nor can it say that a call was answered, so it has the
-        calls that wait when the response ends.
+    version: both show words as they come. 7 takes back those of an attempt that failed (`reset-step`). Version 6 cannot
+        take back: what it has seen stays, and the next attempt is a part of its own (`discarded_text` leaves it out of a
+        replay). Nor can it say that a call was answered, so it has the calls that wait when the response ends.
     """
 
     def __init__(self, session_id: str, *, version: Version = 7) -> None:
@@ -81,6 +83,8 @@ class UIMessageEncoder:
         self._started, self._closed, self._step_open = False, False, False
         self._steps: set[int] = set()
         self._attempt: _Attempt | None = None
+        self._interrupted: int | None = None  # the step whose words were kept
+        self._usage = Usage()
         self._calls: dict[str, _Call] = {}
         self._children: dict[str, _Child] = {}
         self._end: StreamMessage | None = None
@@ -108,6 +112,16 @@ class UIMessageEncoder:
         self._close()
         return self._take()
 
+    def end_call(self, message: StreamMessage) -> list[JsonObject]:
+        """The parts of a `tool_end` that belongs to this page's message and comes after it: of a call that waited when a
+        new message of the user closed it. No parts for any other message."""
+        chunk: dict[str, Any] = message.chunk or {}
+        call = self._calls.get(shown_call(self._root, message.session_id, str(chunk.get("tool_call_id"))))
+        if chunk.get("type") != "tool_end" or call is None or call.done:
+            return []
+        self._on_tool_end(message.session_id, chunk)
+        return self._take()
+
     def _close(self) -> None:
         end = self._end
         if end is None or self._closed:
@@ -123,7 +137,8 @@ class UIMessageEncoder:
         elif end.status != "completed" and end.kind == "end":
             reason = "interrupted" if self._live else "other"
             self._emit("abort", **({"reason": self._reason} if self._reason else {}))
-        self._emit("finish", finishReason=reason)
+        usage = usage_fields(self._usage)
+        self._emit("finish", finishReason=reason, **({"messageMetadata": {"usage": usage}} if usage else {}))
         self._started, self._closed = False, True
 
     # --- runs and steps ---------------------------------------------------------------------------------------------
@@ -169,6 +184,8 @@ class UIMessageEncoder:
         kind = str(chunk.get("type", ""))
         handler = getattr(self, f"_on_{kind}", None) if kind in CHUNK_TYPES else None
         if kind in ("text_delta", "thinking", "step_committed", "step_discarded"):
+            if kind == "step_committed" and chunk.get("usage"):
+                self._usage += Usage.model_validate(chunk["usage"])
             if root:
                 self._answer(kind, chunk)
             else:
@@ -185,10 +202,12 @@ class UIMessageEncoder:
         if self._attempt is None or self._attempt.at != at:
             self._finish_text()
             self._attempt = _Attempt(at)
+            if kind != "step_discarded" and self._interrupted is not None:
+                if self._live and self._interrupted == step:
+                    self._emit("reset-step")
+                self._interrupted = None
         if kind == "step_discarded":
-            if self._live and self._attempt.parts:
-                self._emit("reset-step")
-            self._attempt = None
+            self._discard(retained=chunk.get("status") == "interrupted")
         elif kind == "step_committed":
             self._step(step)
             self._finish_text()
@@ -203,37 +222,38 @@ class UIMessageEncoder:
                 self._put("reasoning", str(chunk.get("content", "")), more=False)
             self._attempt.thought = False
 
+    def _discard(self, *, retained: bool) -> None:
+        """retained: the run was interrupted. What was read stays until another attempt of the step begins."""
+        attempt = self._attempt
+        if attempt is not None and attempt.parts:
+            if self._live and not retained:
+                self._emit("reset-step")
+                self._attempt = None
+            self._interrupted = attempt.at[0] if retained else None
+        self._finish_text()
+
     def _put(self, kind: str, delta: str, *, more: bool = True) -> None:
         """Add to the open part, or begin another."""
         attempt = self._attempt
         assert attempt is not None
-        last = attempt.parts[-1] if attempt.parts else ("", "", [])
+        last = attempt.parts[-1] if attempt.parts else ("", "")
         if last[0] != kind or not more:
             self._end_part(last)
-            last = (kind, f"{attempt.at[0]}/{attempt.at[1]}/{len(attempt.parts)}", [])
+            last = (kind, f"{attempt.at[0]}/{attempt.at[1]}/{len(attempt.parts)}")
             attempt.parts.append(last)
-            if self._live:
-                self._step(attempt.at[0])
-                self._emit(f"{kind}-start", id=last[1])
-        if self._live:
-            self._emit(f"{kind}-delta", id=last[1], delta=delta)
-        else:
-            last[2].append(delta)
+            self._step(attempt.at[0])
+            self._emit(f"{kind}-start", id=last[1])
+        self._emit(f"{kind}-delta", id=last[1], delta=delta)
 
-    def _end_part(self, part: tuple[str, str, list[str]]) -> None:
-        if self._live and part[0]:
+    def _end_part(self, part: tuple[str, str]) -> None:
+        if part[0]:
             self._emit(f"{part[0]}-end", id=part[1])
 
     def _finish_text(self) -> None:
         """The attempt is over, and its text stands."""
         attempt, self._attempt = self._attempt, None
-        if attempt is None or not attempt.parts:
-            return
-        self._end_part(attempt.parts[-1])
-        for kind, part_id, held in attempt.parts if not self._live else []:
-            self._emit(f"{kind}-start", id=part_id)
-            self._emit(f"{kind}-delta", id=part_id, delta="".join(held))
-            self._emit(f"{kind}-end", id=part_id)
+        if attempt is not None and attempt.parts:
+            self._end_part(attempt.parts[-1])
 
     # --- calls ------------------------------------------------------------------------------------------------------
 
@@ -252,9 +272,11 @@ class UIMessageEncoder:
         shown = shown_call(self._root, session_id, str(chunk["tool_call_id"]))
         if shown not in self._calls and session_id == self._root and chunk.get("step") not in self._steps:
             return  # of a step of an earlier message, which its claim closed
-        call = self._calls.get(shown) or self._call(session_id, chunk, {})[1]
+        call = self._calls.get(shown) or self._call(session_id, chunk, chunk.get("arguments") or {})[1]
         if call.done:
             return
+        if call.child:
+            self._end_questions(shown)
         call.done = True
         success = bool(chunk.get("success", True))
         denied = call.asked in ("approval", "unknown") and not call.begun and not success
@@ -266,6 +288,20 @@ class UIMessageEncoder:
             self._emit("tool-output-available", toolCallId=shown, output=chunk.get("result"), dynamic=True)
         else:
             self._emit("tool-output-error", toolCallId=shown, errorText=error, dynamic=True)
+
+    def _end_questions(self, parent: str) -> None:
+        """A sub-agent that is over waits for no answer any more."""
+        sessions = {session_id for session_id, child in self._children.items() if child.call == parent}
+        reason = "the sub-agent has ended"
+        for shown, call in self._calls.items():
+            if call.done or call.asked is None or shown.rpartition("/")[0] not in sessions:
+                continue
+            call.done = True
+            self._answered(shown, call, approved=False, reason=reason)
+            if call.requested:
+                self._emit("tool-output-denied", toolCallId=shown)
+            else:
+                self._emit("tool-output-error", toolCallId=shown, errorText=reason, dynamic=True)
 
     def _call(self, session_id: str, chunk: dict[str, Any], given: Any) -> tuple[str, _Call]:
         """The call on the page. Its part is made once: a second one would stand in the step that is open now."""
@@ -310,14 +346,15 @@ class UIMessageEncoder:
     # --- sub-agents -------------------------------------------------------------------------------------------------
 
     def _on_subagent_start(self, session_id: str, chunk: dict[str, Any]) -> None:
-        shown = shown_call(self._root, session_id, str(chunk["parent_tool_call_id"]))
-        child = self._children.setdefault(
-            str(chunk["sub_agent_id"]), _Child(str(chunk.get("sub_agent_type", "")), shown)
+        shown, child_id = (
+            shown_call(self._root, session_id, str(chunk["parent_tool_call_id"])),
+            str(chunk["sub_agent_id"]),
         )
+        child = self._children.setdefault(child_id, _Child(str(chunk.get("sub_agent_type", "")), shown))
         child.status = "running"
         if shown in self._calls:
             self._calls[shown].child = True
-        self._show(str(chunk["sub_agent_id"]))
+        self._show(child_id)
 
     def _on_subagent_end(self, session_id: str, chunk: dict[str, Any]) -> None:
         if (child := self._children.get(str(chunk["sub_agent_id"]))) is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from helix.core.entries import AssistantRow, CallRow
-from helix.core.planning import call_value
+from helix.core.planning import call_value, has_end
 from helix.core.wire import StreamMessage
 from helix.ports.streams import StreamManager
 from helix.sessions.session_rows import SessionRows
@@ -159,7 +159,7 @@ def _tool_ends(rows: SessionRows, tally: Tally, *, at_rest: bool) -> Iterator[st
     session = rows.session
     if at_rest and session is not None and session.forked_from is None:
         for message in rows.history(session.lineage, session.count):
-            if isinstance(message, CallRow) and message.by != "plan" and message.call_id not in counts:
+            if isinstance(message, CallRow) and has_end(message) and message.call_id not in counts:
                 yield f"stream_gapless: call {message.call_id!r} ({message.by}) has no tool_end"
 
 

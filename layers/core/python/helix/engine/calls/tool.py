@@ -191,8 +191,7 @@ async def _take(run: RunContext, view: StepView, request: ToolCallRequest, row: 
     if not await commit(run.engine, "claim_call", [check, put], lambda: _is(run.engine, put.key, new)):
         return "again"
     if new.state == "done":
-        if new.by != "plan":
-            show(run, CallDone(new))
+        show(run, CallDone(new, arguments=request.arguments if new.by == "plan" else None))
         return "done"
     if new.state == "asked":
         show(run, CallWaits(new, view.rows.answer))

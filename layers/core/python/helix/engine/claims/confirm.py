@@ -134,8 +134,9 @@ async def _find(engine: Engine, session_id: str, call_id: str) -> tuple[SessionR
 def _answered(row: CallRow, confirmation: Confirmation, now: float) -> CallRow:
     """The call row after the answer, by what was asked."""
     if row.ask == "client":
-        if not confirmation.approved:
-            return _done(row, result_content(f"denied: {confirmation.reason or 'no reason given'}", False), False, now)
+        if not confirmation.approved:  # the client's own error, in its own words
+            error = confirmation.reason or "denied: no reason given"
+            return _done(row, result_content(error, False), False, now)
         return _reported(row, confirmation.data, now)
     if confirmation.approved:
         data: JsonObject | None = None

@@ -33,9 +33,9 @@ from helix.core.chunks import (
 from helix.core.entries import AssistantRow, CallRow
 from helix.core.errors import HelixError
 from helix.core.handles import with_parameters
-from helix.core.json import clean_text, text_of
+from helix.core.json import JsonObject, clean_text, text_of
 from helix.core.messages import Edit
-from helix.core.planning import call_error, call_value, parsed_content
+from helix.core.planning import call_error, call_value, has_end, parsed_content
 from helix.core.row_keys import checkpoint_version
 from helix.core.rows import CheckpointRow, RunRow, StepClaim
 from helix.core.sequencer import Mark
@@ -66,8 +66,8 @@ def put_chunks(run: RunContext, fact: facts.Fact) -> None:
             _commit(stream, row)
         case facts.StepFolded():
             _fold(stream, fact.checkpoint)
-        case facts.CallDone(row, version):
-            _result(stream, row, version)
+        case facts.CallDone(row, version, arguments):
+            _result(stream, row, version, arguments)
         case facts.RunClaimed(claimed):
             _claim(stream, claimed)
         case facts.RunEnded(ended):
@@ -136,7 +136,8 @@ def _approval(row: CallRow, answer: AssistantRow, tool: AnyTool | None) -> ToolA
 
 
 def _refusals(stream: RunStream, fact: facts.CallsRefused) -> None:
-    """Calls that are not executed have no `tool_start`: an error on the stream shows them. The run goes on."""
+    """Calls that are not executed have no `tool_start`: an error on the stream says it at once, and the commit is followed
+    by their `tool_end`. The run goes on."""
     plan, row = fact.plan, fact.row
     counts = Counter(s.content for s in plan.resolved.values() if not s.success)
     contents = [(parsed_content(content), calls) for content, calls in counts.items()]
@@ -164,7 +165,7 @@ def _claim(stream: RunStream, claimed: Claimed) -> None:
         _missed(stream, claimed.missed)
     # Not only what was closed here: a slow tool, or a person, may have given a result while no turn was open.
     for entry in plan.added:
-        if isinstance(entry, CallRow) and entry.by != "plan":
+        if isinstance(entry, CallRow):
             _result(stream, entry)
     _fold(stream, first)
 
@@ -190,18 +191,24 @@ def _missed(stream: RunStream, missed: Missed) -> None:
     if missed.answer is not None:
         _commit(stream, missed.answer)
     for row in missed.results:
-        if row.by != "plan":
-            _result(stream, row, checkpoint_version(stream.session_id, first.id))
+        _result(stream, row, checkpoint_version(stream.session_id, first.id))
     for point in missed.checkpoints:
         _fold(stream, point)
 
 
-def _result(stream: RunStream, row: CallRow, version: int = 0) -> None:
+def _result(stream: RunStream, row: CallRow, version: int = 0, arguments: JsonObject | None = None) -> None:
     """The `tool_end` of a call that is done, behind a `subagent_end` where a sub-agent gave it. The log
     keeps it once per call."""
+    if not has_end(row):
+        return
     result, error = call_value(row), None if row.success else call_error(row)
     chunk = ToolEndChunk(
-        tool_call_id=row.call_id, tool_name=row.tool_name, result=result, success=bool(row.success), error=error
+        tool_call_id=row.call_id,
+        tool_name=row.tool_name,
+        result=result,
+        success=bool(row.success),
+        error=error,
+        arguments=arguments,
     )
     chunks: list[AnyChunk] = [chunk]
     if row.child is not None and row.claim > 0 and row.by != "plan":

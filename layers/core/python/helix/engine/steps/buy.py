@@ -136,8 +136,7 @@ def _adopted(run: RunContext, session: SessionRow, rows: OpenRows) -> Staged:
     left = []
     for request, row in zip(rows.answer.tool_calls, rows.calls, strict=True):
         if row is not None and row.state == "done":
-            if row.by != "plan":
-                show(run, CallDone(row))
+            show(run, CallDone(row, arguments=request.arguments if row.by == "plan" else None))
         elif row is None or row.state != "asked":
             left.append(request.id)
     return Staged(session.open.step, left)

@@ -7,6 +7,7 @@ staged with the first rows, and with the results of all calls that are not execu
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 
 from helix.core.agents import AnyAgent
@@ -22,7 +23,7 @@ from helix.core.usage_parts import with_answer
 from helix.engine.calls.tool import first_claim, resolved_row, rides
 from helix.engine.context import RunContext
 from helix.engine.engine import Engine, Outcome, Over, Staged
-from helix.engine.facts import CallsRefused, CallWaits, StepFolded, StepStaged
+from helix.engine.facts import CallDone, CallsRefused, CallWaits, StepFolded, StepStaged
 from helix.engine.history import row_key
 from helix.engine.money.reservations import settle
 from helix.engine.money.usage import failed_put, note_lost
@@ -82,6 +83,13 @@ def _answer_row(engine: Engine, session: SessionRow, plan: StepProcessingPlan, r
     )
 
 
+def _show_refused(run: RunContext, answer: AssistantRow, calls: Iterable[CallRow]) -> None:
+    arguments = {request.id: request.arguments for request in answer.tool_calls}
+    for call in calls:
+        if call.by == "plan":
+            show(run, CallDone(call, arguments=arguments[call.call_id]))
+
+
 def _resolved_rows(run: RunContext, plan: StepProcessingPlan, row: AssistantRow) -> dict[str, CallRow]:
     return {
         request.id: resolved_row(run, request, row, (given.content, given.success))
@@ -114,6 +122,7 @@ async def _open(run: RunContext, session: SessionRow, plan: StepProcessingPlan, 
         await _lost(run, session, row.model, row.usage)
         return None
     show(run, StepStaged(row))
+    _show_refused(run, row, written.values())
     for call in written.values():
         if call.state == "asked":
             show(run, CallWaits(call, row))
@@ -161,6 +170,7 @@ async def _commit(run: RunContext, session: SessionRow, plan: StepProcessingPlan
     messages = [message_of(entry, session.lineage, session.count + n) for n, entry in enumerate(entries)]
     run.engine.history.remember(session, session.count, messages)
     show(run, StepStaged(row))
+    _show_refused(run, row, calls)
     await record(run, StepFolded(entries, point))
     return Over(status) if status != "running" else Staged(row.step, ())
 

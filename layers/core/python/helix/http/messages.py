@@ -1,0 +1,199 @@
+"""All messages of a session, for a page that loads: what a page shows that saw them come.
+
+Law: each message of the page is folded from the stream as the page folds it. What the stream does not have any more, or
+never had in a copied session, is made of the session's history.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from helix.core.json import JsonObject, loads
+from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, UserMessage
+from helix.core.rows import RunRow, SessionRow
+from helix.core.tools import FINISH_TOOL_NAME
+from helix.core.wire import StreamMessage
+from helix.http.turns import agui_messages
+from helix.runtime.executor import Executor
+from helix.stream.discarded import discarded_text
+from helix.stream.ui_fold import UIMessageFold
+from helix.stream.ui_messages import CONTINUES, UIMessageEncoder, Version
+
+RUNS = 100
+"""So many of the newest runs are read from the stream."""
+PAGE = 1000
+REWINDS = frozenset({"from_checkpoint", "from_start"})
+
+
+@dataclass
+class _Entry:
+    """A run, and those that go on with its message of the page. `last_step`: the last one that a rewind behind it left.
+    `late`: ends of its calls that came after it."""
+
+    first: RunRow
+    runs: set[str]
+    last_step: float = math.inf
+    log: list[StreamMessage] = field(default_factory=list)
+    late: list[StreamMessage] = field(default_factory=list)
+
+
+async def agui_conversation(executor: Executor, session: SessionRow) -> list[JsonObject]:
+    history = executor.engine.history
+    lineage = await history.lineage(session.session_id, session.lineage)
+    return agui_messages(session.session_id, await history.entries(session.session_id, lineage, 0, session.count))
+
+
+async def ui_conversation(executor: Executor, session: SessionRow, version: Version) -> list[JsonObject]:
+    session_id = session.session_id
+    runs = (await executor.sessions.list_runs(session_id, limit=RUNS)).runs
+    history = await _history(executor, session_id)
+    entries = _entries(list(reversed(runs)))
+    if not entries:
+        return _from_history(session_id, history)
+    found = _from_history(session_id, history[: entries[0].first.start_count])
+    begins = await _read_log(executor, session, entries)
+    for n, entry in enumerate(entries):
+        first = entry.first
+        said = history[first.start_count] if first.start_count < len(history) else None
+        own = isinstance(said, UserMessage) and said.run_id in entry.runs
+        if own:
+            assert isinstance(said, UserMessage)
+            found.append(_user(said))
+        if first.start_sequence + 1 >= begins:
+            answer = _folded(session_id, entry, version)
+            if answer is not None:
+                found.append(answer)
+        else:
+            end = entries[n + 1].first.start_count if n + 1 < len(entries) else None
+            found += _from_history(session_id, history[first.start_count + own : end], first.run_id)
+    return found
+
+
+async def _history(executor: Executor, session_id: str) -> list[AnyMessage]:
+    found: list[AnyMessage] = []
+    while True:
+        page = await executor.sessions.get_messages(session_id, offset=len(found), limit=PAGE)
+        found += page.messages
+        if not page.has_more or not page.messages:
+            return found
+
+
+def _entries(runs: Sequence[RunRow]) -> list[_Entry]:
+    """Of the runs, the oldest first, those that the conversation has: a rewind takes away what came behind its
+    checkpoint."""
+    entries: list[_Entry] = []
+    for run in runs:
+        if run.mode in CONTINUES and entries and run.previous_run_id in entries[-1].runs and not _has_message(run):
+            entries[-1].runs.add(run.run_id)
+            continue
+        if run.mode in REWINDS:
+            while entries and entries[-1].first.start_count >= run.start_count:
+                entries.pop()
+            if entries:
+                entries[-1].last_step = min(entries[-1].last_step, run.start_step)
+        entries.append(_Entry(run, {run.run_id}))
+    return entries
+
+
+def _has_message(run: RunRow) -> bool:
+    return (run.input or {}).get("message") is not None
+
+
+async def _read_log(executor: Executor, session: SessionRow, entries: Sequence[_Entry]) -> float:
+    """Give each entry its messages of the stream, those of sub-agents between. Return the first sequence that the stream
+    still has."""
+    by_run = {run_id: n for n, entry in enumerate(entries) for run_id in entry.runs}
+    after, begins, present = entries[0].first.start_sequence, math.inf, None
+    while page := await executor.streams.read(session.stream_id, after):
+        for message in page:
+            if begins == math.inf or message.run_id == "":  # or the word that all before is lost
+                begins = message.sequence
+            after = message.sequence
+            if message.run_id == "":
+                continue
+            own = message.session_id == session.session_id
+            if own:
+                present = by_run.get(message.run_id)
+            if present is None:
+                continue
+            entries[present].log.append(message)
+            if own and present > 0 and (message.chunk or {}).get("type") == "tool_end":
+                entries[present - 1].late.append(message)
+    return begins
+
+
+def _folded(session_id: str, entry: _Entry, version: Version) -> JsonObject | None:
+    """What the page makes of a replay of the entry; None where nothing is shown of it."""
+    encoder, fold = UIMessageEncoder(session_id, version=version), UIMessageFold()
+    left_out = discarded_text(entry.log, session_id) if version == 6 else ()
+    for message in entry.log:
+        own = message.session_id == session_id
+        chunk: dict[str, Any] = message.chunk or {}
+        if own and chunk.get("step", 0) > entry.last_step:
+            break
+        if message.sequence in left_out:
+            continue
+        fold.feed(encoder.feed(message))
+    for message in entry.late:
+        fold.feed(encoder.end_call(message))
+    fold.feed(encoder.close())
+    return fold.message if fold.message is not None and fold.message["parts"] else None
+
+
+# --- from history -------------------------------------------------------------------------------------------------------
+
+
+def _user(said: UserMessage) -> JsonObject:
+    given = said.metadata.get("id")
+    name = given if isinstance(given, str) else f"{said.run_id or said.id}/user"
+    return {"id": name, "role": "user", "parts": [{"type": "text", "text": said.content}]}
+
+
+def _from_history(session_id: str, history: Sequence[AnyMessage], run_id: str | None = None) -> list[JsonObject]:
+    """run_id: of the message of the page that all answers belong to; by default each has the run that gave it."""
+    found: list[Any] = []
+    calls: dict[str, dict[str, Any]] = {}
+    for stored in history:
+        match stored:
+            case UserMessage():
+                found.append(_user(stored))
+            case AssistantMessage():
+                if not found or found[-1]["role"] != "assistant":
+                    run = run_id or stored.run_id or stored.id
+                    about = {"sessionId": session_id, "runId": run}
+                    found.append({"id": run, "role": "assistant", "metadata": about, "parts": []})
+                found[-1]["parts"] += _answer(stored, calls)
+            case ToolResultMessage() if stored.tool_call_id in calls:
+                calls[stored.tool_call_id].update(_result(stored))
+    return found
+
+
+def _answer(answer: AssistantMessage, calls: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = [{"type": "step-start"}]
+    parts += [{"type": "reasoning", "text": one.text, "state": "done"} for one in answer.thinking if one.text]
+    if answer.content:
+        parts.append({"type": "text", "text": answer.content, "state": "done"})
+    for call in answer.tool_calls:
+        if call.name == FINISH_TOOL_NAME:
+            continue
+        part = {"type": "dynamic-tool", "toolName": call.name, "toolCallId": call.id}
+        calls[call.id] = {**part, "state": "input-available", "input": call.arguments}
+        parts.append(calls[call.id])
+    return parts
+
+
+def _result(stored: ToolResultMessage) -> JsonObject:
+    edited = stored.metadata.get("edited")
+    arguments = edited.get("arguments") if isinstance(edited, dict) else None
+    given: JsonObject = {} if arguments is None else {"input": arguments}
+    try:
+        value: Any = loads(stored.content)
+    except ValueError:
+        value = stored.content
+    if stored.success:
+        return {**given, "state": "output-available", "output": value}
+    error = value.get("error") if isinstance(value, dict) else None
+    return {**given, "state": "output-error", "errorText": error if isinstance(error, str) else stored.content}

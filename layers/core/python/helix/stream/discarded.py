@@ -1,0 +1,41 @@
+"""Words that a page shows while they come, and not after a reload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from helix.core.wire import StreamMessage
+from helix.stream.ui_messages import CONTINUES
+
+
+def discarded_text(messages: Iterable[StreamMessage], root: str) -> set[int]:
+    """The sequences of words that a reader who has not seen them yet is not shown: of discarded attempts. Those of an
+    interrupted run are, unless another attempt of their step follows."""
+    found: set[int] = set()
+    words: dict[tuple[int, int], list[int]] = {}
+    retained: dict[int, list[int]] = {}
+    run_id = ""
+    for message in messages:
+        chunk: dict[str, Any] = message.chunk or {}
+        kind, step = chunk.get("type"), chunk.get("step", 0)
+        if message.session_id == root and message.run_id not in ("", run_id):
+            run_id = message.run_id
+            if kind != "run_resumed" or chunk.get("mode") not in CONTINUES:
+                retained.clear()  # it begins another message of the page
+        if message.session_id != root or kind not in ("text_delta", "thinking", "step_committed", "step_discarded"):
+            continue
+        at = (step, chunk.get("attempt", 0))
+        if kind == "step_discarded":
+            dropped = words.pop(at, [])
+            if chunk.get("status") == "interrupted":
+                retained[step] = dropped
+            else:
+                found.update(dropped)
+            continue
+        found.update(retained.pop(step, []))
+        if kind == "step_committed":
+            words.pop(at, None)
+        else:
+            words.setdefault(at, []).append(message.sequence)
+    return found

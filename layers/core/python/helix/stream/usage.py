@@ -1,0 +1,19 @@
+"""Usage on events that end a run."""
+
+from __future__ import annotations
+
+from helix.core.json import JsonObject
+from helix.core.usage import Usage
+
+
+def usage_fields(usage: Usage) -> JsonObject:
+    """Tokens by the names of the AI SDK and AG-UI; empty where nothing was used."""
+    if not usage.total_tokens:
+        return {}
+    parts = {"reasoningTokens": usage.reasoning_tokens, "cachedInputTokens": usage.cached_tokens}
+    return {
+        "inputTokens": usage.prompt_tokens,
+        "outputTokens": usage.completion_tokens,
+        "totalTokens": usage.total_tokens,
+        **{name: tokens for name, tokens in parts.items() if tokens},
+    }
