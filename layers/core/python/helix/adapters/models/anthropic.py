@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from anthropic import AsyncAnthropic, AsyncStream, DefaultAsyncHttpxClient
 
 from helix.adapters.models.catalog import entry_of
+from helix.adapters.models.decompression import BOUNDED
 from helix.adapters.models.failures import failure
 from helix.adapters.models.pricing import Prices, Tokens, count
 from helix.adapters.models.sdk import OPENAIS, Clients, SdkExchange, own_options
@@ -26,7 +28,7 @@ class AnthropicWire:
     """Implements `Wire`."""
 
     def __init__(self, prices: Prices) -> None:
-        self._prices, self._clients = prices, Clients(AsyncAnthropic, DefaultAsyncHttpxClient)
+        self._prices, self._clients = prices, Clients(AsyncAnthropic, partial(DefaultAsyncHttpxClient, **BOUNDED))
 
     def exchange(self, request: LLMGenerateInput, model: str) -> _Exchange:
         return _Exchange(request, model, self._prices, self._clients, AsyncStream)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -37,6 +37,10 @@ async def bound(response: Any) -> None:
     kind: Any = type(response.stream)
     response.stream = _class_like(kind)(response.stream)
     del response.headers["content-encoding"]
+
+
+BOUNDED: Final[Mapping[str, Any]] = {"event_hooks": {"response": [bound]}}
+"""For an `AsyncClient`."""
 
 
 @cache

@@ -7,11 +7,13 @@ import contextlib
 import os
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from openai import AsyncOpenAI, AsyncStream, DefaultAsyncHttpxClient
 
 from helix.adapters.models.catalog import entry_of
+from helix.adapters.models.decompression import BOUNDED
 from helix.adapters.models.openai_form import strict_tools, to_messages, to_tool_choice, to_tools
 from helix.adapters.models.pricing import Prices, Tokens, count
 from helix.adapters.models.sdk import Clients, SdkExchange, own_options
@@ -51,7 +53,7 @@ class OpenAIWire:
     """Implements `Wire`."""
 
     def __init__(self, prices: Prices) -> None:
-        self._prices, self._clients = prices, Clients(AsyncOpenAI, DefaultAsyncHttpxClient)
+        self._prices, self._clients = prices, Clients(AsyncOpenAI, partial(DefaultAsyncHttpxClient, **BOUNDED))
 
     def exchange(self, request: LLMGenerateInput, model: str) -> _Exchange:
         return _Exchange(request, model, self._prices, self._clients, _Stream)

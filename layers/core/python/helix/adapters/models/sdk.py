@@ -11,7 +11,6 @@ from collections.abc import Callable, Container, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from helix.adapters.models.decompression import bound
 from helix.adapters.models.pricing import Prices
 from helix.adapters.models.wire import NativeExchange
 from helix.core.json import dumps
@@ -46,7 +45,7 @@ class Clients:
     """One client for each event loop and set of arguments. `connect` makes its HTTP client: the packages' own ones, left
     behind by a loop that is closed, would close themselves in another loop, and fail."""
 
-    def __init__(self, make: Callable[..., Any], connect: Callable[..., Any]) -> None:
+    def __init__(self, make: Callable[..., Any], connect: Callable[[], Any]) -> None:
         self._make, self._connect = make, connect
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Any]] = WeakKeyDictionary()
 
@@ -57,8 +56,7 @@ class Clients:
         clients = self._by_loop.setdefault(asyncio.get_running_loop(), {})
         key = dumps(arguments)
         if key not in clients:
-            connection = self._connect(event_hooks={"response": [bound]})
-            clients[key] = self._make(**arguments, http_client=connection, max_retries=0)
+            clients[key] = self._make(**arguments, http_client=self._connect(), max_retries=0)
         return clients[key]
 
 
