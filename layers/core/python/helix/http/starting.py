@@ -14,7 +14,7 @@ from helix.core.errors import AgentAlreadyRunningError, InvalidInputError, RunNo
 from helix.core.initial import AgentInput
 from helix.core.json import JsonObject, JsonValue, dumps
 from helix.core.rows import RunRow, SessionRow
-from helix.engine.history import StateMissingError
+from helix.engine.missing import StateMissingError
 from helix.http.requests import Ask
 from helix.http.turns import turn_of
 from helix.runtime.edits import Handle, Said, find_message, present_run, rewind

@@ -31,10 +31,10 @@ from helix.services.stream_ends import (
     SessionGoneError,
     StreamEnd,
     Writer,
-    buried_at_of,
     is_of_another,
     knows,
     segment_sort,
+    tombstone_time,
 )
 
 CACHED_HEADS = 256
@@ -138,7 +138,9 @@ class SegmentStreams:
         self._heads.pop(stream_id, None)
         guard = await self._deletion_guard(stream_id)
         try:
-            await (self._bury(stream_id, guard) if self._clock is not None else self._remove(stream_id, guard))
+            await (
+                self._leave_tombstones(stream_id, guard) if self._clock is not None else self._remove(stream_id, guard)
+            )
         except ConditionFailedError:
             await self._deletion_guard(stream_id)  # another deletion completed this one
 
@@ -195,7 +197,7 @@ class SegmentStreams:
         """The head and messages that the records make of `place`. Of the records of earlier versions, which do not say when
         their session was made, those from before a deletion make nothing."""
         if self._ttl_s is not None and place.tombstones and not place.head.sessions:
-            deleted_at = max(buried_at for _, buried_at in place.tombstones)
+            deleted_at = max(deleted_at for _, deleted_at in place.tombstones)
             records = [record for record in records if record.created_at or record.time > deleted_at]
         return admit(stream_id, place.head, records)
 
@@ -215,27 +217,27 @@ class SegmentStreams:
         while rows := await self._store.query("streams", stream_id, limit=50):
             await self._store.transact("delete_stream", [*guard, *(Delete(row.key) for row in rows)])
 
-    async def _bury(self, stream_id: str, guard: Sequence[Operation]) -> None:
+    async def _leave_tombstones(self, stream_id: str, guard: Sequence[Operation]) -> None:
         """Leave a tombstone at the next key and in place of each segment: a writer meets one, whatever end it remembers."""
         assert self._clock is not None
         now = self._clock.now()
         while True:
             place = await self._read_place(stream_id)
-            if place.burying or (place.tombstones and not place.head.sessions):
-                last = place.burying
+            if place.unfinished or (place.tombstones and not place.head.sessions):
+                last = place.unfinished
                 break
-            bury = place.next_put(stream_id, _tombstone(now, done=False))
-            index = await refused(self._store, "bury_stream", [bury, *guard])
+            tombstone = place.next_put(stream_id, _tombstone(now, done=False))
+            index = await refused(self._store, "bury_stream", [tombstone, *guard])
             self._heads.pop(stream_id, None)
             if index is None:
-                last = bury.key.sort
+                last = tombstone.key.sort
                 break
             if index:
                 raise ConditionFailedError("bury_stream", index)
         start = ""
         while rows := await self._store.query("streams", stream_id, start=start, limit=50):
             start = f"{rows[-1].key.sort}\x00"
-            old = [Put(row.key, _tombstone(now, done=True)) for row in rows if buried_at_of(row) is None]
+            old = [Put(row.key, _tombstone(now, done=True)) for row in rows if tombstone_time(row) is None]
             if old:
                 await self._store.transact("delete_stream", [*guard, *old])
         if last:
@@ -249,7 +251,7 @@ class SegmentStreams:
         found: list[StreamMessage] = []
         start = segment_sort(after + 1)
         rows = await self._store.query("streams", stream_id, start=start, limit=max(1, min(limit, 200)))
-        if not rows or rows[0].key.sort != start or buried_at_of(rows[0]) is not None:
+        if not rows or rows[0].key.sort != start or tombstone_time(rows[0]) is not None:
             rows = [*await self._segment_before(stream_id, start), *rows]
         for row in rows:
             found.extend(message for message in segment_messages(row) if message.sequence > after)
@@ -259,7 +261,7 @@ class SegmentStreams:
 
     async def _segment_before(self, stream_id: str, end: str) -> list[Row]:
         while rows := await self._store.query("streams", stream_id, end=end, limit=1, reverse=True):
-            if buried_at_of(rows[0]) is None:
+            if tombstone_time(rows[0]) is None:
                 break
             end = rows[0].key.sort
         return rows
@@ -337,24 +339,24 @@ class SegmentStreams:
 
     async def _read_place(self, stream_id: str) -> StreamEnd:
         tombstones: list[tuple[str, float]] = []
-        place, end, burying, limit = StreamEnd(Head()), None, "", 1
+        place, end, unfinished, limit = StreamEnd(Head()), None, "", 1
         while rows := await self._store.query("streams", stream_id, end=end, limit=limit, reverse=True):
             end, limit = rows[-1].key.sort, TOMBSTONES_AT_ONCE
             segment: Row | None = None
             for row in rows:
-                buried_at = buried_at_of(row)
-                if buried_at is None:
+                deleted_at = tombstone_time(row)
+                if deleted_at is None:
                     segment = row
                     break
-                tombstones.append((row.key.sort, buried_at))
+                tombstones.append((row.key.sort, deleted_at))
                 if not row.value.get("done", True):
-                    burying = row.key.sort
+                    unfinished = row.key.sort
             if segment is not None:
-                if not burying:  # its deletion has not come to this segment yet
+                if not unfinished:  # its deletion has not come to this segment yet
                     head = segment_head(segment)
                     place = StreamEnd(head, *segment_end(segment, head))
                 break
-        place = place._replace(tombstones=tuple(tombstones), burying=burying)
+        place = place._replace(tombstones=tuple(tombstones), unfinished=unfinished)
         self._remember(stream_id, place)
         return place
 

@@ -19,20 +19,20 @@ Writer = tuple[str, float]
 class StreamEnd(NamedTuple):
     """The end of a stream as it was read. `rev`: of the empty segment at the next key, 0 where that key is free. `at`: the
     log position of what came last. `tombstones`: the sort keys of those behind the end, and when their streams were deleted
-    (Unix seconds). `burying`: the last one of a deletion that is at work."""
+    (Unix seconds). `unfinished`: the last one of a deletion that is at work."""
 
     head: Head
     rev: int = 0
     at: str = ""
     tombstones: tuple[tuple[str, float], ...] = ()
-    burying: str = ""
+    unfinished: str = ""
 
     def next_put(self, stream_id: str, value: Value) -> Put:
         """The put at the next key, on condition that the end is as it was read."""
         sort = segment_sort(self.head.sequence + 1)
         when = When(equal={"rev": self.rev}) if self.rev else ABSENT
-        if (buried_at := dict(self.tombstones).get(sort)) is not None:
-            when = When(equal={"buried_at": buried_at})
+        if (deleted_at := dict(self.tombstones).get(sort)) is not None:
+            when = When(equal={"buried_at": deleted_at})
         return Put(Key("streams", stream_id, sort), value, when)
 
 
@@ -59,6 +59,6 @@ def is_of_another(head: Head, record: StreamRecord) -> bool:
     return session is not None and bool(session.created_at) and record.created_at not in (0.0, session.created_at)
 
 
-def buried_at_of(row: Row) -> float | None:
+def tombstone_time(row: Row) -> float | None:
     """When the stream was deleted, if the row is a tombstone."""
     return None if isinstance(row.value, Damaged) else row.value.get("buried_at")
