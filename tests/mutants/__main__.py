@@ -27,7 +27,8 @@ from tests.mutants.faults import FAULTS, Fault, MovedError, path_of, planted
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "bench" / "results" / "mutants.md"
 BEFORE = ROOT / "tests" / "mutants" / "436ad25.json"
-"""The outcomes at an earlier commit, by which the file is named: `--checkout` and `--results` made it."""
+"""The outcomes at an earlier commit, by which the file is named. `--checkout` and `--results` made it, with the tests
+that can reach each faulty line. `slow`: only a test of `make slow` failed."""
 CAUGHT = ("room", "all", "time-out")
 ALONE = ("-x", "-q", "-n0", "-p", "no:cacheprovider")
 """Options of pytest for the tests of a room."""
@@ -189,9 +190,18 @@ def table_of(results: dict[str, Outcome], before: dict[str, Outcome], commit: st
         "`make mutants` plants each fault of [faults.py](../../tests/mutants/faults.py) in a copy of the project. It runs",
         "the tests of the fault's room, then all of `make test`, until a test fails that passes without the fault.",
         "",
-        *([f"**Before: {sum(then)} of {len(then)} caught, with the code and the tests of {commit}.**"] if then else []),
-        f"**Now: {now} of {len(known)} caught.**",
+        *(
+            [f"- **Before: {sum(then)} of {len(then)} caught**, with the code and the tests of {commit}."]
+            if then
+            else []
+        ),
+        f"- **Now: {now} of {len(known)} caught.**",
         "",
+        *(
+            ["At that commit the tests that can reach each faulty line ran, not all of `make test`.", ""]
+            if then
+            else []
+        ),
         *(
             f"- {counts[by]} of {len(known)} faults were caught by {words[by]}"
             for by in ("room", "all", "time-out", "none")
@@ -205,8 +215,8 @@ def table_of(results: dict[str, Outcome], before: dict[str, Outcome], commit: st
         by = "`make slow` of its room" if fault.slow and outcome.by == "room" else words[outcome.by]
         test = f"`{outcome.test.removeprefix('tests/')}`" if outcome.test else ""
         earlier = before.get(fault.name)
-        told = "" if earlier is None else "caught" if earlier.by in CAUGHT else "**not caught**"
-        more = f" {told} |" if then else ""
+        told = {**dict.fromkeys(CAUGHT, "caught"), "slow": "by `make slow` only", "": ""}
+        more = f" {told.get(earlier.by if earlier else '', '**not caught**')} |" if then else ""
         lines.append(f"| {fault.name} | {by} | {test} | {outcome.seconds:.0f} |{more}")
     return "\n".join([*lines, ""])
 
