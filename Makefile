@@ -3,7 +3,7 @@
 # make run     an example agent in this process alone: make run Q="..." [MODEL=any-litellm-name]
 # make test    lint, types, import rules, tests: what must be green before a commit
 # make slow    the tests that take long; CI runs both
-# make torture the long random walks, of which CI takes the first seeds: some two hours
+# make torture the long random walks, of which CI takes the first seeds: some four hours
 # make setup   .venv with all that the others need; does nothing when it is up to date
 # make format  let ruff format the code and fix what it can
 # make docs    the site of the documentation, in build/site

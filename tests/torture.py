@@ -3,7 +3,7 @@
     python -m tests.torture [--times 0.1] [--only protocol]
 
 Prints a table and saves it to bench/results/torture.md. The exit status is 1 if a walk failed; the table then has the
-test and the line that repeats it. All of them take about two hours on two processors. `--times` multiplies the number of
+test and the line that repeats it. All of them take about four hours on two processors. `--times` multiplies the number of
 walks. A part of the table (`--only`) is printed and not saved.
 """
 
