@@ -18,7 +18,7 @@ from helix.engine.calls.tool import Progress, call_tool, first_claim, rides, vie
 from helix.engine.claims.liveness import wait_for
 from helix.engine.context import RunContext, read_stop
 from helix.engine.engine import Staged
-from helix.engine.facts import CallWaits
+from helix.engine.facts import CallDone, CallWaits
 from helix.engine.history import session_key
 from helix.engine.observers import show
 from helix.engine.step_view import StepView
@@ -86,6 +86,8 @@ async def _take_pages(run: RunContext, view: StepView) -> StepView:
             rows[place] = row
             if row.state == "asked":
                 show(run, CallWaits(row, answer))
+            elif row.state == "done":
+                show(run, CallDone(row, arguments=answer.tool_calls[place].arguments))
     return replace(view, rows=OpenRows(answer, rows))
 
 
