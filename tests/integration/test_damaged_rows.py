@@ -72,3 +72,17 @@ def test_the_command_line_shows_the_others_and_names_the_row(tmp_path: Path, cha
         assert refused.code == 2 and "'bad'" in refused.err and "internal error" not in refused.err, refused
     assert helix("delete", "bad", "--db", "helix.db").code == 0
     assert helix("show", "bad", "--db", "helix.db").code == 2
+
+
+async def test_a_session_of_an_unknown_status_takes_no_message(tmp_path: Path) -> None:
+    world = World("sqlite", tmp_path)
+    executor = world.executor(["one", "two"])
+    await play(executor, agent(), session_id="bad")
+    (row,) = await executor.store.query("sessions", "bad", start="session", end="session\x00")
+    await executor.store.transact("damage", [Put(row.key, {**row.value, "status": "dreaming"})])
+    with pytest.raises(DamagedRowError, match=r"'bad'.*status"):
+        await executor.execute(agent(), "go", session_id="bad")
+    with pytest.raises(DamagedRowError, match=r"'bad'.*status"):
+        await executor.sessions.can_resume("bad")
+    assert await executor.delete("bad")
+    await world.close()

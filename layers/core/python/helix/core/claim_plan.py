@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
-from helix.core.errors import AgentAlreadyRunningError, CallerError, CannotResumeError, SessionNotFoundError
+from helix.core.errors import (
+    AgentAlreadyRunningError,
+    CallerError,
+    CannotResumeError,
+    SessionNotFoundError,
+    damaged_row,
+)
 from helix.core.json import JsonObject, dumps
 from helix.core.lineage import ROOT, fork
 from helix.core.prompt import NOT_EXECUTED, UNKNOWN
+from helix.core.row_keys import SESSION
 from helix.core.rows import CheckpointRow, LineageRow, RunRow, SessionRow
 from helix.core.status import ClaimMode, may_claim
 
@@ -94,8 +101,8 @@ def check_status(session: SessionRow, mode: ClaimMode, message: str | None) -> N
             reason, hint = status, "resume it, or execute it with a new message"
         case "paused":
             reason, hint = status, "answer what it waits for, or resume it with a message"
-        case _:
-            assert_never(status)
+        case _:  # of another version, or damaged
+            raise damaged_row("sessions", session.session_id, SESSION, f"status: {status!r} is not one of a session")
     raise CannotResumeError(f"session {session.session_id!r} is {status}, which {mode!r} does not fit: {hint}", reason)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, assert_never
+from typing import Final, Literal
 
-from helix.core.errors import IllegalTransitionError
+from helix.core.errors import DamagedRowError, IllegalTransitionError
 
 AgentStatus = Literal["running", "completed", "failed", "interrupted", "paused"]
 RunStatus = Literal["running", "completed", "failed", "interrupted", "paused", "superseded"]
@@ -71,5 +71,5 @@ def end_status(status: RunStatus) -> EndStatus:
             raise IllegalTransitionError("a run that is running has no end")
         case "completed" | "failed" | "interrupted" | "paused":
             return status
-        case _:
-            assert_never(status)
+        case _:  # of another version, or damaged
+            raise DamagedRowError(f"a run that is {status!r} cannot be read")

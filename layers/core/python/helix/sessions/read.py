@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -113,8 +113,8 @@ class Sessions:
                 return CanResumeResult(can_resume=True)
             case "deleting":
                 return CanResumeResult(can_resume=False, reason="not_found")
-            case _:
-                assert_never(row.status)
+            case _:  # of another version, or damaged
+                raise damaged_row(*session_key(session_id), f"status: {row.status!r} is not a status of a session")
 
     async def exists(self, session_id: str) -> bool:
         row = await self._history.session(session_id)

@@ -6,6 +6,7 @@ shows first, before it follows the stream.
 
 from __future__ import annotations
 
+from helix.core.chunks import CheckpointCreatedChunk
 from helix.core.errors import CheckpointNotFoundError
 from helix.core.handles import SessionSnapshot, SessionState
 from helix.ports.streams import StreamManager
@@ -38,9 +39,11 @@ async def _read(sessions: Sessions, streams: StreamManager, session_id: str, new
         while page := await streams.read(session.stream_id, position):
             position = page[-1].sequence
             for message in page:
-                chunk = message.chunk or {}
-                if message.session_id == session_id and chunk.get("type") == "checkpoint_created":
-                    reported, place = str(chunk["checkpoint_id"]), message.sequence
+                if message.session_id != session_id or (message.chunk or {}).get("type") != "checkpoint_created":
+                    continue
+                chunk = message.parsed()
+                if isinstance(chunk, CheckpointCreatedChunk):
+                    reported, place = chunk.checkpoint_id, message.sequence
         if reported is not None:
             point = reported
     checkpoint = await sessions.get_checkpoint(session_id, point)
