@@ -330,7 +330,7 @@ def test_the_store_is_where_the_option_or_the_environment_says(helix: CommandLin
 
 
 def test_the_hint_for_a_waiting_call_names_the_store_that_it_is_in(helix: CommandLine) -> None:
-    helix("run", "agents.py:desk", "Please refund order A7", "--session", "a", "--db", "one.db")
+    helix("run", "agents.py:desk", "Refund order A7", "--session", "a", "--db", "one.db")
     assert "answer desk a call_0 --db one.db" in helix("sessions", "--waiting", "--db", "one.db").out
     beside = helix("sessions", "--waiting", environment={"HELIX_DB": "one.db"}).out
     assert "answer desk a call_0" in beside and "--db" not in beside
@@ -387,16 +387,6 @@ def test_agents_are_found_by_module_file_package_and_name(helix: CommandLine) ->
         assert done.code == 0, (spec, done)
     (folder / "pyproject.toml").write_text('[tool.helix]\nagents = ["agents.py"]\n')
     assert helix("run", "talker", "Hello there").code == 0
-
-
-def test_the_demonstration_model_says_what_it_is_and_why_it_plays(helix: CommandLine) -> None:
-    done = helix("run", "agents.py:talker", "Hello there")
-    assert "The demonstration model plays, because OPENAI_API_KEY is not set" in done.out
-    asked_for = helix("run", "agents.py:talker", "Hello there", "--model", "demo", environment={"OPENAI_API_KEY": "x"})
-    assert asked_for.code == 0
-    assert "you asked for it" in asked_for.out
-    in_json = helix("run", "agents.py:talker", "Hello there", "--json")
-    assert "demonstration" in in_json.err
 
 
 def test_version_help_and_a_quick_start(helix: CommandLine) -> None:

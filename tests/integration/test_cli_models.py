@@ -1,4 +1,4 @@
-"""The command line with a real provider's traffic: litellm, HTTP and SSE against a server on loopback."""
+"""The models of the command line: a provider's traffic (litellm, HTTP and SSE on loopback), the demonstration model."""
 
 from __future__ import annotations
 
@@ -48,3 +48,14 @@ def test_a_failure_a_retry_a_sub_agent_and_an_approval_over_http(tmp_path: Path)
     assert "--model openai/gpt-4.1" in done.out  # the commands to go on with name the same model
     assert "demonstration" not in failed.err + asked.err + done.out
     assert [request.json["model"] for request in server.requests] == ["gpt-4o-mini", *["gpt-4.1"] * 4]
+
+
+def test_the_demonstration_model_says_what_it_is_and_why_it_plays(tmp_path: Path) -> None:
+    helix = CommandLine(tmp_path)
+    done = helix("run", "agents.py:talker", "Hello there")
+    assert "The demonstration model plays, because OPENAI_API_KEY is not set" in done.out
+    asked_for = helix("run", "agents.py:talker", "Hello there", "--model", "demo", environment={"OPENAI_API_KEY": "x"})
+    assert asked_for.code == 0
+    assert "you asked for it" in asked_for.out
+    in_json = helix("run", "agents.py:talker", "Hello there", "--json")
+    assert "demonstration" in in_json.err

@@ -106,9 +106,8 @@ class UIMessageEncoder:
         return self._take()
 
     def close(self) -> list[JsonObject]:
-        """The parts that end a response, after the message that ended its run: what waits for the user, then `finish`.
-        None of them where the run goes on. A later run of the same message begins another response, and so does what its
-        sub-agents do before that."""
+        """Return the parts that end a response, after the message that ended its run: what waits for the user, then
+        `finish`. No parts if the run goes on. A later run of the message, or of its sub-agents, begins another response."""
         self._close()
         return self._take()
 
