@@ -1,4 +1,4 @@
-"""How old a word is when a log that charges for each append has it, and what the appends cost.
+"""Measure the age of a word when a log that charges for each append has it, and the cost of the appends.
 
     python bench/coalesced_words.py     prints the table and saves it to bench/results/coalesced_words.md (a minute)
 

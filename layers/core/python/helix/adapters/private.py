@@ -43,7 +43,7 @@ def make_folder(folder: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file, if there is none yet. Where that is refused, opening the file says why."""
+    """Make an empty file unless it exists. If the system refuses, opening the file later says why."""
     with contextlib.suppress(OSError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
 

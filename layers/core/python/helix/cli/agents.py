@@ -60,7 +60,7 @@ def _member(module: ModuleType, place: str, name: str) -> AnyAgent:
 
 
 def _value(module: ModuleType, name: str) -> tuple[Any, BaseException | None]:
-    """What the module has of that name, or the problem: a module and its objects may have a `__getattr__` of their own."""
+    """Return the object of that name in the module, or the error: a module and its objects may define `__getattr__`."""
     value: Any = module
     try:
         for part in name.split("."):

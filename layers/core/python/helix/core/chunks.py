@@ -59,7 +59,7 @@ class ToolStartChunk(ChunkBase):
 
 
 class ToolEndChunk(ChunkBase):
-    """`arguments`: of a call that was refused, which has no `tool_start`: the model's, if the writer knew them."""
+    """`arguments`: the model's arguments of a refused call, which has no `tool_start`. None if the writer lacked them."""
 
     type: Literal["tool_end"] = "tool_end"
     tool_call_id: str

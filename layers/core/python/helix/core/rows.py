@@ -48,7 +48,7 @@ AsStored = Annotated[ValueT, PlainValidator(_text), PlainSerializer(str)]
 
 
 UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
-"""What goes wrong where a stored value is not what was written."""
+"""The errors that parsing a damaged value may raise."""
 
 
 class Stored(Record):

@@ -12,7 +12,7 @@ EndStatus = Literal["completed", "failed", "interrupted", "paused"]
 SessionStatus = Literal[AgentStatus, "deleting"]
 """As stored: a session whose rows are being removed is `deleting`, and is gone for everybody else."""
 SubSessionStatus = Literal[SessionStatus, "deleted", "not_started"]
-"""As a parent sees its sub-agent's session. `deleted`: its rows are gone. `not_started`: the call has not begun it."""
+"""A sub-agent's session as its parent sees it. `deleted`: its rows are gone. `not_started`: the call has not begun it."""
 ClaimMode = Literal[
     "execute",
     "continue",

@@ -27,7 +27,7 @@ def staged_answer(session: SessionRow, step: OpenStep, answer: AnyEntry | None) 
 
 
 def version_of_state(session_id: str, checkpoint_id: str) -> int:
-    """Of the checkpoint that a stored row names as the holder of its state. Raises `StateMissingError`."""
+    """Return the version of the checkpoint that a row names as the holder of its state. Raises `StateMissingError`."""
     try:
         return checkpoint_version(session_id, checkpoint_id)
     except CheckpointNotFoundError:

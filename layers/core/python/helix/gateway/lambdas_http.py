@@ -114,7 +114,7 @@ class HttpRequest(NamedTuple):
 
     @property
     def run_id(self) -> str | None:
-        """Of the query. Raises `InvalidInputError` for what no run's id is."""
+        """The run id in the query. Raises `InvalidInputError` if it is not a valid run id."""
         if given := (self.event.query or {}).get("run_id"):
             check_run_id(given)
         return given or None

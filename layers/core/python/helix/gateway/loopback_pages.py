@@ -28,7 +28,7 @@ MAX_HEAD: Final = 65_536
 MAX_REASON: Final = 300
 """Characters of a refusal that are sent: it quotes the request."""
 DRAIN_S: Final = 1.0
-"""How long the rest of a refused request is read: unread bytes would reset the connection before its answer is read."""
+"""Seconds for which the rest of a refused request is read. Unread bytes would reset the connection too early."""
 _TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _LINE: Final = re.compile(rf"({_TOKEN}) (/[!-~]*) HTTP/1\.([01])")
 _HEADER: Final = re.compile(rf"({_TOKEN}):[ \t]*([ \t\x21-\x7e\x80-\xff]*)")
@@ -92,7 +92,7 @@ class LoopbackHandler(BaseHTTPRequestHandler):
 
     headers_of_all: ClassVar[Mapping[str, str]] = {}
     patience_s: ClassVar[float] = PATIENCE_S
-    """How long one request may take to come in, and each write of its answer."""
+    """The time limit, in seconds, for receiving one request and for each write of its answer."""
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "helix", ""
 

@@ -15,7 +15,7 @@ Body: TypeAlias = bytes | bytearray
 MAX_BODY_BYTES: Final = 32_000_000
 MAX_USED_BYTES: Final = 4_000_000
 MAX_TOKENS: Final = 1_500_000
-"""Of texts, brackets and objects in a large body. It bounds the time to read past its history: about a second."""
+"""The most texts, brackets and objects in a large body. Reading past its history then takes about a second at most."""
 _TEXT: Final = rb'"(?:[^"\\]++|\\.)*+"'
 _TOKEN: Final = re.compile(_TEXT + rb'?+|\[[^\[\]{}"]*+\]|[\[\]{},]', re.DOTALL)
 """A text, also one without an end; a list of numbers; a bracket or a comma."""
@@ -55,7 +55,7 @@ def used_part(body: Body, limit: int = MAX_USED_BYTES) -> Body:
 
 
 class _Outline(NamedTuple):
-    """Where the elements of `messages` stand, and the text of `messageId` as it stands in the body."""
+    """The places of the elements of `messages` (start, end), and the text of `messageId` as written in the body."""
 
     messages: list[tuple[int, int]]
     named: bytes | None

@@ -82,8 +82,7 @@ async def _history(executor: Executor, session_id: str) -> list[AnyMessage]:
 
 
 def _entries(runs: Sequence[RunRow]) -> list[_Entry]:
-    """Of the runs, the oldest first, those that the conversation has: a rewind takes away what came behind its
-    checkpoint."""
+    """Return the runs that are part of the conversation, the oldest first. A rewind removes those after its checkpoint."""
     entries: list[_Entry] = []
     for run in runs:
         if run.mode in CONTINUES and entries and run.previous_run_id in entries[-1].runs and not _has_message(run):
@@ -126,7 +125,7 @@ async def _read_log(executor: Executor, session: SessionRow, entries: Sequence[_
 
 
 def _folded(session_id: str, entry: _Entry, version: Version) -> JsonObject | None:
-    """What the page makes of a replay of the entry; None where nothing is shown of it."""
+    """Return the message that a page makes of a replay of the entry, or None if the entry shows nothing."""
     encoder, fold = UIMessageEncoder(session_id, version=version), UIMessageFold()
     left_out = discarded_text(entry.log, session_id) if version == 6 else ()
     for message in entry.log:

@@ -22,7 +22,7 @@ from helix.runtime.executor import Executor
 from helix.services.request_keys import KeyedRun, keyed_run
 
 OLDER_STATES = 100
-"""How many checkpoints back a client's copy of the state may be."""
+"""The most checkpoints by which a client's copy of the state may be behind."""
 
 
 async def start(

@@ -19,7 +19,7 @@ MACHINE = (
     "HELIX_LOG_CONTENT",
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
 )
-"""How a process finds its programs, its language and the network, and whether its log shows texts."""
+"""The variables that tell a process where its programs are, its language, its proxies, and whether its log shows texts."""
 Client = Callable[[str], Any]
 
 

@@ -9,7 +9,7 @@ from helix.core.budget import BudgetDefinition
 from helix.core.user_budgets import parse_user_budgets
 
 Stamp = tuple[tuple[str, int, int], ...]
-"""Of files: path, time of the last change in nanoseconds, size in bytes."""
+"""Files, each as path, time of the last change in nanoseconds, and size in bytes."""
 
 
 def project_user_budgets() -> tuple[BudgetDefinition, ...]:

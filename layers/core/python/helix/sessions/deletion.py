@@ -250,7 +250,7 @@ async def _delete_child(engine: Engine, child_id: str) -> None:
 
 
 async def _delete_remains(engine: Engine, session_id: str) -> None:
-    """What a copy that died left under the id, and what earlier versions wrote after a deletion."""
+    """Delete what an unfinished copy left under the id, and what earlier versions wrote after a deletion."""
     try:
         await clear_leftovers(engine, session_id)
         none = [Check(session_key(session_id), ABSENT), Check(marker_key(session_id), ABSENT)]

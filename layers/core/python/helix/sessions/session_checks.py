@@ -1,4 +1,4 @@
-"""What must hold of a session's rows, and of those of its sub-agents, at every moment (docs/protocol.md#invariants).
+"""Checks of a session's rows, and of those of its sub-agents, that hold at every moment (docs/protocol.md#invariants).
 
 Law: pure functions of rows that were read. A problem is a line, `property: what was found`. Tests check sessions that they
 make (`helix.testing.invariants`), an import those that it is given (`helix.sessions.export_checks`).

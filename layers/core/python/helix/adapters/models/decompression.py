@@ -81,5 +81,5 @@ class _Unpacked:
 
 
 def _has_header(data: bytes) -> bool:
-    """Of gzip or zlib; some servers send `deflate` without one."""
+    """Return whether the data begins with a header of gzip or zlib. Some servers send `deflate` without one."""
     return data[:1] == b"\x1f" or (data[0] & 0x0F == 8 and (len(data) < 2 or (data[0] << 8 | data[1]) % 31 == 0))

@@ -80,7 +80,7 @@ class _Exchange:
     async def open(self) -> None:
         litellm, model, options = self._litellm, self._model, self._request.config.provider_options
         try:
-            # By hand, because for an unknown provider litellm says only "bad request", in words about its own functions.
+            # For an unknown provider `acompletion` says only "bad request", in words about litellm's own functions.
             self._provider = litellm.get_llm_provider(model, options.get("custom_llm_provider"))[1]
         except Exception as error:
             raise AttemptFailedError(failure(model, "model_not_found", unknown_provider(model))) from error

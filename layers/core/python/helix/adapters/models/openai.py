@@ -39,7 +39,7 @@ class _Stream(AsyncStream[T]):  # type: ignore[misc]
         events = super()._iter_events()
         async for event in events:
             if not event.data.startswith("[DONE]"):
-                if event.data.strip():  # a server may keep the connection alive with events that have none
+                if event.data.strip():  # some servers keep the connection alive with empty events
                     yield event
                 continue
             with contextlib.suppress(TimeoutError):

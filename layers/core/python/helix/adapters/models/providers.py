@@ -33,7 +33,7 @@ PROVIDERS: Final = frozenset(
     wandb watsonx watsonx_text xai xiaomi_mimo xinference zai
     """.split()  # noqa: SIM905
 )
-"""As litellm 1.80 and later name them; `tests/unit/test_model_choice.py` compares."""
+"""The names that litellm 1.80 and later use. `tests/unit/test_model_choice.py` compares them."""
 FAMILIES: Final = {
     "gpt-": "openai",
     "chatgpt-": "openai",

@@ -42,8 +42,8 @@ def logs(
 
 
 def event_line(at: float, function: str, text: str) -> str:
-    """What a function wrote at that moment (Unix seconds), as one line: time (UTC), level, function, message, and the
-    session and the run that it is about."""
+    """Return a function's log event as one line: time (UTC), level, function, message, session and run. `at` is in Unix
+    seconds."""
     fields = load_object(text) or {}
     if (units := _units(fields)) is not None:
         message = _measured(fields, units)
@@ -78,7 +78,7 @@ def _units(fields: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def _measured(fields: Mapping[str, Any], units: Mapping[str, str]) -> str:
-    """What the metrics are about, and each that is not 0."""
+    """Return the dimensions of the metrics, and each metric that is not 0."""
     about = [f"{name}={value}" for name, value in fields.items() if name not in _HIDDEN | units.keys()]
     values = {name: value for name in units if (value := _number(fields.get(name)))}
     return " ".join([*about, *(f"{name}={_figure(value, units[name])}" for name, value in values.items())])
@@ -89,7 +89,7 @@ def _figure(value: float, unit: str) -> str:
 
 
 def _number(value: Any) -> float:
-    """Of a metric; Powertools writes a list of its values."""
+    """Return the value of a metric. Powertools writes a list of values."""
     first = value[0] if isinstance(value, list) and value else value
     return round(first, 6) if isinstance(first, int | float) else 0
 

@@ -20,7 +20,7 @@ from helix.core.errors import DamagedRowError, HelixError
 from helix.core.wire import one_run
 
 WAIT_S = 15.0
-"""How long a stream may be quiet after the run has ended."""
+"""The silence, in seconds, after which the stream of an ended run counts as over."""
 
 
 def tail(

@@ -27,7 +27,7 @@ class Missed:
 
 
 async def read_missed(engine: Engine, session_id: str, checkpoint_id: str) -> Missed | None:
-    """What may be untold at this checkpoint, or None if it is not there."""
+    """Return what the stream may lack at this checkpoint, or None if the checkpoint does not exist."""
     if not checkpoint_id:
         return None
     version = checkpoint_version(session_id, checkpoint_id)
