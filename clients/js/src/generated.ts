@@ -350,7 +350,7 @@ export interface ToolApprovalRequestChunk {
   type: "tool_approval_request";
 }
 /**
- * `arguments`: of a call that was refused, which has no `tool_start`: the model's, if the writer knew them.
+ * `arguments`: the model's arguments of a refused call, which has no `tool_start`. None if the writer lacked them.
  */
 export interface ToolEndChunk {
   agent_id: string;
