@@ -180,3 +180,21 @@ async def test_a_response_has_what_the_sub_agent_asks_next() -> None:
         again = pairs(await post(client, "/desk/ai-sdk", answered(approval(next_one, True))))
         assert not {name for name, _ in again} & {name for name, _ in sent}, "nothing is sent twice"
         assert RAN == ["B", "C"]
+
+
+@pytest.mark.parametrize("encoding", ["ai-sdk", "ai-sdk-v6"])
+async def test_answers_that_come_again_after_an_interrupt_are_refused(encoding: str) -> None:
+    """A page that saw the interrupted run once more would find its calls answered and without results, and answer again."""
+    gate = Gate()
+    scripts = {"desk": [call("refund", order="A"), gated(gate, "Done.")], "clerk": []}
+    async with client_of(scripts, LocalExecutor) as (client, executor):
+        path, body = f"/desk/{encoding}", answered(approval("call_0", True))
+        await post(client, path, chat("Refund A"))
+        first = asyncio.create_task(post(client, path, body))
+        await gate.reached()
+        await client.delete(f"{path}/chat/stream", headers={"x-user": "ann"})
+        assert (await first)[-2].json["type"] == "finish"
+        assert (await executor.sessions.get("chat")).status == "interrupted"
+        refused = await client.post(path, json=body, headers={"x-user": "ann"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "call_not_pending")
+        assert RAN == ["A"]

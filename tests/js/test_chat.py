@@ -166,6 +166,23 @@ async def test_a_page_that_comes_back_shows_the_run_from_its_beginning(typescrip
         assert await other(["resume"]) == seen
 
 
+async def test_an_answer_that_another_tab_gave_shows_the_result(typescript: Any) -> None:
+    """The page would send an answer without a result again and again."""
+    asked = calls(call("refund", text="A"), content="May I? ")
+    executor = executor_of([asked, "It is done."], agent("helper", tools=[refund(require_approval=True)]))
+    async with (
+        served(executor) as (gateway, _),
+        Page(typescript, gateway.url) as page,
+        Page(typescript, gateway.url, "other tab") as other,
+    ):
+        await page(["say", "Refund A"])
+        await other(["resume"])
+        first = await page(["answer", [["call_0", True]]], ["shows", "It is done."], ["ready"])
+        second = await other(["answer", [["call_0", True]]], ["shows", "It is done."], ["ready"])
+        assert (page.problems, other.problems) == ([], [])
+        assert call_parts(second[-1]) == call_parts(first[-1]) == [("call_0", "output-available")]
+
+
 async def test_nothing_is_resumed_where_nothing_was_said(typescript: Any) -> None:
     async with served(executor_of([])) as (gateway, _), Page(typescript, gateway.url) as page:
         assert (await page(["resume"]), page.status, page.problems) == ([], "ready", [])

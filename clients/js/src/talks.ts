@@ -109,5 +109,12 @@ export async function giveAnswers(
     const calls = [...waiting.keys()].join(", ");
     throw new HelixError("call_not_pending", `no answer fits a call that waits: ${calls}`);
   }
-  return { turn: await turnOf(client, session_id), from: before.status === "running" ? before.turn : before.turn + 1 };
+  if (answered === 0 && before.status === "interrupted") {
+    // A page that saw this run again would answer again, without end.
+    const problem = "no call waits for an answer, because the run was interrupted: send a message, or answer the last one anew";
+    throw new HelixError("call_not_pending", problem);
+  }
+  // Answers that were given before began the present run.
+  const present = before.status === "running" || answered === 0;
+  return { turn: await turnOf(client, session_id), from: present ? before.turn : before.turn + 1 };
 }

@@ -224,6 +224,11 @@ class _Service:
             acted = True
         if waiting and not acted:
             raise InvalidInputError(f"no answer fits a call that waits: {', '.join(list(waiting)[:20])}")
+        if not acted and session.status == "interrupted":  # a page that saw this run again would answer again, without end
+            raise CallNotPendingError(
+                f"no call of session {session.session_id!r} waits for an answer, because its run was interrupted: "
+                "send a message, or answer the last one anew"
+            )
         since = session.turn + (acted and session.status != "running")
         turn = await turn_of(self._executor, await self._session(agent, ask.session_id, user), goes_on=True)
         return replace(turn, since=since, seen=info.latest_sequence if info is not None else 0)
