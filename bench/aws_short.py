@@ -20,6 +20,7 @@ from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.system import SystemClock
 from helix.core.steps import AnyStepResult
 from helix.ports.model import LLMGenerateInput
+from helix.services.segments import SegmentStreams
 from helix.sessions.read import Sessions
 
 LONG = 100
@@ -45,7 +46,8 @@ def short_runs(tools: int, turns: Sequence[str] = ("new", "next", "third", "cold
         async def play() -> None:
             def process() -> LocalExecutor:
                 store = DynamoDBStateStore(session.client("dynamodb"), tables(), clock=SystemClock())
-                return LocalExecutor(store, model=Asked(wire))
+                log = SegmentStreams(store, clock=SystemClock())  # with tombstones, as a stage's
+                return LocalExecutor(store, model=Asked(wire), streams=log)
 
             executor, session_id = process(), None
             for n, name in enumerate(turns):

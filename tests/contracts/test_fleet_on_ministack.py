@@ -23,6 +23,8 @@ from helix.testing.clocks import ShiftedClock
 
 CLOCK = SystemClock()
 
+pytestmark = pytest.mark.slow  # the same contracts run on moto in `make test`
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniStack]:

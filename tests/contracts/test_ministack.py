@@ -29,6 +29,8 @@ from helix.services.row_slots import RowSlots
 from helix.services.segments import SegmentStreams
 from helix.testing.contracts import SocketsContract, StateStoreContract, StreamManagerContract
 
+pytestmark = pytest.mark.slow  # the same contracts run on moto in `make test`
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniStack]:

@@ -13,7 +13,7 @@ from tests.support.offline_cloud import CloudForTests, deployed
 
 from helix.local.cloud import REGION
 
-QUICK = {"test_offline_smoke", "test_parity", "test_lost_events"}
+QUICK = {"test_offline_smoke"}
 """Modules that are part of `make test`; the others take minutes."""
 SHARED = {"test_real_time": "test_recovery"}
 """Modules on the stage of another."""

@@ -150,6 +150,7 @@ async def test_one_that_does_not_start_says_why(watched: Watched) -> None:
         await watched.manager.ready(info.process_id)
 
 
+@pytest.mark.slow
 async def test_one_that_never_reports_is_not_ready(tmp_path: Path) -> None:
     watched = Watched(tmp_path, limit=1)
     silent = Command((sys.executable, "-c", "import time; time.sleep(600)"), reports=True)

@@ -109,6 +109,7 @@ async def test_a_run_starts_the_first_instance(runtime_of: MakeRuntime) -> None:
     assert (await runtime.get_agent_status("steady"))["instances"] == 1
 
 
+@pytest.mark.slow
 async def test_scaling_stays_within_the_bounds_and_drains(runtime_of: MakeRuntime, tmp_path: Path) -> None:
     runtime = runtime_of()
     await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(min_instances=1, max_instances=3))
@@ -163,6 +164,7 @@ async def test_a_forced_stop_aborts_the_runs(runtime_of: MakeRuntime, tmp_path: 
     assert (result.status, result.error_code) == ("failed", "aborted")
 
 
+@pytest.mark.slow
 async def test_a_restart_hands_the_run_over(runtime_of: MakeRuntime, tmp_path: Path) -> None:
     runtime = runtime_of()
     await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(shutdown_timeout=5))
@@ -254,6 +256,7 @@ async def test_two_runtimes_on_one_store_do_not_fight(runtime_of: MakeRuntime) -
     assert {info.pid for info in infos if info.alive} == {i.pid for i in await second.processes.list_processes()}
 
 
+@pytest.mark.slow
 async def test_a_signal_shuts_down_in_order(runtime_of: MakeRuntime, tmp_path: Path) -> None:
     """Runs stay open, nothing is lost: the next runtime goes on with them."""
     runtime = runtime_of()
@@ -285,6 +288,7 @@ async def test_a_runtime_that_was_shut_down_leaves_no_closed_store_bound(runtime
         get_token_budget_manager()
 
 
+@pytest.mark.slow
 async def test_an_agent_that_cannot_be_imported_is_given_up(runtime_of: MakeRuntime, tmp_path: Path) -> None:
     module = tmp_path / "broken_later.py"
     module.write_text("async def broken(query: str) -> str:\n    'Answer.'\n    return query\n")

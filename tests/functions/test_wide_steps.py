@@ -73,6 +73,7 @@ def test_a_map_takes_what_fits_and_the_next_one_the_others(
     assert len(looked) == len(set(looked)) == MANY
 
 
+@pytest.mark.slow
 def test_inline_calls_take_one_invocation(functions: Functions, helper: AnyAgent, looked: list[str]) -> None:
     told = begun(functions, helper, calls(*(call("peek") for _ in range(MANY))), "Done.")
     told = functions.invoke("call_model", told)

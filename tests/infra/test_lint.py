@@ -27,6 +27,7 @@ def problems(template: dict[str, Any]) -> list[str]:
     return [f"{match.rule.id} {match.message}" for match in lint(text, config=config)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["deployed", "production"])
 def test_templates_pass_cfn_lint(variant: str, request: pytest.FixtureRequest) -> None:
     assembly: Assembly = request.getfixturevalue(variant)

@@ -142,6 +142,7 @@ async def test_a_discarded_attempt_is_struck() -> None:
         assert "".join(struck).strip() == "half an answer" and "A whole answer." in s.text
 
 
+@pytest.mark.slow
 async def test_branch_back_sessions_cost_and_help_on_a_narrow_screen() -> None:
     executor = executor_of(["One.", "Two.", "Three."])
     async with screen(executor, size=(60, 30)) as s:

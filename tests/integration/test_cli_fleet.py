@@ -38,6 +38,7 @@ def serving(helix: CommandLine) -> set[int]:
     return {process["pid"] for process in told["processes"] if process["status"] == "running"}
 
 
+@pytest.mark.slow
 def test_a_fleet_is_served_looked_at_scaled_stopped_started_and_ended(helix: CommandLine, served: Living) -> None:
     done = helix("run", DESK, "What is open?", "--fleet", "--json")
     assert (done.code, done.result["status"]) == (0, "completed")

@@ -144,7 +144,7 @@ def service() -> Iterator[Service]:
 
 def test_an_agent_of_a_service_writes_no_control_characters(helix: CommandLine, service: Service) -> None:
     done = helix("run", "helper", "go", "--url", service.url, "--key", service.key)
-    assert done.code == 0 and done.out.count(SHOWN) == 3
+    assert done.code == 0 and done.out.count(SHOWN) == 4, "the model's name, too"
     harmless(done.out + done.err)
 
 

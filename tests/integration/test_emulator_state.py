@@ -38,6 +38,7 @@ def names(desk: Desk) -> set[str]:
     return {item["pk"]["S"] for page in pages for item in page["Items"]}
 
 
+@pytest.mark.slow
 def test_sigkill_loses_only_what_was_not_saved_yet(tmp_path: Path) -> None:
     saved = tmp_path / "state" / "state.json"
     with started(tmp_path) as desk:
@@ -56,6 +57,7 @@ def test_sigkill_loses_only_what_was_not_saved_yet(tmp_path: Path) -> None:
         assert names(desk) == {"the first row", "the second row"}
 
 
+@pytest.mark.slow
 def test_sigkill_during_a_save_leaves_the_save_before(tmp_path: Path) -> None:
     """The file that is being written is a pipe here, which is full before the save is done."""
     unfinished = tmp_path / "state" / "state.new"

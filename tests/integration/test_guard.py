@@ -319,6 +319,7 @@ def test_no_process_shows_the_credentials_in_its_arguments(desk: Desk) -> None:
     assert own.secret_key not in desk.emulator.log_path.read_text()
 
 
+@pytest.mark.slow
 def test_hostile_requests_are_answered_and_the_emulator_lives_on(desk: Desk) -> None:
     """As to the other servers in `test_hostile_requests.py`."""
     paths = (

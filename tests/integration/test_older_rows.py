@@ -39,7 +39,7 @@ FIRST_SQLITE = "2026-11-22"
 """The last of those whose SQLite files have schema version 1."""
 LATER_S = 1_200
 """After it was written a file is read: claims of dead workers have lapsed, who waits in line has not waited too long."""
-STORES = ("memory", "sqlite", "dynamodb")
+STORES = ("memory", "sqlite", pytest.param("dynamodb", marks=pytest.mark.slow))
 ENDED = ("done", "large", "failed", "paused", "below", "stopped")
 AT_WORK = {"in_model": "All of it.", "in_tool": "Over.", "first": "One.", "queued": "Two.", "died": "Over."}
 

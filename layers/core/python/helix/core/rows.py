@@ -6,7 +6,7 @@ moves the count. The step's claim lives in the session row, which the claim writ
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -14,7 +14,6 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
-    ValidationError,
     model_validator,
 )
 
@@ -27,6 +26,7 @@ from helix.core.compact import (
     shorten_run,
     shorten_session,
 )
+from helix.core.damage import UNREADABLE, first_problem
 from helix.core.errors import DamagedRowError, damaged_row
 from helix.core.json import JsonObject, JsonValue, clean_text
 from helix.core.messages import Edit, Record
@@ -45,10 +45,6 @@ def _text(value: object) -> str:
 ValueT = TypeVar("ValueT", bound=str)
 AsStored = Annotated[ValueT, PlainValidator(_text), PlainSerializer(str)]
 """One of the values that the type names. A row of another version may have one that it does not, and can still be read."""
-
-
-UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
-"""The errors that parsing a damaged value may raise."""
 
 
 class Stored(Record):
@@ -75,14 +71,6 @@ class Stored(Record):
 
     def dump(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_defaults=True)
-
-
-def first_problem(error: Exception) -> str:
-    """What is wrong, on one line."""
-    if isinstance(error, ValidationError):
-        found = error.errors(include_url=False, include_input=False)[0]
-        return f"{'.'.join(str(part) for part in found['loc']) or 'the row'}: {found['msg']}"
-    return f"{type(error).__name__}: {error}"
 
 
 class ErrorInfo(Record):

@@ -8,10 +8,10 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from helix.core.chunks import StreamChunk, parse_chunk
+from helix.core.damage import first_problem
 from helix.core.errors import DamagedRowError
 from helix.core.json import JsonObject
 from helix.core.messages import Record
-from helix.core.rows import first_problem
 
 Kind = Literal["chunk", "end", "fail", "paused"]
 

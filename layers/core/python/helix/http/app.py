@@ -224,7 +224,9 @@ class _Service:
             acted = True
         if waiting and not acted:
             raise InvalidInputError(f"no answer fits a call that waits: {', '.join(list(waiting)[:20])}")
-        if not acted and session.status == "interrupted":  # a page that saw this run again would answer again, without end
+        if (
+            not acted and session.status == "interrupted"
+        ):  # a page that saw this run again would answer again, without end
             raise CallNotPendingError(
                 f"no call of session {session.session_id!r} waits for an answer, because its run was interrupted: "
                 "send a message, or answer the last one anew"

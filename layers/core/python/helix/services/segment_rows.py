@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from helix.core.compact import HERE, expand_checkpoint_id, shorten_checkpoint_id
+from helix.core.damage import UNREADABLE, first_problem
 from helix.core.errors import damaged_row
 from helix.core.json import JsonObject
 from helix.core.row_keys import step_of, turn_of
-from helix.core.rows import UNREADABLE, first_problem
 from helix.core.sequencer import Head
 from helix.core.wire import StreamMessage
 from helix.ports.state_store import Row

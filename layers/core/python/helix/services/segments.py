@@ -8,8 +8,9 @@ gives way to its reader (`rev`). A log position, where records come with one, is
 made: a second delivery gets what they said (`project`). Positions are compared, never calculated with.
 
 Law: nothing of a deleted session is appended. A segment is put on condition that the sessions of its records exist, as made
-at the records' `created_at`. Where each condition is billed (with a `clock`), only a session that is new to the head needs
-it: a deleted stream leaves tombstones at its keys and the key after its end, which refuse whoever remembers an end of it.
+at the records' `created_at`. Where each condition is billed (with a `clock`), only a session that is new to the head of a
+stream needs it, and none where a stream begins without tombstones: a deletion leaves tombstones at the keys of the stream
+and the key after its end, which refuse whoever remembers an end of it.
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ class SegmentStreams:
         root = after.sessions.get(after.root)
         if self._ttl_s is not None and self._clock is not None and (root is None or not root.over):
             value["ttl"] = int(self._clock.now() + self._ttl_s)
-        put, writers = place.next_put(stream_id, value), self._unproven(place.head, records)
+        put, writers = place.next_put(stream_id, value), self._unproven(place, records)
         exist = [Check(Key("sessions", name, SESSION), When(equal={"created_at": made})) for name, made in writers]
         try:
             await self._store.transact("append_segment", [put, *exist])
@@ -201,12 +202,15 @@ class SegmentStreams:
             records = [record for record in records if record.created_at or record.time > deleted_at]
         return admit(stream_id, place.head, records)
 
-    def _unproven(self, head: Head, records: Sequence[StreamRecord]) -> list[Writer]:
-        """The sessions of the records that must be seen to exist."""
+    def _unproven(self, place: StreamEnd, records: Sequence[StreamRecord]) -> list[Writer]:
+        """Return the sessions of the records that must be seen to exist. With a clock there are none if the stream begins
+        and no tombstone says that something was deleted under its id."""
         found = dict.fromkeys((record.session_id, record.created_at) for record in records if record.created_at)
         if self._clock is None:
             return list(found)
-        return [(name, made) for name, made in found if not knows(head, name, made)]
+        if not place.head.sessions and not place.tombstones:
+            return []
+        return [(name, made) for name, made in found if not knows(place.head, name, made)]
 
     async def _created_at(self, session_ids: Sequence[str]) -> list[float]:
         """When the sessions were made; 0 for one that is gone, or is being deleted."""
@@ -270,7 +274,7 @@ class SegmentStreams:
         """Whether the log has all that these records say: appending them would change nothing."""
         place = await self._read_place(stream_id)
         after, messages = self._admitted(stream_id, place, records)
-        if (messages or after != place.head) and (writers := self._unproven(place.head, records)):
+        if (messages or after != place.head) and (writers := self._unproven(place, records)):
             made = await self._created_at([name for name, _ in writers])
             gone = {writer for writer, exists in zip(writers, made, strict=True) if writer[1] != exists}
             of_living = [record for record in records if (record.session_id, record.created_at) not in gone]

@@ -13,11 +13,12 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from helix.core.damage import UNREADABLE
 from helix.core.entries import AssistantRow, parse_entry
 from helix.core.errors import DamagedRowError, HelixError, InvalidInputError
 from helix.core.json import check_json
 from helix.core.row_keys import SESSION
-from helix.core.rows import UNREADABLE, AttemptRow, CheckpointRow, LineageRow, RunRow, SessionRow, StopRow
+from helix.core.rows import AttemptRow, CheckpointRow, LineageRow, RunRow, SessionRow, StopRow
 from helix.ports.state_store import Key, Row
 from helix.services.claim_input import check_run_id
 from helix.services.segment_rows import segment_end, segment_head, segment_messages

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from helix.core.claim_plan import lapsed
+from helix.core.damage import first_problem
 from helix.core.entries import AssistantRow, CallRow, ChildRef, UserRow, parse_entry
 from helix.core.errors import (
     CheckpointNotFoundError,
@@ -23,7 +24,7 @@ from helix.core.json import JsonObject, text_size
 from helix.core.messages import AnyMessage, UserMessage, strip_thinking
 from helix.core.prompt import repair_pairs
 from helix.core.row_keys import checkpoint_sort, checkpoint_version, message_sort
-from helix.core.rows import CheckpointRow, Pending, RunRow, SessionRow, first_problem
+from helix.core.rows import CheckpointRow, Pending, RunRow, SessionRow
 from helix.engine.claims.claim_rows import index_partition
 from helix.engine.history import DELETING, History, row_key, session_key
 from helix.engine.missing import RowMissingError, StateMissingError
