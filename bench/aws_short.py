@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
 
@@ -49,6 +50,7 @@ def short_runs(tools: int, turns: Sequence[str] = ("new", "next", "third", "cold
                 log = SegmentStreams(store, clock=SystemClock())  # with tombstones, as a stage's
                 return LocalExecutor(store, model=Asked(wire), streams=log)
 
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))  # moto takes one call at a time
             executor, session_id = process(), None
             for n, name in enumerate(turns):
                 MODEL.steps = tools * (n + (name != "cold"))
@@ -86,6 +88,7 @@ def listed(count: int) -> list[Call]:
         wire.listen(session._session)
 
         async def play() -> list[Call]:
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
             store = DynamoDBStateStore(client, tables(), clock=SystemClock())
             async with LocalExecutor(store, model=MODEL) as executor:
                 for _ in range(count):
