@@ -4,6 +4,7 @@ import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 import { isDeepStrictEqual } from "node:util";
+import { plainChat } from "./chat.mjs";
 
 const dist = pathToFileURL(`${process.argv[2]}/`);
 const load = (name) => import(new URL(name, dist));
@@ -30,21 +31,7 @@ async function list(items) {
   return found;
 }
 
-/** `useChat` without React: the SDK's own chat on plain variables. */
-class Chat extends ai.AbstractChat {
-  constructor(options) {
-    const state = {
-      messages: options.messages ?? [],
-      status: "ready",
-      error: undefined,
-      pushMessage: (message) => (state.messages = [...state.messages, message]),
-      popMessage: () => (state.messages = state.messages.slice(0, -1)),
-      replaceMessage: (index, message) => (state.messages = state.messages.with(index, structuredClone(message))),
-      snapshot: (value) => structuredClone(value),
-    };
-    super({ ...options, state });
-  }
-}
+const Chat = plainChat(ai.AbstractChat);
 
 const pages = new Map();
 

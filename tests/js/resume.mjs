@@ -1,5 +1,7 @@
 // Pages of `useChat` whose connections are cut and that resume, at random moments before and after the run has ended:
 // node resume.mjs URL VERSION COUNT SEED. Prints what differed from the plan of each run, as JSON.
+import { plainChat } from "./chat.mjs";
+
 const [url, version, count, seed] = process.argv.slice(2);
 const ai = await import(version === "6" ? "ai-v6" : "ai");
 const encoding = version === "6" ? "ai-sdk-v6" : "ai-sdk";
@@ -16,20 +18,7 @@ function random(state) {
   };
 }
 
-class Chat extends ai.AbstractChat {
-  constructor(options) {
-    const state = {
-      messages: options.messages ?? [],
-      status: "ready",
-      error: undefined,
-      pushMessage: (message) => (state.messages = [...state.messages, message]),
-      popMessage: () => (state.messages = state.messages.slice(0, -1)),
-      replaceMessage: (index, message) => (state.messages = state.messages.with(index, structuredClone(message))),
-      snapshot: (value) => structuredClone(value),
-    };
-    super({ ...options, state });
-  }
-}
+const Chat = plainChat(ai.AbstractChat);
 
 /** A body that ends after so many bytes: as a server that went away (`close`), or as a network that did. */
 function cutBody(body, bytes, close) {

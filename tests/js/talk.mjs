@@ -1,31 +1,11 @@
 // The front ends' own clients against a server: `node talk.mjs URL`. Prints what each has in the end, as JSON.
 import { HttpAgent } from "@ag-ui/client";
 import { AbstractChat, DefaultChatTransport, lastAssistantMessageIsCompleteWithApprovalResponses } from "ai";
+import { plainChat } from "./chat.mjs";
 
 const [url] = process.argv.slice(2);
 
-class Chat extends AbstractChat {
-  constructor(options) {
-    super({
-      ...options,
-      state: {
-        status: "ready",
-        error: undefined,
-        messages: [],
-        pushMessage(message) {
-          this.messages = [...this.messages, message];
-        },
-        replaceMessage(index, message) {
-          this.messages = this.messages.map((other, n) => (n === index ? message : other));
-        },
-        popMessage() {
-          this.messages = this.messages.slice(0, -1);
-        },
-        snapshot: (value) => structuredClone(value),
-      },
-    });
-  }
-}
+const Chat = plainChat(AbstractChat);
 
 async function chat() {
   const page = () =>

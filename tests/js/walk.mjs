@@ -2,6 +2,7 @@
 // HTTP, with its own transport) or `ws` (HelixChatTransport of the client built in DIST). By walk, one line of JSON: what the page
 // shows in the end, what a page shows that loads then, where the wire has that, and what the user did.
 import { pathToFileURL } from "node:url";
+import { plainChat } from "./chat.mjs";
 
 const [wire, seed, count, steps, gates, url, dist] = process.argv.slice(2);
 const { AbstractChat, DefaultChatTransport, lastAssistantMessageIsCompleteWithApprovalResponses } = await import(
@@ -9,28 +10,7 @@ const { AbstractChat, DefaultChatTransport, lastAssistantMessageIsCompleteWithAp
 );
 const load = (name) => import(new URL(name, pathToFileURL(`${dist}/`)));
 
-class Chat extends AbstractChat {
-  constructor(options) {
-    super({
-      ...options,
-      state: {
-        status: "ready",
-        error: undefined,
-        messages: [],
-        pushMessage(message) {
-          this.messages = [...this.messages, message];
-        },
-        replaceMessage(index, message) {
-          this.messages = this.messages.with(index, structuredClone(message));
-        },
-        popMessage() {
-          this.messages = this.messages.slice(0, -1);
-        },
-        snapshot: (value) => structuredClone(value),
-      },
-    });
-  }
-}
+const Chat = plainChat(AbstractChat);
 
 /** Numbers from 0 to below `n`, the same for the same seed (mulberry32). */
 function numbers(seed) {
