@@ -120,6 +120,7 @@ def test_a_sessions_rows_are_deleted_by_the_page(world: World) -> None:
     assert not any(operation == "DeleteItem" for operation, _ in written)
 
 
+@pytest.mark.slow
 def test_a_hundred_parallel_tools_finish(world: World) -> None:
     """Each in a process of its own, and each claim checks the session's row."""
     executed: list[str] = []

@@ -152,23 +152,16 @@ async def waited_too_long(on: Stage) -> None:
 PATIENT = {"queue_timeout_s": 10**9}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("script", "queue", "writes"),
     [
         (coming_and_going, PATIENT, ["take_slot", "take_ticket", "release_slot", "grant_slot"]),
-        pytest.param(
-            *(coming_and_going, {**PATIENT, "account_limit": 2}, ["make_counter", "release_slot", "grant_slot"]),
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            *(stopped_in_line, PATIENT, ["drop_ticket", "end_interrupted", "release_slot"]), marks=pytest.mark.slow
-        ),
+        (coming_and_going, {**PATIENT, "account_limit": 2}, ["make_counter", "release_slot", "grant_slot"]),
+        (stopped_in_line, PATIENT, ["drop_ticket", "end_interrupted", "release_slot"]),
         (stopped_intake, PATIENT, ["set_limit", "take_ticket", "grant_slot"]),
-        pytest.param(
-            *(no_room, {**PATIENT, "max_queue": 1}, ["take_ticket", "release_slot", "grant_slot"]),
-            marks=pytest.mark.slow,
-        ),
+        (no_room, {**PATIENT, "max_queue": 1}, ["take_ticket", "release_slot", "grant_slot"]),
         (waited_too_long, {"queue_timeout_s": 60}, ["take_ticket", "drop_ticket", "end_failed"]),
     ],
     ids=["coming-and-going", "one-limit-for-all", "stopped-in-line", "stopped-intake", "no-room", "waited-too-long"],

@@ -68,6 +68,7 @@ def test_ctrl_c_ends_a_module_whose_import_does_not_end(helix: CommandLine) -> N
         assert endless.end() == 130
 
 
+@pytest.mark.slow
 def test_history_has_each_death_of_a_process_and_why(helix: CommandLine) -> None:
     with helix.started("fleet", "serve", TALKER, "--model", "demo") as served:
         served.until("Ctrl-C ends it")

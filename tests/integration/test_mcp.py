@@ -173,6 +173,7 @@ async def test_a_cancelled_call_leaves_the_connection_usable() -> None:
         assert await call(tools["shout"], text="ok") == "OK"
 
 
+@pytest.mark.slow
 async def test_a_server_that_died_between_calls_is_started_again() -> None:
     async with stdio() as server:
         tools = named(await server.tools())
@@ -184,12 +185,14 @@ async def test_a_server_that_died_between_calls_is_started_again() -> None:
         assert await call(tools["pid"]) != first
 
 
+@pytest.mark.slow
 async def test_a_repeatable_call_survives_the_servers_death(tmp_path: Path) -> None:
     async with stdio() as server:
         tools = named(await server.tools())
         assert await call(tools["die_once"], marker=str(tmp_path / "marker")) == "survived"
 
 
+@pytest.mark.slow
 async def test_another_call_is_never_sent_twice(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     async with stdio() as server:
