@@ -32,6 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "/tests/js/" in item.path.as_posix():
             in_browser = {"chat_page"} & set(getattr(item, "fixturenames", ()))
             item.add_marker(pytest.mark.xdist_group("browser" if in_browser else f"typescript {item.path.stem}"))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(400))  # the first test installs and builds the client
 
 
 class Npm:
