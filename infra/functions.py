@@ -97,7 +97,7 @@ class Rights:
 
     def _sweep(self, role: iam.Role) -> None:
         """Deletions that were begun are completed, so the streams' rows and all objects are its to remove."""
-        self._storage.grant_rows(role, "streams", *LOOK, PUT, DELETE)
+        self._storage.grant_rows(role, "streams", *LOOK, PUT)
         self._storage.grant_overflow_and_removal(role)
         self._end(role)
         self._queue(role)

@@ -183,7 +183,7 @@ async def a_run_whose_effects_are_open(bench: Bench) -> Json:
     return {}
 
 
-@probe("sweep", streams="Query PutItem DeleteItem", objects="DeleteObject", bucket="ListBucket")
+@probe("sweep", streams="Query PutItem", objects="DeleteObject", bucket="ListBucket")
 async def a_deletion_that_was_begun(bench: Bench) -> Json:
     place = await bench.ended(state={"notes": {"before": noise(LARGE)}})
     await bench.finished(place)

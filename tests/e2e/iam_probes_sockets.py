@@ -52,8 +52,9 @@ async def a_record_behind_a_lost_object(bench: Bench) -> Json:
 
 
 @probe("project_stream", sessions="ConditionCheckItem")
-async def a_record_of_a_session(bench: Bench) -> Json:
+async def a_record_of_a_session_after_a_deletion(bench: Bench) -> Json:
     stream_id, created_at = bench.fresh(), bench.app.clock.now()
+    await bench.app.log.delete(stream_id)  # its tombstone makes the next record prove its session
     await bench.app.store.transact("make", [Put(Key("sessions", stream_id, "session"), {"created_at": created_at})])
     record = started(stream_id, "Hello?").model_copy(update={"created_at": created_at})
     return kinesis(stream_id, *pack(stream_id, [record]))

@@ -56,7 +56,7 @@ TABLE: dict[str, Rights] = {
     "sweep": {
         **LINE,
         **REMOVAL,
-        "streams": {GET, QUERY, PUT, DELETE},
+        "streams": {GET, QUERY, PUT},
         "executions": {"states:DescribeExecution"},
     },
     "project_stream": {
