@@ -396,7 +396,5 @@ def test_version_help_and_a_quick_start(helix: CommandLine) -> None:
         assert command in helix("--help").out
     heavy = "litellm boto3 rich pydantic sqlite3 asyncio helix.runtime.local"
     code = f"import sys, helix.cli.main; print([m for m in '{heavy}'.split() if m in sys.modules])"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=clean_environment(), check=True
-    )
-    assert loaded.stdout.strip() == "[]"
+    loaded = subprocess.check_output([sys.executable, "-c", code], text=True, env=clean_environment())
+    assert loaded.strip() == "[]"
