@@ -11,7 +11,7 @@ from helix.adapters.aws.sockets import ApiGatewaySockets
 from helix.core.errors import StoreError
 from helix.testing.contracts import SocketsContract
 
-DEADLINE_S = 0.5
+DEADLINE_S = 1.5
 
 
 @pytest.fixture

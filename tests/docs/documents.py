@@ -33,12 +33,13 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ TOP = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 DOCUMENTS = sorted([*(ROOT / name for name in TOP), *ROOT.glob("docs/**/*.md")])
 SHOWN = ("text", "json", "toml", "ts", "tsx")
 COMMAND_S = 180
+DOCUMENTED_PORTS = ("4599", "4600")
+"""Of the offline app and its console, in docs/guide/offline.md."""
 PROJECT_GUIDES = ("offline.md", "deploy.md")
 """They are read in a project's folder; all others in an empty one."""
 SLOW = (*PROJECT_GUIDES, "bucket.md", "cdk.md", "cli.md", "fleet.md", "http.md", "nightly.md")
@@ -112,7 +115,7 @@ async def run_document(path: Path, directory: Path) -> None:
     printed: str | None = None
     running: Running | None = None
     try:
-        for block in blocks_of(path):
+        for block in map(on_free_ports(), blocks_of(path)):
             match (block.language, block.wanted):
                 case (_, None):
                     raise AssertionError(f"{block.where}: {block.language!r} {block.words!r} is not a marked block")
@@ -146,6 +149,29 @@ async def run_document(path: Path, directory: Path) -> None:
         if running is not None:
             running.kill()
         await close(namespace)
+
+
+def on_free_ports() -> Callable[[Block], Block]:
+    """A document's `helix dev` listens on two free ports of this machine, in place of those that readers are shown."""
+    ports = free_pair()
+
+    def moved(block: Block) -> Block:
+        text = block.text
+        for shown, port in zip(DOCUMENTED_PORTS, ports, strict=True):
+            text = text.replace(shown, str(port))
+        return dataclasses.replace(block, text=text)
+
+    return moved
+
+
+def free_pair() -> tuple[int, int]:
+    """Two ports that follow each other, as those of the app and its console."""
+    while True:
+        with socket.socket() as first, socket.socket() as second, contextlib.suppress(OSError):
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            second.bind(("127.0.0.1", port + 1))
+            return port, port + 1
 
 
 def lay_out(path: Path, directory: Path) -> None:

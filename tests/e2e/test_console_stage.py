@@ -21,7 +21,7 @@ SOON_S = 3600 - 45
 """When a token of an hour is renewed."""
 REFUSED = (
     "failed: HTTP Authentication failed; no valid credentials available",
-    "status of 400 ()",
+    "/token: Failed to load resource: the server responded with a status of 400 ()",
     "response code: 403",
 )
 """What Chromium says of a wrong key, and of a renewal that the issuer refuses."""

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cfnlint.api import ManualArgs, lint
 from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser, ASLParserException
 from tests.infra.templates import Assembly
 
@@ -21,6 +20,8 @@ MACHINE = "StepFunctions::StateMachine"
 
 
 def problems(template: dict[str, Any]) -> list[str]:
+    from cfnlint.api import ManualArgs, lint  # a second, which each collection of the tests would wait for
+
     # The rule for definitions knows the partition `aws` only, and no substitution inside of a text.
     text = json.dumps(template).replace("${Partition}", "aws")
     config = ManualArgs(regions=["us-east-1"], ignore_checks=IGNORED)

@@ -208,8 +208,9 @@ class Walk:
 
     async def _rewind(self, process: Process, agent: Any, session_id: str) -> None:
         points = (await process.executor.sessions.list_checkpoints(session_id, limit=50)).items
-        point = self.rng.choice(points)
-        await self._run(partial(process.executor.resume, agent, session_id, checkpoint_id=point.id, message="back"))
+        if points:  # a session that another process has just begun has none
+            point = self.rng.choice(points)
+            await self._run(partial(process.executor.resume, agent, session_id, checkpoint_id=point.id, message="back"))
 
     def act(self) -> None:
         rng, process, place = self.rng, self.process(), self.rng.randrange(len(IDS))

@@ -49,6 +49,11 @@ def axe() -> str:
     return (SOURCES / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
 
 
+def told(said: Any) -> str:
+    """An error on the console: about which address, and what."""
+    return f"{said.location['url']}: {said.text}"
+
+
 class Watched:
     """A browser's context whose pages' requests and errors are recorded."""
 
@@ -59,7 +64,7 @@ class Watched:
         context.on("request", lambda request: self.requests.append(request.url))
         context.on("weberror", lambda error: self.errors.append(str(error.error)))
         context.on("dialog", lambda dialog: self.errors.append(f"a dialog: {dialog.message}"))
-        context.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        context.on("console", lambda said: self.errors.append(told(said)) if said.type == "error" else None)
         context.set_default_timeout(PATIENCE_MS)
 
     async def page(self, path: str = "") -> Any:

@@ -10,6 +10,11 @@ const asked = Object.fromEntries(new URLSearchParams(location.search));
 const settings = { requestMs: 10_000, backoffMs: 10, backoffMaxMs: 50, reorderMs: 10, quietMs: 500 };
 const client = HelixClient.connect(asked.url, { token: asked.token, settings });
 const transport = new HelixChatTransport({ client, agent: asked.agent });
+const reconnect = transport.reconnectToStream.bind(transport);
+transport.reconnectToStream = (options) =>
+  reconnect(options).finally(() => {
+    window.reconnected = true;
+  });
 
 function Page({ messages }) {
   const chat = useChat({

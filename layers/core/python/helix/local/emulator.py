@@ -10,6 +10,7 @@ functions and {"type": "done", "id", "result"} for commands. MiniStack itself lo
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -126,6 +127,7 @@ async def serve(port: int, folder: Path, workers: int, without: Collection[str] 
     config.websocket_max_message_size = corrections_sockets.SOCKET_MESSAGE
     config.graceful_timeout = 1.0
     config.errorlog = "-"
+    gc.freeze()  # the emulator's hundreds of services stay: looking through them for garbage would hold up every request
     tasks = [asyncio.create_task(state.keep()), asyncio.create_task(_announce(port, voice))]
     try:
         guarded = guard_of(state.watching(app), port, os.environ.get(HOSTS, ""))

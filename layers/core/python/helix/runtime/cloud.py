@@ -66,7 +66,7 @@ class Application:
         self.ids: Ids = SystemIds()
         self._clients: dict[str, Any] = {}
         self._session = botocore.session.get_session()
-        self._session.register_component("data_loader", _Services())
+        self._session.register_component("data_loader", _SERVICES)
         self.clock.follow(self._session)
 
     def client(self, service: str, *, endpoint: str | None = None, config: Config = CONFIG) -> Any:
@@ -295,6 +295,10 @@ class _Services(Loader):  # type: ignore[misc]
     def list_available_services(self, type_name: str) -> list[str]:
         used = ["apigatewaymanagementapi", "cloudwatch", "dynamodb", "kinesis", "lambda", "s3"]
         return [*used, "secretsmanager", "sns", "sqs", "ssm", "stepfunctions"]
+
+
+_SERVICES = _Services()
+"""It keeps what it has read."""
 
 
 class _Lazy:
