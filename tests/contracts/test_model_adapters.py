@@ -15,6 +15,7 @@ from tests.support.model_dialects import (
     BEDROCK,
     CUT,
     OPENAI,
+    RESPONSES,
     STALL,
     Breaks,
     Dialect,
@@ -52,7 +53,8 @@ class Way:
 
     def request(self, **named: object) -> LLMGenerateInput:
         options = self.dialect.options(self.servers[-1].origin)
-        return request(model=self.dialect.model, adapter=self.adapter, provider_options=options, **named)  # type: ignore[arg-type]
+        asked = {"model": self.dialect.model, "adapter": self.adapter, **self.dialect.config, **named}
+        return request(provider_options=options, **asked)  # type: ignore[arg-type]
 
 
 WAYS = [
@@ -60,12 +62,13 @@ WAYS = [
     for dialect in (OPENAI, ANTHROPIC, BEDROCK)
     for adapter in ("native", "litellm")
 ]
+WAYS.append(pytest.param((RESPONSES, "native"), id="responses-native"))
 
 
 @pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest) -> Iterator[Way]:
     dialect, adapter = request.param
-    package = PACKAGES[dialect.name]
+    package = PACKAGES[dialect.model.partition("/")[0]]
     if adapter == "native" and not installed(package):
         pytest.skip(f"needs the package {package}")
     if adapter == "litellm":
@@ -133,6 +136,11 @@ async def test_reasoning_keeps_its_signatures(way: Way, heard: Heard) -> None:
     said = Says("so", thoughts=(("first thought", "SIG-1"),), redacted="ENCRYPTED", stop="end_turn", size=7)
     result = await ask(way, said, callbacks=heard.callbacks())
     signed = [ThinkingContent(text="first thought", signature="SIG-1"), _redacted(way, "ENCRYPTED")]
+    if way.dialect is RESPONSES:
+        signed = [
+            ThinkingContent(text="first thought", signature="SIG-1", id="rs_0"),
+            ThinkingContent(signature="ENCRYPTED", id="rs_1"),
+        ]
     assert result.thinking == (signed if way.dialect.signs else [ThinkingContent(text="first thought")])
     assert heard.events == [
         ("thinking", "first t", False),
@@ -159,6 +167,7 @@ async def test_usage_and_cost_count_what_the_cache_gave(way: Way, written: int) 
         "openai": (0.15, 0.075, 0, 0.6),
         "anthropic": (3, 0.3, 3.75, 15),
         "bedrock": (3.3, 0.33, 4.125, 16.5),
+        "responses": (4, 0.4, 5, 20),
     }[way.dialect.name]
     assert usage.cost_micros == round(20 * fresh + 100 * read + written * write + 40 * output)
 
@@ -176,7 +185,7 @@ async def test_usage_that_is_not_reported_is_estimated_and_said_to_be_unknown(wa
     ("stop", "code", "reason"),
     [
         ("max_tokens", "max_tokens", StopReason.MAX_TOKENS),
-        ("refusal", {"anthropic": "refusal"}, None),
+        ("refusal", {"anthropic": "refusal", "responses": "refusal"}, None),
     ],
 )
 async def test_a_refusal_and_a_cut_answer_are_errors(
@@ -219,14 +228,15 @@ async def test_a_connection_lost_after_the_answer_was_complete_loses_only_its_us
     """Asking again would pay twice, for what is there."""
     said = Says("all of it", stop="end_turn", fault=CUT)
     events = [*way.dialect.say(said)]
-    stop = next(number for number, event in enumerate(events) if b'end_turn"' in event or b'"stop"' in event)
+    ends = (b'end_turn"', b'"stop"', b"response.completed")
+    stop = next(number for number, event in enumerate(events) if any(end in event for end in ends))
     result = await ask(way, replace(said, after=stop + 1), max_retries=1)
     assert isinstance(result, TextStepResult)
     assert (result.content, result.stop_reason) == ("all of it", StopReason.END_TURN)
     assert len(way.servers[0].requests) == 1
 
 
-OF_EVENTS = (OPENAI, ANTHROPIC)
+OF_EVENTS = (OPENAI, RESPONSES, ANTHROPIC)
 BROKEN = {
     "cut JSON": b'event: content_block_delta\ndata: {"type": "content_block_delta", "choices": [{"del\n\n',
     "no JSON": b"event: content_block_delta\ndata: <html>\n\n",
@@ -245,7 +255,10 @@ async def test_an_event_that_cannot_be_read_breaks_the_stream_off(way: Way, cloc
     litellms = way.dialect is ANTHROPIC or noise in MISSHAPEN  # it goes on without what it cannot read
     if way.dialect not in OF_EVENTS or (way.adapter == "litellm" and litellms):
         pytest.skip("of server-sent events that this adapter reads itself")
-    broken = Says("so far", stop="end_turn", noise=(BROKEN | MISSHAPEN)[noise], after=3)
+    event = (BROKEN | MISSHAPEN)[noise]
+    if way.dialect is RESPONSES:
+        event = event.replace(b"content_block_delta", b"response.output_text.delta").replace(b'"delta": null, ', b"")
+    broken = Says("so far", stop="end_turn", noise=event, after=3)
     result = await ask(way, broken, Says("fine", stop="end_turn"), clock=clock)
     assert isinstance(result, TextStepResult), result
     assert (result.content, clock.slept) == ("fine", [1])

@@ -24,6 +24,8 @@ _SET_BY_HELIX: Final = {
 }
 """Options that a call cannot leave to the agent, with what to do instead."""
 
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+
 
 class LLMConfig(Record):
     """Model settings of an agent.
@@ -33,6 +35,10 @@ class LLMConfig(Record):
     Retry-After says). `timeout_s` bounds one attempt; `stall_timeout_s` the silence between two chunks of a stream.
     `cache` marks the stable prefix for the provider's prompt cache. `provider_options` are passed through
     untouched; those that Helix sets for each call are refused.
+    `reasoning` is how much the model thinks before it answers, `verbosity` how long its answers are; both mean the same for
+    every provider, and None leaves it to the model.
+    `api`: of OpenAI's models, which of OpenAI's two interfaces is asked. None: `responses` at OpenAI and Azure, `chat`
+    where a base URL names another server, or where an option has no other place.
     `adapter`: `native` calls the model through its provider's own package (boto3 for `bedrock/`, openai, anthropic),
     `litellm` through litellm; `auto` takes the first where it is installed and serves the model, else litellm.
 
@@ -49,6 +55,9 @@ class LLMConfig(Record):
     max_retries: int = Field(default=3, ge=0, le=10)
     fallbacks: list[str] = Field(default_factory=list)
     cache: bool = False
+    reasoning: Effort | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+    api: Literal["responses", "chat"] | None = None
     timeout_s: float = Field(default=600, gt=0)
     stall_timeout_s: float = Field(default=60, gt=0)
     route: Route | None = None

@@ -45,7 +45,8 @@ class ChildRef(Record):
 
 class AssistantRow(Stored):
     """A staged or folded answer. `finish` is set where a valid `__finish__` came with it. `resolved`: by id,
-    (content, success) of the calls of a wide step that are not executed."""
+    (content, success) of the calls of a wide step that are not executed. `without_reasoning`: the provider refused the
+    reasoning before it, which later steps leave out."""
 
     kind: Literal["assistant"] = "assistant"
     run_id: str
@@ -61,6 +62,7 @@ class AssistantRow(Stored):
     stop_reason: str | None = None
     model: str | None = None
     cached: bool = False
+    without_reasoning: bool = False
     usage: StoredUsage = Usage()
     created_at: float = 0
 
@@ -162,7 +164,8 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
                 tool_calls=entry.tool_calls,
                 thinking=entry.thinking,
                 metadata={"model": entry.model, "stop_reason": entry.stop_reason}
-                | ({"cached": True} if entry.cached else {}),
+                | ({"cached": True} if entry.cached else {})
+                | ({"without_reasoning": True} if entry.without_reasoning else {}),
             )
         case CallRow():
             return ToolResultMessage(

@@ -45,13 +45,15 @@ class ParsedSubAgentCall(Record):
 
 
 class _Result(Record):
-    """`cached`: given again by the response cache, without a model call."""
+    """`cached`: given again by the response cache, without a model call. `without_reasoning`: given without the reasoning
+    of earlier steps, which the provider had refused."""
 
     thinking: list[ThinkingContent] = Field(default_factory=list)
     stop_reason: StopReason | None = None
     usage: Usage = Usage()
     model: str | None = None
     cached: bool = False
+    without_reasoning: bool = False
 
 
 class TextStepResult(_Result):

@@ -115,13 +115,17 @@ class ModelAdapter:
         return self._wires[package]
 
     async def _with_retries(self, wire: Wire, call: Call) -> AnyStepResult | Failure:
-        """One model until it answers, fails for good, has no repeat left, or would answer too late."""
+        """One model until it answers, fails for good, has no repeat left, or would answer too late. Where it refuses the
+        reasoning of earlier steps, it is asked once more without."""
         repeats = 0
         while True:
             outcome = await attempt(wire, call, self._clock.now)
             if not isinstance(outcome, Failure):
-                return outcome
+                return outcome.model_copy(update={"without_reasoning": True}) if call.without_reasoning else outcome
             await notify(call.request.callbacks.on_error, outcome.error())
+            if outcome.about_reasoning and not call.without_reasoning and call.may_go_on:
+                call.without_reasoning = True
+                continue
             wait = wait_before(repeats, call.request.config.max_retries, outcome.retry_after_s)
             if wait is None or not outcome.retryable or not call.may_go_on:
                 return outcome

@@ -71,7 +71,7 @@ class PartialAnswer:
                 case Thinking():
                     await self._thinking(clean(piece.text))
                     if piece.signature is not None:
-                        await self._close_block(clean(piece.signature))
+                        await self._close_block(clean(piece.signature), piece.id)
                 case Redacted():
                     await self._close_block()
                     self._blocks.append(ThinkingContent(redacted=clean(piece.data)))
@@ -124,11 +124,11 @@ class PartialAnswer:
             self._open += text
             await notify(self._callbacks.on_thinking, text, False)
 
-    async def _close_block(self, signature: str | None = None) -> None:
+    async def _close_block(self, signature: str | None = None, id: str | None = None) -> None:
         if not self._open and signature is None:
             return
         text, self._open = self._open, ""
-        self._blocks.append(ThinkingContent(text=text, signature=signature))
+        self._blocks.append(ThinkingContent(text=text, signature=signature, id=id))
         if text:
             await notify(self._callbacks.on_thinking, text, True)
 

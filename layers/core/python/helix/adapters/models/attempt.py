@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from helix.adapters.models.answer import PartialAnswer
 from helix.adapters.models.failures import Failure, classify, failure, is_connection_lost, may_be_billed
+from helix.adapters.models.reasoning import request_for
 from helix.adapters.models.wire import AttemptFailedError, BrokenStreamError, Exchange, Piece, RefusedAnswerError, Wire
 from helix.core.steps import AnyStepResult, ErrorStepResult
 from helix.core.usage import Usage
@@ -21,12 +22,14 @@ from helix.ports.model import LLMGenerateInput
 
 @dataclass(slots=True)
 class Call:
-    """One `generate_step`: the `model` being tried, the `deadline` in Unix seconds, what all attempts `spent`."""
+    """One `generate_step`: the `model` being tried, the `deadline` in Unix seconds, what all attempts `spent`.
+    `without_reasoning`: a provider refused the reasoning of earlier steps, so that no attempt sends it any more."""
 
     request: LLMGenerateInput
     deadline: float | None
     model: str = ""
     spent: Usage = field(default_factory=Usage)
+    without_reasoning: bool = False
 
     def __post_init__(self) -> None:
         self.model = self.model or self.request.config.model
@@ -52,7 +55,7 @@ class _StalledError(Exception):
 async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepResult | Failure:
     """The answer of `call.model`, with the usage of all attempts so far; or why this attempt failed."""
     config, model = call.request.config, call.model
-    exchange = wire.exchange(call.request, model)
+    exchange = wire.exchange(request_for(call.request, model, without=call.without_reasoning), model)
     reading, billed = _Reading(exchange), True
     try:
         async with asyncio.timeout(config.timeout_s) as limit:

@@ -19,7 +19,7 @@ from helix.core.config import LLMConfig
 from helix.core.errors import DefinitionError
 
 LITELLM = "litellm"
-PACKAGES = {"bedrock": "boto3", "openai": "openai", "anthropic": "anthropic"}
+PACKAGES = {"bedrock": "boto3", "openai": "openai", "azure": "openai", "anthropic": "anthropic"}
 """Provider -> its own package."""
 _WIRES = {
     "boto3": ("bedrock", "BedrockWire", "bedrock"),
@@ -36,7 +36,9 @@ _LITELLMS = frozenset(
 )
 """Provider options that litellm acts on, and no provider knows."""
 _TRANSLATED: Mapping[str, frozenset[str]] = {
-    "openai": frozenset(),
+    "openai": frozenset(
+        {"api_version", "azure_ad_token", "azure_ad_token_provider", "base_model", "client_id", "tenant_id"}
+    ),
     "anthropic": frozenset({"reasoning_effort", "response_format", "parallel_tool_calls", "user", "n", "seed"}),
     "boto3": frozenset(
         {
@@ -120,8 +122,8 @@ def _can(package: str, model: str, config: LLMConfig) -> bool:
     name = model.partition("/")[2]
     if package == "boto3":  # other routes than Converse: invoke/, agent/, <region>/, ...
         return "/" not in name.removeprefix("converse/") or name.removeprefix("converse/").startswith("arn:")
-    if package == "openai":  # models that Chat Completions does not have
-        return not name.startswith("responses/") and entry_of(model).get("mode", "chat") == "chat"
+    if package == "openai":  # embeddings, pictures, speech
+        return entry_of(model).get("mode", "chat") in ("chat", "responses")
     return True
 
 

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -105,6 +105,11 @@ _TOO_LONG = re.compile(
     r"|exceeds? (the )?(context|maximum number of tokens)"
 )
 _NO_SUCH_MODEL = re.compile(r"(?i)model identifier is invalid|model .*(does not|doesn't) exist")
+_ABOUT_REASONING = re.compile(
+    r"(?i)signature|redacted_thinking|thinking`? blocks?|encrypted[_ ]content|of type .?reasoning|\breasoning.? items?\b"
+    r"|Item with id 'rs_"
+)
+"""Words of Anthropic, Bedrock, OpenAI and Google about reasoning that they did not sign, or that is missing."""
 _TIMEOUTS = frozenset(
     {"APITimeoutError", "TimeoutException", "TimeoutError", "ReadTimeoutError", "ConnectTimeoutError"}
 )
@@ -132,11 +137,12 @@ _DETAIL = 500
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed attempt."""
+    """One failed attempt. `about_reasoning`: the provider refused the reasoning that came with the conversation."""
 
     code: str
     message: str
     retry_after_s: float | None = None
+    about_reasoning: bool = False
 
     @property
     def retryable(self) -> bool:
@@ -164,7 +170,11 @@ def classify(error: BaseException, model: str, *, now: float, secrets: Iterable[
     chain = list(_chain(error))
     code = _code(chain)
     retry_after_s = _retry_after(chain, now) if code in _RETRYABLE else None
-    return failure(model, code, _detail(chain) if content_shown() else "", retry_after_s, secrets)
+    made = failure(model, code, _detail(chain) if content_shown() else "", retry_after_s, secrets)
+    refused = code in ("bad_request", "model_not_found") and any(
+        _ABOUT_REASONING.search(_said(error)) for error in chain
+    )
+    return replace(made, about_reasoning=True) if refused else made
 
 
 def is_connection_lost(error: BaseException) -> bool:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Container, Sequence
 from typing import Any, assert_never
 
+from helix.adapters.models.reasoning import is_claude
 from helix.adapters.models.strict_schema import strict_schema
 from helix.core.json import JsonObject
 from helix.core.messages import (
@@ -35,7 +36,7 @@ def call_arguments(request: LLMGenerateInput, model: str, provider: str, *, stri
     """Keyword arguments of `litellm.acompletion` for `model`. `provider_options` win over what they name, except over
     what the adapter lives by (streaming, its own retries, the conversation)."""
     config = request.config
-    claude = is_claude(model, provider)
+    claude = is_claude(model)
     tools = to_tools(request.tools, strict=strict_tools(request, provider, strict_ok), cache=config.cache and claude)
     arguments: dict[str, Any] = {"drop_params": True, "timeout": config.timeout_s}
     if config.temperature is not None:
@@ -56,11 +57,6 @@ def call_arguments(request: LLMGenerateInput, model: str, provider: str, *, stri
         "num_retries": 0,
         "max_retries": 0,
     }
-
-
-def is_claude(model: str, provider: str) -> bool:
-    """Anthropic's models, wherever they run: signed thinking and cache marks are theirs."""
-    return provider == "anthropic" or "claude" in model.lower()
 
 
 def strict_tools(request: LLMGenerateInput, provider: str, strict_ok: bool) -> dict[str, JsonObject]:
@@ -106,7 +102,7 @@ def to_messages(messages: Sequence[AnyMessage], model: str, provider: str, *, ca
                 made.append({"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content})
             case _:
                 assert_never(message)
-    if cache and made and is_claude(model, provider):
+    if cache and made and is_claude(model):
         # The head of the prompt never changes; the tail is the head of the next step's.
         for message_ in {0: made[0], 1: made[-1]}.values():
             _mark(message_)
@@ -117,7 +113,7 @@ def _assistant(message: AssistantMessage, model: str, provider: str) -> dict[str
     made: dict[str, Any] = {"role": "assistant", "content": message.content or None}
     if message.tool_calls:
         made["tool_calls"] = [_call(call) for call in message.tool_calls]
-    if is_claude(model, provider):
+    if is_claude(model):
         blocks = [_block(block) for block in message.thinking if block.signature or block.redacted]
         if blocks:
             made["thinking_blocks"] = blocks

@@ -86,6 +86,11 @@ class SdkExchange(NativeExchange):
             options=request_options,
         )
 
+    @property
+    def asked(self) -> Any:
+        """The request whose answer is read."""
+        return self._stream.response.request
+
     async def event(self) -> Any:
         """The next event's JSON, or None at the end."""
         return await anext(self._stream, None)

@@ -24,10 +24,11 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """A signature ends the block that it signs."""
+    """A signature ends the block that it signs; `id` is the provider's name of that block."""
 
     text: str = ""
     signature: str | None = None
+    id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,7 @@ def _answer_row(engine: Engine, session: SessionRow, plan: StepProcessingPlan, r
         stop_reason=result.stop_reason,
         model=result.model,
         cached=result.cached,
+        without_reasoning=result.without_reasoning,
         usage=result.usage,
         created_at=engine.clock.now(),
     )

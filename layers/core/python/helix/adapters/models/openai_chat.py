@@ -1,0 +1,82 @@
+"""OpenAI's Chat Completions, as OpenAI and every server that speaks it take it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from helix.adapters.models.openai_exchange import EXTRA, OpenAIExchange
+from helix.adapters.models.openai_form import to_messages, to_tool_choice, to_tools
+from helix.adapters.models.pricing import Tokens, count
+from helix.adapters.models.sdk import own_options
+from helix.adapters.models.wire import CallPart, Piece, Text, Thinking
+from helix.core.json import dumps
+
+
+class ChatExchange(OpenAIExchange):
+    """Implements `Exchange`."""
+
+    async def open(self) -> None:
+        options = self.options
+        client = self.connect(options)
+        self.strict = self.constrained()
+        await self.post(client, "/chat/completions", self._body(options), options)
+
+    async def next(self) -> Sequence[Piece] | None:
+        event = await self.event()
+        if event is None:
+            return None
+        if reported := event.get("usage"):
+            self.tokens = Tokens(
+                count(reported, "prompt_tokens"),
+                count(reported, "completion_tokens"),
+                reasoning=count(reported, "completion_tokens_details", "reasoning_tokens"),
+                cached=count(reported, "prompt_tokens_details", "cached_tokens"),
+                written=count(reported, "prompt_tokens_details", "cache_write_tokens"),
+            )
+        choices = event.get("choices")
+        if not choices:
+            return ()
+        self.finish_reason = choices[0].get("finish_reason") or self.finish_reason
+        delta = choices[0].get("delta") or {}
+        self.refusal += delta.get("refusal") or ""
+        return list(_pieces(delta))
+
+    def _body(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        config, body = self.request.config, dict[str, Any]()
+        if self.temperature is not None:
+            body["temperature"] = self.temperature
+        if config.max_output_tokens is not None:
+            body["max_completion_tokens" if self.reasons else "max_tokens"] = config.max_output_tokens
+        if config.stop and not self.reasons:
+            body["stop"] = config.stop
+        if self.verbosity is not None:
+            body["verbosity"] = self.verbosity
+        others = {"thinking", "verbosity", *(() if self.reasons else ("reasoning_effort",))}
+        body |= own_options(options, EXTRA | others if self.known else EXTRA)
+        if self.effort is not None:
+            body["reasoning_effort"] = self.effort
+        elif not self.known and config.reasoning is not None:
+            body.setdefault("reasoning_effort", config.reasoning)
+        if self.request.tools:
+            body["tools"] = to_tools(self.request.tools, strict=self.strict, cache=False)
+            body["tool_choice"] = to_tool_choice(self.request.tool_choice)
+        made = to_messages(self.request.messages, self.model, "openai", cache=config.cache)
+        messages = [{name: value for name, value in message.items() if value is not None} for message in made]
+        return {
+            **body,
+            "model": self.name,
+            "messages": messages,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+
+
+def _pieces(delta: Mapping[str, Any]) -> Iterator[Piece]:
+    yield Thinking(delta.get("reasoning_content") or delta.get("reasoning") or "")
+    yield Text(delta.get("content") or "")
+    for part in delta.get("tool_calls") or ():
+        function = part.get("function") or {}
+        arguments = function.get("arguments") or ""
+        text = arguments if isinstance(arguments, str) else dumps(arguments)  # some servers send the object itself
+        yield CallPart(part.get("index") or 0, part.get("id") or "", function.get("name") or "", text)

@@ -1,0 +1,177 @@
+"""OpenAI's Responses API, at OpenAI and at Azure.
+
+Law: the provider keeps nothing (`store` is false). A step's encrypted reasoning comes with its answer, is stored in the
+session's row and goes back with it. Options in the words of Chat Completions are translated, or refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from openai import APIError, BadRequestError
+
+from helix.adapters.models.failures import failure
+from helix.adapters.models.openai_exchange import CHAT_ONLY, EXTRA, OpenAIExchange
+from helix.adapters.models.pricing import Tokens, count
+from helix.adapters.models.sdk import own_options
+from helix.adapters.models.strict_schema import strict_schema
+from helix.adapters.models.turns import call_id
+from helix.adapters.models.wire import AttemptFailedError, CallPart, Piece, Text, Thinking
+from helix.core.json import dumps
+from helix.core.messages import AnyMessage, AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
+
+_OF_THE_SESSION = frozenset({"background", "conversation", "input", "instructions", "previous_response_id", "prompt"})
+"""What a session says itself: a call that names another conversation would have two."""
+_TRANSLATED = frozenset(
+    {"max_completion_tokens", "max_tokens", "reasoning", "reasoning_effort", "response_format", "text", "verbosity"}
+)
+_CHOICES = frozenset({"auto", "required", "none"})
+_INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
+
+
+class ResponsesExchange(OpenAIExchange):
+    """Implements `Exchange`."""
+
+    async def open(self) -> None:
+        options = self.options
+        client = self.connect(options)
+        if unfit := sorted((CHAT_ONLY | _OF_THE_SESSION) & options.keys()):
+            problem = (
+                f"provider_options[{unfit[0]!r}] is not an option of the Responses API: leave it out, or set api='chat'"
+            )
+            raise AttemptFailedError(failure(self.model, "bad_request", problem))
+        self.strict = self.constrained()
+        self._begun: set[int] = set()
+        body = self._body(options)
+        try:
+            await self.post(client, "/responses", body, options)
+        except BadRequestError as error:
+            if error.param != "reasoning.summary":
+                raise
+            # Only verified organizations get summaries of some models. Without, the model reasons all the same.
+            body["reasoning"] = {name: value for name, value in body["reasoning"].items() if name != "summary"}
+            await self.post(client, "/responses", body, options)
+
+    async def next(self) -> Sequence[Piece] | None:
+        event = await self.event()
+        if event is None:
+            return None
+        match event.get("type"):
+            case "response.output_text.delta":
+                return [Text(event["delta"])]
+            case "response.refusal.delta":
+                self.refusal += event["delta"]
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                return [Thinking(event["delta"])]
+            case "response.reasoning_summary_part.added" if event.get("summary_index"):
+                return [Thinking("\n\n")]
+            case "response.output_item.added" if event["item"]["type"] == "function_call":
+                return [CallPart(event["output_index"], event["item"]["call_id"], event["item"]["name"])]
+            case "response.function_call_arguments.delta":
+                self._begun.add(event["output_index"])
+                return [CallPart(event["output_index"], arguments=event["delta"])]
+            case "response.output_item.done":
+                return self._whole(event["output_index"], event["item"])
+            case "response.completed" | "response.incomplete":
+                self._end(event["response"])
+            case "response.failed":
+                self._fail(event["response"].get("error") or {})
+            case "error":
+                self._fail(event)
+        return ()
+
+    def _whole(self, index: int, item: Mapping[str, Any]) -> Sequence[Piece]:
+        if item["type"] == "reasoning" and item.get("encrypted_content"):
+            return [Thinking(signature=item["encrypted_content"], id=item.get("id"))]
+        if item["type"] == "function_call" and index not in self._begun:  # it came in one piece
+            return [CallPart(index, item["call_id"], item["name"], item.get("arguments") or "")]
+        return ()
+
+    def _end(self, response: Mapping[str, Any]) -> None:
+        if reported := response.get("usage"):
+            self.tokens = Tokens(
+                count(reported, "input_tokens"),
+                count(reported, "output_tokens"),
+                reasoning=count(reported, "output_tokens_details", "reasoning_tokens"),
+                cached=count(reported, "input_tokens_details", "cached_tokens"),
+                written=count(reported, "input_tokens_details", "cache_write_tokens"),
+            )
+        why = (response.get("incomplete_details") or {}).get("reason")
+        self.finish_reason = _INCOMPLETE.get(why, why) if why else "stop"
+
+    def _fail(self, error: Mapping[str, Any]) -> None:
+        raise APIError(str(error.get("message") or ""), self.asked, body=dict(error))
+
+    def _body(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        config, body = self.request.config, dict[str, Any]()
+        if self.temperature is not None:
+            body["temperature"] = self.temperature
+        limit = config.max_output_tokens or options.get("max_completion_tokens") or options.get("max_tokens")
+        if limit is not None:
+            body["max_output_tokens"] = limit
+        reasoning = {"effort": self.effort, "summary": "auto", **(options.get("reasoning") or {})}
+        if self.reasons:
+            body["reasoning"] = {name: value for name, value in reasoning.items() if value is not None}
+            body["include"] = ["reasoning.encrypted_content"]
+        text = {"verbosity": self.verbosity, "format": _format(options.get("response_format"))}
+        text |= options.get("text") or {}
+        if any(text.values()):
+            body["text"] = {name: value for name, value in text.items() if value is not None}
+        body |= {"store": False, **own_options(options, EXTRA | _TRANSLATED | {"thinking"})}
+        if self.request.tools:
+            body["tools"] = [self._tool(tool.name, tool.description, tool.parameters) for tool in self.request.tools]
+            choice = self.request.tool_choice
+            body["tool_choice"] = choice if choice in _CHOICES else {"type": "function", "name": choice}
+        system = [m.content for m in self.request.messages if isinstance(m, SystemMessage) and m.content.strip()]
+        if system:
+            body["instructions"] = "\n\n".join(system)
+        items = [item for message in self.request.messages for item in _items(message)]
+        return {**body, "model": self.name, "input": items, "stream": True}
+
+    def _tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Here a tool is strict unless it says that it is not."""
+        strict = name in self.strict
+        made = strict_schema(dict(parameters)) if strict else parameters
+        return {"type": "function", "name": name, "description": description, "parameters": made, "strict": strict}
+
+
+def _items(message: AnyMessage) -> list[dict[str, Any]]:
+    match message:
+        case UserMessage():
+            return [{"role": "user", "content": message.content}]
+        case AssistantMessage():
+            return _answer(message)
+        case ToolResultMessage():
+            id = call_id(message.tool_call_id)
+            return [{"type": "function_call_output", "call_id": id, "output": message.content}]
+        case _:
+            return []
+
+
+def _answer(message: AssistantMessage) -> list[dict[str, Any]]:
+    """Reasoning alone is refused: it goes with what follows from it."""
+    made: list[dict[str, Any]] = []
+    if message.content:
+        made.append({"role": "assistant", "content": message.content})
+    for call in message.tool_calls:
+        arguments = dumps(call.arguments)
+        made.append({"type": "function_call", "call_id": call_id(call.id), "name": call.name, "arguments": arguments})
+    thoughts = [
+        {
+            "type": "reasoning",
+            "id": block.id,
+            "summary": [{"type": "summary_text", "text": block.text}] if block.text else [],
+            "encrypted_content": block.signature,
+        }
+        for block in message.thinking
+        if block.id and block.signature
+    ]
+    return [*thoughts, *made] if made else []
+
+
+def _format(given: Any) -> Any:
+    """`response_format` of Chat Completions as `text.format`."""
+    if isinstance(given, Mapping) and given.get("type") == "json_schema":
+        return {"type": "json_schema", **given["json_schema"]}
+    return given

@@ -1,0 +1,80 @@
+"""Reasoning belongs to the model that produced it.
+
+Law: a model is sent its own reasoning and nobody else's: providers sign or encrypt it, and refuse what another model made.
+The stored message names its model. Reasoning of an unknown model is sent, since most sessions have one model only. Where a
+provider refuses reasoning all the same, the step is asked once more without any, its answer remembers that
+(`without_reasoning`), and all that is older stays out of later steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from helix.core.config import LLMConfig
+from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage, UserMessage
+from helix.ports.model import LLMGenerateInput
+
+WITHOUT_REASONING = "without_reasoning"
+_SIGNED_ID = "__thought__"
+"""litellm keeps a signature of Gemini's behind this mark, in the id of the call that it signs."""
+
+
+def request_for(request: LLMGenerateInput, model: str, *, without: bool = False) -> LLMGenerateInput:
+    """The request as `model` may be sent it. `without`: with no reasoning at all.
+
+    A turn of calls that Claude goes on with has to begin with its own thinking, if it thinks. Where that thinking is
+    left out, Claude is asked not to think in this step."""
+    first = _first_that_counts(request.messages)
+    messages: list[AnyMessage] = []
+    renamed: dict[str, str] = {}
+    begins, interrupted = True, False
+    for index, message in enumerate(request.messages):
+        match message:
+            case UserMessage():
+                begins, interrupted = True, False
+            case AssistantMessage():
+                if without or index < first or message.metadata.get("model") not in (None, model):
+                    message = _without_reasoning(message, renamed)
+                    interrupted = interrupted or begins
+                begins = False
+            case ToolResultMessage() if message.tool_call_id in renamed:
+                message = message.model_copy(update={"tool_call_id": renamed[message.tool_call_id]})
+        messages.append(message)
+    config = _not_thinking(request.config) if interrupted and is_claude(model) else request.config
+    return replace(request, messages=messages, config=config)
+
+
+def is_claude(model: str) -> bool:
+    """Anthropic's models, wherever they run: signed thinking and cache marks are theirs."""
+    return model.startswith("anthropic/") or "claude" in model.lower()
+
+
+def _first_that_counts(messages: Sequence[AnyMessage]) -> int:
+    """The index of the newest answer that was given without the reasoning before it."""
+    refused = (
+        index
+        for index, message in enumerate(messages)
+        if isinstance(message, AssistantMessage) and message.metadata.get(WITHOUT_REASONING)
+    )
+    return max(refused, default=0)
+
+
+def _without_reasoning(message: AssistantMessage, renamed: dict[str, str]) -> AssistantMessage:
+    """`renamed` gets the ids whose signature was cut off."""
+    calls = []
+    for call in message.tool_calls:
+        plain, mark, _ = call.id.partition(_SIGNED_ID)
+        if mark:
+            renamed[call.id] = plain
+            call = call.model_copy(update={"id": plain})
+        calls.append(call)
+    return message.model_copy(update={"thinking": [], "tool_calls": calls})
+
+
+def _not_thinking(config: LLMConfig) -> LLMConfig:
+    options = {name: value for name, value in config.provider_options.items() if name not in _ASKS_TO_THINK}
+    return config.model_copy(update={"provider_options": options, "reasoning": None})
+
+
+_ASKS_TO_THINK = frozenset({"thinking", "reasoning_effort"})
