@@ -48,6 +48,7 @@ class Fails:
     aws: str
     message: str = "its own words"
     headers: dict[str, str] = field(default_factory=dict)
+    param: str | None = None
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ def say_openai(says: Says) -> Iterator[bytes]:
 
 def _openai_failure(fails: Fails) -> tuple[dict[str, Any], dict[str, str]]:
     code = {"too_long": "context_length_exceeded"}.get(fails.kind)
-    return {"error": {"message": fails.message, "type": fails.kind, "param": None, "code": code}}, {}
+    return {"error": {"message": fails.message, "type": fails.kind, "param": fails.param, "code": code}}, {}
 
 
 OPENAI = Dialect(

@@ -25,6 +25,8 @@ _SET_BY_HELIX: Final = {
 """Options that a call cannot leave to the agent, with what to do instead."""
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+THINKING_TOKENS: Final = {"none": 0, "minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 32_768}
+"""Effort -> tokens of thinking, of models whose thinking has a budget."""
 
 
 class LLMConfig(Record):

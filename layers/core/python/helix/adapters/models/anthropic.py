@@ -11,6 +11,7 @@ from anthropic import AsyncAnthropic, AsyncStream, DefaultAsyncHttpxClient
 
 from helix.adapters.models.catalog import entry_of
 from helix.adapters.models.decompression import BOUNDED
+from helix.adapters.models.effort import claude_options
 from helix.adapters.models.failures import failure
 from helix.adapters.models.pricing import Prices, Tokens, count
 from helix.adapters.models.sdk import OPENAIS, Clients, SdkExchange, own_options
@@ -114,6 +115,12 @@ class _Exchange(SdkExchange):
     @property
     def name(self) -> str:
         return self.model.removeprefix("anthropic/")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        config = self.request.config
+        thinking = claude_options(config.reasoning, entry_of(self.model), config.max_output_tokens)
+        return {**thinking, **super().options}
 
 
 def _begin(index: int, block: Mapping[str, Any]) -> Sequence[Piece]:

@@ -20,6 +20,7 @@ from botocore.exceptions import NoRegionError
 
 from helix.adapters.models.bedrock_stream import Conversation, watch_connections
 from helix.adapters.models.catalog import entry_of
+from helix.adapters.models.effort import bedrock_options
 from helix.adapters.models.failures import failure
 from helix.adapters.models.pricing import Prices, Tokens, count
 from helix.adapters.models.sdk import OPENAIS, own_options
@@ -90,6 +91,12 @@ class _Exchange(NativeExchange):
     @property
     def name(self) -> str:
         return self.model.removeprefix("bedrock/").removeprefix("converse/")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        config = self.request.config
+        thinking = bedrock_options(config.reasoning, self.name, entry_of(self.model), config.max_output_tokens)
+        return {**thinking, **super().options}
 
     @property
     def _is_claude(self) -> bool:

@@ -7,8 +7,9 @@ from functools import partial
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from helix.adapters.models.decompression import BOUNDED
+from helix.adapters.models.openai_api import api_of
 from helix.adapters.models.openai_chat import ChatExchange
-from helix.adapters.models.openai_exchange import OpenAIExchange, api_of
+from helix.adapters.models.openai_exchange import OpenAIExchange
 from helix.adapters.models.openai_responses import ResponsesExchange
 from helix.adapters.models.pricing import Prices
 from helix.adapters.models.sdk import Clients

@@ -10,6 +10,7 @@ import json
 from collections.abc import Container, Sequence
 from typing import Any, assert_never
 
+from helix.adapters.models.effort import litellm_effort
 from helix.adapters.models.reasoning import is_claude
 from helix.adapters.models.strict_schema import strict_schema
 from helix.core.json import JsonObject
@@ -45,6 +46,10 @@ def call_arguments(request: LLMGenerateInput, model: str, provider: str, *, stri
         arguments["max_tokens"] = config.max_output_tokens
     if config.stop:
         arguments["stop"] = config.stop
+    if config.reasoning is not None and "thinking" not in config.provider_options:
+        arguments["reasoning_effort"] = litellm_effort(config.reasoning, claude, provider)
+    if config.verbosity is not None:
+        arguments["verbosity"] = config.verbosity
     arguments |= config.provider_options
     if tools:
         arguments["tools"] = tools

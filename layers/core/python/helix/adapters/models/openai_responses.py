@@ -12,7 +12,8 @@ from typing import Any
 from openai import APIError, BadRequestError
 
 from helix.adapters.models.failures import failure
-from helix.adapters.models.openai_exchange import CHAT_ONLY, EXTRA, OpenAIExchange
+from helix.adapters.models.openai_api import CHAT_ONLY
+from helix.adapters.models.openai_exchange import EXTRA, OpenAIExchange
 from helix.adapters.models.pricing import Tokens, count
 from helix.adapters.models.sdk import own_options
 from helix.adapters.models.strict_schema import strict_schema

@@ -28,7 +28,7 @@ from helix.core.budget import (
     scopes_of,
     unpacked,
 )
-from helix.core.config import LLMConfig
+from helix.core.config import THINKING_TOKENS, LLMConfig
 from helix.core.json import dumps
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage
 from helix.core.rows import Bounds, SessionRow
@@ -206,7 +206,7 @@ def bounded(engine: Engine, request: LLMGenerateInput) -> tuple[LLMGenerateInput
     options = config.provider_options
     limit = _option(options, _LIMITS) or config.max_output_tokens
     if limit is None:
-        limit = min([engine.settings.default_output_tokens + _thinking(options), *known])
+        limit = min([engine.settings.default_output_tokens + _thinking(config), *known])
         config = config.model_copy(update={"max_output_tokens": limit})
         request = replace(request, config=config)
     copies = max(1, _option(options, ("n",)) or 1)
@@ -269,7 +269,8 @@ def _option(options: dict[str, Any], names: Sequence[str]) -> int | None:
     return max(found, default=None)
 
 
-def _thinking(options: dict[str, Any]) -> int:
+def _thinking(config: LLMConfig) -> int:
     """What a model may think beside its answer, where the answer's limit must exceed it."""
-    thinking = options.get("thinking")
-    return _option(thinking, ("budget_tokens",)) or 0 if isinstance(thinking, dict) else 0
+    thinking = config.provider_options.get("thinking")
+    asked = _option(thinking, ("budget_tokens",)) if isinstance(thinking, dict) else None
+    return asked or (THINKING_TOKENS[config.reasoning] if config.reasoning is not None else 0)

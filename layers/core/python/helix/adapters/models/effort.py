@@ -1,0 +1,69 @@
+"""How much a model thinks (`LLMConfig.reasoning`), in each provider's words.
+
+Law: an effort means the same everywhere. A model that lacks it takes the nearest that it has, and a model that does not
+reason takes none. What `provider_options` say of the same wins. A model that the catalog does not know is asked as its
+provider's newest models are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from helix.core.config import THINKING_TOKENS, Effort
+
+_LEAST_THINKING = 1024
+"""Tokens, the least budget that Anthropic takes."""
+
+
+def openai_effort(effort: str, entry: Mapping[str, Any]) -> str:
+    """`reasoning.effort`."""
+    nearest = {"none": ("none", "minimal"), "minimal": ("minimal",), "xhigh": ("xhigh",)}
+    if not entry or effort not in nearest:
+        return effort
+    has = (word for word in nearest[effort] if entry.get(f"supports_{word}_reasoning_effort"))
+    return next(has, "high" if effort == "xhigh" else "low")
+
+
+def claude_options(effort: Effort | None, entry: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
+    """`thinking` and `output_config` of Claude's models, at Anthropic and at Bedrock. `limit`: of the whole answer, in
+    tokens; a budget leaves some of it for the words."""
+    if effort is None or not entry.get("supports_reasoning", not entry):
+        return {}
+    if effort == "none" and not entry.get("thinking_always_on"):
+        return {"thinking": {"type": "disabled"}}
+    if entry.get("supports_adaptive_thinking", not entry):
+        return {"thinking": {"type": "adaptive"}, "output_config": {"effort": _claude_effort(effort, entry)}}
+    budget = THINKING_TOKENS[effort]
+    if limit is not None:
+        budget = min(budget, limit // 2)
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}} if budget >= _LEAST_THINKING else {}
+
+
+def bedrock_options(effort: Effort | None, name: str, entry: Mapping[str, Any], limit: int | None) -> dict[str, Any]:
+    """Fields of the model itself, beside those of Converse."""
+    low = name.lower()
+    if "claude" in low:
+        return claude_options(effort, entry, limit)
+    if effort is None:
+        return {}
+    if "nova-2" in low:
+        on = {"type": "enabled", "maxReasoningEffort": _three(effort)}
+        return {"reasoningConfig": {"type": "disabled"} if effort == "none" else on}
+    return {"reasoning_effort": _three(effort)} if "gpt-oss" in low else {}
+
+
+def litellm_effort(effort: Effort, claude: bool, provider: str) -> str:
+    """`reasoning_effort` of litellm, which translates it."""
+    return effort if claude or provider in ("openai", "azure") or effort != "xhigh" else "high"
+
+
+def _claude_effort(effort: Effort, entry: Mapping[str, Any]) -> str:
+    if effort == "xhigh":
+        return "xhigh" if not entry or entry.get("supports_xhigh_reasoning_effort") else "high"
+    return "low" if effort in ("none", "minimal") else effort
+
+
+def _three(effort: Effort) -> str:
+    """For models that have low, medium and high."""
+    return {"none": "low", "minimal": "low", "xhigh": "high"}.get(effort, effort)

@@ -1,0 +1,109 @@
+"""What is sent to OpenAI's Responses API, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.support.model_dialects import RESPONSES, DialectServer, Fails, Says
+from tests.support_litellm import request, tool
+
+from helix.adapters.models.adapter import ModelAdapter
+from helix.core.steps import AnyStepResult, ErrorStepResult, TextStepResult
+from helix.testing.loopback_server import RecordedRequest
+
+FINE = Says("Fine.", stop="end_turn")
+
+
+@pytest.fixture
+def server() -> Iterator[DialectServer]:
+    with DialectServer(RESPONSES, [FINE, FINE]) as made:
+        yield made
+
+
+async def ask(server: DialectServer, **given: Any) -> AnyStepResult:
+    options = RESPONSES.options(server.origin) | given.pop("provider_options", {})
+    asked = request(
+        **{"model": RESPONSES.model, "api": "responses", "max_retries": 0, **given}, provider_options=options
+    )
+    return await ModelAdapter().generate_step(asked)
+
+
+async def test_a_request_as_a_whole(server: DialectServer) -> None:
+    given = {
+        "reasoning": "high",
+        "verbosity": "low",
+        "max_output_tokens": 900,
+        "temperature": 0.5,
+        "strict_output": True,
+    }
+    assert isinstance(await ask(server, tools=[tool(), tool("exact", strict=True)], **given), TextStepResult)
+    body = server.requests[0].json
+    tools = body.pop("tools")
+    assert body == {
+        "model": "gpt-5.6",
+        "instructions": "be brief",
+        "input": [{"role": "user", "content": "hello"}],
+        "max_output_tokens": 900,
+        "reasoning": {"effort": "high", "summary": "auto"},
+        "include": ["reasoning.encrypted_content"],
+        "text": {"verbosity": "low"},
+        "tool_choice": "auto",
+        "store": False,
+        "stream": True,
+    }
+    assert [(made["name"], made["strict"]) for made in tools] == [("add", False), ("exact", True)]
+    assert tools[1]["parameters"]["additionalProperties"] is False
+
+
+async def test_a_model_that_does_not_reason_is_asked_for_no_reasoning(server: DialectServer) -> None:
+    await ask(server, model="openai/gpt-4o-mini", reasoning="high", verbosity="low", temperature=0.5)
+    body = server.requests[0].json
+    assert body["temperature"] == 0.5 and not {"reasoning", "include", "text"} & body.keys()
+
+
+async def test_options_in_the_words_of_chat_completions_are_translated(server: DialectServer) -> None:
+    schema = {"name": "answer", "schema": {"type": "object"}, "strict": True}
+    options = {"reasoning_effort": "low", "response_format": {"type": "json_schema", "json_schema": schema}}
+    await ask(server, provider_options={**options, "max_tokens": 300, "service_tier": "flex"})
+    body = server.requests[0].json
+    assert (body["reasoning"]["effort"], body["max_output_tokens"], body["service_tier"]) == ("low", 300, "flex")
+    assert body["text"] == {"format": {"type": "json_schema", **schema}}
+
+
+@pytest.mark.parametrize("option", ["seed", "previous_response_id"])
+async def test_an_option_that_it_does_not_have_is_refused_by_name(server: DialectServer, option: str) -> None:
+    result = await ask(server, provider_options={option: 7})
+    assert isinstance(result, ErrorStepResult)
+    assert result.code == "bad_request" and repr(option) in result.error and "api='chat'" in result.error
+    assert server.requests == [], "and nothing was asked"
+
+
+def unverified(request: RecordedRequest) -> Fails | None:
+    """Organizations that OpenAI has not verified get no summaries of some models."""
+    if "summary" in request.json.get("reasoning", {}):
+        words = "Your organization must be verified to generate reasoning summaries."
+        return Fails(400, "invalid_request_error", "", words, param="reasoning.summary")
+    return RESPONSES.refuses(request)
+
+
+async def test_who_may_not_see_summaries_gets_answers_without(server: DialectServer) -> None:
+    with DialectServer(replace(RESPONSES, refuses=unverified), [FINE]) as strict:
+        assert isinstance(await ask(strict, reasoning="low"), TextStepResult)
+        assert [request.json["reasoning"] for request in strict.requests] == [
+            {"effort": "low", "summary": "auto"},
+            {"effort": "low"},
+        ]
+
+
+async def test_the_deployment_at_azure(server: DialectServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", server.origin)
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", "of-azure")
+    asked = request(model="azure/prod", api="responses", reasoning="low", max_retries=0)
+    assert isinstance(await ModelAdapter().generate_step(asked), TextStepResult)
+    (seen,) = server.requests
+    assert (seen.path, seen.json["model"]) == ("/openai/v1/responses", "prod")
+    assert seen.json["reasoning"] == {"effort": "low", "summary": "auto"}
+    assert seen.headers["authorization"] == "Bearer of-azure"
