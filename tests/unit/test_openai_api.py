@@ -94,11 +94,14 @@ OFF = {"thinking": {"type": "disabled"}}
         ("anthropic/claude-opus-4-6", "xhigh", None, adaptive("high")),
         ("anthropic/claude-opus-5-5", "none", None, adaptive("low")),
         ("anthropic/claude-of-tomorrow", "minimal", None, adaptive("low")),
-        ("bedrock/anthropic.claude-3-haiku-20240307-v1:0", "high", None, {}),
     ],
 )
 def test_the_effort_of_claude(model: str, effort: Any, limit: int | None, made: dict[str, Any]) -> None:
     assert claude_options(effort, entry_of(model), limit) == made
+
+
+def test_a_claude_that_does_not_reason_is_not_asked_to() -> None:
+    assert claude_options("high", {"mode": "chat"}, None) == {}
 
 
 def test_the_effort_at_bedrock() -> None:

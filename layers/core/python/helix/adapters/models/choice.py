@@ -28,6 +28,13 @@ _WIRES = {
     LITELLM: ("litellm", "LiteLLMWire", "models"),
 }
 """Package -> module of this folder, class, and the extra that installs the package."""
+INTERFACES = {
+    "boto3": "Converse",
+    "openai": "Responses; Chat Completions where a base URL names another server",
+    "anthropic": "Messages",
+    LITELLM: "the provider's own",
+}
+"""Package -> what it asks at the provider."""
 _LITELLMS = frozenset(
     {
         *("custom_llm_provider", "drop_params", "additional_drop_params", "allowed_openai_params", "mock_response"),
@@ -94,15 +101,20 @@ def installed(package: str) -> bool:
     return found is not None and found.origin is not None
 
 
+def extra_of(package: str) -> str:
+    """The extra of `helix-agents` that installs it."""
+    return _WIRES[package][2]
+
+
 def wire_of(package: str, prices: Prices) -> Wire:
     """Imports the package, which blocks. Raises `DefinitionError` where it is not installed."""
-    module, name, extra = _WIRES[package]
+    module, name, _ = _WIRES[package]
     try:
         made: Any = getattr(importlib.import_module(f"helix.adapters.models.{module}"), name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in (package, "botocore"):
             raise
-        problem = f"the package {package} is not installed: pip install 'helix-agents[{extra}]'"
+        problem = f"the package {package} is not installed: pip install 'helix-agents[{extra_of(package)}]'"
         raise DefinitionError("LLMConfig", "model", problem) from error
     wire: Wire = made(prices)
     return wire

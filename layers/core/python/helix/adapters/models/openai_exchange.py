@@ -24,7 +24,7 @@ from helix.ports.model import LLMGenerateInput
 T = TypeVar("T")
 EXTRA = frozenset({"extra_headers", "extra_query", "extra_body"})
 _OF_THE_CLIENT = {"api_key": "api_key", "api_base": "base_url", "base_url": "base_url", "organization": "organization"}
-_KEYS = {"openai": ("OPENAI_API_KEY",), "azure": ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY")}
+_KEYS = {"openai": ("OPENAI_API_KEY",), "azure": ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY", "AZURE_AD_TOKEN")}
 _END_S = 0.2
 """How long a server may take to end an answer that said `[DONE]`."""
 _VERBOSE = re.compile(r"^gpt-([5-9]|\d\d)")

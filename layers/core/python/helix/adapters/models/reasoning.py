@@ -1,6 +1,6 @@
 """Reasoning belongs to the model that produced it.
 
-Law: a model is sent its own reasoning and nobody else's: providers sign or encrypt it, and refuse what another model made.
+Law: a model is sent its own reasoning only. Providers sign or encrypt it, and refuse what another model made.
 The stored message names its model. Reasoning of an unknown model is sent, since most sessions have one model only. Where a
 provider refuses reasoning all the same, the step is asked once more without any, its answer remembers that
 (`without_reasoning`), and all that is older stays out of later steps.
