@@ -904,9 +904,15 @@ export interface AssistantMessage {
   tool_calls: ToolCallRequest[];
 }
 /**
- * One reasoning block, kept losslessly: Anthropic wants the signed block back beside the tool results.
+ * One reasoning block, kept losslessly: its model wants it back beside the tool results.
+ *
+ * text: what is shown. Of OpenAI's models it is a summary.
+ * signature: what the provider proves or reads the block by; of OpenAI's models the encrypted reasoning.
+ * redacted: a block that only the provider can read, in place of text.
+ * id: the provider's name of the block, where it has one.
  */
 export interface ThinkingContent {
+  id: string | null;
   redacted: string | null;
   signature: string | null;
   text: string;
