@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from tests import support_litellm
-from tests.support_litellm import CALL, Serve, request
+from tests.support_litellm import CALL, Serve, request, tool
 
+from helix.adapters.models.adapter import ModelAdapter
 from helix.adapters.models.litellm import LiteLLMAdapter
-from helix.core.steps import ErrorStepResult
-from helix.testing.openai_server import ModelAnswer, ModelToolCall, OpenAIServer, ScriptedResponse
+from helix.core.steps import ErrorStepResult, ToolCallsStepResult
+from helix.testing.openai_server import CutAfter, ModelAnswer, ModelToolCall, OpenAIServer, ScriptedResponse
 
 serve = support_litellm.serve
 
@@ -79,3 +80,36 @@ def test_a_server_outside_its_context_has_no_address() -> None:
         assert server.base_url.startswith("http://127.0.0.1:")
     with pytest.raises(RuntimeError):
         _ = server.environment()
+
+
+# --- Responses -------------------------------------------------------------------------------------------------------
+
+
+async def test_it_plays_the_same_script_through_responses() -> None:
+    answer = ModelAnswer(reasoning="thinking it over", text="I add.", tool_calls=CALL.tool_calls)
+    with OpenAIServer([answer]) as server:
+        options = {"api_base": server.base_url, "api_key": "test"}
+        asked = request(model="openai/gpt-5.6", api="responses", tools=[tool()], provider_options=options)
+        result = await ModelAdapter().generate_step(asked)
+    assert isinstance(result, ToolCallsStepResult), result
+    assert [block.text for block in result.thinking] == ["thinking it over"]
+    assert (result.content, [call.arguments for call in result.tool_calls]) == ("I add.", [{"a": 1, "b": 2}])
+    assert (result.usage.total_tokens, result.usage.calls) == (15, 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (ModelAnswer(text="cut here", finish_reason="length"), "max_tokens"),
+        (ModelAnswer(refusal="I will not"), "refusal"),
+        (ModelAnswer(text="all of it", fault=CutAfter(1)), "connection_error"),
+        (ModelAnswer(text="all of it", fault=CutAfter(1, clean=True)), "connection_error"),
+    ],
+)
+async def test_what_goes_wrong_through_responses(answer: ModelAnswer, code: str) -> None:
+    with OpenAIServer([answer]) as server:
+        options = {"api_base": server.base_url, "api_key": "test"}
+        asked = request(model="openai/gpt-5.6", api="responses", max_retries=0, provider_options=options)
+        result = await ModelAdapter().generate_step(asked)
+    assert isinstance(result, ErrorStepResult)
+    assert result.code == code

@@ -22,6 +22,7 @@ from typing import Any, TypeAlias, assert_never
 
 from helix.core.errors import InvalidInputError
 from helix.testing.loopback_server import LoopbackServer, RecordedRequest, Responder
+from helix.testing.openai_responses import events
 
 __all__ = [
     "CutAfter",
@@ -115,12 +116,12 @@ class ModelAnswer:
 
     def deltas(self) -> Iterator[dict[str, Any]]:
         for name, text in (("reasoning_content", self.reasoning), ("content", self.text), ("refusal", self.refusal)):
-            for piece in self._pieces(text):
+            for piece in self.pieces(text):
                 yield {name: piece}
         for index, call in enumerate(self.tool_calls):
             function = {"name": call.name, "arguments": ""}
             yield {"tool_calls": [{"index": index, **_call_id(call, index), "type": "function", "function": function}]}
-        for row in zip_longest(*(self._pieces(call.text) for call in self.tool_calls)):
+        for row in zip_longest(*(self.pieces(call.text) for call in self.tool_calls)):
             for index, piece in enumerate(row):
                 if piece is not None:
                     yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
@@ -138,7 +139,7 @@ class ModelAnswer:
             ]
         return message
 
-    def _pieces(self, text: str) -> list[str]:
+    def pieces(self, text: str) -> list[str]:
         return [text[at : at + self.delta_length] for at in range(0, len(text), self.delta_length)]
 
 
@@ -152,12 +153,14 @@ class HttpFailure:
     retry_after_s: float | None = None
 
 
+_PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings")
 ScriptedResponse: TypeAlias = ModelAnswer | HttpFailure | str
 ReactiveModel: TypeAlias = Callable[[dict[str, Any]], ScriptedResponse | Awaitable[ScriptedResponse]]
 
 
 class OpenAIServer(LoopbackServer):
-    """`POST /v1/chat/completions`, streamed or not, and `POST /v1/embeddings`. Use it with `with` or `async with`.
+    """`POST /v1/chat/completions`, streamed or not, `POST /v1/responses`, streamed, and `POST /v1/embeddings`. Use it with
+    `with` or `async with`. An agent is asked through Responses with `LLMConfig(api="responses")`.
 
     `script` is a list of responses (a `str` is an answer of that text; an entry may also be a callable), or one
     callable `(request_json) -> response` that answers every request. `embed` gives a text's vector, or the failure of the
@@ -194,10 +197,8 @@ class OpenAIServer(LoopbackServer):
         if (request.method, path) == ("POST", "/v1/embeddings") and isinstance(request.json, dict):
             await _embed(self._embed, request.json, responder)
             return
-        if (request.method, path) != ("POST", "/v1/chat/completions"):
-            response = HttpFailure(
-                status=404, message=f"{request.method} {path!r}: use POST /v1/chat/completions or /v1/embeddings"
-            )
+        if request.method != "POST" or path not in _PATHS:
+            response = HttpFailure(status=404, message=f"{request.method} {path!r}: use POST {' or '.join(_PATHS)}")
         elif not isinstance(request.json, dict):
             response = HttpFailure(status=400, message="the body is not a JSON object")
         else:
@@ -209,6 +210,8 @@ class OpenAIServer(LoopbackServer):
                 answer = ModelAnswer(text=response) if isinstance(response, str) else response
                 head = {"id": f"chatcmpl-{self._answered}", "created": 0, "model": str(request.json.get("model"))}
                 say = _stream if request.json.get("stream") else _say_at_once
+                if path == _PATHS[1]:
+                    say = _stream_response
                 await say(answer, head, request.json, responder)
             case _:
                 assert_never(response)
@@ -294,6 +297,25 @@ async def _stream(answer: ModelAnswer, head: dict[str, Any], body: dict[str, Any
     if answer.usage and (body.get("stream_options") or {}).get("include_usage"):
         await send([], usage=answer.usage.wire())
     await responder.send(b"data: [DONE]\n\n")
+    await responder.end()
+    return None
+
+
+async def _stream_response(
+    answer: ModelAnswer, head: dict[str, Any], body: dict[str, Any], responder: Responder
+) -> None:
+    await responder.start(200, {"content-type": "text/event-stream"})
+    fault, told = answer.fault, 0
+    for event, is_delta in events(answer, head["id"]):
+        if fault is not None and told == fault.deltas:
+            if isinstance(fault, CutAfter):
+                return await responder.end() if fault.clean else responder.abort()
+            await asyncio.sleep(fault.seconds)
+            fault = None
+        if is_delta:
+            told += 1
+            await asyncio.sleep(answer.delay_s)
+        await responder.send(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
     await responder.end()
     return None
 
