@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from tests.support.offline_cloud import PRIVATE, ROOT, CloudForTests, until
 
 from helix.core.aws_prices import DYNAMODB_WRITE_UNIT, LAMBDA_REQUEST, TRANSITION
 from helix.local.run_report import Execution, RunReport, lines_of, read_report, size_of
+from helix.testing.openai_server import ModelAnswer, ModelToolCall, OpenAIServer
 
 PATIENCE_S = 150
 
@@ -31,8 +33,8 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("demo")
 
 
-def demo(state: Path, *options: str, root: Path = ROOT) -> Lines:
-    kept = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)}
+def demo(state: Path, *options: str, root: Path = ROOT, variables: Mapping[str, str] | None = None) -> Lines:
+    kept = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)} | dict(variables or {})
     begun = time.monotonic()
     with subprocess.Popen(
         [sys.executable, "-m", "helix.cli", "demo", "--state", str(state), *options],
@@ -109,10 +111,7 @@ def test_a_tool_of_forty_seconds_runs_once_in_a_new_project(tmp_path: Path) -> N
 
 def slow_project(folder: Path, inline: bool) -> tuple[str, int]:
     """The states of the one execution of a demonstration, and the starts of its tool."""
-    folder.mkdir()
-    command = [sys.executable, "-m", "helix.cli", "init", "shop", "--template", "minimal"]
-    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    module, mark = folder / "shop" / "agents" / "__init__.py", folder / "starts"
+    module, mark = new_project(folder), folder / "starts"
     about = '    """Find what is known about the query."""\n'
     text, decorator = module.read_text(), f"@tool(inline={inline})\n"
     assert text.count("@tool\n") == text.count(about) == 1
@@ -123,6 +122,35 @@ def slow_project(folder: Path, inline: bool) -> tuple[str, int]:
     assert sum("→ search_facts(" in line for line in lines) == 1, lines
     place = next(n for n, line in enumerate(lines) if "Step Functions ran 1 execution," in line)
     return lines[place + 2].strip(), len(mark.read_text())
+
+
+def new_project(folder: Path) -> Path:
+    """The module of its agent."""
+    folder.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "helix.cli", "init", "shop", "--template", "minimal"]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    return folder / "shop" / "agents" / "__init__.py"
+
+
+@pytest.mark.timeout(200)
+def test_a_new_projects_model_of_openai_calls_a_tool_on_the_stage(tmp_path: Path) -> None:
+    """Through Responses: its reasoning is in the session's row, and goes back with the tool's result."""
+    module = new_project(tmp_path)
+    text, found = re.subn(r'model="[^"]+"', 'model="openai/gpt-5.6", api="responses"', module.read_text())
+    assert found == 1
+    module.write_text(text)
+    searches = ModelAnswer(reasoning="I look it up.", tool_calls=[ModelToolCall("search_facts", {"query": "address"})])
+    with OpenAIServer([searches, "It is in the old harbour."]) as server:
+        lines = [
+            line
+            for _, line in demo(
+                tmp_path / "state", "Where is it?", root=tmp_path / "shop", variables=server.environment()
+            )
+        ]
+    assert any("It is in the old harbour." in line for line in lines), lines
+    assert [request.path for request in server.requests] == ["/v1/responses"] * 2
+    kinds = [item.get("type") or item["role"] for item in server.requests[1].json["input"]]
+    assert kinds == ["user", "reasoning", "function_call", "function_call_output"]
 
 
 async def test_the_story_is_what_the_services_say(cloud: CloudForTests) -> None:
