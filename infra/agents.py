@@ -106,6 +106,11 @@ def deployed_agents(settings: Settings, project: HelixProject) -> Iterator[AnyAg
                 importlib.import_module(module)
             except ImportError as error:
                 raise SettingsError(f"context key 'agents': {module!r} cannot be imported: {error}") from error
+    yield from registered_agents()
+
+
+def registered_agents() -> Iterator[AnyAgent]:
+    """Those of the registry, and every sub-agent of one, once."""
     waiting = [default_registry.resolve(name) for name in default_registry.registered_types()]
     seen: set[str] = set()
     while waiting:

@@ -46,6 +46,9 @@ class SettingsError(ValueError):
     """A context value is wrong. The message names the key and says what it may be."""
 
 
+ModelPackage = Literal["litellm", "openai", "anthropic", "bedrock"]
+
+
 class Settings(AlarmSettings):
     """Every key that context may hold, beside the alarms' (`helix.infra.thresholds`).
 
@@ -56,8 +59,9 @@ class Settings(AlarmSettings):
     architecture, python: of the functions; `host` is this machine's processor.
     agents: modules that register agents, separated by commas; by default those of `[tool.helix]`.
     model: "" lets each agent use its own; otherwise `demo` or a litellm name for all.
-    model_packages: what calls models: `litellm`, `openai`, `anthropic`, `bedrock` (boto3, with the right to ask Bedrock),
-        separated by commas. The deps layer has these and no other.
+    model_packages: the packages that call models: `litellm`, `openai`, `anthropic`, `bedrock` (boto3, with the right to ask
+        Bedrock), separated by commas. The deps layer has these and no other. Default: those that the agents' models need
+        (`helix.infra.model_packages`).
     model_secrets: names or ARNs of Secrets Manager secrets that call_model may read.
     auth: which proofs of identity are accepted on $connect; `none` admits everybody. jwt_user_claim: the claim of a token
         that names its user.
@@ -111,7 +115,7 @@ class Settings(AlarmSettings):
     python: Literal["3.11", "3.12", "3.13", "3.14"] = "3.13"
     agents: str = Field(default="agents", pattern=r"^[A-Za-z_][\w.]*(,[A-Za-z_][\w.]*)*$")
     model: str = ""
-    model_packages: tuple[Literal["litellm", "openai", "anthropic", "bedrock"], ...] = ("litellm",)
+    model_packages: tuple[ModelPackage, ...] | None = None
     model_secrets: tuple[str, ...] = ()
     auth: str = "keys"
     jwt_issuer: str = ""
@@ -236,8 +240,8 @@ class Settings(AlarmSettings):
                 raise ValueError("jwks_url: must start with https://")
         if (problem := self._sign_in_problem()) is not None:
             raise ValueError(problem)
-        if not self.model_packages:
-            raise ValueError("model_packages: is empty; name at least one")
+        if self.model_packages == ():
+            raise ValueError("model_packages: is empty; leave it out, or name at least one")
         if self.snap_start and (self.provisioned_concurrency or self.provision_agents):
             raise ValueError("snap_start: Lambda does not combine it with provisioned concurrency; choose one")
         if self.snap_start and self.python == "3.11":
@@ -263,6 +267,11 @@ class Settings(AlarmSettings):
         if wrong := [origin for origin in self.console_origins if not ORIGIN.fullmatch(origin)]:
             return f"console_origins: {wrong[0]!r} is no origin of the form https://HOST"
         return None
+
+    @property
+    def calling(self) -> tuple[ModelPackage, ...]:
+        """The packages that call models; where no agent was asked, those that call any."""
+        return ("litellm",) if self.model_packages is None else self.model_packages
 
     @property
     def served_console(self) -> Literal["off", "cloudfront", "http"]:

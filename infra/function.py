@@ -80,7 +80,7 @@ def memory_of(verb: str, settings: Settings, profile_mb: int = 0, tools_mb: int 
 
 
 def _own_memory(verb: str, settings: Settings) -> int:
-    if "litellm" not in settings.model_packages and verb in WITHOUT_LITELLM_MB:
+    if "litellm" not in settings.calling and verb in WITHOUT_LITELLM_MB:
         return WITHOUT_LITELLM_MB[verb]
     return size_of(verb).memory_mb
 

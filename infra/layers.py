@@ -50,7 +50,7 @@ class Layers(Construct):
             self._lock = lock_of(project, settings)
             check_image(self._lock, self._images, project.lock)
             lock = self._lock.without(self._images)
-            models = deps_layer(*target, builds, settings.model_packages, lock)
+            models = deps_layer(*target, builds, settings.calling, lock)
             check_size("call_model", [*folders, models], project.lock, lock.names)
             self._calling = [*sources, self._layer("ModelDeps", models)]
             self._others = [*sources, self._layer("Deps", deps_layer(*target, builds, (), lock))]

@@ -25,7 +25,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from helix.infra.agents import profiles
+from helix.infra.agents import profiles, registered_agents
 from helix.infra.alarm_rules import Rule, agent_rules, stage_rules
 from helix.infra.alarms import Alarms
 from helix.infra.concurrency import division
@@ -40,6 +40,7 @@ from helix.infra.functions import Functions, Rights
 from helix.infra.governing import Provisioning
 from helix.infra.keys import Keys
 from helix.infra.layers import Layers
+from helix.infra.model_packages import with_model_packages
 from helix.infra.nag import check
 from helix.infra.names import Names
 from helix.infra.network import Network
@@ -123,6 +124,7 @@ class Helix(Reach):
         removal = RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if settings.retain else RemovalPolicy.DESTROY
         every_profile = [network.around(profile) if network else profile for profile in profiles(settings, project)]
         shared_profile, *own_profiles = every_profile
+        settings = with_model_packages(settings, registered_agents())
 
         own_key = settings.key == "own"
         keys = Keys(self, "Keys", names=names, removal=removal, own=own_key, given=encryption_key)
@@ -161,7 +163,7 @@ class Helix(Reach):
             provisioning=Provisioning(self, names=names, wanted=settings.provision_agents and bool(own_profiles)),
             triggers=triggers,
             model_secrets=settings.model_secrets,
-            bedrock="bedrock" in settings.model_packages,
+            bedrock="bedrock" in settings.calling,
         )
         more = [*triggers.verbs, *console.verbs]
         shared = Functions(self, "Functions", kit=kit, rights=rights, more=more).by_verb

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -74,9 +74,10 @@ def provider_of(model: str) -> str:
     return next((owner for start, owner in FAMILIES.items() if model.lower().startswith(start)), "openai")
 
 
-def package_of(model: str, config: LLMConfig) -> str:
+def package_of(model: str, config: LLMConfig, has: Callable[[str], bool] | None = None) -> str:
     """`boto3`, `openai`, `anthropic` or `litellm`. Raises `DefinitionError` where the config asks for a provider's own
-    package and there is none."""
+    package and there is none. `has`: whether there is a package; default: whether it is installed here."""
+    has = has or installed
     own = _own(model)
     match config.adapter:
         case "litellm":
@@ -89,7 +90,7 @@ def package_of(model: str, config: LLMConfig) -> str:
                 raise DefinitionError("LLMConfig", "adapter", problem)
             return own
         case _:
-            if own is None or (installed(LITELLM) and not (installed(own) and _can(own, model, config))):
+            if own is None or (has(LITELLM) and not (has(own) and _can(own, model, config))):
                 return LITELLM
             return own
 
