@@ -51,6 +51,7 @@ JOBS = (
         ("tests/js/test_walks.py",),
     ),
     Job("pages of useChat 7 and 6 that resume", 200, ("tests/js/test_resume_walk.py",)),
+    Job("workers of deployed functions killed at every point", 1, ("tests/e2e/test_crashes.py",)),
     Job("hostile values at every edge", 100_000, ("-m", "tests.properties.hostile")),
 )
 

@@ -7,6 +7,7 @@ in-process one left: messages, checkpoints, state, run rows and chunks. See `par
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from tests.e2e.parity_stage import Stage, stage_of
 from tests.e2e.parity_story import differences
 from tests.support.cloud_agents.cast import changing
 from tests.support.cloud_agents.plans import call, plan, say, use
-from tests.support.offline_cloud import CloudForTests
+from tests.support.offline_cloud import CloudForTests, until
 
 
 @pytest.mark.parametrize("runtime", ["local", "cloud"])
@@ -44,7 +45,11 @@ async def _was_executed(stage: Stage, cloud: CloudForTests) -> None:
     """What is compared is what Step Functions did: each run has its execution."""
     for run in (await stage.executor.sessions.list_runs(stage.session)).runs:
         arn = cloud.cloud.machine().replace(":stateMachine:", ":execution:")
-        assert cloud.describe(f"{arn}:{run.run_id}")["status"] in ("SUCCEEDED", "ABORTED")
+        until(partial(_has_ended, cloud, f"{arn}:{run.run_id}"), f"end of the execution of {run.run_id}")
+
+
+def _has_ended(cloud: CloudForTests, execution: str) -> bool:
+    return cloud.describe(execution)["status"] in ("SUCCEEDED", "ABORTED")
 
 
 async def test_an_edition_deployed_in_mid_run(tmp_path: Path, request: pytest.FixtureRequest) -> None:

@@ -23,7 +23,7 @@ IDS_AND_COUNTERS = 2_000
 """Bytes: what a payload of ids and counters does not exceed."""
 ROLL_OVER_EVENTS = variable("roll_over_events")
 STEPS_PER_INVOCATION = variable("steps_per_invocation")
-ROLLED_AT, STEPS = 800, 10
+ROLLED_AT, STEPS = 320, 10
 """Events after which a run goes on in another execution, and steps of one invocation, so that there are many of them."""
 
 
@@ -35,17 +35,17 @@ def early_roll_over(cloud: CloudForTests) -> Iterator[None]:
 
 
 @pytest.mark.timeout(900)
-async def test_two_thousand_steps_roll_over(cloud: CloudForTests, early_roll_over: None) -> None:
+async def test_eight_hundred_steps_roll_over(cloud: CloudForTests, early_roll_over: None) -> None:
     """Most of them beside the model call, one in twenty in a function of its own; in several executions, one run."""
-    executor, session = cloud_executor(cloud), "ses_two_thousand"
+    executor, session = cloud_executor(cloud), "ses_eight_hundred"
     some = [use(call("count", amount=1), times=95), use(call("add", amount=1), times=5)]
     handle = await executor.execute(
-        executor.agents.named("talker"), plan(*some * 20, say("Two thousand.")), session_id=session
+        executor.agents.named("talker"), plan(*some * 8, say("Eight hundred.")), session_id=session
     )
     result = await handle.result(timeout_s=880)
-    assert (result.status, result.text, result.steps) == ("completed", "Two thousand.", 2001)
-    assert (await executor.sessions.get(session)).custom_state["total"] == 2000
-    assert await executor.sessions.get_message_count(session) == 4002
+    assert (result.status, result.text, result.steps) == ("completed", "Eight hundred.", 801)
+    assert (await executor.sessions.get(session)).custom_state["total"] == 800
+    assert await executor.sessions.get_message_count(session) == 1602
     (run,) = (await executor.sessions.list_runs(session)).runs
     until(lambda: all(e["status"] == "SUCCEEDED" for e in cloud.executions(session)), "end of the executions")
     executions = cloud.executions(session)

@@ -108,12 +108,21 @@ def dev(options: CloudOptions, serve: Serve, stage: StageName = "dev", context: 
     began, given = SystemClock().now(), {"stage": stage, **pairs(context)}
     as_json = serve.logs == "json"
     root = find_root(options.project)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    asked = threading.Event()
+
+    def stop(*_: object) -> None:
+        asked.set()
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     try:
         with tracing(show_traces(as_json)) as (variables, traces):
             wanted: dict[str, Any] = {"port": serve.port, "auth": serve.auth, "variables": variables}
             cloud, choice, profiles = make_cloud(options, root, given, **wanted)
             with cloud:
+                if asked.is_set():  # Python drops an exception that is raised while it cleans up
+                    raise KeyboardInterrupt
                 Serving(cloud, as_json=as_json).serve(choice, profiles if serve.watch else None, began, traces)
     except KeyboardInterrupt:
         say("stopped before the app was ready")
