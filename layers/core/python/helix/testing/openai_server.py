@@ -305,15 +305,15 @@ async def _stream_response(
     answer: ModelAnswer, head: dict[str, Any], body: dict[str, Any], responder: Responder
 ) -> None:
     await responder.start(200, {"content-type": "text/event-stream"})
-    fault, told = answer.fault, 0
+    fault, sent = answer.fault, 0
     for event, is_delta in events(answer, head["id"]):
-        if fault is not None and told == fault.deltas:
+        if fault is not None and sent == fault.deltas:
             if isinstance(fault, CutAfter):
                 return await responder.end() if fault.clean else responder.abort()
             await asyncio.sleep(fault.seconds)
             fault = None
         if is_delta:
-            told += 1
+            sent += 1
             await asyncio.sleep(answer.delay_s)
         await responder.send(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
     await responder.end()
