@@ -16,10 +16,7 @@ from tests.support_litellm import request
 from helix.adapters.models.adapter import ModelAdapter
 from helix.core.steps import TextStepResult, ToolCallsStepResult
 
-WIRES = [
-    (RESPONSES, "native"),
-    *((dialect, adapter) for dialect in (OPENAI, ANTHROPIC, BEDROCK) for adapter in ("native", "litellm")),
-]
+WIRES = [(dialect, adapter) for dialect in (RESPONSES, OPENAI, ANTHROPIC, BEDROCK) for adapter in ("native", "litellm")]
 
 
 def tools_in(dialect: Dialect, body: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

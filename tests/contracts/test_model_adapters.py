@@ -62,7 +62,7 @@ WAYS = [
     for dialect in (OPENAI, ANTHROPIC, BEDROCK)
     for adapter in ("native", "litellm")
 ]
-WAYS.append(pytest.param((RESPONSES, "native"), id="responses-native"))
+WAYS += [pytest.param((RESPONSES, adapter), id=f"responses-{adapter}") for adapter in ("native", "litellm")]
 
 
 @pytest.fixture(params=WAYS)
@@ -252,7 +252,7 @@ MISSHAPEN = {
 @pytest.mark.parametrize("noise", [*BROKEN, *MISSHAPEN])
 async def test_an_event_that_cannot_be_read_breaks_the_stream_off(way: Way, clock: FakeClock, noise: str) -> None:
     """As a lost connection does: the attempt is repeated."""
-    litellms = way.dialect is ANTHROPIC or noise in MISSHAPEN  # it goes on without what it cannot read
+    litellms = way.dialect in (RESPONSES, ANTHROPIC) or noise in MISSHAPEN  # it goes on without what it cannot read
     if way.dialect not in OF_EVENTS or (way.adapter == "litellm" and litellms):
         pytest.skip("of server-sent events that this adapter reads itself")
     event = (BROKEN | MISSHAPEN)[noise]

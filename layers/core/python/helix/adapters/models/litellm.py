@@ -15,11 +15,13 @@ from helix.adapters.models.adapter import ModelAdapter
 from helix.adapters.models.catalog import FREE_PROVIDERS
 from helix.adapters.models.choice import LITELLM
 from helix.adapters.models.failures import failure
+from helix.adapters.models.litellm_responses import LiteLLMResponses
 from helix.adapters.models.litellm_tap import StreamTap
+from helix.adapters.models.openai_api import api_of
 from helix.adapters.models.openai_form import call_arguments, strict_tools
 from helix.adapters.models.pricing import Prices, micros
 from helix.adapters.models.providers import unknown_provider
-from helix.adapters.models.wire import AttemptFailedError, CallPart, Piece, Redacted, Text, Thinking
+from helix.adapters.models.wire import AttemptFailedError, CallPart, Exchange, Piece, Redacted, Text, Thinking
 from helix.core.config import LLMConfig
 from helix.core.errors import DefinitionError
 from helix.core.json import JsonObject
@@ -48,8 +50,10 @@ class LiteLLMWire:
     def __init__(self, prices: Prices) -> None:
         self._litellm, self._prices = load_litellm(), prices
 
-    def exchange(self, request: LLMGenerateInput, model: str) -> _Exchange:
+    def exchange(self, request: LLMGenerateInput, model: str) -> Exchange:
         _ignore_its_warnings()
+        if model.startswith(("openai/", "azure/")) and api_of(model, request.config) == "responses":
+            return LiteLLMResponses(self._litellm, self._prices, request, model)
         return _Exchange(self._litellm, self._prices, request, model)
 
 
