@@ -1,0 +1,102 @@
+"""Whose reasoning a model is sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support_litellm import request
+
+from helix.adapters.models.failures import classify
+from helix.adapters.models.reasoning import request_for
+from helix.core.messages import (
+    AnyMessage,
+    AssistantMessage,
+    ThinkingContent,
+    ToolCallRequest,
+    ToolResultMessage,
+    UserMessage,
+)
+from helix.ports.model import LLMGenerateInput
+
+GEMINI, CLAUDE, GPT = "gemini/gemini-3-pro", "anthropic/claude-sonnet-4-5", "openai/gpt-5.6"
+SIGNED = "call_1__thought__c2lnbmF0dXJl"
+
+
+def turn(model: str | None, call_id: str = "call_1", **metadata: Any) -> list[AnyMessage]:
+    call = ToolCallRequest(id=call_id, name="look", arguments={})
+    answer = AssistantMessage(
+        tool_calls=[call],
+        thinking=[ThinkingContent(text="hm", signature="sealed")],
+        metadata={"model": model, **metadata},
+    )
+    result = ToolResultMessage(tool_call_id=call_id, tool_name="look", content="all about it")
+    return [UserMessage(content="Look."), answer, result]
+
+
+def sent(made: LLMGenerateInput) -> list[int]:
+    """How many blocks of reasoning each answer has."""
+    return [len(message.thinking) for message in made.messages if isinstance(message, AssistantMessage)]
+
+
+@pytest.mark.parametrize(("model", "kept"), [(CLAUDE, [1, 0]), (GPT, [0, 1]), (GEMINI, [0, 0])])
+def test_a_model_is_sent_its_own(model: str, kept: list[int]) -> None:
+    assert sent(request_for(request([*turn(CLAUDE), *turn(GPT, "call_2")]), model)) == kept
+
+
+def test_reasoning_of_an_unknown_model_is_sent() -> None:
+    assert sent(request_for(request(turn(None)), CLAUDE)) == [1]
+
+
+def test_what_is_older_than_a_refusal_stays_out() -> None:
+    history = [*turn(CLAUDE), *turn(CLAUDE, "call_2", without_reasoning=True), *turn(CLAUDE, "call_3")]
+    assert sent(request_for(request(history), CLAUDE)) == [0, 1, 1]
+    assert sent(request_for(request(history), CLAUDE, without=True)) == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("model", "id"), [(GEMINI, SIGNED), (CLAUDE, "call_1"), ("gemini/gemini-3-flash", "call_1")])
+def test_a_signature_of_gemini_stays_with_its_model(model: str, id: str) -> None:
+    made = request_for(request(turn(GEMINI, SIGNED)), model)
+    _, answer, result = made.messages
+    assert isinstance(answer, AssistantMessage) and isinstance(result, ToolResultMessage)
+    assert (answer.tool_calls[0].id, result.tool_call_id) == (id, id)
+
+
+@pytest.mark.parametrize(
+    ("model", "before", "thinks"), [(CLAUDE, CLAUDE, True), (CLAUDE, GPT, False), (GPT, CLAUDE, True)]
+)
+def test_claude_does_not_think_in_a_turn_that_another_model_began(model: str, before: str, thinks: bool) -> None:
+    asked = request(turn(before), reasoning="high", provider_options={"thinking": {"type": "adaptive"}, "top_k": 3})
+    config = request_for(asked, model).config
+    assert (config.reasoning == "high", "thinking" in config.provider_options) == (thinks, thinks)
+    assert config.provider_options["top_k"] == 3
+    after = request_for(request([*turn(before), UserMessage(content="And now?")], reasoning="high"), model)
+    assert after.config.reasoning == "high", "a new turn begins with its own"
+
+
+class BadRequestError(Exception):
+    """As the providers' packages raise it."""
+
+    status_code = 400
+    response = object()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "messages.1.content.0: Invalid `signature` in `thinking` block",
+        "messages.3.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`.",
+        "The encrypted content for item rs_1 could not be verified.",
+        "Item 'rs_1' of type 'reasoning' was provided without its required following item.",
+        "Function call is missing a thought_signature in functionCall parts.",
+        "Corrupted thought signature.",
+    ],
+)
+def test_a_refusal_of_reasoning_is_known_by_its_words(words: str) -> None:
+    failed = classify(BadRequestError(words), CLAUDE, now=0)
+    assert (failed.code, failed.about_reasoning) == ("bad_request", True)
+
+
+@pytest.mark.parametrize("words", ["temperature must be a number", "Unknown parameter: 'seed'."])
+def test_other_refusals_are_not(words: str) -> None:
+    assert not classify(BadRequestError(words), CLAUDE, now=0).about_reasoning
