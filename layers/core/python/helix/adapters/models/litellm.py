@@ -15,7 +15,6 @@ from helix.adapters.models.adapter import ModelAdapter
 from helix.adapters.models.catalog import FREE_PROVIDERS
 from helix.adapters.models.choice import LITELLM
 from helix.adapters.models.failures import failure
-from helix.adapters.models.litellm_responses import LiteLLMResponses
 from helix.adapters.models.litellm_tap import StreamTap
 from helix.adapters.models.openai_api import api_of
 from helix.adapters.models.openai_form import call_arguments, strict_tools
@@ -49,11 +48,14 @@ class LiteLLMWire:
 
     def __init__(self, prices: Prices) -> None:
         self._litellm, self._prices = load_litellm(), prices
+        # It needs the openai package, which comes with litellm and takes as long to import.
+        self._responses: Any = importlib.import_module("helix.adapters.models.litellm_responses").LiteLLMResponses
 
     def exchange(self, request: LLMGenerateInput, model: str) -> Exchange:
         _ignore_its_warnings()
         if model.startswith(("openai/", "azure/")) and api_of(model, request.config) == "responses":
-            return LiteLLMResponses(self._litellm, self._prices, request, model)
+            made: Exchange = self._responses(self._litellm, self._prices, request, model)
+            return made
         return _Exchange(self._litellm, self._prices, request, model)
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
 import httpx
 
+from helix.adapters.models.failures import failure
 from helix.adapters.models.openai_api import name_of, provider_of
+from helix.adapters.models.openai_exchange import KEYS
 from helix.adapters.models.openai_responses import ResponsesExchange
 from helix.adapters.models.pricing import Prices
 from helix.adapters.models.sdk import Clients
+from helix.adapters.models.wire import AttemptFailedError
 from helix.ports.model import LLMGenerateInput
 
 _OF_THE_CLIENT = ("api_key", "api_base", "base_url", "api_version", "organization", "azure_ad_token")
@@ -31,7 +35,11 @@ class LiteLLMResponses(ResponsesExchange):
         return httpx.Request("POST", "https://litellm.invalid/responses")
 
     def connect(self, options: dict[str, Any]) -> dict[str, Any]:
-        return {name: options.pop(name) for name in _OF_THE_CLIENT if name in options}
+        given = {name: options.pop(name) for name in _OF_THE_CLIENT if name in options}
+        variables = map(os.environ.get, KEYS[provider_of(self.model)])
+        if not any((given.get("api_key"), given.get("azure_ad_token"), *variables)):
+            raise AttemptFailedError(failure(self.model, "authentication", ""))
+        return given
 
     async def post(self, client: Any, path: str, body: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         own = {"custom_llm_provider": provider_of(self.model), "timeout": self.request.config.timeout_s}
@@ -48,11 +56,11 @@ class LiteLLMResponses(ResponsesExchange):
             raise
         if event is None:
             return None
-        told: dict[str, Any] = event.model_dump(mode="json", exclude_none=True, warnings=False)
-        response = told.get("response") or {}
+        data: dict[str, Any] = event.model_dump(mode="json", exclude_none=True, warnings=False)
+        response = data.get("response") or {}
         if "input_tokens_details" not in (response.get("usage") or {}):  # OpenAI has them: it is litellm's estimate
             response["usage"] = None
-        return told
+        return data
 
     async def close(self) -> None:
         if self._stream is not None:

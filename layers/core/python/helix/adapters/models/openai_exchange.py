@@ -24,7 +24,7 @@ from helix.ports.model import LLMGenerateInput
 T = TypeVar("T")
 EXTRA = frozenset({"extra_headers", "extra_query", "extra_body"})
 _OF_THE_CLIENT = {"api_key": "api_key", "api_base": "base_url", "base_url": "base_url", "organization": "organization"}
-_KEYS = {"openai": ("OPENAI_API_KEY",), "azure": ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY", "AZURE_AD_TOKEN")}
+KEYS = {"openai": ("OPENAI_API_KEY",), "azure": ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY", "AZURE_AD_TOKEN")}
 _END_S = 0.2
 """How long a server may take to end an answer that said `[DONE]`."""
 _VERBOSE = re.compile(r"^gpt-([5-9]|\d\d)")
@@ -68,8 +68,11 @@ class OpenAIExchange(SdkExchange):
 
     @property
     def verbosity(self) -> str | None:
-        given = self.request.config.verbosity or self.request.config.provider_options.get("verbosity")
-        return str(given) if given and _VERBOSE.match(self.name) else None
+        """An option of the provider is sent as it is; the setting, to models that have it."""
+        asked = self.request.config.provider_options.get("verbosity")
+        if asked is not None:
+            return str(asked)
+        return self.request.config.verbosity if _VERBOSE.match(self.name) else None
 
     @property
     def known(self) -> bool:
@@ -98,5 +101,5 @@ class OpenAIExchange(SdkExchange):
         given = {_OF_THE_CLIENT[name]: options.pop(name) for name in list(options) if name in _OF_THE_CLIENT}
         provider = provider_of(self.model)
         given["base_url"] = base_of(self.model, given)
-        given.setdefault("api_key", next(filter(None, map(os.environ.get, _KEYS[provider])), None))
+        given.setdefault("api_key", next(filter(None, map(os.environ.get, KEYS[provider])), None))
         return self.clients.client(**given)
