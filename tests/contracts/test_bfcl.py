@@ -74,7 +74,18 @@ async def _ask(
     return wrong if sent == wanted else [*wrong, f"the tools are {sent}"]
 
 
-@pytest.mark.parametrize(("dialect", "adapter"), WIRES, ids=[f"{dialect.name}-{a}" for dialect, a in WIRES])
+@pytest.mark.parametrize(
+    ("dialect", "adapter"),
+    [
+        pytest.param(
+            dialect,
+            adapter,
+            id=f"{dialect.name}-{adapter}",
+            marks=pytest.mark.slow if adapter == "litellm" else (),
+        )
+        for dialect, adapter in WIRES
+    ],
+)
 async def test_schemas_go_out_and_arguments_come_back(dialect: Dialect, adapter: str) -> None:
     entries = list(sample())
     assert len(entries) > 70 and sum(bool(entry.calls) for entry in entries) > 45

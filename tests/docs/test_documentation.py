@@ -146,7 +146,7 @@ BROKEN = {
     "unmarked console": "```console\n$ true\n```",
     "nothing is running": "```text running\nx\n```",
     "ends at once": "```console running\n$ echo a\nb\n```",
-    "ends badly": "```console running\n$ sh -c 'echo a; sleep 5; exit 1'\na\n```",
+    "ends badly": "```console running\n$ sh -c 'echo a; sleep 1; exit 1'\na\n```",
     "no reason": "```console not-run:\n$ true\n```",
     "no end": "```python\nx = 1",
     "no JSON": "```json\n{,}\n```",

@@ -140,9 +140,9 @@ async def test_the_new_code_is_what_runs(runtime_of: MakeRuntime, tmp_path: Path
     assert (await (await runtime.execute("echo", "x")).result(PATIENCE_S)).output == "one x"
     watcher = runtime.watcher
     assert isinstance(watcher, FileWatcher)
-    (folder / "echoing.py").write_text(AGENT.format("two "))
+    (folder / "echoing.py").write_text(AGENT.format("three "))
     await reloads(watcher, 1)
-    assert (await (await runtime.execute("echo", "x")).result(PATIENCE_S)).output == "two x"
+    assert (await (await runtime.execute("echo", "x")).result(PATIENCE_S)).output == "three x"
     assert (await runtime.processes.get_process(process_id)).restart_count == 1
     (folder / "echoing.py").write_text("an error\n")  # and back: who was given up is tried again
     await reloads(watcher, 2)

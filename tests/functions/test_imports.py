@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ import pytest
 from helix.infra.build import BUILDS, core_files, source_layer
 from helix.infra.config import HOST_PYTHON
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 FUNCTIONS = sorted(path.parent.name for path in ROOT.glob("functions/*/handler.py"))
 SOCKETS = ("ws_authorize", "ws_connect", "ws_disconnect")
-CORE = source_layer("core", core_files(), HOST_PYTHON, ROOT / BUILDS) / "python"
-LAYERS = os.pathsep.join(map(str, (CORE, ROOT / "layers" / "agents" / "python")))
 
 ELSEWHERE = (
     # Models, their tokens and their clients: only `call_model` imports them, those that its agents' models need.
@@ -53,6 +54,12 @@ for verb in SOCKETS:
     NOT_IN[verb] += (*RUNS, *ROWS)
 
 
+@cache
+def core() -> Path:
+    """The layer with the package, as it is deployed."""
+    return source_layer("core", core_files(), HOST_PYTHON, ROOT / BUILDS) / "python"
+
+
 def handler(verb: str) -> str:
     return f"sys.path.insert(0, {str(ROOT / 'functions' / verb)!r}); import handler"
 
@@ -61,7 +68,7 @@ def fresh(code: str, model: str = "demo") -> Any:
     """What `found` is in a fresh interpreter, as it starts in Lambda, after this code."""
     environment = {
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": LAYERS,
+        "PYTHONPATH": os.pathsep.join(map(str, (core(), ROOT / "layers" / "agents" / "python"))),
         "AWS_DEFAULT_REGION": "eu-central-1",
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
@@ -114,7 +121,7 @@ def test_what_cannot_be_prepared_is_left_to_the_first_call() -> None:
 
 
 def test_helix_comes_from_the_layer_alone() -> None:
-    assert fresh("import helix; found = helix.__path__") == [str(CORE / "helix")]
+    assert fresh("import helix; found = helix.__path__") == [str(core() / "helix")]
     names = ["core", "cli", "client", "local", "testing"]
     code = f"from importlib.util import find_spec; found = [name for name in {names} if find_spec('helix.' + name)]"
     assert fresh(code) == ["core"]

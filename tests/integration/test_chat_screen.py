@@ -24,6 +24,8 @@ from helix.core.errors import ModelError
 from helix.fleet.budgets import BudgetManager
 from helix.gateway.loopback import LoopbackGateway
 
+pytestmark = pytest.mark.slow
+
 FORBIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\U000e0020-\U000e007f]")
 
 

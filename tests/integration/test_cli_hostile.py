@@ -70,6 +70,8 @@ def harmless(text: str) -> str:
 RAISING = """
 from helix import Agent, LLMConfig
 
+pytestmark = pytest.mark.slow
+
 class Odd(BaseException): ...
 
 class Bad:

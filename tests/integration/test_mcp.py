@@ -23,6 +23,8 @@ from helix.core.context import create_tool_context
 from helix.core.errors import DefinitionError, ToolError
 from helix.core.tools import Tool
 
+pytestmark = pytest.mark.slow
+
 SERVER = Path(__file__).parents[1] / "support" / "mcp_server.py"
 
 

@@ -14,7 +14,7 @@ from tests.integration.test_damaged_reads import opened
 from tests.support.row_damage import BOSS, Damage, damages, new_executor, play_session
 
 from helix import Confirmation, LocalExecutor, MemoryStateStore
-from helix.cli.sessions.files import _export
+from helix.cli.sessions.files import WAIT_S, _export
 from helix.cli.sessions.html import read_conversation
 from helix.cli.sessions.page import read_page
 from helix.cli.sessions.tail import watch
@@ -92,7 +92,7 @@ async def walk(seed: int, count: int) -> tuple[int, list[str]]:
             continue
         taken += 1
         try:
-            async with asyncio.timeout(PATIENCE_S * 3):
+            async with asyncio.timeout(WAIT_S + PATIENCE_S * 3):  # an export waits for the run's end in its stream
                 await import_session(store, read, SystemClock(), SystemIds())
                 await live_on(store)
         except Exception as error:
