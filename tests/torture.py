@@ -50,6 +50,7 @@ JOBS = (
         300,
         ("tests/js/test_walks.py",),
     ),
+    Job("hostile networks, both clients", 500, ("tests/js/test_hostile.py",)),
     Job("pages of useChat 7 and 6 that resume", 200, ("tests/js/test_resume_walk.py",)),
     Job("workers of deployed functions killed at every point", 1, ("tests/e2e/test_crashes.py",)),
     Job("hostile values at every edge", 100_000, ("-m", "tests.properties.hostile")),

@@ -20,16 +20,16 @@ WIRES = [(dialect, adapter) for dialect in (RESPONSES, OPENAI, ANTHROPIC, BEDROC
 
 
 def tools_in(dialect: Dialect, body: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Name and schema of each tool in a request."""
+    """Name and schema of each tool in a request. Some entries offer none."""
     match dialect.name:
         case "responses":
-            return [(tool["name"], tool["parameters"]) for tool in body["tools"]]
+            return [(tool["name"], tool["parameters"]) for tool in body.get("tools", ())]
         case "openai":
-            return [(tool["function"]["name"], tool["function"]["parameters"]) for tool in body["tools"]]
+            return [(tool["function"]["name"], tool["function"]["parameters"]) for tool in body.get("tools", ())]
         case "anthropic":
-            return [(tool["name"], tool["input_schema"]) for tool in body["tools"]]
+            return [(tool["name"], tool["input_schema"]) for tool in body.get("tools", ())]
         case _:
-            specs = [tool["toolSpec"] for tool in body["toolConfig"]["tools"]]
+            specs = [tool["toolSpec"] for tool in body.get("toolConfig", {}).get("tools", ())]
             return [(spec["name"], spec["inputSchema"]["json"]) for spec in specs]
 
 

@@ -33,6 +33,7 @@ _ITS_WARNINGS = (
     ".*conflict with protected namespace.*",
     ".*Accessing the.*attribute on the instance is deprecated.*",
     ".*`ReadOnly` qualifier.*",
+    "Pydantic serializer warnings",
 )
 
 
