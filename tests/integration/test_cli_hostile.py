@@ -70,8 +70,6 @@ def harmless(text: str) -> str:
 RAISING = """
 from helix import Agent, LLMConfig
 
-pytestmark = pytest.mark.slow
-
 class Odd(BaseException): ...
 
 class Bad:
