@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from tests.support.bfcl import Entry, sample
-from tests.support.model_dialects import ANTHROPIC, BEDROCK, OPENAI, RESPONSES, Dialect, DialectServer, Says
+from tests.support.model_dialects import ANTHROPIC, BEDROCK, OPENAI, Dialect, DialectServer, Says
+from tests.support.responses_dialect import RESPONSES
 from tests.support_litellm import request
 
 from helix.adapters.models.adapter import ModelAdapter

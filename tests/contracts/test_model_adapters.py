@@ -5,83 +5,36 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 from tests import support_litellm
+from tests.support import model_ways
 from tests.support.model_dialects import (
     ANTHROPIC,
     BEDROCK,
     CUT,
     OPENAI,
-    RESPONSES,
     STALL,
     Breaks,
-    Dialect,
-    DialectServer,
     Entry,
     Fails,
     Packed,
     Says,
 )
-from tests.support_litellm import FakeClock, Heard, request, tool
+from tests.support.model_ways import Way, ask
+from tests.support.responses_dialect import RESPONSES
+from tests.support_litellm import FakeClock, Heard, tool
 
 from helix.adapters.models.adapter import ModelAdapter
-from helix.adapters.models.choice import PACKAGES, installed
 from helix.adapters.models.decompression import FREE, PIECE
-from helix.adapters.models.litellm import load_litellm
 from helix.core.messages import ThinkingContent
-from helix.core.steps import AnyStepResult, ErrorStepResult, StopReason, TextStepResult, ToolCallsStepResult
-from helix.ports.model import LLMGenerateInput, LLMStreamCallbacks
+from helix.core.steps import ErrorStepResult, StopReason, TextStepResult, ToolCallsStepResult
+from helix.ports.model import LLMStreamCallbacks
 
+way = model_ways.way
 clock = support_litellm.clock
 heard = support_litellm.heard
-
-
-@dataclass
-class Way:
-    """One way to a model: a dialect, and who speaks it. `start` plays a script on loopback."""
-
-    dialect: Dialect
-    adapter: str
-    servers: list[DialectServer]
-
-    def start(self, *script: Entry) -> DialectServer:
-        self.servers.append(DialectServer(self.dialect, list(script)).start())
-        return self.servers[-1]
-
-    def request(self, **named: object) -> LLMGenerateInput:
-        options = self.dialect.options(self.servers[-1].origin)
-        asked = {"model": self.dialect.model, "adapter": self.adapter, **self.dialect.config, **named}
-        return request(provider_options=options, **asked)  # type: ignore[arg-type]
-
-
-WAYS = [
-    pytest.param((dialect, adapter), id=f"{dialect.name}-{adapter}")
-    for dialect in (OPENAI, ANTHROPIC, BEDROCK)
-    for adapter in ("native", "litellm")
-]
-WAYS += [pytest.param((RESPONSES, adapter), id=f"responses-{adapter}") for adapter in ("native", "litellm")]
-
-
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest) -> Iterator[Way]:
-    dialect, adapter = request.param
-    package = PACKAGES[dialect.model.partition("/")[0]]
-    if adapter == "native" and not installed(package):
-        pytest.skip(f"needs the package {package}")
-    if adapter == "litellm":
-        load_litellm()
-    made = Way(dialect, adapter, [])
-    yield made
-    for server in made.servers:
-        server.stop()
-
-
-async def ask(way: Way, *script: Entry, clock: FakeClock | None = None, **named: object) -> AnyStepResult:
-    way.start(*script)
-    return await ModelAdapter(clock=clock).generate_step(way.request(**named))
 
 
 async def test_text_is_heard_as_it_comes(way: Way, heard: Heard) -> None:

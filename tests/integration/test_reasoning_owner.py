@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.model_dialects import ANTHROPIC, RESPONSES, DialectServer, Entry, Fails, Says
+from tests.support.model_dialects import ANTHROPIC, DialectServer, Entry, Fails, Says
+from tests.support.responses_dialect import RESPONSES
 
 from helix import Agent, LLMConfig, LocalExecutor, tool
 from helix.testing.loopback_server import RecordedRequest

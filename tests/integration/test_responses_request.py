@@ -7,10 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.model_dialects import RESPONSES, DialectServer, Fails, Says
+from tests.support.model_dialects import DialectServer, Fails, Says
+from tests.support.responses_dialect import RESPONSES
 from tests.support_litellm import request, tool
 
 from helix.adapters.models.adapter import ModelAdapter
+from helix.adapters.models.litellm import load_litellm
+from helix.adapters.models.litellm_responses import LiteLLMResponses
 from helix.core.steps import AnyStepResult, ErrorStepResult, TextStepResult
 from helix.testing.loopback_server import RecordedRequest
 
@@ -107,3 +110,21 @@ async def test_the_deployment_at_azure(server: DialectServer, monkeypatch: pytes
     assert (seen.path, seen.json["model"]) == ("/openai/v1/responses", "prod")
     assert seen.json["reasoning"] == {"effort": "low", "summary": "auto"}
     assert seen.headers["authorization"] == "Bearer of-azure"
+
+
+async def test_an_option_of_the_provider_wins_over_the_setting(server: DialectServer) -> None:
+    await ask(
+        server, reasoning="high", verbosity="high", provider_options={"reasoning_effort": "low", "verbosity": "low"}
+    )
+    body = server.requests[0].json
+    assert (body["reasoning"]["effort"], body["text"]["verbosity"]) == ("low", "low")
+
+
+def test_a_login_of_entra_goes_to_litellm_and_not_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY", "AZURE_AD_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    login = {"tenant_id": "t", "client_id": "c", "client_secret": "s", "api_version": "2025-04-01-preview"}
+    asked = request(model="azure/prod", api="responses", provider_options={**login, "service_tier": "flex"})
+    exchange = LiteLLMResponses(load_litellm(), {}, asked, "azure/prod")
+    options = exchange.options
+    assert (exchange.connect(options), options) == (login, {"service_tier": "flex"})

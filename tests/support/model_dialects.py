@@ -1,5 +1,5 @@
-"""One script of a model's answers, played by servers on loopback in each provider's dialect: OpenAI's Responses and Chat
-Completions, Anthropic's Messages and Amazon Bedrock's Converse.
+"""One script of a model's answers, played by servers on loopback in each provider's dialect: OpenAI's Chat Completions,
+Anthropic's Messages and Amazon Bedrock's Converse. `responses_dialect.py` has OpenAI's Responses.
 
 `Says` holds what a model says; a dialect is a server that says it, and the settings with which an adapter asks it.
 """
@@ -129,12 +129,12 @@ class Dialect:
     config: dict[str, Any] = field(default_factory=dict)
 
 
-def _cut(text: str, size: int) -> list[str]:
+def cut(text: str, size: int) -> list[str]:
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 
-def _interleaved(calls: tuple[tuple[str, str, str], ...], size: int) -> Iterator[tuple[int, str]]:
-    parts = [_cut(arguments, size) for _, _, arguments in calls]
+def interleaved(calls: tuple[tuple[str, str, str], ...], size: int) -> Iterator[tuple[int, str]]:
+    parts = [cut(arguments, size) for _, _, arguments in calls]
     for row in range(max((len(part) for part in parts), default=0)):
         yield from ((index, part[row]) for index, part in enumerate(parts) if row < len(part))
 
@@ -163,12 +163,12 @@ def _openai_chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
 def say_openai(says: Says) -> Iterator[bytes]:
     yield _openai_chunk({"role": "assistant", "content": ""})
     for thought, _ in says.thoughts:
-        yield from (_openai_chunk({"reasoning_content": part}) for part in _cut(thought, says.size))
-    yield from (_openai_chunk({"content": part}) for part in _cut(says.texts, says.size))
+        yield from (_openai_chunk({"reasoning_content": part}) for part in cut(thought, says.size))
+    yield from (_openai_chunk({"content": part}) for part in cut(says.texts, says.size))
     for index, (id, name, _) in enumerate(says.calls):
         function = {"name": name, "arguments": ""}
         yield _openai_chunk({"tool_calls": [{"index": index, "id": id, "type": "function", "function": function}]})
-    for index, part in _interleaved(says.calls, says.size):
+    for index, part in interleaved(says.calls, says.size):
         yield _openai_chunk({"tool_calls": [{"index": index, "function": {"arguments": part}}]})
     if says.stop is None:
         return
@@ -181,7 +181,7 @@ def say_openai(says: Says) -> Iterator[bytes]:
     yield b"data: [DONE]\n\n"
 
 
-def _openai_failure(fails: Fails) -> tuple[dict[str, Any], dict[str, str]]:
+def openai_failure(fails: Fails) -> tuple[dict[str, Any], dict[str, str]]:
     code = {"too_long": "context_length_exceeded"}.get(fails.kind)
     return {"error": {"message": fails.message, "type": fails.kind, "param": fails.param, "code": code}}, {}
 
@@ -191,124 +191,10 @@ OPENAI = Dialect(
     "openai/gpt-4o-mini",
     "text/event-stream",
     say_openai,
-    _openai_failure,
+    openai_failure,
     lambda breaks: _sse({"error": {"message": "its own words", "type": breaks.kind, "code": None}}),
     lambda origin: {"api_base": f"{origin}/v1", "api_key": "test"},
     signs=False,
-)
-
-
-# --- OpenAI's Responses -------------------------------------------------------------------------------------------------
-
-_FIELDS = frozenset(
-    """
-    background conversation include input instructions max_output_tokens max_tool_calls metadata model
-    parallel_tool_calls previous_response_id prompt prompt_cache_key prompt_cache_retention reasoning
-    safety_identifier service_tier store stream stream_options temperature text tool_choice tools top_logprobs top_p
-    truncation user
-    """.split()  # noqa: SIM905
-)
-
-
-def say_responses(says: Says) -> Iterator[bytes]:
-    response: dict[str, Any] = {"id": "resp_1", "object": "response", "status": "in_progress", "output": []}
-    yield _event({"type": "response.created", "response": response})
-    items = [*_reasoning_items(says), *_answer_items(says)]
-    for index, (item, deltas) in enumerate(items):
-        yield _event({"type": "response.output_item.added", "output_index": index, "item": _begun(item)})
-        yield from (_event({"output_index": index, **delta}) for delta in deltas)
-        if item["type"] != "function_call":
-            yield _event({"type": "response.output_item.done", "output_index": index, "item": item})
-    calls = [(index, item) for index, (item, _) in enumerate(items) if item["type"] == "function_call"]
-    for row, part in _interleaved(says.calls, says.size):
-        kind = "response.function_call_arguments.delta"
-        yield _event({"type": kind, "output_index": calls[row][0], "delta": part})
-    for index, item in calls:
-        yield _event({"type": "response.output_item.done", "output_index": index, "item": item})
-    if says.stop is not None:
-        yield _event(_ended(says, {**response, "output": [item for item, _ in items]}))
-
-
-def _begun(item: dict[str, Any]) -> dict[str, Any]:
-    empty = {"function_call": {"arguments": ""}, "reasoning": {"summary": []}, "message": {"content": []}}
-    return {**item, **empty[item["type"]], "status": "in_progress"}
-
-
-def _reasoning_items(says: Says) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    for number, (text, sealed) in enumerate([*says.thoughts, *([("", says.redacted)] if says.redacted else [])]):
-        summary = [{"type": "summary_text", "text": text}] if text else []
-        deltas = [{"type": "response.reasoning_summary_text.delta", "delta": part} for part in _cut(text, says.size)]
-        item = {"type": "reasoning", "id": f"rs_{number}", "summary": summary, "encrypted_content": sealed}
-        yield item, [{"type": "response.reasoning_summary_part.added", "summary_index": 0}, *deltas]
-
-
-def _answer_items(says: Says) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    refused = says.stop == "refusal"
-    kind = "response.refusal.delta" if refused else "response.output_text.delta"
-    if says.texts or refused:
-        content = [{"type": "refusal" if refused else "output_text", "text": says.texts}]
-        item = {"type": "message", "id": "msg_0", "role": "assistant", "content": content}
-        yield item, [{"type": kind, "delta": part} for part in _cut(says.texts or "no", says.size)]
-    for id, name, arguments in says.calls:
-        yield {"type": "function_call", "id": f"fc_{id}", "call_id": id, "name": name, "arguments": arguments}, []
-
-
-def _ended(says: Says, response: dict[str, Any]) -> dict[str, Any]:
-    why = {"max_tokens": "max_output_tokens", "content_filtered": "content_filter"}.get(says.stop or "")
-    status = "incomplete" if why else "completed"
-    response |= {"status": status, "incomplete_details": {"reason": why} if why else None}
-    if says.usage:
-        fresh, read, written, output = says.usage
-        usage = {"input_tokens": fresh + read + written, "output_tokens": output}
-        usage |= {"total_tokens": fresh + read + written + output}
-        details = {"cached_tokens": read, "cache_write_tokens": written}
-        response |= {"usage": {**usage, "input_tokens_details": details}}
-    return {"type": f"response.{status}", "response": response}
-
-
-def refuses_responses(request: RecordedRequest) -> Fails | None:
-    """A request that OpenAI refuses, in its words: a field that it does not know, a reasoning item that is not as it was
-    given or that nothing follows, a tool that is not said to be strict or not."""
-    body = request.json
-    if not request.path.endswith("/v1/responses"):
-        return Fails(404, "invalid_request_error", "", f"Unknown request URL: POST {request.path}")
-    for name in body:
-        if name not in _FIELDS:
-            return _refused(f"Unknown parameter: '{name}'.")
-    if body["store"] is not False or (body["model"].startswith("gpt-5") and "include" not in body):
-        return _refused("the test wants what is stateless")
-    items = body["input"]
-    for item, after in zip(items, [*items[1:], {}], strict=True):
-        if len(item.get("call_id", "")) > 64:
-            return _refused("Invalid 'call_id': string too long. Expected a string with maximum length 64.")
-        if item.get("type") != "reasoning":
-            continue
-        if not item.get("encrypted_content"):
-            return Fails(404, "invalid_request_error", "", f"Item with id '{item['id']}' not found.")
-        follows = after.get("type") in ("reasoning", "function_call") or after.get("role") == "assistant"
-        if not follows:
-            return _refused(
-                f"Item '{item['id']}' of type 'reasoning' was provided without its required following item."
-            )
-    if not all("strict" in tool for tool in body.get("tools", ())):
-        return _refused("the test wants to be told whether a tool is strict")
-    return None
-
-
-def _refused(message: str) -> Fails:
-    return Fails(400, "invalid_request_error", "ValidationException", message)
-
-
-RESPONSES = Dialect(
-    "responses",
-    "openai/gpt-5.6",
-    "text/event-stream",
-    say_responses,
-    _openai_failure,
-    lambda breaks: _event({"type": "error", "code": "server_error", "message": "its own words", "param": None}),
-    lambda origin: {"api_base": f"{origin}/v1", "api_key": "test"},
-    refuses=refuses_responses,
-    config={"api": "responses"},
 )
 
 
@@ -321,26 +207,26 @@ def say_anthropic(says: Says) -> Iterator[bytes]:
     if written:
         usage["cache_creation_input_tokens"] = written
     message = {"id": "m", "type": "message", "role": "assistant", "model": "claude", "content": [], "stop_reason": None}
-    yield _event({"type": "message_start", "message": {**message, "usage": usage if says.usage else {}}})
+    yield event({"type": "message_start", "message": {**message, "usage": usage if says.usage else {}}})
     for index, (block, deltas) in enumerate(_anthropic_blocks(says)):
-        yield _event({"type": "content_block_start", "index": index, "content_block": block})
-        yield from (_event({"type": "content_block_delta", "index": index, "delta": delta}) for delta in deltas)
-        yield _event({"type": "content_block_stop", "index": index})
+        yield event({"type": "content_block_start", "index": index, "content_block": block})
+        yield from (event({"type": "content_block_delta", "index": index, "delta": delta}) for delta in deltas)
+        yield event({"type": "content_block_stop", "index": index})
     if says.stop is not None:
         final = {"output_tokens": output} if says.usage else {}
-        yield _event(
+        yield event(
             {"type": "message_delta", "delta": {"stop_reason": says.stop, "stop_sequence": None}, "usage": final}
         )
-        yield _event({"type": "message_stop"})
+        yield event({"type": "message_stop"})
 
 
-def _event(event: dict[str, Any]) -> bytes:
-    return _sse(event, event["type"])
+def event(data: dict[str, Any]) -> bytes:
+    return _sse(data, data["type"])
 
 
 def _anthropic_blocks(says: Says) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
     for text, signature in says.thoughts:
-        parts = [{"type": "thinking_delta", "thinking": part} for part in _cut(text, says.size)]
+        parts = [{"type": "thinking_delta", "thinking": part} for part in cut(text, says.size)]
         yield (
             {"type": "thinking", "thinking": "", "signature": ""},
             [
@@ -353,10 +239,10 @@ def _anthropic_blocks(says: Says) -> Iterator[tuple[dict[str, Any], list[dict[st
     if says.texts:
         yield (
             {"type": "text", "text": ""},
-            [{"type": "text_delta", "text": part} for part in _cut(says.texts, says.size)],
+            [{"type": "text_delta", "text": part} for part in cut(says.texts, says.size)],
         )
     for id, name, arguments in says.calls:
-        parts = [{"type": "input_json_delta", "partial_json": part} for part in _cut(arguments, says.size)]
+        parts = [{"type": "input_json_delta", "partial_json": part} for part in cut(arguments, says.size)]
         yield {"type": "tool_use", "id": id, "name": name, "input": {}}, parts
 
 
@@ -371,7 +257,7 @@ ANTHROPIC = Dialect(
     "text/event-stream",
     say_anthropic,
     _anthropic_failure,
-    lambda breaks: _event({"type": "error", "error": {"type": breaks.kind, "message": "its own words"}}),
+    lambda breaks: event({"type": "error", "error": {"type": breaks.kind, "message": "its own words"}}),
     lambda origin: {"api_base": origin, "api_key": "test"},
 )
 
@@ -412,15 +298,15 @@ def say_bedrock(says: Says) -> Iterator[bytes]:
 
 def _bedrock_blocks(says: Says) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
     for text, signature in says.thoughts:
-        parts = [{"reasoningContent": {"text": part}} for part in _cut(text, says.size)]
+        parts = [{"reasoningContent": {"text": part}} for part in cut(text, says.size)]
         yield {}, [*parts, {"reasoningContent": {"signature": signature}}]
     if says.redacted:
         data = base64.b64encode(says.redacted.encode()).decode()
         yield {}, [{"reasoningContent": {"redactedContent": data}}]
     if says.texts:
-        yield {}, [{"text": part} for part in _cut(says.texts, says.size)]
+        yield {}, [{"text": part} for part in cut(says.texts, says.size)]
     for id, name, arguments in says.calls:
-        parts = [{"toolUse": {"input": part}} for part in _cut(arguments, says.size)]
+        parts = [{"toolUse": {"input": part}} for part in cut(arguments, says.size)]
         yield {"toolUse": {"toolUseId": id, "name": name}}, parts
 
 

@@ -18,7 +18,10 @@ from helix.adapters.models.sdk import Clients
 from helix.adapters.models.wire import AttemptFailedError
 from helix.ports.model import LLMGenerateInput
 
-_OF_THE_CLIENT = ("api_key", "api_base", "base_url", "api_version", "organization", "azure_ad_token")
+_OF_THE_CLIENT = (
+    *("api_key", "api_base", "base_url", "api_version", "organization"),
+    *("azure_ad_token", "client_id", "client_secret", "tenant_id"),
+)
 _ITS_OWN = Clients(dict, dict)
 """litellm has its own clients."""
 
@@ -36,8 +39,8 @@ class LiteLLMResponses(ResponsesExchange):
 
     def connect(self, options: dict[str, Any]) -> dict[str, Any]:
         given = {name: options.pop(name) for name in _OF_THE_CLIENT if name in options}
-        variables = map(os.environ.get, KEYS[provider_of(self.model)])
-        if not any((given.get("api_key"), given.get("azure_ad_token"), *variables)):
+        keyless = provider_of(self.model) == "openai" and not any(map(os.environ.get, KEYS["openai"]))
+        if keyless and not given.get("api_key"):  # litellm would ask without; at Azure it may sign in with Entra
             raise AttemptFailedError(failure(self.model, "authentication", ""))
         return given
 

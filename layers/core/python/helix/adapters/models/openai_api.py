@@ -50,8 +50,9 @@ def api_of(model: str, config: LLMConfig) -> str:
         return "responses"
     base = base_of(model, options)
     elsewhere = base is not None and not _OWN_HOSTS.search(urlsplit(base).hostname or "")
+    dated = "api_version" in options  # of Azure's older interface, most of whose versions have no Responses
     endpoints = entry.get("supported_endpoints") or ["/v1/responses"]
-    if elsewhere or "/v1/responses" not in endpoints or _CHAT_MODELS.search(name):
+    if elsewhere or dated or "/v1/responses" not in endpoints or _CHAT_MODELS.search(name):
         return "chat"
     return "chat" if CHAT_ONLY & options.keys() or (config.stop and not REASONING.match(name)) else "responses"
 

@@ -82,7 +82,7 @@ class OpenAIExchange(SdkExchange):
     @cached_property
     def effort(self) -> str | None:
         options = self.request.config.provider_options
-        asked = self.request.config.reasoning or options.get("reasoning_effort")
+        asked = options.get("reasoning_effort") or self.request.config.reasoning
         return None if asked is None or not self.reasons else openai_effort(str(asked), self.entry)
 
     @property

@@ -37,7 +37,7 @@ def call_arguments(request: LLMGenerateInput, model: str, provider: str, *, stri
     """Keyword arguments of `litellm.acompletion` for `model`. `provider_options` win over what they name, except over
     what the adapter lives by (streaming, its own retries, the conversation)."""
     config = request.config
-    claude = is_claude(model)
+    claude = is_claude(model, provider)
     tools = to_tools(request.tools, strict=strict_tools(request, provider, strict_ok), cache=config.cache and claude)
     arguments: dict[str, Any] = {"drop_params": True, "timeout": config.timeout_s}
     if config.temperature is not None:
@@ -107,7 +107,7 @@ def to_messages(messages: Sequence[AnyMessage], model: str, provider: str, *, ca
                 made.append({"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content})
             case _:
                 assert_never(message)
-    if cache and made and is_claude(model):
+    if cache and made and is_claude(model, provider):
         # The head of the prompt never changes; the tail is the head of the next step's.
         for message_ in {0: made[0], 1: made[-1]}.values():
             _mark(message_)
@@ -118,7 +118,7 @@ def _assistant(message: AssistantMessage, model: str, provider: str) -> dict[str
     made: dict[str, Any] = {"role": "assistant", "content": message.content or None}
     if message.tool_calls:
         made["tool_calls"] = [_call(call) for call in message.tool_calls]
-    if is_claude(model):
+    if is_claude(model, provider):
         blocks = [_block(block) for block in message.thinking if block.signature or block.redacted]
         if blocks:
             made["thinking_blocks"] = blocks

@@ -45,9 +45,9 @@ def request_for(request: LLMGenerateInput, model: str, *, without: bool = False)
     return replace(request, messages=messages, config=config)
 
 
-def is_claude(model: str) -> bool:
-    """Anthropic's models, wherever they run: signed thinking and cache marks are theirs."""
-    return model.startswith("anthropic/") or "claude" in model.lower()
+def is_claude(model: str, provider: str = "") -> bool:
+    """Anthropic's models, wherever they run: signed thinking and cache marks are theirs. `provider` is litellm's word."""
+    return provider == "anthropic" or model.startswith("anthropic/") or "claude" in model.lower()
 
 
 def _first_that_counts(messages: Sequence[AnyMessage]) -> int:
