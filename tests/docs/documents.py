@@ -39,7 +39,7 @@ import sys
 import threading
 import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +51,7 @@ TOP = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 DOCUMENTS = sorted([*(ROOT / name for name in TOP), *ROOT.glob("docs/**/*.md")])
 SHOWN = ("text", "json", "toml", "ts", "tsx")
 COMMAND_S = 180
-DOCUMENTED_PORTS = ("4599", "4600")
-"""Of the offline app and its console, in docs/guide/offline.md."""
+DOCUMENTED_PORT = re.compile(r"helix dev .*--port (\d+)")
 PROJECT_GUIDES = ("offline.md", "deploy.md")
 """They are read in a project's folder; all others in an empty one."""
 SLOW = (*PROJECT_GUIDES, "bucket.md", "cdk.md", "cli.md", "fleet.md", "http.md", "nightly.md")
@@ -115,7 +114,7 @@ async def run_document(path: Path, directory: Path) -> None:
     printed: str | None = None
     running: Running | None = None
     try:
-        for block in map(on_free_ports(), blocks_of(path)):
+        for block in on_free_ports(path):
             match (block.language, block.wanted):
                 case (_, None):
                     raise AssertionError(f"{block.where}: {block.language!r} {block.words!r} is not a marked block")
@@ -151,17 +150,16 @@ async def run_document(path: Path, directory: Path) -> None:
         await close(namespace)
 
 
-def on_free_ports() -> Callable[[Block], Block]:
-    """A document's `helix dev` listens on two free ports of this machine, in place of those that readers are shown."""
-    ports = free_pair()
-
-    def moved(block: Block) -> Block:
-        text = block.text
-        for shown, port in zip(DOCUMENTED_PORTS, ports, strict=True):
-            text = text.replace(shown, str(port))
-        return dataclasses.replace(block, text=text)
-
-    return moved
+def on_free_ports(path: Path) -> Iterator[Block]:
+    """The document's blocks. Each `helix dev` of them, and its console one port above, listen on free ports of this
+    machine, in place of those that readers are shown."""
+    blocks, moved = blocks_of(path), dict[str, str]()
+    for shown in {port for block in blocks for port in DOCUMENTED_PORT.findall(block.text)}:
+        for above, free in enumerate(free_pair()):
+            moved[str(int(shown) + above)] = str(free)
+    for block in blocks:
+        text = re.sub(r"\b\d+\b", lambda number: moved.get(number[0], number[0]), block.text)
+        yield dataclasses.replace(block, text=text)
 
 
 def free_pair() -> tuple[int, int]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -27,6 +29,8 @@ from helix.gateway.authoriser import Principal, prefix_of
 from helix.gateway.connections import Connections
 
 PREFIX = prefix_of(str(Principal(USER)))
+WAKING_S = 3.0
+"""As long as a sub-agent's end may take to wake its parent here."""
 
 
 @pytest.fixture
@@ -141,8 +145,11 @@ async def test_a_parent_whose_machine_was_stopped(told: bool, play: Play, cloud:
 
 
 @pytest.mark.parametrize("told", [True, False])
-async def test_a_stage_that_is_deleted_and_keeps_its_data(told: bool, play: Play, cloud: CloudForTests) -> None:
-    """No run is left at work: neither the one that waits for its sub-agent, nor the sub-agent's. Both can go on later."""
+async def test_a_stage_that_is_deleted_and_keeps_its_data(
+    told: bool, play: Play, cloud: CloudForTests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No run is left at work: neither the one that waits for its sub-agent, nor the sub-agent's. Both can go on later.
+    Between the ends of two executions there is time to wake a parent."""
     child = plan(use(call("wait", gate=play.file("gate"))), finish(summary="deep"))
     boss = play.executor.agents.named("boss")
     stage = look(cloud.aws("cloudformation"), "helix-test")
@@ -150,6 +157,9 @@ async def test_a_stage_that_is_deleted_and_keeps_its_data(told: bool, play: Play
     stopping = Stopping(
         cloud.aws, stage, cloud.cloud.function("fail_run"), play.executor.store, play.executor.engine.clock
     )
+    states = cloud.aws("stepfunctions")
+    stop, pause = states.stop_execution, partial(time.sleep, WAKING_S)
+    monkeypatch.setattr(states, "stop_execution", lambda **words: (stop(**words), pause()))
     with nullcontext() if told else events_lost(cloud):
         async with waiting(play, "boss", use(ask("helper", child)), finish(summary="with it")):
             below = await child_of(play)

@@ -2,8 +2,9 @@
 
 Law: the schedules are off first, because the sweep starts again what stops here. Executions are stopped, because
 CloudFormation deletes a state machine when its last execution has ended, and a run may wait for days. Where the data stays,
-each run that was at work or in line ends as failed and recoverable, by the stage's own `fail_run`; the event of an
-execution may be lost, so `fail_run` receives each open run by name.
+each run that was at work or in line first ends as failed and recoverable, by the stage's own `fail_run`, which receives it
+by name: the event of a stopped execution may be lost. Parents fail before their sub-agents, because a sub-agent's failure
+wakes a parent that is at work.
 """
 
 from __future__ import annotations
@@ -70,12 +71,10 @@ class Stopping:
         were left when the patience ended."""
         until = self._clock.now() + PATIENCE_S
         while True:
-            executions, runs = self._stop_executions(), await self._open_runs()
-            if not (left := executions + len(runs)) or self._clock.now() > until:
+            runs = await self._open_runs()
+            await self._fail_all(runs)
+            if not (left := self._stop_executions() + len(runs)) or self._clock.now() > until:
                 return left
-            if not executions:
-                for start in range(0, len(runs), AT_ONCE):
-                    await asyncio.gather(*(asyncio.to_thread(self._fail, run) for run in runs[start : start + AT_ONCE]))
             await self._clock.sleep(LOOK_S)
 
     def _stop_executions(self) -> int:
@@ -85,25 +84,34 @@ class Stopping:
         for machine in self._machines:
             for page in pages.paginate(stateMachineArn=machine, statusFilter="RUNNING"):
                 for execution in page["executions"]:
-                    self._states.stop_execution(
-                        executionArn=execution["executionArn"], error="Helix.StageDeleted", cause=CAUSE
-                    )
+                    with contextlib.suppress(self._states.exceptions.ValidationException):  # it has ended by now
+                        self._states.stop_execution(
+                            executionArn=execution["executionArn"], error="Helix.StageDeleted", cause=CAUSE
+                        )
                     count += 1
         return count
 
-    async def _open_runs(self) -> list[JsonObject]:
-        """What `fail_run` takes, for some of the runs that have not ended with their effects."""
+    async def _open_runs(self) -> list[tuple[int, JsonObject]]:
+        """Some of the runs that have not ended with their effects: how many parents each is under, and what `fail_run`
+        takes."""
         if self._store is None:
             return []
-        history, found = History(self._store), list[JsonObject]()
+        history, found = History(self._store), list[tuple[int, JsonObject]]()
         for number in range(PARTITIONS):
             for row in await self._store.query("control", partition_name(number), start="", limit=PAGE):
                 session_id, run_id = row.value.get("session_id"), row.key.sort
                 if isinstance(session_id, str) and not run_id.startswith(DELETION):
                     with contextlib.suppress(RunNotFoundError, DamagedRowError):  # nothing that could go on
-                        part = (await history.run(session_id, run_id)).part
-                        found.append({"session_id": session_id, "run_id": run_id, "part": part})
+                        session, run = await history.with_run(session_id, run_id)
+                        depth = len(session.ancestors) if session is not None else 0
+                        found.append((depth, {"session_id": session_id, "run_id": run_id, "part": run.part}))
         return found
+
+    async def _fail_all(self, runs: list[tuple[int, JsonObject]]) -> None:
+        for depth in sorted({depth for depth, _ in runs}):
+            level = [run for at, run in runs if at == depth]
+            for start in range(0, len(level), AT_ONCE):
+                await asyncio.gather(*(asyncio.to_thread(self._fail, run) for run in level[start : start + AT_ONCE]))
 
     def _fail(self, run: JsonObject) -> None:
         """One that cannot end is counted as left."""
