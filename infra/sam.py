@@ -35,7 +35,7 @@ HOST = "host.docker.internal"
 """What containers call this machine."""
 VARIABLES = "build/sam/env.json"
 CREDENTIALS = "build/sam/credentials"
-"""Shell variables; sam hands the shell's credentials to functions."""
+"""Shell variables; sam hands the shell's credentials to functions, and asks STS whose they are."""
 SCHEDULED = ("sweep", "govern")
 KNOWN = ("call_model", "govern", "health")
 """Functions with variables that others lack; together they have all of them."""
@@ -77,7 +77,8 @@ async def _serve(cloud: OfflineCloud, address: str, agent: AnyAgent, begun: floa
         file = cloud.root / VARIABLES
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps({"Parameters": variables(cloud)}, indent=2) + "\n", encoding="utf-8")
-        own = {**cloud.emulator.credentials.variables, "AWS_DEFAULT_REGION": REGION}
+        local = {"AWS_DEFAULT_REGION": REGION, "AWS_ENDPOINT_URL_STS": cloud.emulator.url}
+        own = {**cloud.emulator.credentials.variables, **local}
         write_variables(cloud.root / CREDENTIALS, own)
         rows = {
             "endpoint": f"http://{HOST}:{port}, for containers" + (f" at {address}" if carried else ""),

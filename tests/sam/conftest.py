@@ -1,14 +1,16 @@
-"""Functions in containers: `pytest -n0 -m sam tests/sam`, with Docker and the SAM CLI. `make test` leaves them out.
+"""Functions in containers: `pytest -n 4 -m sam tests/sam`, with Docker and the SAM CLI. `make test` leaves them out.
 
-The template and the image with its layers are made once; each test has a stage of its own, with fresh rows.
+The template and the image with its layers are made once; each test has a stage of its own, with fresh rows. An invocation
+mostly waits, so four workers fit on two processors.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
-from tests.sam.sam_local import BUILD_S, SYNTH, Sam, Shell, Stage, command, copy_project, staged
+from tests.sam.sam_local import Sam, Shell, Stage, project_for, staged
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -25,9 +27,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     """In a copy of the project whose template is made."""
-    made = Shell(copy_project(tmp_path_factory.mktemp("sam") / "project"))
-    made.run(command(SYNTH).text, BUILD_S)
-    return made
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    return Shell(project_for(tmp_path_factory.mktemp("sam") / "project", shared))
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,12 @@
 """`sam local` as the guide has it: the project's copy, the stage that containers reach, and functions in containers.
 
-Commands are those of docs/guide/sam-local.md, read from it, so what is tested is what is documented.
+Commands are those of docs/guide/sam-local.md, read from it, so what is tested is what is documented. Each worker of pytest
+has a port of its own.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -28,6 +30,8 @@ GUIDE = ROOT / "docs" / "guide" / "sam-local.md"
 RUN_HERE = "not-run: needs Docker"
 SYNTH, STAGE = "python -m helix.infra.app", "python -m helix.infra.sam"
 REGION = "us-east-1"
+DOCUMENTED_PORT = 4577
+PORT = DOCUMENTED_PORT + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 BUILD_S, START_S, INVOKE_S = 600.0, 120.0, 600.0  # the first invocation builds the image with the layers
 COPIED = ("layers", "events", "cdk.json", "pyproject.toml", "samconfig.toml")
 ROOMY = '''
@@ -43,6 +47,23 @@ roomy = Agent(
 )
 default_registry.register(roomy)
 '''
+
+
+def project_for(worker: Path, shared: Path) -> Path:
+    """A copy of the project, with its template. Whoever comes first makes the template and, by invoking a function, the
+    image with the layers."""
+    first = shared / "project"
+    with (shared / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not first.exists():
+            shell = Shell(copy_project(first))
+            shell.run(command(SYNTH).text, BUILD_S)
+            with staged(shell):
+                Sam(shell).invoke("helix-dev-ws_connect", "ws_connect")
+    shutil.copytree(first, worker, symlinks=True)
+    for template in (worker / "build/sam").glob("*.template.json"):
+        template.write_text(template.read_text("utf-8").replace(f":{DOCUMENTED_PORT}", f":{PORT}"), "utf-8")
+    return worker
 
 
 def copy_project(folder: Path) -> Path:
@@ -87,7 +108,7 @@ def commands() -> Iterator[Command]:
 def _typed(block: Block) -> Iterator[Command]:
     for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         text, _, output = part.partition("\n")
-        yield Command(block.where, text, output)
+        yield Command(block.where, text, output.replace(str(DOCUMENTED_PORT), str(PORT)))
 
 
 def command(beginning: str) -> Command:
@@ -137,10 +158,10 @@ class Answer:
 
 
 class Sam:
-    """`sam local invoke`, with the template of the guide. `invoked` are the functions that were."""
+    """`sam local invoke`, with the template of the guide."""
 
     def __init__(self, shell: Shell) -> None:
-        self.shell, self.invoked = shell, set[str]()
+        self.shell = shell
         for tool in ("docker", "sam"):
             assert shutil.which(tool), f"these tests need Docker and the SAM CLI: there is no {tool!r}"
 
@@ -161,7 +182,6 @@ class Sam:
         words = ["sam", "local", "invoke", function, "-e", path]
         done = self.shell.start(words, INVOKE_S)
         log = readable(done.stderr)
-        self.invoked.add(function)
         try:
             result = json.loads(done.stdout.strip().splitlines()[-1])
         except (ValueError, IndexError):
@@ -224,7 +244,7 @@ def staged(shell: Shell) -> Iterator[Stage]:
     with log.open("w") as errors:
         process = subprocess.Popen(
             # the kernel ends it if this process dies without a word
-            ["setpriv", "--pdeathsig", "TERM", "--", *_BASH, f"exec {command(STAGE).text}"],
+            ["setpriv", "--pdeathsig", "TERM", "--", *_BASH, f"exec {command(STAGE).text} --port {PORT}"],
             cwd=shell.project,
             env=shell.environment(),
             stdout=subprocess.PIPE,
