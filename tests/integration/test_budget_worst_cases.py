@@ -203,9 +203,7 @@ def test_a_prompts_bytes_are_more_than_its_tokens(texts: list[str]) -> None:
     messages: list[AnyMessage] = [SystemMessage(content="Do."), *(UserMessage(content=text) for text in texts)]
     messages.append(AssistantMessage(content=texts[0], tool_calls=[call_], thinking=[ThinkingContent(text=texts[-1])]))
     tools = [ToolSpec("look", texts[0], {"type": "object", "properties": {"text": {"type": "string"}}})]
-    told = to_messages(messages, "gpt-4o", "openai", cache=False)
-    counted = load_litellm().token_counter(
-        model="gpt-4o", messages=told, tools=to_tools(tools, strict=frozenset(), cache=False)
-    )
+    told = to_messages(messages, "gpt-4o", "openai")
+    counted = load_litellm().token_counter(model="gpt-4o", messages=told, tools=to_tools(tools, strict=frozenset()))
     thought = len(load_litellm().encoding.encode(texts[-1], disallowed_special=()))
     assert prompt_tokens(messages, tools) >= counted + thought

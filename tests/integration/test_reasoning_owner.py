@@ -54,7 +54,7 @@ def refuses_anthropic(request: RecordedRequest) -> Fails | None:
     if "thinking" in body and turn and turn[0]["type"] != "thinking":
         found = turn[0]["type"]
         return _refused(f"messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{found}`.")
-    return None
+    return ANTHROPIC.refuses(request)
 
 
 def refuses_responses(request: RecordedRequest) -> Fails | None:

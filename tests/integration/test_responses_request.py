@@ -76,11 +76,15 @@ async def test_options_in_the_words_of_chat_completions_are_translated(server: D
     assert body["text"] == {"format": {"type": "json_schema", **schema}}
 
 
-@pytest.mark.parametrize("option", ["seed", "previous_response_id"])
-async def test_an_option_that_it_does_not_have_is_refused_by_name(server: DialectServer, option: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "advice"), [("seed", "leave it out, or set api='chat';"), ("previous_response_id", "leave it out;")]
+)
+async def test_an_option_that_it_does_not_have_is_refused_by_name(
+    server: DialectServer, option: str, advice: str
+) -> None:
     result = await ask(server, provider_options={option: 7})
     assert isinstance(result, ErrorStepResult)
-    assert result.code == "bad_request" and repr(option) in result.error and "api='chat'" in result.error
+    assert result.code == "bad_request" and repr(option) in result.error and advice in result.error
     assert server.requests == [], "and nothing was asked"
 
 
@@ -92,11 +96,15 @@ def unverified(request: RecordedRequest) -> Fails | None:
     return RESPONSES.refuses(request)
 
 
-async def test_who_may_not_see_summaries_gets_answers_without(server: DialectServer) -> None:
-    with DialectServer(replace(RESPONSES, refuses=unverified), [FINE]) as strict:
-        assert isinstance(await ask(strict, reasoning="low"), TextStepResult)
+@pytest.mark.parametrize("adapter", ["native", "litellm"])
+async def test_who_may_not_see_summaries_gets_answers_without(adapter: str) -> None:
+    """The process asks for summaries once."""
+    with DialectServer(replace(RESPONSES, refuses=unverified), [FINE, FINE]) as strict:
+        for _ in range(2):
+            assert isinstance(await ask(strict, reasoning="low", adapter=adapter), TextStepResult)
         assert [request.json["reasoning"] for request in strict.requests] == [
             {"effort": "low", "summary": "auto"},
+            {"effort": "low"},
             {"effort": "low"},
         ]
 

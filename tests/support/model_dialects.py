@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.model_refusals import chat_refusal, messages_refusal
+
 from helix.testing.loopback_server import LoopbackServer, RecordedRequest, Responder
 
 CUT, STALL = "cut", "stall"
@@ -129,6 +131,14 @@ class Dialect:
     config: dict[str, Any] = field(default_factory=dict)
 
 
+def refusing(refusal: Callable[[dict[str, Any]], str | None]) -> Callable[[RecordedRequest], Fails | None]:
+    def refuses(request: RecordedRequest) -> Fails | None:
+        message = refusal(request.json)
+        return None if message is None else Fails(400, "invalid_request_error", "ValidationException", message)
+
+    return refuses
+
+
 def cut(text: str, size: int) -> list[str]:
     return [text[at : at + size] for at in range(0, len(text), size)]
 
@@ -195,6 +205,7 @@ OPENAI = Dialect(
     lambda breaks: _sse({"error": {"message": "its own words", "type": breaks.kind, "code": None}}),
     lambda origin: {"api_base": f"{origin}/v1", "api_key": "test"},
     signs=False,
+    refuses=refusing(chat_refusal),
 )
 
 
@@ -259,6 +270,7 @@ ANTHROPIC = Dialect(
     _anthropic_failure,
     lambda breaks: event({"type": "error", "error": {"type": breaks.kind, "message": "its own words"}}),
     lambda origin: {"api_base": origin, "api_key": "test"},
+    refuses=refusing(messages_refusal),
 )
 
 

@@ -87,7 +87,13 @@ def refuses_responses(request: RecordedRequest) -> Fails | None:
     if body["store"] is not False or (body["model"].startswith("gpt-5") and "include" not in body):
         return _refused("the test wants what is stateless")
     items = body["input"]
+    thought = False
     for item, after in zip(items, [*items[1:], {}], strict=True):
+        thought = item.get("type") == "reasoning" or (thought and item.get("role") != "user")
+        if item.get("type") == "function_call" and "id" in item and not thought:
+            return _refused(
+                f"Item '{item['id']}' of type 'function_call' was provided without its required 'reasoning' item."
+            )
         if len(item.get("call_id", "")) > 64:
             return _refused("Invalid 'call_id': string too long. Expected a string with maximum length 64.")
         if item.get("type") != "reasoning":

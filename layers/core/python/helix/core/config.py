@@ -35,8 +35,8 @@ class LLMConfig(Record):
     `model` is a litellm id (`openai/gpt-4o-mini`, `anthropic/claude-sonnet-4-5`, ...). `fallbacks` are tried in order
     when the model fails for good. `max_retries` counts repeats of a retryable failure (waits 1, 2, 4 s, or what
     Retry-After says). `timeout_s` bounds one attempt; `stall_timeout_s` the silence between two chunks of a stream.
-    `cache` marks the stable prefix for the provider's prompt cache. `provider_options` are passed through
-    untouched; those that Helix sets for each call are refused.
+    `cache` marks the stable prefix for the provider's prompt cache; the option `cache_control` says for how long.
+    `provider_options` are passed through untouched; those that Helix sets for each call are refused.
     `reasoning` is how much the model thinks before it answers, `verbosity` how long its answers are; both mean the same for
     every provider, and None leaves it to the model.
     `api`: of OpenAI's models, which of OpenAI's two interfaces is asked. None: `responses` at OpenAI and Azure, `chat`

@@ -15,14 +15,22 @@ from helix.adapters.models.effort import claude_options
 from helix.adapters.models.failures import failure
 from helix.adapters.models.pricing import Prices, Tokens, count
 from helix.adapters.models.sdk import OPENAIS, Clients, SdkExchange, own_options
-from helix.adapters.models.turns import LEAST_ANSWER, Blocks, call_id, said, takes_temperature, thinks_first, turns
+from helix.adapters.models.turns import (
+    LEAST_ANSWER,
+    Blocks,
+    cache_mark,
+    call_id,
+    said,
+    takes_temperature,
+    thinks_first,
+    turns,
+)
 from helix.adapters.models.wire import AttemptFailedError, CallPart, Piece, Redacted, Text, Thinking
 from helix.core.messages import AssistantMessage, ThinkingContent, ToolResultMessage
 from helix.ports.model import LLMGenerateInput, ToolSpec
 
 _OF_THE_CLIENT = {"api_key": "api_key", "auth_token": "auth_token", "api_base": "base_url", "base_url": "base_url"}
 _EXTRA = frozenset({"extra_headers", "extra_query", "extra_body"})
-_MARK = {"type": "ephemeral"}
 
 
 class AnthropicWire:
@@ -98,18 +106,19 @@ class _Exchange(SdkExchange):
             body["temperature"] = config.temperature
         if config.stop:
             body["stop_sequences"] = config.stop
-        body |= own_options(options, _EXTRA | OPENAIS)
+        mark = cache_mark(config)
+        body |= own_options(options, _EXTRA | OPENAIS | ({"cache_control"} if mark else set()))
         system, messages = turns(self.request.messages, text=_text, answer=_answer, result=_result)
         if system:
             body["system"] = [_text(system)]
         if tools:
             body["tools"] = [_tool(tool) for tool in tools]
             body["tool_choice"] = _choice(self.request.tool_choice, thinks)
-        if config.cache:
+        if mark:
             # The head of the prompt never changes; the tail is the head of the next step's.
             for blocks in (body.get("system"), body.get("tools"), messages[-1]["content"] if messages else None):
                 if blocks and blocks[-1].get("type") not in ("thinking", "redacted_thinking"):
-                    blocks[-1]["cache_control"] = _MARK
+                    blocks[-1]["cache_control"] = mark
         return {**body, "model": self.name, "messages": messages, "stream": True}
 
     @property

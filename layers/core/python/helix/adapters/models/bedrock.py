@@ -24,7 +24,16 @@ from helix.adapters.models.effort import bedrock_options
 from helix.adapters.models.failures import failure
 from helix.adapters.models.pricing import Prices, Tokens, count
 from helix.adapters.models.sdk import OPENAIS, own_options
-from helix.adapters.models.turns import LEAST_ANSWER, Blocks, call_id, said, takes_temperature, thinks_first, turns
+from helix.adapters.models.turns import (
+    LEAST_ANSWER,
+    Blocks,
+    cache_mark,
+    call_id,
+    said,
+    takes_temperature,
+    thinks_first,
+    turns,
+)
 from helix.adapters.models.wire import AttemptFailedError, CallPart, NativeExchange, Piece, Redacted, Text, Thinking
 from helix.core.json import JsonObject, dumps
 from helix.core.messages import AssistantMessage, ThinkingContent, ToolResultMessage
@@ -43,7 +52,6 @@ _REGION = ("AWS_REGION_NAME", "AWS_REGION")
 _LITELLMS = frozenset({"api_key", "auth_token"})
 """Credentials that are not sent to a model."""
 _ENDPOINT = ("aws_bedrock_runtime_endpoint", "api_base", "base_url")
-_CACHE_POINT = {"cachePoint": {"type": "default"}}
 _LONGEST_S = 86_400
 """boto3's own bound of silence; `LLMConfig`'s end the attempt before it."""
 _CONNECT_S = 10
@@ -175,7 +183,9 @@ class _Exchange(NativeExchange):
         entry = entry_of(self.model)
         system, messages = turns(self.request.messages, text=_text, answer=self._answer, result=self._result)
         arguments: dict[str, Any] = {name: value for name, value in options.items() if name in known}
-        more = own_options(options, known | OPENAIS | ({"top_p"} if self._is_claude else {"top_p", "thinking"}))
+        more = own_options(
+            options, known | OPENAIS | {"cache_control"} | ({"top_p"} if self._is_claude else {"top_p", "thinking"})
+        )
         if more:
             arguments["additionalModelRequestFields"] = {**more, **arguments.get("additionalModelRequestFields", {})}
         inference = {**self._inference(options, entry), **arguments.get("inferenceConfig", {})}
@@ -186,12 +196,14 @@ class _Exchange(NativeExchange):
         if tools := self._tools(entry):
             arguments["toolConfig"] = tools
         caches = (self._is_claude or self._is_nova) and entry.get("supports_prompt_caching", not entry)
-        if self.request.config.cache and caches:
+        mark = cache_mark(self.request.config)
+        if mark and caches:
+            point = {"cachePoint": {"type": "default"} | ({"ttl": mark["ttl"]} if "ttl" in mark else {})}
             # The head of the prompt never changes; the tail is the head of the next step's.
             marked = [arguments.get("system"), messages[-1]["content"] if messages else None]
             for blocks in (*marked, tools.get("tools") if self._is_claude else None):
                 if blocks:
-                    blocks.append(_CACHE_POINT)
+                    blocks.append(point)
         return {**arguments, "modelId": self.name, "messages": messages}
 
     def _inference(self, options: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:

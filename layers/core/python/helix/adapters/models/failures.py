@@ -110,6 +110,8 @@ _ABOUT_REASONING = re.compile(
     r"|Item with id 'rs_"
 )
 """Words of Anthropic, Bedrock, OpenAI and Google about reasoning that they did not sign, or that is missing."""
+_WANTS_RESPONSES = re.compile(r"/v1/responses")
+"""Words of OpenAI about a new model that was sent tools at /v1/chat/completions."""
 _TIMEOUTS = frozenset(
     {"APITimeoutError", "TimeoutException", "TimeoutError", "ReadTimeoutError", "ConnectTimeoutError"}
 )
@@ -170,7 +172,8 @@ def classify(error: BaseException, model: str, *, now: float, secrets: Iterable[
     chain = list(_chain(error))
     code = _code(chain)
     retry_after_s = _retry_after(chain, now) if code in _RETRYABLE else None
-    made = failure(model, code, _detail(chain) if content_shown() else "", retry_after_s, secrets)
+    known = "set api='responses'" if any(_WANTS_RESPONSES.search(_said(error)) for error in chain) else ""
+    made = failure(model, code, _detail(chain) if content_shown() else known, retry_after_s, secrets)
     refused = code in ("bad_request", "model_not_found") and any(
         _ABOUT_REASONING.search(_said(error)) for error in chain
     )

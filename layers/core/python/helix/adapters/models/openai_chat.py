@@ -52,16 +52,16 @@ class ChatExchange(OpenAIExchange):
             body["stop"] = config.stop
         if self.verbosity is not None:
             body["verbosity"] = self.verbosity
-        others = {"thinking", "verbosity", *(() if self.reasons else ("reasoning_effort",))}
+        others = {"cache_control", "thinking", "verbosity", *(() if self.reasons else ("reasoning_effort",))}
         body |= own_options(options, EXTRA | others if self.known else EXTRA)
         if self.effort is not None:
             body["reasoning_effort"] = self.effort
         elif not self.known and config.reasoning is not None:
             body.setdefault("reasoning_effort", config.reasoning)
         if self.request.tools:
-            body["tools"] = to_tools(self.request.tools, strict=self.strict, cache=False)
+            body["tools"] = to_tools(self.request.tools, strict=self.strict)
             body["tool_choice"] = to_tool_choice(self.request.tool_choice)
-        made = to_messages(self.request.messages, self.model, "openai", cache=config.cache)
+        made = to_messages(self.request.messages, self.model, "openai")
         messages = [{name: value for name, value in message.items() if value is not None} for message in made]
         return {
             **body,

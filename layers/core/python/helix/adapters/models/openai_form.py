@@ -13,6 +13,7 @@ from typing import Any, assert_never
 from helix.adapters.models.effort import litellm_effort
 from helix.adapters.models.reasoning import is_claude
 from helix.adapters.models.strict_schema import strict_schema
+from helix.adapters.models.turns import cache_mark
 from helix.core.json import JsonObject
 from helix.core.messages import (
     AnyMessage,
@@ -26,7 +27,6 @@ from helix.core.messages import (
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.ports.model import LLMGenerateInput, ToolSpec
 
-_CACHE_MARK = {"type": "ephemeral"}
 # Providers that want a thinking model's plain reasoning back beside its tool calls.
 _WANT_REASONING_BACK = frozenset({"deepseek", "moonshot"})
 _STRICT_PROVIDERS = frozenset({"openai", "azure"})
@@ -38,7 +38,8 @@ def call_arguments(request: LLMGenerateInput, model: str, provider: str, *, stri
     what the adapter lives by (streaming, its own retries, the conversation)."""
     config = request.config
     claude = is_claude(model, provider)
-    tools = to_tools(request.tools, strict=strict_tools(request, provider, strict_ok), cache=config.cache and claude)
+    mark = cache_mark(config) if claude else None
+    tools = to_tools(request.tools, strict=strict_tools(request, provider, strict_ok), mark=mark)
     arguments: dict[str, Any] = {"drop_params": True, "timeout": config.timeout_s}
     if config.temperature is not None:
         arguments["temperature"] = config.temperature
@@ -51,12 +52,14 @@ def call_arguments(request: LLMGenerateInput, model: str, provider: str, *, stri
     if config.verbosity is not None:
         arguments["verbosity"] = config.verbosity
     arguments |= config.provider_options
+    if mark is not None or not claude:
+        arguments.pop("cache_control", None)
     if tools:
         arguments["tools"] = tools
         arguments["tool_choice"] = to_tool_choice(request.tool_choice)
     return arguments | {
         "model": model,
-        "messages": to_messages(request.messages, model, provider, cache=config.cache),
+        "messages": to_messages(request.messages, model, provider, mark=mark),
         "stream": True,
         "stream_options": {"include_usage": True},
         "num_retries": 0,
@@ -73,7 +76,10 @@ def strict_tools(request: LLMGenerateInput, provider: str, strict_ok: bool) -> d
     return {tool.name: tool.parameters for tool in wanted if strict_schema(tool.parameters) is not None}
 
 
-def to_tools(tools: Sequence[ToolSpec], *, strict: Container[str], cache: bool) -> list[dict[str, Any]]:
+def to_tools(
+    tools: Sequence[ToolSpec], *, strict: Container[str], mark: JsonObject | None = None
+) -> list[dict[str, Any]]:
+    """`mark`: see `cache_mark`."""
     made: list[dict[str, Any]] = []
     for tool in tools:
         function: dict[str, Any] = {"name": tool.name, "description": tool.description}
@@ -82,8 +88,8 @@ def to_tools(tools: Sequence[ToolSpec], *, strict: Container[str], cache: bool) 
         else:
             function["parameters"] = tool.parameters
         made.append({"type": "function", "function": function})
-    if cache and made:
-        made[-1]["cache_control"] = _CACHE_MARK
+    if mark is not None and made:
+        made[-1]["cache_control"] = mark
     return made
 
 
@@ -91,7 +97,9 @@ def to_tool_choice(choice: str) -> str | dict[str, Any]:
     return choice if choice in _CHOICES else {"type": "function", "function": {"name": choice}}
 
 
-def to_messages(messages: Sequence[AnyMessage], model: str, provider: str, *, cache: bool) -> list[dict[str, Any]]:
+def to_messages(
+    messages: Sequence[AnyMessage], model: str, provider: str, *, mark: JsonObject | None = None
+) -> list[dict[str, Any]]:
     """litellm's messages. An assistant message that holds nothing to send is left out: providers refuse it."""
     made: list[dict[str, Any]] = []
     for message in messages:
@@ -107,10 +115,10 @@ def to_messages(messages: Sequence[AnyMessage], model: str, provider: str, *, ca
                 made.append({"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content})
             case _:
                 assert_never(message)
-    if cache and made and is_claude(model, provider):
+    if mark is not None and made:
         # The head of the prompt never changes; the tail is the head of the next step's.
         for message_ in {0: made[0], 1: made[-1]}.values():
-            _mark(message_)
+            _mark(message_, mark)
     return made
 
 
@@ -138,9 +146,9 @@ def _block(block: ThinkingContent) -> dict[str, Any]:
     return {"type": "thinking", "thinking": block.text, "signature": block.signature}
 
 
-def _mark(message: dict[str, Any]) -> None:
+def _mark(message: dict[str, Any], mark: JsonObject) -> None:
     """Put a cache mark on a message, where litellm reads it for its role."""
     if message["role"] == "tool":
-        message["cache_control"] = _CACHE_MARK
+        message["cache_control"] = mark
     elif isinstance(message["content"], str) and message["content"]:
-        message["content"] = [{"type": "text", "text": message["content"], "cache_control": _CACHE_MARK}]
+        message["content"] = [{"type": "text", "text": message["content"], "cache_control": mark}]

@@ -23,11 +23,13 @@ from helix.core.json import dumps
 from helix.core.messages import AnyMessage, AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
 
 _OF_THE_SESSION = frozenset({"background", "conversation", "input", "instructions", "previous_response_id", "prompt"})
-"""What a session says itself: a call that names another conversation would have two."""
+"""What a session says itself."""
 _TRANSLATED = frozenset(
     {"max_completion_tokens", "max_tokens", "reasoning", "reasoning_effort", "response_format", "text", "verbosity"}
 )
 _CHOICES = frozenset({"auto", "required", "none"})
+_UNSUMMARIZED = set[tuple[str, str]]()
+"""Models, and the options they are asked with, of organizations that get no summaries: OpenAI has not verified them."""
 _INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
@@ -37,22 +39,22 @@ class ResponsesExchange(OpenAIExchange):
     async def open(self) -> None:
         options = self.options
         client = self.connect(options)
-        if unfit := sorted((CHAT_ONLY | _OF_THE_SESSION) & options.keys()):
-            problem = (
-                f"provider_options[{unfit[0]!r}] is not an option of the Responses API: leave it out, or set api='chat'"
+        for name in sorted((CHAT_ONLY | _OF_THE_SESSION) & options.keys()):
+            what = (
+                "is said by the session: leave it out"
+                if name in _OF_THE_SESSION
+                else "is not an option of the Responses API: leave it out, or set api='chat'"
             )
-            raise AttemptFailedError(failure(self.model, "bad_request", problem))
+            raise AttemptFailedError(failure(self.model, "bad_request", f"provider_options[{name!r}] {what}"))
         self.strict = self.constrained()
         self._begun: set[int] = set()
-        body = self._body(options)
         try:
-            await self.post(client, "/responses", body, options)
+            await self.post(client, "/responses", self._body(options), options)
         except BadRequestError as error:
-            if error.param != "reasoning.summary":
+            if "reasoning.summary" not in str(error):
                 raise
-            # Only verified organizations get summaries of some models. Without, the model reasons all the same.
-            body["reasoning"] = {name: value for name, value in body["reasoning"].items() if name != "summary"}
-            await self.post(client, "/responses", body, options)
+            _UNSUMMARIZED.add(self._asking)
+            await self.post(client, "/responses", self._body(options), options)
 
     async def next(self) -> Sequence[Piece] | None:
         event = await self.event()
@@ -111,7 +113,8 @@ class ResponsesExchange(OpenAIExchange):
         limit = config.max_output_tokens or options.get("max_completion_tokens") or options.get("max_tokens")
         if limit is not None:
             body["max_output_tokens"] = limit
-        reasoning = {"effort": self.effort, "summary": "auto", **(options.get("reasoning") or {})}
+        summary = None if self._asking in _UNSUMMARIZED else "auto"
+        reasoning = {"effort": self.effort, "summary": summary, **(options.get("reasoning") or {})}
         if self.reasons:
             body["reasoning"] = {name: value for name, value in reasoning.items() if value is not None}
             body["include"] = ["reasoning.encrypted_content"]
@@ -119,7 +122,7 @@ class ResponsesExchange(OpenAIExchange):
         text |= options.get("text") or {}
         if any(text.values()):
             body["text"] = {name: value for name, value in text.items() if value is not None}
-        body |= {"store": False, **own_options(options, EXTRA | _TRANSLATED | {"thinking"})}
+        body |= {"store": False, **own_options(options, EXTRA | _TRANSLATED | {"cache_control", "thinking"})}
         if self.request.tools:
             body["tools"] = [self._tool(tool.name, tool.description, tool.parameters) for tool in self.request.tools]
             choice = self.request.tool_choice
@@ -129,6 +132,10 @@ class ResponsesExchange(OpenAIExchange):
             body["instructions"] = "\n\n".join(system)
         items = [item for message in self.request.messages for item in _items(message)]
         return {**body, "model": self.name, "input": items, "stream": True}
+
+    @property
+    def _asking(self) -> tuple[str, str]:
+        return self.name, dumps(self.request.config.provider_options)
 
     def _tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Here a tool is strict unless it says that it is not."""

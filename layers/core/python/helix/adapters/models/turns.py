@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, assert_never
 
+from helix.core.config import LLMConfig
 from helix.core.messages import AnyMessage, AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
 
 Blocks: TypeAlias = list[dict[str, Any]]
@@ -60,6 +61,15 @@ def said(text: str) -> str:
 
 def call_id(id: str) -> str:
     return _NOT_IN_IDS.sub("_", id)[:64] or "call"
+
+
+def cache_mark(config: LLMConfig) -> dict[str, Any] | None:
+    """What marks the end of what Claude's provider is to cache; None: nothing. The option `cache_control`, for an hour say,
+    becomes every mark: Anthropic refuses one that lasts longer than a mark before it."""
+    if not config.cache:
+        return None
+    given = config.provider_options.get("cache_control")
+    return dict(given) if isinstance(given, Mapping) else {"type": "ephemeral"}
 
 
 def thinks_first(options: Mapping[str, Any]) -> bool:
