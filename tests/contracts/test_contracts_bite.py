@@ -25,6 +25,8 @@ from helix.testing.contracts import (
     streams,
 )
 
+pytestmark = pytest.mark.slow
+
 STORES = {
     "PurgesOnePage": "test_purge_deletes_any_number",
     "PurgesOneTable": "test_purge_deletes_what_has_expired",

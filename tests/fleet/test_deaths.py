@@ -57,6 +57,7 @@ async def test_sigkill_in_mid_call(runtime_of: MakeRuntime, tmp_path: Path) -> N
     await check_session(runtime.store, runtime.engine.streams, handle.session_id, at_rest=True)
 
 
+@pytest.mark.slow
 async def test_a_tool_that_kills_its_workers_has_a_result(runtime_of: MakeRuntime, tmp_path: Path) -> None:
     """After three deaths with it, it is not started again; the run goes on, and the process lives on and serves others."""
     runtime = runtime_of()
@@ -154,6 +155,7 @@ async def test_workers_do_not_outlive_their_supervisor(runtime_of: MakeRuntime, 
             await asyncio.sleep(0.05)  # nobody is its parent any more who could wait for it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cores", [0.3, 1.0])
 async def test_the_cpu_limit_is_kept(runtime_of: MakeRuntime, cores: float) -> None:
     runtime = runtime_of()

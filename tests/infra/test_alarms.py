@@ -46,6 +46,7 @@ AXES = {"Count": "count", "Milliseconds": "ms", "None": "USD", "Percent": "%"}
 # --- alarms --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_there_is_an_alarm_for_everything_that_somebody_must_look_at(deployed: Assembly) -> None:
     """For the stage, and the fleet's for each agent that has resources. What else the stage has to say is a warning."""
     for_all = {*STAGE_ALARMS, *SILENT}

@@ -129,6 +129,7 @@ def test_the_advice_is_that_of_the_lock(tmp_path: Path, lock: str, advice: str) 
         check(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("staff", "lock", "told"),
     [

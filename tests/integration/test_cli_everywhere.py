@@ -25,6 +25,8 @@ from helix.gateway.loopback import LoopbackGateway, LoopbackSockets
 from helix.runtime.models import choose_model
 from helix.runtime.system import SystemClock
 
+pytestmark = pytest.mark.slow
+
 AGENTS = (cli_agents.desk, cli_agents.talker)
 
 

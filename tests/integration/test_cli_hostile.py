@@ -176,6 +176,7 @@ def two_sessions(helix: CommandLine) -> CommandLine:
     return helix
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sort", ["session", "m#", "r#", "c#"])
 @pytest.mark.parametrize("text", ["{", "[]", '{"kind": "odd"}', "{}"])
 def test_a_damaged_row_is_one_line_that_names_the_session(two_sessions: CommandLine, sort: str, text: str) -> None:

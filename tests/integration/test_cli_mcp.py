@@ -26,6 +26,8 @@ from helix.cli.mcp import opened
 from helix.cli.where import Where
 from helix.mcp import make_server
 
+pytestmark = pytest.mark.slow
+
 HELIX = [sys.executable, "-m", "helix.cli", "mcp"]
 
 

@@ -80,6 +80,7 @@ async def writes_of_a_run() -> list[str]:
     return process.names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["conditions", "tombstones"])
 @pytest.mark.parametrize("when", ["before the new session", "within it", "after it"])
 async def test_a_late_write_changes_nothing(kind: str, when: str) -> None:

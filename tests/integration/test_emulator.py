@@ -316,6 +316,7 @@ def test_every_correction_has_a_check(tmp_path: Path) -> None:
     assert [correct.__name__ for correct in corrections.all_of(pool)] == list(CHECKS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHECKS)
 def test_it_is_as_on_aws(desk: Desk, name: str) -> None:
     CHECKS[name](desk)

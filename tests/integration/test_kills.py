@@ -12,6 +12,8 @@ import pytest
 from helix.adapters.sqlite import SQLiteStateStore
 from helix.cli.cloud.kills import Kills
 
+pytestmark = pytest.mark.slow
+
 SESSION = "killed"
 WORKER = """
 import asyncio, os, sys

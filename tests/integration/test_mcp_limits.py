@@ -35,6 +35,8 @@ from helix.core.registry import AgentRegistry
 from helix.mcp import ExecutorSource, app, make_server
 from helix.mcp.runs import RunRef
 
+pytestmark = pytest.mark.slow
+
 LARGE = 40_000
 
 

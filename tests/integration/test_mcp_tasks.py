@@ -19,6 +19,8 @@ from helix.core.registry import AgentRegistry
 from helix.mcp import app
 from helix.mcp.tasks import EXTENSION
 
+pytestmark = pytest.mark.slow
+
 LONG = (f"{'x' * 3_000}/run_0", f"ses_0/{'x' * 2_000}")
 
 

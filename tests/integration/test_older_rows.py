@@ -148,6 +148,7 @@ async def tree_of(store: StateStore, session_id: str) -> list[Row]:
     return rows + [row for below in children_of(rows) for row in await tree_of(store, below)]
 
 
+@pytest.mark.slow
 async def test_every_session_at_rest_is_exported_and_imported(stage: Stage) -> None:
     store, other = stage.executor.store, MemoryStateStore()
     for name in ENDED:
@@ -157,6 +158,7 @@ async def test_every_session_at_rest_is_exported_and_imported(stage: Stage) -> N
         await check_session(other, SegmentStreams(other), ident(name))
 
 
+@pytest.mark.slow
 async def test_every_session_is_sound_and_read(stage: Stage) -> None:
     executor = stage.executor
     for name in (*ENDED, *AT_WORK, "parent"):

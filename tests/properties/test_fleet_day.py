@@ -14,6 +14,8 @@ from bench.fleet.rulers import AsInTheSource, Fixed, Governed
 from helix.adapters.system import SystemIds
 from helix.fleet.decisions import DecisionLog
 
+pytestmark = pytest.mark.slow
+
 # The provider throttles at 10:12 and 16:30; the crawler runs away from 13:24 to 15:24.
 MORNING, AFTERNOON = (9.5, 2.5), (13.0, 4.0)
 

@@ -30,10 +30,19 @@ from helix.runtime import executor
 
 WALKS, ACTS = 200, 70
 FIRST = {
-    "closing over what it did not read": 560,
-    "results of a wide step beside its pause": 58,
+    "closing over what it did not read": 690,
+    "draws without remaining": 80,
+    "results of a wide step beside its pause": 69,
+    "tools that start late": 62,
     "holders that ignore their clock": 48,
     "no margin for clocks": 25,
+    "claims dead at once": 21,
+    "claims that no sweep finds": 18,
+    "answers without asked": 15,
+    "pausing over an answer": 15,
+    "models that are asked late": 14,
+    "staging without AT": 11,
+    "call claims without their row": 10,
 }
 """The walk with which a long search begins. Where it no longer fits, the search takes longer."""
 Rewrite = Callable[[str, Sequence[Operation]], Sequence[Operation]]

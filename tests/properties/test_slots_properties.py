@@ -32,7 +32,7 @@ def shards(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_slots_hold_whatever_happens() -> None:
-    hold(EXAMPLES or 60)
+    hold(EXAMPLES or 30)
 
 
 @pytest.mark.slow
@@ -55,7 +55,7 @@ def hold(examples: int) -> None:
 
 
 def test_slots_hold_in_a_crowd() -> None:
-    for seed in range(EXAMPLES or 100):
+    for seed in range(EXAMPLES or 50):
         walk(seed)
 
 
