@@ -136,6 +136,7 @@ async def test_own_reasoning_goes_back_with_the_results_of_its_calls(start: Star
     assert [item.get("type") or item["role"] for item in items] == [
         *("user", "reasoning", "assistant", "function_call", "function_call_output")
     ]
+    assert items[2] == {"role": "assistant", "content": "Done.", "phase": "commentary"}
     assert items[1] == {
         "type": "reasoning",
         "id": "rs_0",

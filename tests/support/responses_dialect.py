@@ -56,7 +56,8 @@ def _answer_items(says: Says) -> Iterator[tuple[dict[str, Any], list[dict[str, A
     kind = "response.refusal.delta" if refused else "response.output_text.delta"
     if says.texts or refused:
         content = [{"type": "refusal" if refused else "output_text", "text": says.texts}]
-        item = {"type": "message", "id": "msg_0", "role": "assistant", "content": content}
+        phase = "commentary" if says.calls else "final_answer"
+        item = {"type": "message", "id": "msg_0", "role": "assistant", "content": content, "phase": phase}
         yield item, [{"type": kind, "delta": part} for part in cut(says.texts or "no", says.size)]
     for id, name, arguments in says.calls:
         yield {"type": "function_call", "id": f"fc_{id}", "call_id": id, "name": name, "arguments": arguments}, []

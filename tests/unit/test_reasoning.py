@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 from tests.support_litellm import request
 
+from helix.adapters.models import anthropic, openai_responses
+from helix.adapters.models.answer import PartialAnswer
 from helix.adapters.models.failures import classify
 from helix.adapters.models.reasoning import request_for
+from helix.adapters.models.turns import in_order
+from helix.adapters.models.wire import CallPart, Text, Thinking
 from helix.core.messages import (
     AnyMessage,
     AssistantMessage,
@@ -17,7 +21,9 @@ from helix.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
-from helix.ports.model import LLMGenerateInput
+from helix.core.steps import ToolCallsStepResult
+from helix.core.usage import Usage
+from helix.ports.model import LLMGenerateInput, LLMStreamCallbacks
 
 GEMINI, CLAUDE, GPT = "gemini/gemini-3-pro", "anthropic/claude-sonnet-4-5", "openai/gpt-5.6"
 SIGNED = "call_1__thought__c2lnbmF0dXJl"
@@ -100,3 +106,48 @@ def test_a_refusal_of_reasoning_is_known_by_its_words(words: str) -> None:
 @pytest.mark.parametrize("words", ["temperature must be a number", "Unknown parameter: 'seed'."])
 def test_other_refusals_are_not(words: str) -> None:
     assert not classify(BadRequestError(words), CLAUDE, now=0).about_reasoning
+
+
+# --- the places of reasoning ------------------------------------------------------------------------------------------
+
+
+async def interleaved() -> AssistantMessage:
+    """What a model makes that thinks before each part of its answer."""
+    answer = PartialAnswer(LLMStreamCallbacks(), {})
+    for piece in (
+        *(Thinking("one"), Thinking(signature="s1", id="rs_1"), Text("Let me "), Text("look. ")),
+        *(Thinking("two"), Thinking(signature="s2", id="rs_2"), Text("Twice.")),
+        *(Thinking(signature="s3", id="rs_3"), CallPart(0, "call_1", "look", "{}")),
+        *(Thinking(signature="s4", id="rs_4"), CallPart(1, "call_2", "look", "{}")),
+    ):
+        await answer.feed([piece])
+    result = await answer.result(CLAUDE, "tool_use", "", Usage())
+    assert isinstance(result, ToolCallsStepResult)
+    calls = [ToolCallRequest(id=call.id, name=call.name, arguments=call.arguments) for call in result.tool_calls]
+    return AssistantMessage(content=result.content, thinking=result.thinking, tool_calls=calls)
+
+
+ORDER = ["s1", "Let me look. ", "s2", "Twice.", "s3", "call_1", "s4", "call_2"]
+
+
+async def test_reasoning_goes_back_at_its_place() -> None:
+    message = await interleaved()
+    claude = [b.get("signature") or b.get("text") or b["id"] for b in anthropic._answer(message)]
+    assert claude == ORDER
+    items = openai_responses._answer(message)
+    assert [i.get("encrypted_content") or i.get("content") or i["call_id"] for i in items] == ORDER
+
+
+async def test_reasoning_that_nothing_follows_stays_here() -> None:
+    """Of an answer whose end a person or a hook cut off, too."""
+    message = await interleaved()
+    cut = message.model_copy(update={"content": "Let me look. ", "tool_calls": []})
+    assert [part for part in in_order(cut) if isinstance(part, str)] == ["Let me look. "]
+    assert [part.signature for part in in_order(cut) if isinstance(part, ThinkingContent)] == ["s1"]
+
+
+def test_reasoning_of_an_older_row_stands_first() -> None:
+    """Its place was not stored."""
+    (_, answer, _) = turn(CLAUDE)
+    assert isinstance(answer, AssistantMessage)
+    assert isinstance(next(in_order(answer)), ThinkingContent)

@@ -910,8 +910,11 @@ export interface AssistantMessage {
  * signature: what the provider proves or reads the block by; of OpenAI's models the encrypted reasoning.
  * redacted: a block that only the provider can read, in place of text.
  * id: the provider's name of the block, where it has one.
+ * after_text, after_calls: how many characters of the answer's text, and how many of its calls, came before the block.
  */
 export interface ThinkingContent {
+  after_calls: number;
+  after_text: number;
   id: string | null;
   redacted: string | null;
   signature: string | null;

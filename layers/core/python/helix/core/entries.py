@@ -46,7 +46,7 @@ class ChildRef(Record):
 class AssistantRow(Stored):
     """A staged or folded answer. `finish` is set where a valid `__finish__` came with it. `resolved`: by id,
     (content, success) of the calls of a wide step that are not executed. `without_reasoning`: the provider refused the
-    reasoning before it, which later steps leave out."""
+    reasoning before it, which later steps leave out. `phase`: OpenAI's word for the text, which it wants back."""
 
     kind: Literal["assistant"] = "assistant"
     run_id: str
@@ -63,6 +63,7 @@ class AssistantRow(Stored):
     model: str | None = None
     cached: bool = False
     without_reasoning: bool = False
+    phase: str | None = None
     usage: StoredUsage = Usage()
     created_at: float = 0
 
@@ -165,7 +166,8 @@ def message_of(entry: AnyEntry, lineage: int, index: int) -> UserMessage | Assis
                 thinking=entry.thinking,
                 metadata={"model": entry.model, "stop_reason": entry.stop_reason}
                 | ({"cached": True} if entry.cached else {})
-                | ({"without_reasoning": True} if entry.without_reasoning else {}),
+                | ({"without_reasoning": True} if entry.without_reasoning else {})
+                | ({"phase": entry.phase} if entry.phase else {}),
             )
         case CallRow():
             return ToolResultMessage(

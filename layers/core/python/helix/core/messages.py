@@ -46,12 +46,15 @@ class ThinkingContent(Record):
     signature: what the provider proves or reads the block by; of OpenAI's models the encrypted reasoning.
     redacted: a block that only the provider can read, in place of text.
     id: the provider's name of the block, where it has one.
+    after_text, after_calls: how many characters of the answer's text, and how many of its calls, came before the block.
     """
 
     text: str = ""
     signature: str | None = None
     redacted: str | None = None
     id: str | None = None
+    after_text: int = 0
+    after_calls: int = 0
 
 
 class Edit(Record):

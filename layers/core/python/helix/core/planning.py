@@ -118,7 +118,7 @@ def normalise(step_result: ToolCallsStepResult | StructuredOutputStepResult) -> 
     if isinstance(step_result, ToolCallsStepResult):
         return step_result
     arguments = step_result.output if isinstance(step_result.output, dict) else {"output": step_result.output}
-    shared = step_result.model_dump(include={"thinking", "stop_reason", "usage", "model", "without_reasoning"})
+    shared = step_result.model_dump(include={"thinking", "stop_reason", "usage", "model", "without_reasoning", "phase"})
     return ToolCallsStepResult(
         tool_calls=[ParsedToolCall(id="finish", name=FINISH_TOOL_NAME, arguments=arguments)], **shared
     )

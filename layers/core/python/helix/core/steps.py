@@ -46,7 +46,7 @@ class ParsedSubAgentCall(Record):
 
 class _Result(Record):
     """`cached`: given again by the response cache, without a model call. `without_reasoning`: given without the reasoning
-    of earlier steps, which the provider had refused."""
+    of earlier steps, which the provider had refused. `phase`: what OpenAI calls the text, such as `commentary`."""
 
     thinking: list[ThinkingContent] = Field(default_factory=list)
     stop_reason: StopReason | None = None
@@ -54,6 +54,7 @@ class _Result(Record):
     model: str | None = None
     cached: bool = False
     without_reasoning: bool = False
+    phase: str | None = None
 
 
 class TextStepResult(_Result):

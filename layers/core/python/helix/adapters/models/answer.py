@@ -53,7 +53,8 @@ class PartialAnswer:
         self._callbacks, self._strict = callbacks, strict
         self._text: list[str] = []
         self._blocks: list[ThinkingContent] = []
-        self._open = ""
+        self._open, self._length = "", 0
+        self._phase: str | None = None
         self._calls: list[_Fragments] = []
         self._at: dict[int, _Fragments] = {}
 
@@ -67,6 +68,7 @@ class PartialAnswer:
         for piece in pieces:
             match piece:
                 case Text():
+                    self._phase = piece.phase or self._phase
                     await self._say(clean(piece.text))
                 case Thinking():
                     await self._thinking(clean(piece.text))
@@ -74,7 +76,7 @@ class PartialAnswer:
                         await self._close_block(clean(piece.signature), piece.id)
                 case Redacted():
                     await self._close_block()
-                    self._blocks.append(ThinkingContent(redacted=clean(piece.data)))
+                    self._add(redacted=clean(piece.data))
                 case CallPart():
                     await self._close_block()
                     if self._fragment(piece):
@@ -88,6 +90,7 @@ class PartialAnswer:
         reason = stop_reason(finish_reason, refusal, has_calls=bool(self._calls))
         content = "".join(self._text)
         common: dict[str, Any] = {"thinking": self._blocks, "stop_reason": reason, "usage": usage, "model": model}
+        common |= {"phase": self._phase}
         if is_error_stop_reason(reason):
             failed = _stopped(model, reason, finish_reason, refusal or content)
             return ErrorStepResult(error=failed.message, code=failed.code, retryable=failed.retryable, **common)
@@ -117,6 +120,7 @@ class PartialAnswer:
         if text:
             await self._close_block()
             self._text.append(text)
+            self._length += len(text)
             await notify(self._callbacks.on_text_delta, text)
 
     async def _thinking(self, text: str) -> None:
@@ -128,9 +132,13 @@ class PartialAnswer:
         if not self._open and signature is None:
             return
         text, self._open = self._open, ""
-        self._blocks.append(ThinkingContent(text=text, signature=signature, id=id))
+        self._add(text=text, signature=signature, id=id)
         if text:
             await notify(self._callbacks.on_thinking, text, True)
+
+    def _add(self, **block: Any) -> None:
+        place = {"after_text": self._length, "after_calls": len(self._calls)}
+        self._blocks.append(ThinkingContent(**block, **place))
 
     def _fragment(self, part: CallPart) -> bool:
         """Add a piece of a call; true where it begins one."""

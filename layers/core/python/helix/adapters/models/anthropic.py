@@ -20,13 +20,14 @@ from helix.adapters.models.turns import (
     Blocks,
     cache_mark,
     call_id,
+    in_order,
     said,
     takes_temperature,
     thinks_first,
     turns,
 )
 from helix.adapters.models.wire import AttemptFailedError, CallPart, Piece, Redacted, Text, Thinking
-from helix.core.messages import AssistantMessage, ThinkingContent, ToolResultMessage
+from helix.core.messages import AssistantMessage, ThinkingContent, ToolCallRequest, ToolResultMessage
 from helix.ports.model import LLMGenerateInput, ToolSpec
 
 _OF_THE_CLIENT = {"api_key": "api_key", "auth_token": "auth_token", "api_base": "base_url", "base_url": "base_url"}
@@ -179,13 +180,19 @@ def _choice(choice: str, thinks: bool) -> dict[str, Any]:
 
 
 def _answer(message: AssistantMessage) -> Blocks:
-    blocks = [_thought(block) for block in message.thinking if block.signature or block.redacted]
-    if message.content and message.content.strip():
-        blocks.append(_text(message.content))
-    elif not message.tool_calls:
+    if not (message.content or "").strip() and not message.tool_calls:
         return []
-    calls = message.tool_calls
-    return blocks + [{"type": "tool_use", "id": call_id(c.id), "name": c.name, "input": c.arguments} for c in calls]
+    return [block for part in in_order(message) if (block := _block(part))]
+
+
+def _block(part: ThinkingContent | ToolCallRequest | str) -> dict[str, Any] | None:
+    match part:
+        case str():
+            return _text(part)
+        case ToolCallRequest():
+            return {"type": "tool_use", "id": call_id(part.id), "name": part.name, "input": part.arguments}
+        case ThinkingContent():
+            return _thought(part) if part.signature or part.redacted else None
 
 
 def _thought(block: ThinkingContent) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from helix.adapters.models.turns import (
     Blocks,
     cache_mark,
     call_id,
+    in_order,
     said,
     takes_temperature,
     thinks_first,
@@ -36,7 +37,7 @@ from helix.adapters.models.turns import (
 )
 from helix.adapters.models.wire import AttemptFailedError, CallPart, NativeExchange, Piece, Redacted, Text, Thinking
 from helix.core.json import JsonObject, dumps
-from helix.core.messages import AssistantMessage, ThinkingContent, ToolResultMessage
+from helix.core.messages import AssistantMessage, ThinkingContent, ToolCallRequest, ToolResultMessage
 from helix.ports.model import LLMGenerateInput
 
 _OF_THE_SESSION = {
@@ -236,15 +237,19 @@ class _Exchange(NativeExchange):
         return made
 
     def _answer(self, message: AssistantMessage) -> Blocks:
-        signed = [b for b in message.thinking if b.signature or b.redacted] if self._is_claude else []
-        blocks = [{"reasoningContent": _thought(block)} for block in signed]
-        if message.content and message.content.strip():
-            blocks.append(_text(message.content))
-        elif not message.tool_calls:
+        if not (message.content or "").strip() and not message.tool_calls:
             return []
-        for call in message.tool_calls:
-            blocks.append({"toolUse": {"toolUseId": call_id(call.id), "name": call.name, "input": call.arguments}})
-        return blocks
+        return [block for part in in_order(message) if (block := self._block(part))]
+
+    def _block(self, part: ThinkingContent | ToolCallRequest | str) -> dict[str, Any] | None:
+        match part:
+            case str():
+                return _text(part)
+            case ToolCallRequest():
+                return {"toolUse": {"toolUseId": call_id(part.id), "name": part.name, "input": part.arguments}}
+            case ThinkingContent():
+                signed = self._is_claude and (part.signature or part.redacted)
+                return {"reasoningContent": _thought(part)} if signed else None
 
     def _result(self, message: ToolResultMessage) -> dict[str, Any]:
         made: dict[str, Any] = {"toolUseId": call_id(message.tool_call_id), "content": [_text(said(message.content))]}

@@ -17,10 +17,18 @@ from helix.adapters.models.openai_exchange import EXTRA, OpenAIExchange
 from helix.adapters.models.pricing import Tokens, count
 from helix.adapters.models.sdk import own_options
 from helix.adapters.models.strict_schema import strict_schema
-from helix.adapters.models.turns import call_id
+from helix.adapters.models.turns import call_id, in_order
 from helix.adapters.models.wire import AttemptFailedError, CallPart, Piece, Text, Thinking
 from helix.core.json import dumps
-from helix.core.messages import AnyMessage, AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
+from helix.core.messages import (
+    AnyMessage,
+    AssistantMessage,
+    SystemMessage,
+    ThinkingContent,
+    ToolCallRequest,
+    ToolResultMessage,
+    UserMessage,
+)
 
 _OF_THE_SESSION = frozenset({"background", "conversation", "input", "instructions", "previous_response_id", "prompt"})
 """What a session says itself."""
@@ -69,6 +77,8 @@ class ResponsesExchange(OpenAIExchange):
                 return [Thinking(event["delta"])]
             case "response.reasoning_summary_part.added" if event.get("summary_index"):
                 return [Thinking("\n\n")]
+            case "response.output_item.added" if event["item"]["type"] == "message":
+                return [Text("", event["item"].get("phase"))]
             case "response.output_item.added" if event["item"]["type"] == "function_call":
                 return [CallPart(event["output_index"], event["item"]["call_id"], event["item"]["name"])]
             case "response.function_call_arguments.delta":
@@ -159,23 +169,23 @@ def _items(message: AnyMessage) -> list[dict[str, Any]]:
 
 def _answer(message: AssistantMessage) -> list[dict[str, Any]]:
     """Reasoning alone is refused: it goes with what follows from it."""
-    made: list[dict[str, Any]] = []
-    if message.content:
-        made.append({"role": "assistant", "content": message.content})
-    for call in message.tool_calls:
-        arguments = dumps(call.arguments)
-        made.append({"type": "function_call", "call_id": call_id(call.id), "name": call.name, "arguments": arguments})
-    thoughts = [
-        {
-            "type": "reasoning",
-            "id": block.id,
-            "summary": [{"type": "summary_text", "text": block.text}] if block.text else [],
-            "encrypted_content": block.signature,
-        }
-        for block in message.thinking
-        if block.id and block.signature
-    ]
-    return [*thoughts, *made] if made else []
+    if not (message.content or "").strip() and not message.tool_calls:
+        return []
+    return [item for part in in_order(message) if (item := _item(part, message.metadata.get("phase")))]
+
+
+def _item(part: ThinkingContent | ToolCallRequest | str, phase: Any) -> dict[str, Any] | None:
+    match part:
+        case str():
+            return {"role": "assistant", "content": part, **({"phase": phase} if phase else {})}
+        case ToolCallRequest():
+            arguments = dumps(part.arguments)
+            return {"type": "function_call", "call_id": call_id(part.id), "name": part.name, "arguments": arguments}
+        case ThinkingContent(id=str(id), signature=str(sealed)):
+            summary = [{"type": "summary_text", "text": part.text}] if part.text else []
+            return {"type": "reasoning", "id": id, "summary": summary, "encrypted_content": sealed}
+        case _:
+            return None
 
 
 def _format(given: Any) -> Any:

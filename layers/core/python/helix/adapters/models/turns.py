@@ -7,11 +7,19 @@ Law: nothing is sent that these interfaces refuse: no empty text, no foreign cal
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, assert_never
 
 from helix.core.config import LLMConfig
-from helix.core.messages import AnyMessage, AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
+from helix.core.messages import (
+    AnyMessage,
+    AssistantMessage,
+    SystemMessage,
+    ThinkingContent,
+    ToolCallRequest,
+    ToolResultMessage,
+    UserMessage,
+)
 
 Blocks: TypeAlias = list[dict[str, Any]]
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
@@ -53,6 +61,21 @@ def turns(
     if made and made[0]["role"] == "assistant":
         made.insert(0, {"role": "user", "content": [text(NOTHING)]})
     return "\n\n".join(part for part in system if part.strip()), made
+
+
+def in_order(message: AssistantMessage) -> Iterator[ThinkingContent | ToolCallRequest | str]:
+    """An answer as it came: reasoning, text that is not blank, calls. Providers refuse reasoning whose place has changed,
+    or that nothing follows."""
+    content, told, called = message.content or "", 0, 0
+    for block in (*message.thinking, None):
+        text_end = block.after_text if block is not None else len(content)
+        calls_end = block.after_calls if block is not None else len(message.tool_calls)
+        if (text := content[told:text_end]).strip():
+            yield text
+        yield from message.tool_calls[called:calls_end]
+        told, called = max(told, text_end), max(called, calls_end)
+        if block is not None and (content[told:].strip() or message.tool_calls[called:]):
+            yield block
 
 
 def said(text: str) -> str:

@@ -19,7 +19,10 @@ from helix.ports.model import LLMGenerateInput
 
 @dataclass(frozen=True, slots=True)
 class Text:
+    """`phase`: OpenAI's word for the text that follows."""
+
     text: str
+    phase: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,7 @@ def _answer_row(engine: Engine, session: SessionRow, plan: StepProcessingPlan, r
         model=result.model,
         cached=result.cached,
         without_reasoning=result.without_reasoning,
+        phase=result.phase,
         usage=result.usage,
         created_at=engine.clock.now(),
     )
