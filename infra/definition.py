@@ -51,10 +51,19 @@ OVERLOAD = [
     "Lambda.SnapStartNotReadyException",
     "Lambda.SnapStartRegenerationFailureException",
     "Lambda.SnapStartTimeoutException",
+    "Lambda.CodeArtifactUserPendingException",
+    "Lambda.CodeArtifactUserDeletedException",
+    "Lambda.ResourceConflictException",
+    "Lambda.ResourceNotReadyException",
+    "Lambda.ENINotReadyException",
+    "Lambda.ENILimitReachedException",
+    "Lambda.SubnetIPAddressLimitReachedException",
+    "Lambda.EC2ThrottledException",
+    "Lambda.EC2UnexpectedException",
 ]
-"""Nothing was executed. SnapStart: the environment could not be restored from its snapshot, or Lambda makes one anew,
-because nobody called the function for 14 days
-(https://docs.aws.amazon.com/lambda/latest/dg/snapstart-troubleshooting.html)."""
+"""Nothing was executed, and a later attempt may be. After weeks without a call Lambda makes a function's snapshot, code and
+network interfaces anew (https://docs.aws.amazon.com/lambda/latest/dg/functions-states.html)."""
+TIMED_OUT = "States.Timeout"
 INFRASTRUCTURE = [
     StoreError.__name__,
     ObjectGoneError.__name__,  # a state machine knows names, not their tree
@@ -66,6 +75,7 @@ INFRASTRUCTURE = [
     "Runtime.ExitError",
     "Runtime.OutOfMemory",
     "Sandbox.Timedout",
+    TIMED_OUT,
 ]
 """Nothing is known of what was done; the next delivery finds out. What Lambda itself reports is listed in
 https://docs.aws.amazon.com/step-functions/latest/dg/sfn-best-practices.html#bp-lambda-serviceexception."""
@@ -168,7 +178,10 @@ def _task(name: str, payload: State, rest: State, *, overload: int = MINUTES) ->
 def _token_task(call: State, child_s: int, rest: State) -> State:
     """Goes on when the child's end answers the token, which `start_run` keeps with the child's session."""
     payload = {**call, "token.$": "$$.Task.Token"}
-    return _task("StartRun", payload, rest) | {"Resource": INVOKE_AND_WAIT, "TimeoutSeconds": child_s}
+    task = _task("StartRun", payload, rest) | {"Resource": INVOKE_AND_WAIT, "TimeoutSeconds": child_s}
+    # The sub-agent's time was over, or its token was lost: another delivery would wait as long again.
+    retry = [{**rule, "ErrorEquals": [e for e in rule["ErrorEquals"] if e != TIMED_OUT]} for rule in task["Retry"]]
+    return {**task, "Retry": retry}
 
 
 def _choice(variable: str, routes: Mapping[str, str]) -> State:
