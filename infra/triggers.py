@@ -32,6 +32,9 @@ QUEUE, FAILED = "triggers", "trigger-failures"
 BATCH = 10
 HIDDEN = Duration.seconds(6 * TRIGGER_SIZES["start_triggered"].timeout_s)
 """Six times the function's timeout: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html"""
+AT_ONCE = 10
+"""Invocations that one queue feeds at a time: a backlog leaves the account's concurrency to others. Starting a run takes
+part of a second, so that is hundreds a second."""
 TRIES = 480
 """A day, where each one finds the session busy or the stage full. SQS allows 1,000."""
 SCHEDULED_TIME = "<aws.scheduler.scheduled-time>"
@@ -120,6 +123,7 @@ class Triggers(Construct):
                 function_name=function.live.function_arn,
                 event_source_arn=queue.queue_arn,
                 batch_size=BATCH,
+                scaling_config=lambda_.CfnEventSourceMapping.ScalingConfigProperty(maximum_concurrency=AT_ONCE),
                 function_response_types=["ReportBatchItemFailures"],
             )
             source.node.add_dependency(
