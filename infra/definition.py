@@ -89,6 +89,7 @@ HOURS, MINUTES = 360, CALL_RETRIES - INFRASTRUCTURE_ATTEMPTS - DENIED_ATTEMPTS
 """Attempts against overload. With full jitter up to two minutes between them, `HOURS` is six hours on average. A call is
 attempted for some minutes."""
 
+FAILED = "The run's record says why: helix show SESSION. To continue it: helix retry AGENT SESSION. A redrive changes nothing."
 ROUTES = {
     "call_tool": "CallTool",
     "start_run": "StartRun",
@@ -146,7 +147,7 @@ def definition(*, run_s: int, child_s: int) -> dict[str, Any]:
                     "Next": "Failed",
                 },
             ),
-            "Failed": {"Type": "Fail", "Error": "RunFailed", "Cause": "See the run: its record says what happened."},
+            "Failed": {"Type": "Fail", "Error": "RunFailed", "Cause": FAILED},
         },
     }
 

@@ -208,6 +208,7 @@ def test_whatever_fails_for_good_reaches_fail_run() -> None:
         assert STATES[name]["Catch"][-1] == {"ErrorEquals": ["States.ALL"], "ResultPath": "$.error", "Next": "FailRun"}
     assert STATES["FailRun"]["Next"] == STATES["FailRun"]["Catch"][0]["Next"] == "Failed"
     assert STATES["Failed"]["Type"] == "Fail", "an execution that failed says so, and EventBridge tells fail_run"
+    assert "helix retry" in STATES["Failed"]["Cause"], "whoever finds it in the console knows what to do"
 
 
 @pytest.mark.parametrize("name", ["CallModel", "FinishRun"])
