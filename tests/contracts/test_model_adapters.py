@@ -361,3 +361,11 @@ async def test_calls_run_side_by_side(way: Way) -> None:
     results = await asyncio.gather(*(adapter.generate_step(asked) for _ in range(12)))
     texts = {result.content for result in results if isinstance(result, TextStepResult)}
     assert texts == {f"answer {n}" for n in range(12)}
+
+
+@pytest.mark.parametrize(("verbosity", "words"), [("low", "Keep your answers short"), ("high", "Answer at length")])
+async def test_how_long_answers_are_is_a_setting_or_a_sentence(way: Way, verbosity: str, words: str) -> None:
+    await ask(way, Says("fine", stop="end_turn"), verbosity=verbosity)
+    body = way.servers[0].requests[0].body.decode()
+    assert (words in body) is (way.dialect is not RESPONSES)
+    assert ("verbosity" in body) is (way.dialect is RESPONSES)

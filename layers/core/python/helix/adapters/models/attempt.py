@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from helix.adapters.models.answer import PartialAnswer
+from helix.adapters.models.effort import with_verbosity
 from helix.adapters.models.failures import Failure, classify, failure, is_connection_lost, may_be_billed
 from helix.adapters.models.reasoning import request_for
 from helix.adapters.models.wire import AttemptFailedError, BrokenStreamError, Exchange, Piece, RefusedAnswerError, Wire
@@ -55,7 +56,8 @@ class _StalledError(Exception):
 async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepResult | Failure:
     """The answer of `call.model`, with the usage of all attempts so far; or why this attempt failed."""
     config, model = call.request.config, call.model
-    exchange = wire.exchange(request_for(call.request, model, without=call.without_reasoning), model)
+    request = request_for(call.request, model, without=call.without_reasoning)
+    exchange = wire.exchange(with_verbosity(request, model), model)
     reading, billed = _Reading(exchange), True
     try:
         async with asyncio.timeout(config.timeout_s) as limit:

@@ -1,4 +1,4 @@
-"""How much a model thinks (`LLMConfig.reasoning`), in each provider's words.
+"""How much a model thinks and says (`LLMConfig.reasoning`, `verbosity`), in each provider's words.
 
 Law: an effort means the same everywhere. A model that lacks it takes the nearest that it has, and a model that does not
 reason takes none. What `provider_options` say of the same wins. A model that the catalog does not know is asked as its
@@ -8,12 +8,31 @@ provider's newest models are.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from helix.adapters.models.openai_api import takes_verbosity
 from helix.core.config import THINKING_TOKENS, Effort
+from helix.core.messages import SystemMessage
+from helix.ports.model import LLMGenerateInput
 
+_LENGTHS = {
+    "low": "Keep your answers short: only what was asked for, in few sentences.",
+    "high": "Answer at length: explain your reasons, and give details and examples.",
+}
+"""A medium length is what a model does by itself."""
 _LEAST_THINKING = 1024
 """Tokens, the least budget that Anthropic takes."""
+
+
+def with_verbosity(request: LLMGenerateInput, model: str) -> LLMGenerateInput:
+    """The request as a model is sent it that has no setting for the length of its answers: the system prompt says it."""
+    words = _LENGTHS.get(request.config.verbosity or "")
+    if words is None or takes_verbosity(model):
+        return request
+    said = [m.content for m in request.messages if isinstance(m, SystemMessage)]
+    others = [m for m in request.messages if not isinstance(m, SystemMessage)]
+    return replace(request, messages=[SystemMessage(content="\n\n".join([*said, words])), *others])
 
 
 def openai_effort(effort: str, entry: Mapping[str, Any]) -> str:

@@ -28,6 +28,7 @@ _OWN_HOSTS = re.compile(
 _AZURE_PATH = "/openai/v1"
 REASONING = re.compile(r"^(o\d|gpt-([5-9]|\d\d)(?!.*-chat))")
 """Models that reason: they refuse `stop` and, while they reason, `temperature`."""
+_VERBOSE = re.compile(r"^gpt-([5-9]|\d\d)")
 _CHAT_MODELS = re.compile(r"audio|search-(preview|api)|^gpt-3\.5-turbo-instruct")
 
 
@@ -55,6 +56,11 @@ def api_of(model: str, config: LLMConfig) -> str:
     if elsewhere or dated or "/v1/responses" not in endpoints or _CHAT_MODELS.search(name):
         return "chat"
     return "chat" if CHAT_ONLY & options.keys() or (config.stop and not REASONING.match(name)) else "responses"
+
+
+def takes_verbosity(model: str) -> bool:
+    """Whether the model has a setting for how long its answers are."""
+    return model.startswith(("openai/", "azure/")) and bool(_VERBOSE.match(name_of(model)))
 
 
 def base_of(model: str, options: Mapping[str, Any]) -> str | None:

@@ -14,7 +14,7 @@ from openai import AsyncStream
 
 from helix.adapters.models.catalog import entry_of
 from helix.adapters.models.effort import openai_effort
-from helix.adapters.models.openai_api import REASONING, base_of, name_of, provider_of
+from helix.adapters.models.openai_api import REASONING, base_of, name_of, provider_of, takes_verbosity
 from helix.adapters.models.openai_form import strict_tools
 from helix.adapters.models.pricing import Prices
 from helix.adapters.models.sdk import Clients, SdkExchange
@@ -27,7 +27,6 @@ _OF_THE_CLIENT = {"api_key": "api_key", "api_base": "base_url", "base_url": "bas
 KEYS = {"openai": ("OPENAI_API_KEY",), "azure": ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY", "AZURE_AD_TOKEN")}
 _END_S = 0.2
 """How long a server may take to end an answer that said `[DONE]`."""
-_VERBOSE = re.compile(r"^gpt-([5-9]|\d\d)")
 _STRICT = re.compile(r"^(ft:)?(gpt-4o|gpt-4\.\d|gpt-([5-9]|\d\d)|o\d)")
 """Models with structured outputs, where there is no table that says it."""
 
@@ -72,7 +71,7 @@ class OpenAIExchange(SdkExchange):
         asked = self.request.config.provider_options.get("verbosity")
         if asked is not None:
             return str(asked)
-        return self.request.config.verbosity if _VERBOSE.match(self.name) else None
+        return self.request.config.verbosity if takes_verbosity(self.model) else None
 
     @property
     def known(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Container, Sequence
 from typing import Any, assert_never
 
 from helix.adapters.models.effort import litellm_effort
+from helix.adapters.models.openai_api import takes_verbosity
 from helix.adapters.models.reasoning import is_claude
 from helix.adapters.models.strict_schema import strict_schema
 from helix.adapters.models.turns import cache_mark
@@ -49,7 +50,7 @@ def call_arguments(request: LLMGenerateInput, model: str, provider: str, *, stri
         arguments["stop"] = config.stop
     if config.reasoning is not None and "thinking" not in config.provider_options:
         arguments["reasoning_effort"] = litellm_effort(config.reasoning, claude, provider)
-    if config.verbosity is not None:
+    if config.verbosity is not None and takes_verbosity(model):
         arguments["verbosity"] = config.verbosity
     arguments |= config.provider_options
     if mark is not None or not claude:
