@@ -167,17 +167,18 @@ def ended(receiver: TraceReceiver, run_id: str) -> bool:
     return any(not span.parent_id for span in receiver.trace(run_ref(run_id, None).trace_id))
 
 
+def listening(process: psutil.Process) -> set[str]:
+    """The addresses at which it listens; none where it has ended by now."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return {each.laddr.ip for each in process.net_connections() if each.status == psutil.CONN_LISTEN}
+    return set()
+
+
 async def test_start_talk_edit_end_and_start_again(project: Path, tmp_path: Path) -> None:
     file, words = project / "layers/edited.py", ["--port", "0", "--state", str(tmp_path), *MODEL]
     with dev(project, *words) as first:
         first.told("state")
-        listening = {
-            connection.laddr.ip
-            for process in first.tree()
-            for connection in process.net_connections()
-            if connection.status == psutil.CONN_LISTEN
-        }
-        assert listening == {"127.0.0.1"}
+        assert {place for process in first.tree() for place in listening(process)} == {"127.0.0.1"}
         for name in ("api-key", "env"):
             assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
         assert f"export HELIX_URL={first.told('url')}\n" in (tmp_path / "env").read_text()
