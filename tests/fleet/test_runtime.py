@@ -33,8 +33,6 @@ from helix.fleet import (
 from helix.ports.state_store import Delete, Key, Put
 from helix.services.budget_rows import UNPUBLISHED
 
-pytestmark = pytest.mark.slow
-
 TWO = ResourceConfig(min_instances=1, max_instances=2)
 
 
