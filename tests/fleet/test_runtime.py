@@ -109,7 +109,6 @@ async def test_a_run_starts_the_first_instance(runtime_of: MakeRuntime) -> None:
     assert (await runtime.get_agent_status("steady"))["instances"] == 1
 
 
-@pytest.mark.slow
 async def test_scaling_stays_within_the_bounds_and_drains(runtime_of: MakeRuntime, tmp_path: Path) -> None:
     runtime = runtime_of()
     await runtime.register_agent("steady", worker_agents.steady, ResourceConfig(min_instances=1, max_instances=3))
