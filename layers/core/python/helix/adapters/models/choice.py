@@ -5,7 +5,6 @@ Law: nothing is imported to decide it. `LLMConfig.adapter` forces either.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
@@ -111,8 +110,6 @@ def extra_of(package: str) -> str:
 def wire_of(package: str, prices: Prices) -> Wire:
     """Imports the package, which blocks. Raises `DefinitionError` where it is not installed."""
     module, name, _ = _WIRES[package]
-    collects = gc.isenabled()
-    gc.disable()  # the thousands of classes that are imported stay: looking for garbage among them is a tenth of the time
     try:
         made: Any = getattr(importlib.import_module(f"helix.adapters.models.{module}"), name)
     except ModuleNotFoundError as error:
@@ -120,9 +117,6 @@ def wire_of(package: str, prices: Prices) -> Wire:
             raise
         problem = f"the package {package} is not installed: pip install 'helix-agents[{extra_of(package)}]'"
         raise DefinitionError("LLMConfig", "model", problem) from error
-    finally:
-        if collects:
-            gc.enable()
     wire: Wire = made(prices)
     return wire
 
