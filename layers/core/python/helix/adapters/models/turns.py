@@ -66,15 +66,15 @@ def turns(
 def in_order(message: AssistantMessage) -> Iterator[ThinkingContent | ToolCallRequest | str]:
     """An answer as it came: reasoning, text that is not blank, calls. Providers refuse reasoning whose place has changed,
     or that nothing follows."""
-    content, told, called = message.content or "", 0, 0
+    content, written, called = message.content or "", 0, 0
     for block in (*message.thinking, None):
         text_end = block.after_text if block is not None else len(content)
         calls_end = block.after_calls if block is not None else len(message.tool_calls)
-        if (text := content[told:text_end]).strip():
+        if (text := content[written:text_end]).strip():
             yield text
         yield from message.tool_calls[called:calls_end]
-        told, called = max(told, text_end), max(called, calls_end)
-        if block is not None and (content[told:].strip() or message.tool_calls[called:]):
+        written, called = max(written, text_end), max(called, calls_end)
+        if block is not None and (content[written:].strip() or message.tool_calls[called:]):
             yield block
 
 
