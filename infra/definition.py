@@ -89,7 +89,9 @@ HOURS, MINUTES = 360, CALL_RETRIES - INFRASTRUCTURE_ATTEMPTS - DENIED_ATTEMPTS
 """Attempts against overload. With full jitter up to two minutes between them, `HOURS` is six hours on average. A call is
 attempted for some minutes."""
 
-FAILED = "The run's record says why: helix show SESSION. To continue: helix retry AGENT SESSION. A redrive changes nothing."
+FAILED = (
+    "The run's record says why: helix show SESSION. To continue: helix retry AGENT SESSION. A redrive changes nothing."
+)
 ROUTES = {
     "call_tool": "CallTool",
     "start_run": "StartRun",
