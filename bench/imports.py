@@ -33,22 +33,22 @@ READY = {
     "boto3": """
 import os
 os.environ.update(AWS_ACCESS_KEY_ID="x", AWS_SECRET_ACCESS_KEY="x", AWS_REGION="us-east-1", AWS_DEFAULT_REGION="us-east-1")
-from helix.adapters.models.bedrock import BedrockWire
-BedrockWire({}).client({}, None)
+from helix.adapters.models.choice import wire_of
+wire_of("boto3", {}).client({}, None)
 """,
     "openai": """
 import asyncio
-from helix.adapters.models.openai import OpenAIWire
-async def main(): OpenAIWire({})._clients.client(api_key="x")
+from helix.adapters.models.choice import wire_of
+async def main(): wire_of("openai", {})._clients.client(api_key="x")
 asyncio.run(main())
 """,
     "anthropic": """
 import asyncio
-from helix.adapters.models.anthropic import AnthropicWire
-async def main(): AnthropicWire({})._clients.client(api_key="x")
+from helix.adapters.models.choice import wire_of
+async def main(): wire_of("anthropic", {})._clients.client(api_key="x")
 asyncio.run(main())
 """,
-    "litellm": "from helix.adapters.models.litellm import LiteLLMWire; LiteLLMWire({})",
+    "litellm": "from helix.adapters.models.choice import wire_of; wire_of('litellm', {})",
 }
 MODELS = {"boto3": "bedrock/...", "openai": "openai/...", "anthropic": "anthropic/...", "litellm": "all others"}
 

@@ -206,7 +206,7 @@ def test_the_clients_of_an_event_loop_end_with_it() -> None:
 @pytest.mark.parametrize(
     ("model", "unwanted"),
     [
-        ("openai/gpt-4o-mini", {"litellm", "tiktoken", "openai.resources", "anthropic", "boto3"}),
+        ("openai/gpt-4o-mini", {"litellm", "tiktoken", "openai.resources", "anthropic", "boto3", "rich"}),
         ("bedrock/amazon.nova-pro-v1:0", {"litellm", "tiktoken", "openai", "anthropic", "httpx"}),
     ],
 )

@@ -5,8 +5,10 @@ Law: nothing is imported to decide it. `LLMConfig.adapter` forces either.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -111,6 +113,8 @@ def wire_of(package: str, prices: Prices) -> Wire:
     """Imports the package, which blocks. Raises `DefinitionError` where it is not installed."""
     module, name, _ = _WIRES[package]
     try:
+        if package != "boto3":
+            _import_httpx()
         made: Any = getattr(importlib.import_module(f"helix.adapters.models.{module}"), name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in (package, "botocore"):
@@ -119,6 +123,17 @@ def wire_of(package: str, prices: Prices) -> Wire:
         raise DefinitionError("LLMConfig", "model", problem) from error
     wire: Wire = made(prices)
     return wire
+
+
+def _import_httpx() -> None:
+    """Without its command line, which imports rich: 40 ms. httpx takes an absent one for one that is not installed."""
+    if "httpx" not in sys.modules:
+        sys.modules["httpx._main"] = None  # type: ignore[assignment]
+        try:
+            with contextlib.suppress(ModuleNotFoundError):  # the package says what is missing
+                importlib.import_module("httpx")
+        finally:
+            sys.modules.pop("httpx._main", None)
 
 
 def _own(model: str) -> str | None:
