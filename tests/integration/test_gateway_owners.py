@@ -64,7 +64,7 @@ async def test_ids_of_ones_own_choice_begin_with_ones_own_prefix(desk: Desk) -> 
     place = await started(desk)
     for target in ("ada:copy", place["session_id"], "copy"):
         error = await desk.error("bob", "run", agent="helper", message="hi", session_id=target)
-        assert error["code"] == "session_not_found"
+        assert error["code"] == "session_not_found" and "begins with 'bob:'" in error["message"]
     assert (await desk.error("ada", "branch", session_id="ada:notes", target="bob:x"))["code"] == "session_not_found"
 
 

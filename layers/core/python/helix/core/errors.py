@@ -94,13 +94,16 @@ class ProcessNotFoundError(CallerError, LookupError):
 
 
 class SessionNotFoundError(CallerError, LookupError):
-    """No such session, or not the caller's."""
+    """No such session, or not the caller's. `prefix`: how the ids begin that the caller may choose."""
 
     code = "session_not_found"
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, prefix: str = "") -> None:
         self.session_id = session_id
-        super().__init__(f"session {session_id!r} does not exist in this store: check the id, or start it with execute")
+        advice = "check the id, or start it with execute"
+        if prefix:
+            advice = f"check the id; a session that you start has one that begins with {prefix!r}, or none"
+        super().__init__(f"session {session_id!r} does not exist in this store: {advice}")
 
 
 class SessionExistsError(CallerError):

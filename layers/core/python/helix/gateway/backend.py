@@ -106,8 +106,9 @@ class Backend:
     def check_wanted(self, principal: str | None, session_id: str) -> None:
         """A session's id may be chosen if it begins with the principal's prefix. Any other may be taken by somebody else,
         and who is refused it must not learn that: so the answer is that there is no such session."""
-        if not session_id.startswith(prefix_of(principal)):
-            raise SessionNotFoundError(session_id)
+        prefix = prefix_of(principal)
+        if not session_id.startswith(prefix):
+            raise SessionNotFoundError(session_id, prefix)
 
     async def users(self, principal: str | None, wanted: str | None) -> list[str | None]:
         """Whose sessions the principal may list. `wanted`: only this user's."""
