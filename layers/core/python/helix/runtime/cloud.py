@@ -12,28 +12,26 @@ import json
 import os
 import traceback
 from collections.abc import Coroutine, MutableMapping
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import botocore.session
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
 from botocore.loaders import Loader
 
-from helix.adapters.aws.calls import denial
 from helix.adapters.aws.clock import TableClock
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.aws.overflow import Overflow
 from helix.adapters.system import SystemIds
 from helix.core.context import secrets_of
-from helix.core.errors import DefinitionError, InvalidInputError, StoreError
+from helix.core.errors import DefinitionError
 from helix.ports.ids import Ids
 from helix.runtime.cloud_settings import CloudSettings, read_cloud_settings
 
 if TYPE_CHECKING:
     from helix.adapters.aws.cloudwatch import CloudWatchMetrics
     from helix.adapters.aws.notifier import SnsNotifier
-    from helix.adapters.aws.secrets import AwsSecrets
+    from helix.adapters.aws.secrets import AwsSecrets, ModelKeys
     from helix.adapters.aws.set_aside import S3Aside
     from helix.core.agents import AnyAgent
     from helix.engine.engine import Engine
@@ -184,27 +182,18 @@ class Application:
         if agent.name == CHECK_AGENT and agent is _checks().check_agent():
             model: LLMAdapter = _checks().check_model()
             return model
-        _ = self._secrets
-        return self.agents.model_of(agent)
+        if not self.settings.model_secrets:
+            return self.agents.model_of(agent)
+        from helix.runtime.rotated_keys import RotatedKeys
+
+        self._model_keys.refresh()  # before a model is made, which may want its key
+        return RotatedKeys(self.agents.model_of(agent), partial(self._model_keys.refresh, at_once=True))
 
     @cached_property
-    def _secrets(self) -> frozenset[str]:
-        """The names of the variables that the model's secrets gave."""
-        found: dict[str, str] = {}
-        for arn in self.settings.model_secrets:
-            try:
-                text = self.client("secretsmanager").get_secret_value(SecretId=arn)["SecretString"]
-                variables = json.loads(text)
-            except (BotoCoreError, ClientError) as error:
-                failed = denial(error, {"SecretId": arn}) or StoreError(f"the secret {arn!r} cannot be read: {error}")
-                raise failed from error
-            except (KeyError, ValueError):
-                variables = None
-            if not isinstance(variables, dict) or not all(isinstance(value, str) for value in variables.values()):
-                raise InvalidInputError(f"the secret {arn!r} must be a JSON object of variables, each a text")
-            found |= variables
-        self.environment.update(found)
-        return frozenset(found)
+    def _model_keys(self) -> ModelKeys:
+        from helix.adapters.aws.secrets import ModelKeys
+
+        return ModelKeys(self.settings.model_secrets, self.client, self.clock, self.environment)
 
     def refresh_secrets(self) -> None:
         """Read what tools may read, unless it was read a moment ago. Raises `SecretNotFoundError`, `StoreError`."""

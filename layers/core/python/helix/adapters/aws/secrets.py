@@ -1,21 +1,22 @@
-"""Secrets of tools, from Secrets Manager and the Parameter Store of Systems Manager.
+"""Secrets of tools and models, from Secrets Manager and the Parameter Store of Systems Manager.
 
 Law: texts stay in this process's memory; no error and no log shows one. They are read together and are fresh for
-`FRESH_S`, so a rotated secret reaches tools by then, between two calls and never within one. A secret that is gone or
-denied stops the call; a service that does not answer does so only where no text is known.
+`FRESH_S`, so a rotated secret reaches its user by then, between two calls and never within one. A secret that is gone or
+denied stops a tool's call; a service that does not answer does so only where no text is known.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from helix._log import get_logger
+from helix.adapters.aws.calls import denial
 from helix.core.context import secrets_of
-from helix.core.errors import SecretNotFoundError, StoreError
+from helix.core.errors import InvalidInputError, SecretNotFoundError, StoreError
 from helix.core.tool_settings import SecretPlace
 from helix.ports.clock import Clock
 
@@ -76,6 +77,52 @@ class AwsSecrets:
             raise StoreError(f"secret {name!r} cannot be read from {str(place)!r} now: {code}") from error
         except BotoCoreError as error:
             raise StoreError(f"secret {name!r} cannot be read from {str(place)!r} now: {error}") from error
+
+
+class ModelKeys:
+    """Variables of models' providers, such as OPENAI_API_KEY, in `environment`. `names`: of secrets, each a JSON object of
+    variables, or their ARNs."""
+
+    def __init__(
+        self, names: Sequence[str], client: Callable[[str], Any], clock: Clock, environment: MutableMapping[str, str]
+    ) -> None:
+        self._names, self._client, self._clock, self._environment = names, client, clock, environment
+        self._variables: dict[str, str] = {}
+        self._read_at = float("-inf")
+
+    def refresh(self, *, at_once: bool = False) -> bool:
+        """Read all, unless they are fresh; `at_once`: even then. Whether a variable changed. Where all are known, a secret
+        that cannot be read is logged. Raises `StoreError`, `InvalidInputError` for a secret of another form."""
+        now = self._clock.now()
+        if now - self._read_at < FRESH_S and not at_once:
+            return False
+        found: dict[str, str] = {}
+        try:
+            for name in self._names:
+                found |= self._read(name)
+        except (StoreError, InvalidInputError) as error:
+            if not self._variables:
+                raise
+            logger.warning("the models' keys as they were stay in use: %s", error)
+            found = self._variables
+        self._read_at = now
+        if found == self._variables:
+            return False
+        self._variables = found
+        self._environment.update(found)
+        return True
+
+    def _read(self, name: str) -> dict[str, str]:
+        try:
+            variables = json.loads(self._client("secretsmanager").get_secret_value(SecretId=name)["SecretString"])
+        except (BotoCoreError, ClientError) as error:
+            failed = denial(error, {"SecretId": name}) or StoreError(f"the secret {name!r} cannot be read: {error}")
+            raise failed from error
+        except (KeyError, ValueError):
+            variables = None
+        if not isinstance(variables, dict) or not all(isinstance(value, str) for value in variables.values()):
+            raise InvalidInputError(f"the secret {name!r} must be a JSON object of variables, each a text")
+        return variables
 
 
 def _field(name: str, place: SecretPlace, text: str) -> str:

@@ -1,0 +1,28 @@
+"""A model whose keys are kept in secrets, which may be rotated while this process lives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from helix.core.steps import AnyStepResult, ErrorStepResult
+from helix.ports.model import LLMAdapter, LLMGenerateInput
+
+
+class RotatedKeys:
+    """Where the provider refuses the keys, `refresh` reads them again. If one has changed, the model is asked once more."""
+
+    def __init__(self, model: LLMAdapter, refresh: Callable[[], bool]) -> None:
+        self._model, self._refresh = model, refresh
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
+        result = await self._model.generate_step(request)
+        refused = isinstance(result, ErrorStepResult) and result.code == "authentication"
+        if not (refused and await asyncio.to_thread(self._refresh)):
+            return result
+        again = await self._model.generate_step(request)
+        return again.model_copy(update={"usage": result.usage + again.usage})
