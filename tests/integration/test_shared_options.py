@@ -57,3 +57,11 @@ async def test_an_effort_is_for_models_that_reason_and_for_unknown_ones(model: s
 async def test_a_server_of_ones_own_gets_what_is_given() -> None:
     body = await sent(OPENAI, "openai/glm-5", {"thinking": {"type": "disabled"}, "top_k": 5})
     assert (body["thinking"], body["top_k"]) == ({"type": "disabled"}, 5)
+
+
+async def test_claude_behind_a_gateway_of_openais_language_gets_its_marks() -> None:
+    with DialectServer(OPENAI, [Says("fine", stop="end_turn")]) as server:
+        asked = request(model="openai/claude-sonnet-4-5", adapter="native", cache=True)
+        asked.config.provider_options.update(OPENAI.options(server.origin))
+        assert isinstance(await ModelAdapter().generate_step(asked), TextStepResult)
+        assert server.requests[0].body.decode().count('"cache_control"') == 2

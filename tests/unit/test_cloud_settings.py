@@ -84,6 +84,12 @@ def test_secrets_are_in_the_environment_before_the_first_model(secrets: Any) -> 
     application = Application(CloudSettings(model_secrets=(arn,), agents=(), model="demo"), environment)
     application.engine.models(Agent(name="asks", system_prompt="Ask.", llm_config=LLMConfig(model="openai/gpt-5.6")))
     assert environment == {"OPENAI_API_KEY": "sk-1"}
+    secrets.put_secret_value(SecretId=arn, SecretString=json.dumps({"OPENAI_API_KEY": "sk-2"}))
+    application.refresh_secrets()
+    assert environment == {"OPENAI_API_KEY": "sk-1"}
+    application._model_keys._read_at -= FRESH_S
+    application.refresh_secrets()
+    assert environment == {"OPENAI_API_KEY": "sk-2"}, "before the work of an invocation"
 
 
 def test_a_rotated_key_reaches_a_warm_function_within_minutes(secrets: Any, caplog: pytest.LogCaptureFixture) -> None:

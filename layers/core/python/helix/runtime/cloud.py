@@ -186,7 +186,8 @@ class Application:
             return self.agents.model_of(agent)
         from helix.runtime.rotated_keys import RotatedKeys
 
-        self._model_keys.refresh()  # before a model is made, which may want its key
+        if not self._model_keys.known:  # before a model is made, which may want its key
+            self._model_keys.refresh()
         return RotatedKeys(self.agents.model_of(agent), partial(self._model_keys.refresh, at_once=True))
 
     @cached_property
@@ -196,9 +197,12 @@ class Application:
         return ModelKeys(self.settings.model_secrets, self.client, self.clock, self.environment)
 
     def refresh_secrets(self) -> None:
-        """Read what tools may read, unless it was read a moment ago. Raises `SecretNotFoundError`, `StoreError`."""
+        """Read what tools may read, and the models' keys once they are known, unless that was just now. It blocks, so it
+        comes before the work. Raises `SecretNotFoundError`, `StoreError`."""
         if self.settings.secrets:
             self._tool_secrets.refresh()
+        if self.settings.model_secrets and self._model_keys.known:
+            self._model_keys.refresh()
 
     @cached_property
     def _tool_secrets(self) -> AwsSecrets:

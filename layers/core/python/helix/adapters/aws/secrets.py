@@ -90,6 +90,10 @@ class ModelKeys:
         self._variables: dict[str, str] = {}
         self._read_at = float("-inf")
 
+    @property
+    def known(self) -> bool:
+        return bool(self._variables)
+
     def refresh(self, *, at_once: bool = False) -> bool:
         """Read all, unless they are fresh; `at_once`: even then. Whether a variable changed. Where all are known, a secret
         that cannot be read is logged. Raises `StoreError`, `InvalidInputError` for a secret of another form."""

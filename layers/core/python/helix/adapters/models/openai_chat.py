@@ -8,7 +8,9 @@ from typing import Any
 from helix.adapters.models.openai_exchange import EXTRA, OpenAIExchange
 from helix.adapters.models.openai_form import to_messages, to_tool_choice, to_tools
 from helix.adapters.models.pricing import Tokens, count
+from helix.adapters.models.reasoning import is_claude
 from helix.adapters.models.sdk import own_options
+from helix.adapters.models.turns import cache_mark
 from helix.adapters.models.wire import CallPart, Piece, Text, Thinking
 from helix.core.json import dumps
 
@@ -61,7 +63,8 @@ class ChatExchange(OpenAIExchange):
         if self.request.tools:
             body["tools"] = to_tools(self.request.tools, strict=self.strict)
             body["tool_choice"] = to_tool_choice(self.request.tool_choice)
-        made = to_messages(self.request.messages, self.model, "openai")
+        mark = cache_mark(config) if is_claude(self.model) else None  # through a gateway that speaks OpenAI's language
+        made = to_messages(self.request.messages, self.model, "openai", mark=mark)
         messages = [{name: value for name, value in message.items() if value is not None} for message in made]
         return {
             **body,
