@@ -18,6 +18,7 @@ from helix.core.registry import default_registry
 from helix.core.resources import DEFAULT_PROFILE, ResourceConfig
 from helix.core.spelling import did_you_mean
 from helix.core.tool_settings import WHERE, ToolSettings
+from helix.core.tools import AnyTool
 from helix.infra.config import Settings, SettingsError
 from helix.infra.image_packages import SUFFIX, hidden, in_images_only
 from helix.infra.imports import check_imports, lock_problem, unlocked
@@ -27,7 +28,7 @@ from helix.runtime.project import HelixProject
 if TYPE_CHECKING:
     from helix.infra.profile import Profile
 
-LONGEST_NAME = 64
+LONGEST_NAME, LONGEST_S = 64, 900
 """Of a Lambda function."""
 SPARE_S = 15
 """What a function needs beside its tool: to claim the call before, and to record its result after."""
@@ -75,17 +76,34 @@ def _unknown(place: str, agent: str, known: Collection[str]) -> SettingsError:
 def _with_tools(profile: Profile, tools: ToolSettings, agents: list[AnyAgent]) -> Profile:
     """Raises `SettingsError` for a tool that may take longer than its function, or that no image can have."""
     for agent in agents:
-        for tool in agent.tools:
-            if tools.timeout_s is not None and tool.agent is None and tool.timeout_s + SPARE_S > tools.timeout_s:
-                problem = f"tool {tool.name!r} of agent {agent.name!r} may take {tool.timeout_s:g} s"
-                advice = f"its function needs {SPARE_S} s more: raise timeout_s, or lower the tool's"
-                raise SettingsError(f"{WHERE}: tool.helix: timeout_s is {tools.timeout_s}, and {problem}; {advice}")
+        check_times(agent, tools.timeout_s)
         if tools.image and (beside := [tool.name for tool in agent.tools if agent.is_inline(tool)]):
             problem = f"tool {beside[0]!r} of agent {agent.name!r} is inline, so call_model would execute it"
             advice = "call_model is no container image: take inline away, or give image to other agents"
             raise SettingsError(f"{WHERE}: tool.helix: image: {problem}; {advice}")
     inline = any(agent.is_inline(tool) for agent in agents for tool in agent.tools)
     return replace(profile, tools=tools, inline=inline)
+
+
+def check_times(agent: AnyAgent, declared_s: int | None) -> None:
+    """`declared_s`: `timeout_s` of `[tool.helix]`. Raises `SettingsError` for a tool that may take longer than its function:
+    a delivery executes it with all its repeats, and one that Lambda ends would be delivered again, in vain."""
+    for tool in agent.tools:
+        if tool.execute is not None:
+            _check_time(agent, tool, declared_s)
+
+
+def _check_time(agent: AnyAgent, tool: AnyTool, declared_s: int | None) -> None:
+    limit = LONGEST_S if declared_s is None or agent.is_inline(tool) else declared_s
+    takes = (tool.retries + 1) * tool.timeout_s + sum(0.5 * 2**n for n in range(tool.retries))
+    if takes + SPARE_S <= limit:
+        return
+    repeats = f", {tool.retries} repeats included," if tool.retries else ""
+    problem = f"tool {tool.name!r} of agent {agent.name!r} may take {takes:g} s{repeats} and its function has {limit} s"
+    advice = "lower its timeout_s or retries" if tool.retries else "lower its timeout_s"
+    if limit < LONGEST_S and not agent.is_inline(tool):
+        advice += f", or raise timeout_s of tool.helix, to {LONGEST_S} at most"
+    raise SettingsError(f"{WHERE}: {problem}, {SPARE_S} of them for other work: {advice}")
 
 
 def deployed_agents(settings: Settings, project: HelixProject) -> Iterator[AnyAgent]:

@@ -7,9 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from tests.infra.templates import Assembly, Template, listed, text
 from tests.support.synthesis import Synthesiser
 
+from helix import Agent, LLMConfig, create_sub_agent_tool, tool
+from helix.core.agents import AnyAgent
+from helix.core.tools import AnyTool
+from helix.infra.agents import LONGEST_S, check_times
+from helix.infra.config import SettingsError
 from helix.infra.function import SIZES, WITHOUT_AGENTS
 from helix.runtime.cloud_settings import read_cloud_settings
 
@@ -198,6 +204,64 @@ def test_no_file_of_the_assembly_has_a_secret(assembly: Assembly) -> None:
         assert not file.is_file() or HIDDEN.encode() not in file.read_bytes(), file
 
 
+@tool(timeout_s=886)
+async def slow(x: str) -> str:
+    """Too slow for a function."""
+    return x
+
+
+@tool(timeout_s=250, retries=3)
+async def stubborn(x: str) -> str:
+    """Too slow with all its repeats."""
+    return x
+
+
+@tool(timeout_s=881, retries=0)
+async def patient(x: str) -> str:
+    """As slow as a function may be."""
+    return x
+
+
+class Text(BaseModel):
+    text: str
+
+
+def with_tool(each: AnyTool, name: str = "desk", **more: Any) -> AnyAgent:
+    return Agent(name=name, system_prompt="Help.", llm_config=LLMConfig(model="demo/x"), tools=[each], **more)
+
+
+@pytest.mark.parametrize(
+    ("each", "declared", "said"),
+    [
+        (
+            slow,
+            None,
+            "tool 'slow' of agent 'desk' may take 886 s and its function has 900 s, 15 of them for other work: ",
+        ),
+        (stubborn, None, "may take 1003.5 s, 3 repeats included, and its function has 900 s"),
+        (
+            patient,
+            300,
+            "may take 881 s and its function has 300 s, 15 of them for other work: lower its timeout_s, or",
+        ),
+    ],
+)
+def test_a_tool_that_may_outlive_its_function_is_refused_by_name(
+    each: AnyTool, declared: int | None, said: str
+) -> None:
+    with pytest.raises(SettingsError) as refused:
+        check_times(with_tool(each), declared)
+    assert said in str(refused.value)
+
+
+def test_a_tool_that_fits_is_taken_and_one_that_runs_elsewhere() -> None:
+    assert LONGEST_S == SIZES["call_tool"].timeout_s == SIZES["call_model"].timeout_s
+    check_times(with_tool(patient), None)
+    check_times(with_tool(patient, inline_tools=True), 300)
+    helper = with_tool(patient, "helper", output_schema=Text)
+    check_times(with_tool(create_sub_agent_tool(helper, timeout_s=3600)), 300)
+
+
 NIGHTLY = """[tool.helix.triggers.nightly]
 agent = "dekc"
 schedule = "rate(1 day)"
@@ -208,7 +272,7 @@ schedule = "rate(1 day)"
 @pytest.mark.parametrize(
     ("timeout", "change", "said"),
     [
-        (290, ("", ""), "timeout_s is 300, and tool 'look' of agent"),
+        (290, ("", ""), "may take 290 s and its function has 300 s, 15 of them for other work"),
         (
             60,
             ("agent.clerk]", "agent.clark]"),
