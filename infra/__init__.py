@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+
+from helix.local.node import NODE_NOTICES
 
 if TYPE_CHECKING:
     from helix.infra.stack import Helix, HelixStack
 
 __all__ = ["Helix", "HelixStack"]
+
+for _name, _version in NODE_NOTICES.items():  # before CDK is imported
+    os.environ.setdefault(_name, _version)
 
 
 def __getattr__(name: str) -> Any:

@@ -19,6 +19,7 @@ from helix.infra.build import BuildError
 from helix.infra.config import DEFAULT_STAGE, SettingsError, pairs, read_settings
 from helix.infra.packages import LockError
 from helix.infra.stack import HelixStack
+from helix.local.node import node_advice
 from helix.runtime.project import HelixProject, NoProjectError, ProjectError, find_project, read_project
 
 FLAGS = {"@aws-cdk/core:enablePartitionLiterals": True, "aws:cdk:version-reporting": False}
@@ -50,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("-c", "--context", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("-o", "--output", default=None, help="the folder to write; cdk.out by default")
     given = parser.parse_args(arguments)
+    if (advice := node_advice()) is not None:
+        print(f"infra: {advice}", file=sys.stderr)
     try:
         project = read_project(find_project(Path.cwd()))
         outdir = given.output or os.environ.get("CDK_OUTDIR") or str(project.root / "cdk.out")

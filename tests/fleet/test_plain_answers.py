@@ -10,7 +10,7 @@ from tests.support import worker_agents
 from helix.core.errors import InvalidInputError
 from helix.core.health import HealthStatus
 from helix.fleet import AgentStoppedError, ResourceConfig
-from helix.local.node import node_problem
+from helix.local.node import node_advice, node_problem
 from helix.testing.openai_server import ModelAnswer, ModelToolCall
 from helix.workers.config import RuntimeConfig
 from helix.workers.runtime import AgentRuntime
@@ -62,3 +62,15 @@ def test_the_version_of_node_is_checked(tmp_path: Path, says: str | None, proble
         node.chmod(0o755)
     found = node_problem(str(tmp_path))
     assert (found is None) if problem is None else (found is not None and problem in found)
+
+
+@pytest.mark.parametrize(("says", "advised"), [("v20.20.2", True), ("v22.4.0", False), ("nonsense", False)])
+def test_a_node_that_gets_no_more_fixes_is_named_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, advised: bool
+) -> None:
+    node = tmp_path / "node"
+    node.write_text(f"#!/bin/sh\necho {says}\n")
+    node.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = "Node 20 works and gets no more fixes: Node 22 or later is recommended"
+    assert node_advice() == (said if advised else None)

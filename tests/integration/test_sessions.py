@@ -345,10 +345,7 @@ async def test_thinking_is_kept_and_can_be_left_out(world: World) -> None:
     thinking = of_type(chunks, "thinking")
     assert any(c.is_complete for c in thinking)
     sent = model.requests[1].messages[2]
-    assert isinstance(sent, AssistantMessage) and [b.model_dump(exclude_none=True) for b in sent.thinking] == [
-        {"text": "hm", "signature": "sig"},
-        {"text": "", "redacted": "xyz"},
-    ]
+    assert isinstance(sent, AssistantMessage) and [b.model_dump(exclude_defaults=True) for b in sent.thinking] == blocks
     page = await executor.sessions.get_messages(handle.session_id, include_thinking=False)
     assert not any(m.thinking for m in page.messages if isinstance(m, AssistantMessage)) and len(page.messages) == 4
     kept = (await executor.sessions.get_messages(handle.session_id)).messages[1]

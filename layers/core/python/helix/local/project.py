@@ -25,7 +25,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from helix.local.node import OLDEST, node_problem
+from helix.local.node import NODE_NOTICES, node_problem
 from helix.local.process import OfflineError
 from helix.runtime.private import make_private, private_files
 from helix.runtime.project import PACKAGE, PYPROJECT, read_project
@@ -154,11 +154,6 @@ MADE = ("node_modules", "cdk.out", "build", "dist", "__pycache__")
 VENV = "pyvenv.cfg"
 RETAINED = 3
 SYNTH_S = 300
-NODE_NOTICES = {
-    "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": str(OLDEST),
-    "JSII_SILENCE_WARNING_DEPRECATED_NODE_VERSION": str(OLDEST),
-}
-"""The oldest Node serves; jsii says in eleven lines, each time, that 22 is newer."""
 QUICK_SYNTH = {"CDK_VALIDATION": "false", **NODE_NOTICES}
 """CDK checks a template against CloudFormation's schemas for seven seconds. `helix deploy` and CI let it; here the
 emulator's CloudFormation says what is wrong."""

@@ -36,8 +36,8 @@ from helix.cli.stores import aws_client
 from helix.cli.view.base import command
 from helix.fleet.metrics_token import make_token
 from helix.gateway.authoriser import ApiKeys, Principal
-from helix.local.node import node_problem
-from helix.local.project import NODE_NOTICES, app_command, read_assembly
+from helix.local.node import NODE_NOTICES, node_problem
+from helix.local.project import app_command, read_assembly
 from helix.ports.state_store import StateStore
 from helix.runtime.project import FILES, find_project, read_project
 from helix.runtime.system import SystemClock, SystemIds
