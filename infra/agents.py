@@ -86,8 +86,8 @@ def _with_tools(profile: Profile, tools: ToolSettings, agents: list[AnyAgent]) -
 
 
 def check_times(agent: AnyAgent, declared_s: int | None) -> None:
-    """`declared_s`: `timeout_s` of `[tool.helix]`. Raises `SettingsError` for a tool that may take longer than its function:
-    a delivery executes it with all its repeats, and one that Lambda ends would be delivered again, in vain."""
+    """`declared_s`: `timeout_s` of `[tool.helix]`. Raises `SettingsError` for a tool that may take longer than its
+    function: a delivery executes it with all its repeats, and one that Lambda ends would be delivered again, in vain."""
     for tool in agent.tools:
         if tool.execute is not None:
             _check_time(agent, tool, declared_s)

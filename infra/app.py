@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("-o", "--output", default=None, help="the folder to write; cdk.out by default")
     given = parser.parse_args(arguments)
     if (advice := node_advice()) is not None:
-        print(f"infra: {advice}", file=sys.stderr)
+        sys.stderr.write(f"infra: {advice}\n")
     try:
         project = read_project(find_project(Path.cwd()))
         outdir = given.output or os.environ.get("CDK_OUTDIR") or str(project.root / "cdk.out")
