@@ -34,8 +34,6 @@ async def test_another_users_session_is_not_found(mode: str) -> None:
             place = {name: paused[name] for name in ("session_id", "run_id")}
             answer = {**place, "call_id": paused["pending"][0]["call_id"], "approved": True}
             async with client_of(url, bob, mode=mode) as client:
-                nothing = {"session_id": "ses_0", "run_id": place["run_id"]}
-                unknown = await client.call_tool("helix__wait", nothing)
                 for name, given in (
                     ("helix__wait", place),
                     ("helix__answer", answer),
@@ -43,7 +41,8 @@ async def test_another_users_session_is_not_found(mode: str) -> None:
                     ("buyer", {"message": "hi", "session_id": place["session_id"]}),
                 ):
                     refused = await client.call_tool(name, given)
-                    assert refused.is_error
+                    unknown = await client.call_tool(name, {**given, "session_id": "ses_0"})
+                    assert refused.is_error and unknown.is_error
                     text = refused.content[0].text.replace(place["session_id"], "ses_0")
                     assert text == unknown.content[0].text
             assert done == []
