@@ -9,22 +9,20 @@ reader notes when the event with that word has come. `bench/coalesced_words.py` 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import platform
 import socket
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
 import uvicorn
-from words import Speaker, delays, quantile
+from words import Speaker, delays, quantile, served
 
 import helix.http
 from helix import Agent, LLMConfig, LocalExecutor
@@ -50,17 +48,6 @@ def serve() -> None:
         print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
         config = uvicorn.Config(helix.http.app(executor, [agent]), log_config=None, lifespan="off")
         asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
-
-
-@contextlib.contextmanager
-def served() -> Iterator[str]:
-    server = subprocess.Popen([sys.executable, __file__, "serve"], stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    try:
-        yield server.stdout.readline().strip()
-    finally:
-        server.terminate()
-        server.wait()
 
 
 def word_of(event: Mapping[str, Any]) -> str | None:
@@ -95,7 +82,7 @@ async def table() -> list[str]:
         "| encoding | p50, ms | p95, ms | most, ms | p50 at most | |",
         "|---|---:|---:|---:|---:|---|",
     ]
-    with served() as url:
+    with served(__file__) as url:
         for encoding, name in NAMES.items():
             found = await heard(url, encoding)
             p50 = statistics.median(found)

@@ -113,9 +113,9 @@ async def there(path: str, count: int, rate: float) -> list[float]:
 
 
 @contextlib.contextmanager
-def model_server() -> Iterator[str]:
-    """The address of a server in another process that says all words at once."""
-    server = subprocess.Popen([sys.executable, __file__, "serve"], stdout=subprocess.PIPE, text=True)
+def served(file: str) -> Iterator[str]:
+    """The address that `python file serve` prints: a server in another process."""
+    server = subprocess.Popen([sys.executable, file, "serve"], stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     try:
         yield server.stdout.readline().strip()
@@ -125,6 +125,7 @@ def model_server() -> Iterator[str]:
 
 
 def serve() -> None:
+    """A model that says all words at once."""
     answer = ModelAnswer(text="".join(f"{n:07d} " for n in range(UNPACED)), delta_length=8)
     with OpenAIServer(lambda _: answer) as server:
         print(server.base_url, flush=True)
@@ -215,7 +216,7 @@ async def table() -> list[str]:
         "| reader | words/s | p50, ms | p95, ms | most, ms | at most | |",
         "|---|---:|---:|---:|---:|---:|---|",
     ]
-    with tempfile.TemporaryDirectory() as folder, model_server() as url:
+    with tempfile.TemporaryDirectory() as folder, served(__file__) as url:
         places = kinds(folder)
         for name, stores in places.items():
             await here(next(stores), 50, 200)

@@ -100,10 +100,8 @@ class SessionNotFoundError(CallerError, LookupError):
 
     def __init__(self, session_id: str, prefix: str = "") -> None:
         self.session_id = session_id
-        advice = "check the id, or start it with execute"
-        if prefix:
-            advice = f"check the id; a session that you start has one that begins with {prefix!r}, or none"
-        super().__init__(f"session {session_id!r} does not exist in this store: {advice}")
+        advice = f"choose an id that begins with {prefix!r}" if prefix else "start it with execute"
+        super().__init__(f"session {session_id!r} does not exist in this store: check the id, or {advice}")
 
 
 class SessionExistsError(CallerError):

@@ -22,24 +22,34 @@ def node_problem(path: str | None = None) -> str | None:
     if node is None:
         return f"Node is missing: CDK needs {NEEDED}"
     try:
-        done = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=LOOK_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        version = _version(node)
+    except (OSError, subprocess.SubprocessError) as error:
         return f"{node} cannot be called, and CDK needs {NEEDED}: {error}"
-    found = re.match(r"v(\d+)\.", done.stdout)
-    if done.returncode or found is None:
+    if version is None:
         return f"{node} does not say its version, and CDK needs {NEEDED}"
-    if int(found[1]) < OLDEST:
-        return f"{node} is Node {done.stdout.strip().removeprefix('v')}: CDK needs {NEEDED}"
+    if _major(version) < OLDEST:
+        return f"{node} is Node {version}: CDK needs {NEEDED}"
     return None
 
 
 def node_advice() -> str | None:
-    """What to say to whoever has a Node that works and gets no more fixes."""
+    """One line for a Node that works but gets no more fixes; None for any other, and where it cannot be asked."""
     node = shutil.which("node")
-    if node is None:
+    try:
+        version = None if node is None else _version(node)
+    except (OSError, subprocess.SubprocessError):  # CDK says what is wrong with it
         return None
+    if version is None or _major(version) >= RECOMMENDED:
+        return None
+    return f"Node {_major(version)} works and gets no more fixes: Node {RECOMMENDED} or later is recommended"
+
+
+def _version(node: str) -> str | None:
+    """Such as 20.11.1. Raises `OSError`, `SubprocessError`."""
     done = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=LOOK_S, check=False)
-    found = re.match(r"v(\d+)\.", done.stdout)
-    if found is None or int(found[1]) >= RECOMMENDED:
-        return None
-    return f"Node {found[1]} works and gets no more fixes: Node {RECOMMENDED} or later is recommended"
+    found = re.match(r"v(\d+\.\S*)", done.stdout)
+    return None if done.returncode or found is None else found[1]
+
+
+def _major(version: str) -> int:
+    return int(version.partition(".")[0])

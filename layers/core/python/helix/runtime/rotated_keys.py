@@ -11,7 +11,8 @@ from helix.ports.model import LLMAdapter, LLMGenerateInput
 
 
 class RotatedKeys:
-    """Where the provider refuses the keys, `refresh` reads them again. If one has changed, the model is asked once more."""
+    """Asks `model`. If its provider refuses the key, `refresh` reads the keys again and says whether one has changed; then
+    the model is asked once more."""
 
     def __init__(self, model: LLMAdapter, refresh: Callable[[], bool]) -> None:
         self._model, self._refresh = model, refresh

@@ -80,8 +80,8 @@ class AwsSecrets:
 
 
 class ModelKeys:
-    """Variables of models' providers, such as OPENAI_API_KEY, in `environment`. `names`: of secrets, each a JSON object of
-    variables, or their ARNs."""
+    """Puts variables of models' providers, such as OPENAI_API_KEY, into `environment`. `names`: names or ARNs of secrets,
+    each a JSON object of variables."""
 
     def __init__(
         self, names: Sequence[str], client: Callable[[str], Any], clock: Clock, environment: MutableMapping[str, str]
@@ -95,8 +95,9 @@ class ModelKeys:
         return bool(self._variables)
 
     def refresh(self, *, at_once: bool = False) -> bool:
-        """Read all, unless they are fresh; `at_once`: even then. Whether a variable changed. Where all are known, a secret
-        that cannot be read is logged. Raises `StoreError`, `InvalidInputError` for a secret of another form."""
+        """Read all secrets if they are older than `FRESH_S`, or `at_once`. Returns whether a variable has changed. Later
+        failures to read are logged, and the known keys stay in use. The first one raises `StoreError`, or
+        `InvalidInputError` for a secret that is no JSON object of texts."""
         now = self._clock.now()
         if now - self._read_at < FRESH_S and not at_once:
             return False

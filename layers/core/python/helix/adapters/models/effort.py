@@ -26,7 +26,7 @@ _LEAST_THINKING = 1024
 
 
 def with_verbosity(request: LLMGenerateInput, model: str) -> LLMGenerateInput:
-    """The request as a model is sent it that has no setting for the length of its answers: the system prompt says it."""
+    """The request, with a sentence in the system prompt where the model has no setting for the length of its answers."""
     words = _LENGTHS.get(request.config.verbosity or "")
     if words is None or takes_verbosity(model):
         return request

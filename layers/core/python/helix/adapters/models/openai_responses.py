@@ -31,13 +31,14 @@ from helix.core.messages import (
 )
 
 _OF_THE_SESSION = frozenset({"background", "conversation", "input", "instructions", "previous_response_id", "prompt"})
-"""What a session says itself."""
+"""The session says these itself; two of them would contradict each other."""
 _TRANSLATED = frozenset(
     {"max_completion_tokens", "max_tokens", "reasoning", "reasoning_effort", "response_format", "text", "verbosity"}
 )
 _CHOICES = frozenset({"auto", "required", "none"})
-_UNSUMMARIZED = set[tuple[str, str]]()
-"""Models, and the options they are asked with, of organizations that get no summaries: OpenAI has not verified them."""
+_UNSUMMARIZED = set[tuple[str, int]]()
+"""Models, each with a hash of its options (which may hold a key), that refused to show summaries: OpenAI has not verified
+the organization."""
 _INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
@@ -49,7 +50,7 @@ class ResponsesExchange(OpenAIExchange):
         client = self.connect(options)
         for name in sorted((CHAT_ONLY | _OF_THE_SESSION) & options.keys()):
             what = (
-                "is said by the session: leave it out"
+                "names another conversation than the session's: leave it out"
                 if name in _OF_THE_SESSION
                 else "is not an option of the Responses API: leave it out, or set api='chat'"
             )
@@ -144,8 +145,8 @@ class ResponsesExchange(OpenAIExchange):
         return {**body, "model": self.name, "input": items, "stream": True}
 
     @property
-    def _asking(self) -> tuple[str, str]:
-        return self.name, dumps(self.request.config.provider_options)
+    def _asking(self) -> tuple[str, int]:
+        return self.name, hash(dumps(self.request.config.provider_options))
 
     def _tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Here a tool is strict unless it says that it is not."""

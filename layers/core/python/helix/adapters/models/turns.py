@@ -64,8 +64,8 @@ def turns(
 
 
 def in_order(message: AssistantMessage) -> Iterator[ThinkingContent | ToolCallRequest | str]:
-    """An answer as it came: reasoning, text that is not blank, calls. Providers refuse reasoning whose place has changed,
-    or that nothing follows."""
+    """An answer in the order in which it came: reasoning, text that is not blank, and calls. Providers refuse reasoning
+    that has moved, and reasoning that nothing follows."""
     content, written, called = message.content or "", 0, 0
     for block in (*message.thinking, None):
         text_end = block.after_text if block is not None else len(content)
@@ -87,8 +87,8 @@ def call_id(id: str) -> str:
 
 
 def cache_mark(config: LLMConfig) -> dict[str, Any] | None:
-    """What marks the end of what Claude's provider is to cache; None: nothing. The option `cache_control`, for an hour say,
-    becomes every mark: Anthropic refuses one that lasts longer than a mark before it."""
+    """The mark behind what the provider is to cache, or None without `cache`. The option `cache_control`, which may say an
+    hour, becomes every mark: Anthropic refuses a mark that lasts longer than one before it."""
     if not config.cache:
         return None
     given = config.provider_options.get("cache_control")

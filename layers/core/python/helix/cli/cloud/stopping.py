@@ -2,9 +2,9 @@
 
 Law: the schedules are off first, because the sweep starts again what stops here. Executions are stopped, because
 CloudFormation deletes a state machine when its last execution has ended, and a run may wait for days. Where the data stays,
-each run that was at work or in line first ends as failed and recoverable, by the stage's own `fail_run`, which receives it
-by name: the event of a stopped execution may be lost. Parents fail before their sub-agents, because a sub-agent's failure
-wakes a parent that is at work.
+each run that was at work or in line is failed first, and can be retried. The stage's own `fail_run` does it, and receives
+each run by name, because the event of a stopped execution may be lost. Parents fail before their sub-agents: the failure of
+a sub-agent wakes a parent that is at work.
 """
 
 from __future__ import annotations
