@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from helix.core.agents import AnyAgent
+from helix.core.config import LLMConfig
 from helix.core.registry import default_registry
 from helix.core.resources import DEFAULT_PROFILE, ResourceConfig
 from helix.core.spelling import did_you_mean
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 LONGEST_NAME, LONGEST_S = 64, 900
 """Of a Lambda function."""
 SPARE_S = 15
-"""What a function needs beside its tool: to claim the call before, and to record its result after."""
+"""What a function needs beside its tool or model: to claim the work before, and to record its result after."""
 
 
 def profiles(settings: Settings, project: HelixProject) -> list[Profile]:
@@ -74,7 +75,7 @@ def _unknown(place: str, agent: str, known: Collection[str]) -> SettingsError:
 
 
 def _with_tools(profile: Profile, tools: ToolSettings, agents: list[AnyAgent]) -> Profile:
-    """Raises `SettingsError` for a tool that may take longer than its function, or that no image can have."""
+    """Raises `SettingsError` for what may take longer than its function, or a tool that no image can have."""
     for agent in agents:
         check_times(agent, tools.timeout_s)
         if tools.image and (beside := [tool.name for tool in agent.tools if agent.is_inline(tool)]):
@@ -87,7 +88,12 @@ def _with_tools(profile: Profile, tools: ToolSettings, agents: list[AnyAgent]) -
 
 def check_times(agent: AnyAgent, declared_s: int | None) -> None:
     """`declared_s`: `timeout_s` of `[tool.helix]`. Raises `SettingsError` for a tool that may take longer than its
-    function: a delivery executes it with all its repeats, and one that Lambda ends would be delivered again, in vain."""
+    function: a delivery executes it with all its repeats, and one that Lambda ends would be delivered again, in vain. One
+    try of a model must fit too; its repeats get what is left."""
+    longest = LONGEST_S - SPARE_S
+    if isinstance(agent.llm_config, LLMConfig) and agent.llm_config.timeout_s > longest:
+        problem = f"the model of agent {agent.name!r} may take {agent.llm_config.timeout_s:g} s for one try"
+        raise SettingsError(f"{problem}, and call_model has {LONGEST_S} s: lower timeout_s of LLMConfig to {longest}")
     for tool in agent.tools:
         if tool.execute is not None:
             _check_time(agent, tool, declared_s)

@@ -14,7 +14,8 @@ from tests.support.synthesis import Synthesiser
 from helix import Agent, LLMConfig, create_sub_agent_tool, tool
 from helix.core.agents import AnyAgent
 from helix.core.tools import AnyTool
-from helix.infra.agents import LONGEST_S, check_times
+from helix.engine.context import CANCEL_S
+from helix.infra.agents import LONGEST_S, SPARE_S, check_times
 from helix.infra.config import SettingsError
 from helix.infra.function import SIZES, WITHOUT_AGENTS
 from helix.runtime.cloud_settings import read_cloud_settings
@@ -260,6 +261,16 @@ def test_a_tool_that_fits_is_taken_and_one_that_runs_elsewhere() -> None:
     check_times(with_tool(patient, inline_tools=True), 300)
     helper = with_tool(patient, "helper", output_schema=Text)
     check_times(with_tool(create_sub_agent_tool(helper, timeout_s=3600)), 300)
+
+
+def test_a_model_that_may_outlive_its_function_is_refused_by_name() -> None:
+    def of(config: LLMConfig) -> AnyAgent:
+        return Agent(name="desk", system_prompt="Help.", llm_config=config)
+
+    with pytest.raises(SettingsError, match=r"agent 'desk' may take 900 s for one try.*to 885"):
+        check_times(of(LLMConfig(model="demo/x", timeout_s=900)), None)
+    check_times(of(LLMConfig(model="demo/x", timeout_s=LONGEST_S - SPARE_S, fallbacks=["demo/y"])), None)
+    assert SPARE_S == CANCEL_S
 
 
 NIGHTLY = """[tool.helix.triggers.nightly]

@@ -18,7 +18,6 @@ from helix.core.errors import AccessDeniedError
 from helix.core.registry import AgentRegistry
 from helix.engine.claims.claim import claim
 from helix.engine.claims.liveness import Claim, HeldClaim, LostClaimError, run_claim
-from helix.engine.context import make_context
 from helix.engine.engine import Over, Settings
 from helix.engine.history import History
 from helix.engine.steps.buy import buy_step
@@ -226,15 +225,6 @@ async def test_both_claims_of_a_task_may_be_lost_at_once() -> None:
     taking, working = asyncio.create_task(take()), asyncio.create_task(parent())
     await asyncio.wait({taking, working}, timeout=PATIENCE_S / 5)
     assert working.done() and isinstance(working.exception(), LostClaimError)
-
-
-async def test_a_timeout_of_somebody_else_is_not_the_end_of_the_time_for_a_step() -> None:
-    helper = agent("helper")
-    stage = Stage(["done"], helper)
-    session = await stage.session(await stage.begin(helper))
-    with pytest.raises(TimeoutError):
-        async with make_context(stage.engine, helper, session, None, Delivery("d")).model_time():
-            raise TimeoutError("the catalog")
 
 
 async def test_a_holder_moves_a_deadline_from_before_the_clock_was_set_back() -> None:

@@ -112,7 +112,8 @@ class OpenStep(Record):
 
 
 class StepClaim(Record):
-    """Who is buying a step. `deadline` is the latest moment (Unix seconds) at which the holder can still act."""
+    """Who is buying a step. `deadline` is the latest moment (Unix seconds) at which the holder can still act. `late`: how
+    many attempts at the step got no answer in the time that their worker had."""
 
     step: int
     attempt: int
@@ -121,6 +122,7 @@ class StepClaim(Record):
     deadline: float
     micros: int = 0
     tokens: int = 0
+    late: int = 0
 
 
 class Block(Record):

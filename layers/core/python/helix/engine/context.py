@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from helix.core.agents import AnyAgent
 from helix.core.delivery import Delivery
 from helix.core.entries import AssistantRow
-from helix.core.errors import StoreError, WorkInProgressError
+from helix.core.errors import StoreError
 from helix.core.row_keys import stop_sort
 from helix.core.rows import RunRow, SessionRow, StopRow
 from helix.engine.engine import Engine, logger
@@ -94,7 +94,7 @@ async def watch_stops(engine: Engine, session: SessionRow, run_id: str) -> Async
 
 
 CANCEL_S = 15
-"""A model call is cancelled this long before its delivery's deadline, so that its claim is released in order."""
+"""A model call ends this long before its delivery's deadline: time to stage its answer, or to release its claim."""
 
 
 @dataclass(slots=True)
@@ -181,23 +181,10 @@ class RunContext:
             return False
         return self.now() + self.engine.settings.step_time_s <= self.delivery.deadline
 
-    def model_time(self) -> AbstractAsyncContextManager[None]:
-        """Cancel what takes longer than this delivery, or a sub-agent's run, may take. Raises `WorkInProgressError`."""
-        end = self.delivery.deadline - CANCEL_S
-        if self.until is not None and self.until > self.now():
-            end = min(end, self.until)
-        return nullcontext() if math.isinf(end) else self._limited(max(0.0, end - self.now()))
-
-    @asynccontextmanager
-    async def _limited(self, seconds: float) -> AsyncIterator[None]:
-        limit = asyncio.timeout(seconds)
-        try:
-            async with limit:
-                yield
-        except TimeoutError:
-            if not limit.expired():  # somebody else's
-                raise
-            raise WorkInProgressError(f"a step of session {self.session_id!r}: its model call", self.now()) from None
+    def model_time(self) -> float | None:
+        """Seconds that a model call may take: what this delivery, or a sub-agent's run, has left. None: any time."""
+        end = min(self.delivery.deadline - CANCEL_S, math.inf if self.until is None else self.until)
+        return None if math.isinf(end) else max(0.0, end - self.now())
 
 
 NOBODY = Delivery("", 0)

@@ -61,8 +61,7 @@ async def _bought(run: RunContext, step: int, seen: Seen | None, view: StepView 
     """In process, wait for another worker that is buying the step; elsewhere the delivery is repeated later."""
     while True:
         try:
-            async with run.model_time():
-                return await buy_step(run, step, seen, view)
+            return await buy_step(run, step, seen, view)
         except WorkInProgressError as held:
             if not run.engine.in_process:
                 raise

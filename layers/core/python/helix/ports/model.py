@@ -13,6 +13,8 @@ from helix.core.steps import AnyStepResult, ParsedToolCall
 from helix.core.usage import Usage
 
 MaybeAwaitable = Awaitable[None] | None
+OUT_OF_TIME = "deadline_exceeded"
+"""The code of an answer that did not come within `timeout_s` of its request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +105,9 @@ class LLMAdapter(Protocol):
         applies retries and fallbacks of the config itself.
 
         A failure of the provider is an `ErrorStepResult`, not an exception. Cancelling the awaiting task ends the call
-        and its connection at once. When `timeout_s` runs out the result is a retryable error. `usage` is filled for
-        every answer, errors included where the provider reported it.
+        and its connection at once. When `timeout_s` runs out the result is a retryable error, `OUT_OF_TIME`; the
+        engine cancels an adapter that goes on. `usage` is filled for every answer, errors included where the provider
+        reported it.
         """
         ...
 

@@ -9,6 +9,7 @@ imported in a thread, at the first call of a model that needs it; or by `prepare
 from __future__ import annotations
 
 import asyncio
+import math
 from types import MappingProxyType
 
 from helix._log import get_logger
@@ -23,7 +24,7 @@ from helix.core.config import LLMConfig
 from helix.core.errors import DefinitionError
 from helix.core.steps import AnyStepResult, ErrorStepResult, StopReason
 from helix.ports.clock import Clock
-from helix.ports.model import LLMGenerateInput
+from helix.ports.model import OUT_OF_TIME, LLMGenerateInput
 from helix.services.retrying import wait_before
 
 __all__ = ["ModelAdapter"]
@@ -51,15 +52,14 @@ class ModelAdapter:
         self._logged: dict[str, str] = {}
 
     async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
-        deadline = None if request.timeout_s is None else self._clock.now() + request.timeout_s
-        call = Call(request, deadline)
+        call = Call(request, math.inf if request.timeout_s is None else self._clock.now() + request.timeout_s)
         try:
             async with asyncio.timeout(request.timeout_s) as limit:
                 return await self._first_answer(call)
         except TimeoutError:
             if not limit.expired():
                 raise
-        late = failure(call.model, "deadline_exceeded", f"no answer within {request.timeout_s:g} s")
+        late = failure(call.model, OUT_OF_TIME, f"no answer within {request.timeout_s:g} s")
         await notify(request.callbacks.on_error, late.error())
         return _error(call, call.model, late)
 
@@ -80,10 +80,11 @@ class ModelAdapter:
         """Each model in turn until one answers."""
         config = call.request.config
         failures: dict[str, Failure] = {}
-        for model in dict.fromkeys([config.model, *config.fallbacks]):
+        models = list(dict.fromkeys([config.model, *config.fallbacks]))
+        for place, model in enumerate(models):
             if failures and not call.may_go_on:
                 break
-            call.model = model
+            call.begin(model, len(models) - place - 1, self._clock.now())
             try:
                 wire = await self._wire(model, config)
             except DefinitionError as error:
@@ -129,7 +130,7 @@ class ModelAdapter:
             wait = wait_before(repeats, call.request.config.max_retries, outcome.retry_after_s)
             if wait is None or not outcome.retryable or not call.may_go_on:
                 return outcome
-            if call.deadline is not None and self._clock.now() + wait >= call.deadline:
+            if self._clock.now() + wait >= call.repeats_until:
                 return outcome
             await self._clock.sleep(wait)
             repeats += 1

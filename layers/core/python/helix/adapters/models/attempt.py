@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -20,20 +21,40 @@ from helix.core.steps import AnyStepResult, ErrorStepResult
 from helix.core.usage import Usage
 from helix.ports.model import LLMGenerateInput
 
+LEAST_S = 60.0
+"""What a model leaves each of its fallbacks, of the time that there is."""
+
 
 @dataclass(slots=True)
 class Call:
-    """One `generate_step`: the `model` being tried, the `deadline` in Unix seconds, what all attempts `spent`.
-    `without_reasoning`: a provider refused the reasoning of earlier steps, so that no attempt sends it any more."""
+    """One `generate_step`: the `model` being tried, what all attempts `spent`. `without_reasoning`: a provider refused the
+    reasoning of earlier steps, so that no attempt sends it any more.
+
+    Times are Unix seconds, infinite where nothing bounds the call. `deadline`: the whole call ends. `repeats_until`: no
+    repeat begins after it; each model has an equal share of what is left for it and its fallbacks. `tries_until`: a try
+    ends, which may take longer than its model's share, but leaves the fallbacks time."""
 
     request: LLMGenerateInput
-    deadline: float | None
+    deadline: float
     model: str = ""
+    repeats_until: float = math.inf
+    tries_until: float = math.inf
     spent: Usage = field(default_factory=Usage)
     without_reasoning: bool = False
 
     def __post_init__(self) -> None:
         self.model = self.model or self.request.config.model
+
+    def begin(self, model: str, fallbacks: int, now: float) -> None:
+        """Turn to this model, after which so many are left."""
+        self.model, self.repeats_until, self.tries_until = model, self.deadline, math.inf
+        if fallbacks and not math.isinf(self.deadline):
+            self.repeats_until = now + (self.deadline - now) / (fallbacks + 1)
+            self.tries_until = max(self.repeats_until, self.deadline - LEAST_S * fallbacks)
+
+    def time_for_try(self, now: float) -> float:
+        """Seconds."""
+        return min(self.request.config.timeout_s, self.tries_until - now)
 
     @property
     def may_go_on(self) -> bool:
@@ -59,8 +80,9 @@ async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepRe
     request = request_for(call.request, model, without=call.without_reasoning)
     exchange = wire.exchange(with_verbosity(request, model), model)
     reading, billed = _Reading(exchange), True
+    seconds = call.time_for_try(now())
     try:
-        async with asyncio.timeout(config.timeout_s) as limit:
+        async with asyncio.timeout(seconds) as limit:
             await exchange.open()
             answer = PartialAnswer(call.request.callbacks, exchange.strict)
             await reading.run(answer, config.stall_timeout_s)
@@ -83,7 +105,7 @@ async def attempt(wire: Wire, call: Call, now: Callable[[], float]) -> AnyStepRe
         return error.failure
     except Exception as error:
         if isinstance(error, TimeoutError) and limit.expired():
-            return failure(model, "timeout", f"the attempt took more than {config.timeout_s:g} s")
+            return failure(model, "timeout", f"the attempt took more than {seconds:g} s")
         billed = reading.heard or may_be_billed(error)
         return classify(error, model, now=now(), secrets=call.secrets)
     finally:

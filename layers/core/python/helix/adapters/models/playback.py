@@ -21,7 +21,7 @@ from helix.core.steps import (
 )
 from helix.core.tools import SUBAGENT_TOOL_PREFIX
 from helix.ports.clock import Clock
-from helix.ports.model import LLMGenerateInput
+from helix.ports.model import OUT_OF_TIME, LLMGenerateInput
 
 logger = get_logger(__name__)
 DELTA_CHARS = 12
@@ -78,9 +78,7 @@ async def play(
 
 def out_of_time(request: LLMGenerateInput, model: str) -> ErrorStepResult:
     problem = f"no complete answer within the {request.timeout_s} s that were left"
-    return ErrorStepResult(
-        error=problem, code="deadline_exceeded", retryable=True, model=model, stop_reason=StopReason.ERROR
-    )
+    return ErrorStepResult(error=problem, code=OUT_OF_TIME, retryable=True, model=model, stop_reason=StopReason.ERROR)
 
 
 async def notify(callback: Callable[..., Awaitable[None] | None] | None, *arguments: Any) -> None:

@@ -46,7 +46,15 @@ from helix.engine.observers import record, show
 from helix.engine.observers.telemetry import within_chat
 from helix.engine.steps.cached import recall, remember
 from helix.ports.catalog import ModelInfo
-from helix.ports.model import ChoosesModel, LLMAdapter, LLMGenerateInput, LLMStreamCallbacks, MaybeAwaitable, ToolSpec
+from helix.ports.model import (
+    OUT_OF_TIME,
+    ChoosesModel,
+    LLMAdapter,
+    LLMGenerateInput,
+    LLMStreamCallbacks,
+    MaybeAwaitable,
+    ToolSpec,
+)
 from helix.services.retrying import retrying
 
 LEVELS = ("", "warning", "critical", "exceeded")
@@ -111,6 +119,11 @@ def _instance(engine: Engine, option: RouteOption) -> InstanceInfo:
 
 THROTTLED = "rate_limited"
 """The code of a provider's 429."""
+TIMED_OUT = "model_timed_out"
+MAX_LATE = 3
+"""So many workers ask for a step in vain, each for all the time that it has, before the run fails as `model_timed_out`."""
+GRACE_S = 2.0
+"""An adapter has this long to say itself that its time is over."""
 FUNCTION = LLMConfig(model="function")
 
 
@@ -185,7 +198,7 @@ async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateI
     claim = session.claim
     assert claim is not None
     call = ModelCallEnded(claim, prepared, run.now(), cached=prepared.remembered is not None)
-    request = replace(prepared, callbacks=_callbacks(run, call))
+    request = replace(prepared, callbacks=_callbacks(run, call), timeout_s=run.model_time())
     await record(run, ModelAsked(request))
     if not run.may_ask():
         raise WorkInProgressError(f"step {claim.step} of session {session.session_id!r}", run.now())
@@ -199,11 +212,30 @@ async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateI
         result = await _observed(run, call, request)
         if result is None:
             return ModelAnswer(None, run.watch.stop)
+        if isinstance(result, ErrorStepResult) and result.code == OUT_OF_TIME and request.timeout_s is not None:
+            return _late(run, result)
         if request.chosen and not isinstance(result, ErrorStepResult):
             note_latency(run.engine, result.model, run.now() - call.begun)
         await remember(run.engine, run.agent, session, request, result)
     await record(run, ModelAnswered(claim, result))
     return ModelAnswer(result)
+
+
+def _late(run: RunContext, result: ErrorStepResult) -> ModelAnswer:
+    """No answer in the time that there was. Raises `WorkInProgressError` for another worker to ask, unless enough have."""
+    if stop := run.late():
+        return ModelAnswer(None, stop)
+    claim = run.session.claim
+    assert claim is not None
+    late = claim.late + 1
+    logger.warning("run %s: attempt %d at step %d: %s", run.run_id, claim.attempt, claim.step, result.error)
+    if late < MAX_LATE:  # written with the release of the claim
+        run.session.claim = claim.model_copy(update={"late": late})
+        raise WorkInProgressError(f"a step of session {run.session_id!r}: its model call", run.now())
+    text = (
+        f"the model gave no answer in {late} attempts, each with all the time of its worker; the last: {result.error}"
+    )
+    return ModelAnswer(result.model_copy(update={"code": TIMED_OUT, "error": text}))
 
 
 def _callbacks(run: RunContext, call: ModelCallEnded) -> LLMStreamCallbacks:
@@ -276,15 +308,20 @@ async def _race(adapter: LLMAdapter, request: LLMGenerateInput, watch: StopWatch
 
 async def _guarded(adapter: LLMAdapter, request: LLMGenerateInput) -> AnyStepResult:
     """An adapter that raises is a failed answer, named: a run must not die of it without a record. What it had used by then
-    nobody knows."""
+    nobody knows. An adapter that goes on after its time is cancelled."""
+    most = None if request.timeout_s is None else request.timeout_s + GRACE_S
     usage = Usage() if request.config.model == FUNCTION.model else Usage(unknown_calls=1)
     try:
-        return storable(await adapter.generate_step(request))
+        async with asyncio.timeout(most) as limit:
+            return storable(await adapter.generate_step(request))
     except ModelError as error:
         return ErrorStepResult(error=text_of(error), code=error.code, retryable=error.retryable, usage=usage)
     except HelixError as error:
         return ErrorStepResult(error=text_of(error), code=error.code, usage=usage)
     except Exception as error:
+        if isinstance(error, TimeoutError) and limit.expired():
+            text = f"no answer within the {request.timeout_s:g} s that were left"
+            return ErrorStepResult(error=text, code=OUT_OF_TIME, retryable=True, usage=usage)
         logger.warning("the model adapter failed for agent %r", request.agent_type, exc_info=True)
         text = f"the model adapter raised {describe(error)}"
         return ErrorStepResult(error=text, code="adapter_failed", usage=usage)

@@ -231,6 +231,7 @@ async def _claim_step(
     """6: one transaction that folds what is due, claims the step and reserves its worst case."""
     now, session = run.now(), begun.session
     attempt_id = f"{run.delivery.owner}.{session.version}"
+    before = session.claim if number > 1 else None
     new.claim = StepClaim(
         step=new.step + 1,
         attempt=number,
@@ -239,6 +240,7 @@ async def _claim_step(
         deadline=now + run.engine.settings.claim_s,
         micros=reserved.micros,
         tokens=reserved.tokens,
+        late=before.late if before is not None and before.run_id == new.run_id else 0,
     )
     ops: list[Operation] = []
     row: CheckpointRow | None = None

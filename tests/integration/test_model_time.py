@@ -1,0 +1,121 @@
+"""A model that answers late, or never: what a delivery leaves it, how often it is asked, and what its run fails with."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.support.delivery_stage import Stage
+from tests.support.model_dialects import OPENAI, STALL, DialectServer, Says
+from tests.support_run import a_tool, agent, call, calls
+
+from helix import LLMConfig, ScriptedModel
+from helix.adapters.models.adapter import ModelAdapter
+from helix.core.errors import WorkInProgressError
+from helix.core.steps import AnyStepResult, TextStepResult
+from helix.engine.context import CANCEL_S
+from helix.engine.steps import ask
+from helix.ports.model import LLMGenerateInput
+
+SHORT_S = 0.3
+LATE = [{"content": "late", "delay_s": 3600}]
+LOOK = a_tool("look", lambda given, ctx: "seen")
+
+
+class Deaf:
+    """An adapter that goes on after its time. `times`: what each request said was left."""
+
+    def __init__(self, *answers: AnyStepResult) -> None:
+        self.times: list[float | None] = []
+        self._answers = list(answers)
+
+    async def generate_step(self, request: LLMGenerateInput) -> AnyStepResult:
+        self.times.append(request.timeout_s)
+        if self._answers:
+            return self._answers.pop(0)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def refuse(stage: Stage, event: dict[str, Any]) -> None:
+    """A delivery that leaves the step to the next one."""
+    with pytest.raises(WorkInProgressError, match="its model call"):
+        await stage.deliver("call_model", event, left_s=CANCEL_S + SHORT_S)
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+async def test_a_model_that_never_answers_is_asked_three_times(deaf: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time for all that a delivery has, whether its adapter heeds the time or not."""
+    monkeypatch.setattr(ask, "GRACE_S", 0.1)
+    helper = agent("helper")
+    stage = Stage(Deaf() if deaf else ScriptedModel(LATE, repeat=True, record=True), helper)
+    event = await stage.begin(helper)
+    await refuse(stage, event)
+    await refuse(stage, event)
+    claim = (await stage.session(event)).claim
+    assert claim is not None and (claim.attempt, claim.late) == (2, 2)
+    told = await stage.deliver("call_model", event, left_s=CANCEL_S + SHORT_S)
+    assert told["next"] == "finish"
+    session = await stage.session(event)
+    assert session.status == "failed" and session.error is not None
+    assert session.error.code == "model_timed_out" and "in 3 attempts" in session.error.message
+    times = stage.model.times if deaf else [asked.timeout_s for asked in stage.model.requests]
+    assert len(times) == 3 and all(0 < seconds <= SHORT_S for seconds in times)
+
+
+async def test_a_released_claim_lets_the_next_delivery_ask_at_once() -> None:
+    helper = agent("helper")
+    stage = Stage([*LATE, "in time"], helper)
+    event = await stage.begin(helper)
+    await refuse(stage, event)
+    assert (await stage.deliver("call_model", event))["next"] == "finish"
+    assert (await stage.session(event)).status == "completed"
+
+
+async def test_each_step_and_each_run_counts_anew() -> None:
+    helper = agent("helper", tools=[LOOK])
+    stage = Stage([*LATE * 2, calls(call("look")), *LATE * 3, *LATE * 2, "in time"], helper)
+    event = await stage.begin(helper)
+    await refuse(stage, event)
+    await refuse(stage, event)
+    told = await stage.deliver("call_model", event)
+    await stage.deliver("call_tool", told)
+    await refuse(stage, told)
+    await refuse(stage, told)
+    assert (await stage.deliver("call_model", told, left_s=CANCEL_S + SHORT_S))["next"] == "finish"
+    assert (await stage.session(event)).status == "failed"
+    await stage.executor.retry(helper, event["session_id"])
+    again = {**event, "run_id": stage.held.starts[-1].run_id, "step": stage.held.starts[-1].step}
+    await refuse(stage, again)
+    await refuse(stage, again)
+    assert (await stage.follow(again))["next"] == "finish"
+    assert (await stage.session(event)).status == "completed"
+
+
+async def test_a_provider_that_accepts_and_stays_silent_leaves_its_fallback_time() -> None:
+    """With the defaults of 600 s for a try and three repeats."""
+    server = DialectServer(OPENAI, [Says("x", fault=STALL, after=0), Says("hi", stop="end_turn")]).start()
+    try:
+        options = OPENAI.options(server.origin)
+        config = LLMConfig(model="openai/gpt-4o-mini", fallbacks=["openai/gpt-4o"], provider_options=options)
+        helper = agent("helper", llm_config=config)
+        adapter = ModelAdapter()
+        adapter.prepare(config)  # as a function does, before its first delivery
+        stage = Stage(adapter, helper)
+        event = await stage.begin(helper)
+        assert (await stage.deliver("call_model", event, left_s=CANCEL_S + 4))["next"] == "finish"
+        assert (await stage.run(event)).status == "completed"
+        assert [asked.json["model"] for asked in server.requests] == ["gpt-4o-mini", "gpt-4o"]
+        assert await asyncio.to_thread(server.requests[0].disconnected.wait, 10)
+    finally:
+        server.stop()
+
+
+async def test_a_process_that_nobody_ends_bounds_no_call() -> None:
+    deaf = Deaf(TextStepResult(content="done"))
+    helper = agent("helper")
+    stage = Stage(deaf, helper)
+    event = await stage.begin(helper)
+    await stage.deliver("call_model", event, left_s=float("inf"))
+    assert deaf.times == [None]
