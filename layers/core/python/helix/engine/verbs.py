@@ -26,6 +26,7 @@ from helix.engine.calls.execute import Call, execute_call
 from helix.engine.calls.tool import Progress, view_step
 from helix.engine.claims.claim import Claimed
 from helix.engine.claims.liveness import HeldClaim, LostClaimError, run_claim
+from helix.engine.claims.missed import show_missed
 from helix.engine.context import make_context, open_context
 from helix.engine.engine import Engine, logger
 from helix.engine.facts import MessagesAdded, RunBegan, RunClaimed
@@ -116,6 +117,8 @@ async def deliver_model(
         run.leaving = leaving
         try:
             async with HeldClaim(engine, run_claim(run)):
+                if step > position.step:
+                    await show_missed(run, session)
                 move = await advance(run, step, seen)
         except LostClaimError as error:
             raise WorkInProgressError(str(error), engine.clock.now()) from None

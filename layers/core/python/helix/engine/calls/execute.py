@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -46,8 +46,7 @@ async def execute_calls(run: RunContext, staged: Staged) -> tuple[Call, ...]:
     left = staged.calls
     if view.session.open.wide:
         view = await _take_pages(run, view)
-        finished = {row.call_id for row in view.rows.calls if row is not None and row.state in ("done", "asked")}
-        left = [call_id for call_id in left if call_id not in finished]
+        left = show_results(run, view.rows, set(left))
     ours, others = _divided(run, view, left)
     if len(ours) == 1:
         await execute_call(run, view, ours[0])
@@ -86,9 +85,21 @@ async def _take_pages(run: RunContext, view: StepView) -> StepView:
             rows[place] = row
             if row.state == "asked":
                 show(run, CallWaits(row, answer))
-            elif row.state == "done":
-                show(run, CallDone(row, arguments=answer.tool_calls[place].arguments))
     return replace(view, rows=OpenRows(answer, rows))
+
+
+def show_results(run: RunContext, rows: OpenRows, calls: Collection[str]) -> list[str]:
+    """Record the results of `calls` on the stream, whoever wrote them: this worker may fold the step, and end the turn,
+    before their writer reaches the log. Return the calls that are neither done nor asked."""
+    left: list[str] = []
+    for request, row in zip(rows.answer.tool_calls, rows.calls, strict=True):
+        if request.id not in calls:
+            continue
+        if row is not None and row.state == "done":
+            show(run, CallDone(row, arguments=request.arguments if row.by == "plan" else None))
+        elif row is None or row.state != "asked":
+            left.append(request.id)
+    return left
 
 
 async def _written(run: RunContext, puts: Sequence[Put]) -> bool:

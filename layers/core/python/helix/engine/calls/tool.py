@@ -121,6 +121,11 @@ def approval_reason(tool: AnyTool, request: ToolCallRequest) -> str | None:
         return f"the tool's rule for approvals failed: {type(error).__name__}"
 
 
+def may_wait(tool: AnyTool | None) -> bool:
+    """Whether a call of the tool may wait for a person before it is executed."""
+    return tool is not None and (tool.require_approval is not False or tool.on_unknown == "ask")
+
+
 def executed(request: ToolCallRequest, row: CallRow) -> ToolCallRequest:
     """The call as it is executed: with the arguments that a person approved in place of the model's."""
     return request if row.edited is None else request.model_copy(update={"arguments": row.edited.arguments})

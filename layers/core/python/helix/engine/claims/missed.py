@@ -11,8 +11,11 @@ from dataclasses import dataclass
 
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, UserRow
 from helix.core.row_keys import checkpoint_sort, checkpoint_version
-from helix.core.rows import CheckpointRow
+from helix.core.rows import CheckpointRow, SessionRow
+from helix.engine.context import RunContext
 from helix.engine.engine import Engine
+from helix.engine.facts import CommitsMissed
+from helix.engine.observers import show
 
 PAGE, STEP_PAGE = 32, 66
 
@@ -44,6 +47,13 @@ async def read_missed(engine: Engine, session_id: str, checkpoint_id: str) -> Mi
     reported = points[same - 1 :: -1]
     answer, results = await _step_before(engine, session_id, reported[0])
     return Missed(answer, results, reported)
+
+
+async def show_missed(run: RunContext, session: SessionRow) -> None:
+    """Record what made the last step history. Another delivery wrote it, and may not reach the log before the next step."""
+    missed = await read_missed(run.engine, session.session_id, session.checkpoint)
+    if missed is not None:
+        show(run, CommitsMissed(missed))
 
 
 async def _step_before(

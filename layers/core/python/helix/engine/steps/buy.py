@@ -15,10 +15,12 @@ from helix.core.row_keys import message_sort
 from helix.core.rows import CheckpointRow, ErrorInfo, Pending, SessionRow, StepClaim, StopRow
 from helix.core.status import EndStatus
 from helix.core.steps import ErrorStepResult, StopReason
-from helix.engine.claims.missed import read_missed
+from helix.engine.calls.execute import show_results
+from helix.engine.calls.tool import may_wait
+from helix.engine.claims.missed import show_missed
 from helix.engine.context import RunContext, judge_stop
 from helix.engine.engine import Engine, Outcome, Over, Staged
-from helix.engine.facts import BudgetRefused, CallDone, ChildEnded, CommitsMissed, StepStaged
+from helix.engine.facts import BudgetRefused, CallDone, ChildEnded, StepStaged
 from helix.engine.history import row_key
 from helix.engine.money.bounds import bind
 from helix.engine.money.reservations import Refused, Reserved, assume_dead, reserve, return_draws
@@ -54,6 +56,7 @@ async def buy_step(run: RunContext, step: int, seen: Seen | None = None, view: S
         if session.run_id != run.run_id or session.status != "running":  # 1
             return Over((await run.engine.history.run(run.session_id, run.run_id)).status)
         if session.step >= step:  # 1: in history already: its calls are done
+            await show_missed(run, session)
             return Staged(step, ())
         run.session = session
         stop = run.watch.stop or run.late() or await judge_stop(run.engine, session, run.run_id, stop_value)
@@ -105,8 +108,8 @@ async def _finish_step(
     if len(fold.refused) > run.engine.settings.calls_at_once:
         await _write_refused(run, session, fold)
         return None
-    for row in done:  # written beside the run: nobody else records these on its stream
-        if row.by in ("answer", "child"):
+    for row in done:  # written beside the run: its execution may not have waited for whoever records these
+        if row.by in ("answer", "child") or may_wait(run.agent.find_tool(row.tool_name)):
             show(run, CallDone(row))
         if row.by == "child" and not run.engine.in_process:  # in process, the worker that ran it does
             await record(run, ChildEnded(row, "completed" if row.success else "failed"))
@@ -133,13 +136,7 @@ def _adopted(run: RunContext, session: SessionRow, rows: OpenRows) -> Staged:
     """5: the step is staged already, by this run or the one before: record its marks again, hand out what is left."""
     assert session.open is not None
     show(run, StepStaged(rows.answer))
-    left = []
-    for request, row in zip(rows.answer.tool_calls, rows.calls, strict=True):
-        if row is not None and row.state == "done":
-            show(run, CallDone(row, arguments=request.arguments if row.by == "plan" else None))
-        elif row is None or row.state != "asked":
-            left.append(request.id)
-    return Staged(session.open.step, left)
+    return Staged(session.open.step, show_results(run, rows, [request.id for request in rows.answer.tool_calls]))
 
 
 async def _pause(run: RunContext, session: SessionRow, rows: OpenRows, pending: list[Pending]) -> Outcome | None:
@@ -218,11 +215,8 @@ async def _record_missed(run: RunContext, session: SessionRow) -> None:
     """Another delivery claimed the next step and did not come to its answer: it may have died before it recorded the fold
     that came with its claim. In process, the claim that takes the run over records it."""
     held = session.claim
-    if held is None or run.engine.in_process or held.run_id != session.run_id or run.owns(session):
-        return
-    missed = await read_missed(run.engine, session.session_id, session.checkpoint)
-    if missed is not None:
-        show(run, CommitsMissed(missed))
+    if held is not None and not run.engine.in_process and held.run_id == session.run_id and not run.owns(session):
+        await show_missed(run, session)
 
 
 async def _claim_step(
