@@ -43,6 +43,36 @@ async def test_a_full_queue_takes_two_steps_a_minute_until_nobody_waits(world: W
     assert await world.bound() == 7
 
 
+@pytest.mark.parametrize("jitter", [(0.0, -3.0, 2.0, -8.0), (9.0, 0.0, 9.0, 0.0), (-1.0, -1.0, -1.0, -1.0)])
+async def test_each_look_by_the_schedule_may_take_a_step_up(
+    world: World, monkeypatch: pytest.MonkeyPatch, jitter: tuple[float, ...]
+) -> None:
+    """The cooldown of 60 s is the schedule's beat: looks come some seconds early or late, and a step takes a second."""
+
+    async def slow(agent: str, instances: int) -> None:
+        world.clock.advance(1.5)
+
+    monkeypatch.setattr(world, "set_instances", slow)
+    await world.limit(1)
+    await world.ask(9)
+    found, start = [], world.clock.now() + 20
+    for minute, late in enumerate(jitter):
+        world.clock.advance(start + 60 * minute + late - world.clock.now())
+        await world.govern()
+        found.append(await world.bound())
+    assert found == [2, 3, 4, 5]
+
+
+async def test_an_alarm_takes_no_step_before_the_cooldown_is_over(world: World) -> None:
+    await world.limit(1)
+    await world.ask(9)
+    await world.govern()
+    world.clock.advance(50)
+    assert await world.govern(ALARM) == {"held by cooldown": 1}
+    world.clock.advance(5)
+    assert await world.govern() == {"up": 1}, "the look by the schedule"
+
+
 async def test_quiet_minutes_bring_the_limit_down_to_the_minimum(world: World) -> None:
     await world.ask(1)
     await world.end_all()

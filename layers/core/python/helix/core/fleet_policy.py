@@ -13,20 +13,25 @@ from helix.core.llm_scaling import CostAwareScalingPolicy, Targets, TokenAwareSc
 from helix.core.resources import ResourceConfig
 from helix.core.scaling import Steps
 
+LEAST = {"scale_up_cooldown": 10.0, "scale_down_cooldown": 30.0}
+"""The shortest cooldowns that `Steps` takes."""
+
 
 class FleetPolicy(Steps, Targets, CostThresholds):
     """Every option has the policies' default. Raises `ValueError` for one that they do not have."""
 
 
-def policy_of(resources: ResourceConfig, costs: Mapping[str, float]) -> CostAwareScalingPolicy:
+def policy_of(resources: ResourceConfig, costs: Mapping[str, float], *, early_s: float = 0.0) -> CostAwareScalingPolicy:
     """The policy of the limit of an agent with these resources. `costs`: its budgets in US dollars, as `max_cost_per_hour`,
-    `max_cost_per_day` and `max_cost_per_month`.
+    `max_cost_per_day` and `max_cost_per_month`. `early_s`: how much shorter than their cooldowns the pauses may be.
 
     One run may always begin: a limit of 0 saves nothing, and the next run would wait until a person looks.
     """
     policy = FleetPolicy.model_validate(resources.scaling)
     bounds = {"min_instances": max(resources.min_instances, 1), "max_instances": resources.max_instances}
     moves = policy.model_dump(exclude=set(CostThresholds.model_fields))
+    for name in ("scale_up_cooldown", "scale_down_cooldown"):
+        moves[name] = max(moves[name] - early_s, LEAST[name])
     thresholds = policy.model_dump(include=set(CostThresholds.model_fields))
     base = TokenAwareScalingPolicy.model_validate({**bounds, **moves})
     return CostAwareScalingPolicy.model_validate({**bounds, **thresholds, **costs, "base_scaling_policy": base})

@@ -34,6 +34,10 @@ WINDOW_S = 300.0
 """What a decision looks back on."""
 QUIET_S = 45.0
 """Less than the minute between two looks by the schedule."""
+EARLY_S = 15.0
+"""How much less than a cooldown may lie between two looks by the schedule: EventBridge starts each within its minute, not
+on the second (https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-types.html). Without it, a cooldown of one
+minute would end just after the next look."""
 MARGIN_S = 5.0
 FAILED = "failed"
 
@@ -116,7 +120,8 @@ class Governor:
         if standing.owed and await self._keep_ready(agent, counter.bound, resources):
             await self.log.paid(agent, standing)
             standing = await self.log.standing(agent)
-        policy = policy_of(resources, money.costs)
+        early_s = EARLY_S if trigger.agents is None else 0.0
+        policy = policy_of(resources, money.costs, early_s=early_s)
         if trigger.agents is None and _rests(counter, standing, policy, money):
             return "at rest"
         if self._unsettled(standing) and not _spent(money):
