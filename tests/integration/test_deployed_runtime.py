@@ -51,6 +51,19 @@ async def test_status_tells_the_limit_and_the_runs_at_work() -> None:
     assert [found["agent_id"] for found in await runtime.list_agents()] == ["worker"]
 
 
+@pytest.mark.parametrize(("resources", "known"), [({"min": 1, "max": 2}, {"max_instances": 2}), ({}, {})])
+async def test_status_invents_no_resources(resources: Json, known: Json) -> None:
+    """The rows have the definition's maximum at most: also after an operator wanted something of the agent."""
+    worker = agent("worker", resources=resources)
+    on, runtime = fleet(worker)
+    (first,) = await begin(on, worker, 1)
+    await on.end(event(on, first))
+    assert (await runtime.get_agent_status("worker"))["resources"] == known
+    await runtime.scale_agent("worker", 2)
+    assert (await runtime.get_agent_status("worker"))["resources"] == known
+    assert [found["resources"] for found in await runtime.list_agents()] == [known]
+
+
 async def test_stop_interrupts_what_works_and_keeps_what_waits_for_start() -> None:
     worker = agent("worker", resources={"max": 1})
     on, runtime = fleet(worker)

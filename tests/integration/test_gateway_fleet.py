@@ -154,7 +154,7 @@ async def test_pages_have_each_agent_once_with_its_bounds(executor: LocalExecuto
                 break
     assert [one["agent"] for one in found] == [*FLEET]
     other = found[-1]
-    assert (other["wanted"], other["min_instances"], other["max_instances"]) == (2, 0, 5)
+    assert (other["wanted"], other["min_instances"], other["max_instances"]) == (2, 1, 3), "of its definition"
     assert [found[0][name] for name in ("wanted", "max_instances", "limit", "running")] == [None] * 4
 
 

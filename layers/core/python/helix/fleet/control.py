@@ -51,8 +51,8 @@ class FleetControl:
     # --- looking --------------------------------------------------------------------------------------------------
 
     async def status(self, agent_name: str) -> dict[str, Any]:
-        """status (`running` while it has live processes, `stopped`, `not_found`), instances (how many), wanted, resources,
-        processes, health, created_at, supervisor."""
+        """status (`running` while it has live processes, `stopped`, `not_found`), instances (how many), wanted, resources
+        (as registered; `{}` where nothing was), processes, health, created_at, supervisor."""
         entry = await self._entry(agent_name)
         if entry is None:
             return {"agent_id": agent_name, "status": NOT_FOUND}
@@ -79,7 +79,7 @@ class FleetControl:
             "status": "running" if live else "stopped",
             "instances": len(live),
             "wanted": 0 if entry.stopped else entry.wanted,
-            "resources": entry.resources,
+            "resources": entry.registered,
             "processes": [info.model_dump(mode="json") for info in processes],
             "health": of_target(await results(self._store, entry.agent_id)).model_dump(mode="json"),
             "created_at": entry.created_at,

@@ -75,7 +75,7 @@ class DeployedRuntime:
 
     async def get_agent_status(self, agent_id: str) -> dict[str, Any]:
         """As `AgentRuntime.get_agent_status`: status is `running`, `stopped` (limit 0) or `not_found`; instances is the
-        limit, None without one; processes are the runs at work."""
+        limit, None without one; resources has what the rows say, `max_instances`; processes are the runs at work."""
         try:
             found = await (await self.control()).status(agent_id)
         except AgentNotFoundError:
@@ -116,7 +116,14 @@ class DeployedRuntime:
         counter = counters.get(found["agent_id"])
         limit = None if counter is None else counter.bound
         processes = [{"process_id": run_id, "name": found["agent_id"], "status": "running"} for run_id in runs]
-        return {**found, "status": "stopped" if limit == 0 else "running", "instances": limit, "processes": processes}
+        defined = None if counter is None else counter.default
+        return {
+            **found,
+            "status": "stopped" if limit == 0 else "running",
+            "instances": limit,
+            "resources": found["resources"] or ({} if defined is None else {"max_instances": defined}),
+            "processes": processes,
+        }
 
     async def _at_work(
         self,

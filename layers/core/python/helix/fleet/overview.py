@@ -78,7 +78,7 @@ class Overview:
             health_rows.results(self.store, name),
             self._decisions(name, asked.decisions),
         )
-        bounds: dict[str, Any] = entry.resources if entry is not None else {}
+        bounds: dict[str, Any] = entry.registered if entry is not None else {}
         bounds = bounds or (self.resources(name) if name in self.names else {})
         return FleetAgent(
             agent=name,

@@ -55,6 +55,11 @@ class AgentEntry(BaseModel):
     supervisor_born: float | None = None
 
     @property
+    def registered(self) -> JsonObject:
+        """The resources that a registration gave. Those of an entry without one are bounds for `limits` only."""
+        return self.resources if self.definition else {}
+
+    @property
     def limits(self) -> ResourceConfig:
         return ResourceConfig.model_validate(self.resources)
 
