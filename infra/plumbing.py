@@ -69,8 +69,9 @@ def _chunks(names: Names, streaming: Streaming) -> list[cloudwatch.IWidget]:
     ]
     shown = [graph("Refused; given up, and put aside", counted)]
     if streaming.stream is not None:
-        behind = "GetRecords.IteratorAgeMilliseconds"
-        age.append(aws_metric("Kinesis", behind, "Maximum", label="stream", StreamName=stream))
+        if streaming.consumer is None:  # one with enhanced fan-out makes no GetRecords calls
+            behind = "GetRecords.IteratorAgeMilliseconds"
+            age.append(aws_metric("Kinesis", behind, "Maximum", label="stream", StreamName=stream))
         written = aws_metric("Kinesis", "IncomingRecords", "Sum", label="written", StreamName=stream)
         refused = "WriteProvisionedThroughputExceeded"
         shown.insert(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.infra.aws_metrics import PERCENTILES, STATISTICS, documented
+from tests.infra.conftest import DEPLOYED, Synth
 from tests.infra.observed import alarms, dashboards, of_alarms, of_dashboards, of_everything
 from tests.infra.templates import Assembly, Template, text
 
@@ -198,6 +199,15 @@ def test_a_metric_of_aws_is_one_that_aws_documents(deployed: Assembly, productio
             if o.namespace != NAMESPACE:
                 assert o.name in documented(o.namespace, o.dimension_names), o
                 assert o.statistic in STATISTICS, o
+
+
+@pytest.mark.parametrize("fan_out", [True, False])
+def test_the_age_of_chunks_is_of_calls_that_are_made(synth: Synth, fan_out: bool) -> None:
+    """A consumer with enhanced fan-out makes no `GetRecords` calls, so that metric would have no data:
+    https://docs.aws.amazon.com/streams/latest/dev/monitoring-with-cloudwatch.html"""
+    made = synth(DEPLOYED if fan_out else {**DEPLOYED, "enhanced_fan_out": "false"})
+    shown = {o.name for o in of_dashboards(made.main) if o.where.endswith("How old chunks are when they are projected")}
+    assert shown == {"IteratorAge"} | (set() if fan_out else {"GetRecords.IteratorAgeMilliseconds"})
 
 
 def test_a_metric_of_aws_is_of_something_that_is_there(deployed: Assembly) -> None:
