@@ -1,4 +1,4 @@
-"""Alarms, made of their rules: each notifies the alarm topic when it goes off.
+"""Alarms, made of their rules: each notifies the alarm topic when it goes off, and when it is over.
 
 Law: periods are as short as CloudWatch's metrics are fine, and no data is no fault, unless a rule is about silence.
 """
@@ -41,3 +41,4 @@ class Alarms(Construct):
                 treat_missing_data=MISSING[rule.silent],
             )
             alarm.add_alarm_action(report)
+            alarm.add_ok_action(report)

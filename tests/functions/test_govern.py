@@ -72,6 +72,7 @@ def message(fleet: Functions, **changes: Any) -> dict[str, Any]:
     alarm = json.loads(sns["Message"])
     sns["MessageId"] = changes.get("id", sns["MessageId"])
     alarm["AlarmName"] = changes.get("name", alarm["AlarmName"])
+    alarm["NewStateValue"] = changes.get("state", alarm["NewStateValue"])
     if "dimensions" in changes:
         alarm["Trigger"]["Dimensions"] = changes["dimensions"]
     sns["Message"] = changes.get("text", json.dumps(alarm))
@@ -105,6 +106,15 @@ def test_an_alarm_is_recorded_when_it_arrives(fleet: Functions) -> None:
         assert fleet.app.run(fleet.app.store.get([key])) == [{"message": id_}]
     fleet.invoke("govern", fleet.sample("govern"))
     assert fleet.app.run(fleet.app.store.get([key])) == [{"message": "two"}]
+
+
+def test_an_alarm_that_is_over_starts_no_look_and_is_not_recorded(fleet: Functions) -> None:
+    """`helix check --stage` waits for the alarm that it set."""
+    come(fleet, 7)
+    assert fleet.invoke("govern", message(fleet, state="OK", name="helix-test-govern-fails")) == {}
+    assert bound(fleet) == 1 and not history(fleet)
+    assert fleet.app.run(fleet.app.store.get([heard_key("helix-test-govern-fails")])) == [None]
+    assert fleet.invoke("govern", message(fleet, name="helix-test-govern-fails")) == {"up": 1}
 
 
 @pytest.mark.parametrize("spelling", [("name", "value"), ("Name", "Value")])

@@ -84,8 +84,8 @@ def test_what_runs_by_the_minute_is_missed_when_it_does_not(deployed: Assembly, 
 def test_every_alarm_tells_the_topic_and_rests_without_data(deployed: Assembly) -> None:
     topic = deployed.main.id_of("SNS::Topic", TopicName="helix-dev-alarms")
     for template, alarm in alarms(deployed).values():
-        (action,) = alarm["AlarmActions"]
-        assert deployed.meant(template, action) == {"Ref": topic}
+        for (action,) in (alarm["AlarmActions"], alarm["OKActions"]):  # it says also that it is over
+            assert deployed.meant(template, action) == {"Ref": topic}
         silent = alarm["AlarmName"].removeprefix("helix-dev-") in SILENT
         assert alarm["TreatMissingData"] == ("breaching" if silent else "notBreaching")
         assert len(alarm["AlarmDescription"]) > 15

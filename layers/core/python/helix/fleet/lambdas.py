@@ -1,6 +1,6 @@
 """The `govern` function: woken by alarms and by the schedule, it moves the limits of the deployed app.
 
-Law: what wakes it says where to look. A message that is no alarm of this stage is nobody's business here; what is done once
+Law: what wakes it says where to look. A message that no alarm of this stage goes off with is ignored; what is done once
 a minute (gauges, unpublished alerts of budgets) is done by the schedule, so alarms that come in numbers cost little.
 """
 
@@ -36,6 +36,7 @@ from helix.services.usage_counters import agent_scope, read_scopes
 from helix.services.warnings import warn
 
 OF_AGENT = agent_scope("")
+SOUNDS = "ALARM"
 
 
 class _Part(BaseModel):
@@ -57,6 +58,7 @@ class Alarm(_Part):
     """What CloudWatch says of a change of an alarm's state; other fields say what it saw then."""
 
     name: str = Field(alias="AlarmName")
+    state: str = Field(default=SOUNDS, alias="NewStateValue")
     trigger: dict[str, Any] = Field(default_factory=dict, alias="Trigger")
 
     @property
@@ -92,10 +94,12 @@ def triggers(event: GovernEvent, stage: str) -> list[Trigger]:
 
 
 def _alarm(text: str) -> Alarm | None:
+    """The alarm that goes off. None for one that is over, and for another sender's message."""
     try:
-        return Alarm.model_validate(json.loads(text))
+        alarm = Alarm.model_validate(json.loads(text))
     except (ValueError, ValidationError):
-        return None  # somebody else's message
+        return None
+    return alarm if alarm.state == SOUNDS else None
 
 
 async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> dict[str, int]:
