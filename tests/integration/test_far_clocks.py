@@ -7,7 +7,7 @@ from typing import Any
 
 import botocore.session
 import pytest
-from tests.support.aws_resources import Serial, fresh, make_tables, moto, tables
+from tests.support.aws_resources import fresh, make_tables, moto, tables
 from tests.support_run import Gate, a_tool, agent, call, calls, result_of
 
 from helix import LocalExecutor, ScriptedModel
@@ -15,6 +15,7 @@ from helix.adapters.aws.clock import TableClock
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.core.errors import AgentAlreadyRunningError
 from helix.core.registry import AgentRegistry
+from helix.testing.aws import LockedClient
 from helix.testing.clocks import ShiftedClock
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -32,7 +33,9 @@ def prefix() -> Iterator[str]:
 def worker(prefix: str, ahead_s: float, script: Any) -> LocalExecutor:
     clock, session = TableClock(ShiftedClock(ahead_s)), botocore.session.get_session()
     clock.follow(session)
-    store = DynamoDBStateStore(Serial(session.create_client("dynamodb")), tables(prefix), clock=clock, poll_s=0.02)
+    store = DynamoDBStateStore(
+        LockedClient(session.create_client("dynamodb")), tables(prefix), clock=clock, poll_s=0.02
+    )
     return LocalExecutor(store, model=ScriptedModel(script), clock=clock, registry=AgentRegistry())
 
 

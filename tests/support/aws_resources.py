@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -23,24 +22,11 @@ from helix.gateway.connections import Connections
 from helix.gateway.projecting import LogRecord, Projector
 from helix.ports.state_store import Table
 from helix.services.segments import SegmentStreams
+from helix.testing.aws import LockedClient, create_tables
 
 BUCKET, CHUNKS = "test-bucket", "test-chunks"
 CLOCK = SystemClock()
 NUMBERS = itertools.count()
-
-
-class Serial:
-    """moto in process has no locks of its own: its conditional writes are atomic only one at a time."""
-
-    def __init__(self, client: Any) -> None:
-        self._client, self._lock = client, threading.Lock()
-
-    def __getattr__(self, verb: str) -> Any:
-        def call(**request: Any) -> Any:
-            with self._lock:
-                return getattr(self._client, verb)(**request)
-
-        return call
 
 
 @contextlib.contextmanager
@@ -51,7 +37,7 @@ def moto() -> Iterator[dict[str, Any]]:
             patch.setenv(name, "test")
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         with mock_aws():
-            made = {name: Serial(boto3.client(name)) for name in ("dynamodb", "s3", "kinesis")}
+            made = {name: LockedClient(boto3.client(name)) for name in ("dynamodb", "s3", "kinesis")}
             made["s3"].create_bucket(Bucket=BUCKET)
             yield made
 
@@ -66,13 +52,7 @@ def tables(prefix: str = "test") -> dict[Table, str]:
 
 
 def make_tables(dynamodb: Any, prefix: str = "test") -> None:
-    for name in tables(prefix).values():
-        dynamodb.create_table(
-            TableName=name,
-            KeySchema=[{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
-            BillingMode="PAY_PER_REQUEST",
-        )
+    create_tables(dynamodb, tables(prefix))
 
 
 def make_store(dynamodb: Any, s3: Any, prefix: str = "test") -> DynamoDBStateStore:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import botocore.session
 from botocore.exceptions import ReadTimeoutError
 from pydantic import BaseModel
-from tests.support.aws_resources import BUCKET, CHUNKS, Pump, PumpedStreams, Serial, make_tables, moto, tables
+from tests.support.aws_resources import BUCKET, CHUNKS, Pump, PumpedStreams, make_tables, moto, tables
 from tests.support.delivery_stage import Json, Stage
 from tests.support.memory_sockets import MemorySockets
 from tests.support.state_machine import Machines, StateMachine
@@ -35,6 +35,7 @@ from helix.ports.model import LLMGenerateInput
 from helix.ports.sockets import Posted
 from helix.services.segments import SegmentStreams
 from helix.sessions.read import Sessions
+from helix.testing.aws import LockedClient
 from helix.testing.clocks import ShiftedClock
 from helix.testing.invariants import find_problems, read_tree
 
@@ -189,10 +190,10 @@ async def play(fault: Fault) -> Outcome:
 
 async def _play(fault: Fault, clients: Json) -> Outcome:
     session = botocore.session.get_session()
-    made = {service: Serial(session.create_client(service)) for service in ("dynamodb", "kinesis", "s3")}
+    made = {service: LockedClient(session.create_client(service)) for service in ("dynamodb", "kinesis", "s3")}
     struck = botocore.session.get_session()
     fault.listen(struck)
-    faulty = {service: Serial(struck.create_client(service)) for service in made}
+    faulty = {service: LockedClient(struck.create_client(service)) for service in made}
 
     def store(rows: Any, objects: Any) -> DynamoDBStateStore:
         return DynamoDBStateStore(rows, tables(), clock=_Hurried(), overflow=Overflow(objects, BUCKET), poll_s=0.02)
