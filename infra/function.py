@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aws_cdk import Duration
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
@@ -18,6 +18,7 @@ from constructs import Construct
 from helix.core.resources import DEFAULT_PROFILE
 from helix.core.tool_settings import ToolSettings
 from helix.infra.config import Settings
+from helix.infra.environment_size import check_environment
 from helix.infra.keys import Keys
 from helix.infra.layers import RUNTIMES, Layers
 from helix.infra.logs import log_group
@@ -135,6 +136,15 @@ class Function(Construct):
         )
         group = log_group(self, "Logs", f"/aws/lambda/{name}", settings=settings, keys=kit.keys)
         group.grant_write(self.role)
+        own = kit.own.get(verb, {})
+        environment = {
+            **({} if verb in WITHOUT_AGENTS else declared.environment),
+            **({variable("secrets"): _places(declared)} if executes_tools and declared.secrets else {}),
+            **kit.environment,
+            **own,
+            SERVICE_NAME: verb,
+        }
+        check_environment(name, Stack.of(self).resolve(environment), own)
         options: dict[str, Any] = {
             "function_name": name,
             "description": f"Helix {verb}" if profile == DEFAULT_PROFILE else f"Helix {verb}, for agent {profile}",
@@ -143,13 +153,7 @@ class Function(Construct):
             "log_group": group,
             "timeout": Duration.seconds((verb == "call_tool" and declared.timeout_s) or size.timeout_s),
             "memory_size": memory_of(verb, settings, memory_mb, (executes_tools and declared.memory_mb) or 0),
-            "environment": {
-                **({} if verb in WITHOUT_AGENTS else declared.environment),
-                **({variable("secrets"): _places(declared)} if executes_tools and declared.secrets else {}),
-                **kit.environment,
-                **kit.own.get(verb, {}),
-                SERVICE_NAME: verb,
-            },
+            "environment": environment,
             "reserved_concurrent_executions": reserved_concurrency or None,
         }
         self.function = (

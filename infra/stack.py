@@ -25,6 +25,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
+from helix.core.resources import profile_digest
 from helix.infra.agents import profiles, registered_agents
 from helix.infra.alarm_rules import Rule, agent_rules, stage_rules
 from helix.infra.alarms import Alarms
@@ -139,7 +140,7 @@ class Helix(Reach):
         triggers = Triggers(self, "Triggers", settings=settings, names=names)
         console = Console(self, "Console", settings=settings, names=names, keys=keys, sockets=sockets)
         executions = Executions(self, names=names, profiles=[profile.name for profile in every_profile])
-        declared = [profile.name for profile in own_profiles if profile.declared]
+        declared = [profile_digest(profile.name) for profile in own_profiles if profile.declared]
         kit = Kit(
             settings=settings,
             project=project,

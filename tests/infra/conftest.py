@@ -64,9 +64,11 @@ def python() -> Iterator[Synthesiser]:
         yield made
 
 
-def run_app(python: Synthesiser, context: dict[str, str], output: Path) -> subprocess.CompletedProcess[str]:
+def run_app(
+    python: Synthesiser, context: dict[str, str], output: Path, cwd: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
     pairs = [word for key, value in context.items() for word in ("-c", f"{key}={value}")]
-    return python("-m", "helix.infra.app", *pairs, "-o", str(output), path=str(MODULES))
+    return python("-m", "helix.infra.app", *pairs, "-o", str(output), cwd=cwd, path=str(MODULES))
 
 
 @pytest.fixture(scope="session")

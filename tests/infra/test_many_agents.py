@@ -1,21 +1,52 @@
-"""A stage with a hundred agents that have resources of their own: CloudFormation's and CloudWatch's limits hold."""
+"""A stage with a hundred agents that have resources and tables of their own: the limits of CloudFormation, CloudWatch and
+Lambda hold."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
-from tests.infra.conftest import Synth
+from tests.infra.conftest import run_app
 from tests.infra.observed import dashboards, of_dashboards
+from tests.infra.templates import Assembly, text
+from tests.support.synthesis import Synthesiser
+
+from helix.core.resources import profile_digest
+from helix.infra.agents import LONGEST_NAME
+from helix.runtime.cloud_settings import read_cloud_settings
 
 pytestmark = pytest.mark.timeout(400)
 
+NAMES = [f"customer_support_agent_of_department_{number:03d}_eu" for number in range(100)]
+AGENTS = f"""
+from helix import Agent, LLMConfig, default_registry
+
+for name in {NAMES}:
+    default_registry.register(
+        Agent(
+            name=name,
+            system_prompt="Help.",
+            llm_config=LLMConfig(model="openai/gpt-4o-mini"),
+            resources={{"memory": 2048, "min": 1, "max": 5}},
+        )
+    )
+"""
+PROJECT = f"""
+[tool.helix]
+agents = ["hundred_agents"]
+
+[tool.helix.environment]
+STYLE = "{"x" * 2_000}"
+"""
+"""A project may declare some more bytes for its tools."""
+
 
 @pytest.mark.slow
-def test_a_stage_holds_a_hundred_agents_with_resources(synth: Synth) -> None:
+def test_a_stage_holds_a_hundred_agents_with_resources_and_tables(python: Synthesiser, tmp_path: Path) -> None:
     """https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/cloudformation-limits.html"""
-    assembly = synth({"agents": "hundred_agents", "provision_agents": "true"})
+    assembly = synthesise(python, tmp_path)
     assert len(assembly.nested) == 100
     for file in assembly.folder.glob("*.template.json"):
         assert file.stat().st_size < 1_000_000, file.name
@@ -23,8 +54,25 @@ def test_a_stage_holds_a_hundred_agents_with_resources(synth: Synth) -> None:
         assert len(template.resources) <= 500 and len(template.text.get("Parameters", {})) <= 200
         for policy in template.of("IAM::ManagedPolicy").values():
             assert len(json.dumps(policy["PolicyDocument"])) <= 6_144
+        for function in template.of("Lambda::Function").values():
+            variables = {name: text(value) for name, value in function["Environment"]["Variables"].items()}
+            assert len(json.dumps(variables)) <= 4_096, function["FunctionName"]
+            assert read_cloud_settings(variables).own_profiles == tuple(map(profile_digest, sorted(NAMES)))
+    assert max(len(f"helix-dev-{name}-call_model") for name in NAMES) == LONGEST_NAME
     lines = Counter(o.where.partition(":")[0] for o in of_dashboards(assembly.main))
     assert max(lines.values()) <= 50
     for body in dashboards(assembly.main).values():
         for widget in body["widgets"]:
             assert len(widget["properties"].get("alarms", [])) <= 100
+
+
+def synthesise(python: Synthesiser, folder: Path) -> Assembly:
+    tables = "".join(f"\n[tool.helix.agent.{name}]\nmemory_mb = 1024\n" for name in NAMES)
+    (folder / "pyproject.toml").write_text(PROJECT + tables)
+    (folder / "hundred_agents.py").write_text(AGENTS)
+    (folder / "deps" / "python").mkdir(parents=True)
+    (folder / "deps" / "python" / "somebody_else.py").write_text("")
+    context = {"provision_agents": "true", "deps": str(folder / "deps")}
+    done = run_app(python, context, folder / "out", cwd=folder)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return Assembly.read(folder / "out")

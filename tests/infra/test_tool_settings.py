@@ -13,6 +13,7 @@ from tests.support.synthesis import Synthesiser
 
 from helix import Agent, LLMConfig, create_sub_agent_tool, tool
 from helix.core.agents import AnyAgent
+from helix.core.resources import profile_digest
 from helix.core.tools import AnyTool
 from helix.engine.context import CANCEL_S
 from helix.infra.agents import LONGEST_S, SPARE_S, check_times
@@ -180,7 +181,8 @@ def test_an_agent_with_a_table_has_its_own_rights_beside_the_projects(assembly: 
     sizes = [function(assembly, "call_tool", agent)["MemorySize"] for agent in ("", "clerk", "quick")]
     assert sizes == [1024, 3008, 1024]
     told = read_cloud_settings(variables(function(assembly, "ws_message")))
-    assert told.own_profiles == ("clerk", "quick"), "who starts a run finds the agent's machine"
+    own = (profile_digest("clerk"), profile_digest("quick"))
+    assert told.own_profiles == own, "who starts a run finds the agent's machine"
 
 
 def test_call_model_has_it_where_it_executes_tools(assembly: Assembly) -> None:
@@ -273,6 +275,12 @@ def test_a_model_that_may_outlive_its_function_is_refused_by_name() -> None:
     assert SPARE_S == CANCEL_S
 
 
+WORDY = f"""
+[tool.helix.triggers.wordy]
+agent = "desk"
+queue = true
+prompt = "{"x" * 1_900}"
+"""
 NIGHTLY = """[tool.helix.triggers.nightly]
 agent = "dekc"
 schedule = "rate(1 day)"
@@ -293,6 +301,11 @@ schedule = "rate(1 day)"
             60,
             ("[tool.helix.agent.clerk]", NIGHTLY),
             "tool.helix.triggers.nightly: there is no agent 'dekc'; there are clerk, desk, quick; did you mean 'desk'?",
+        ),
+        (
+            60,
+            ("[tool.helix.secrets]", f'STYLE = "{"x" * 1_900}"\n{WORDY}\n[tool.helix.secrets]'),
+            "function 'helix-dev-start_triggered': its environment variables take up to 5,",
         ),
     ],
 )

@@ -15,6 +15,7 @@ from helix import Confirmation, MemoryStateStore, ScriptedModel
 from helix.core.agents import AnyAgent
 from helix.core.errors import AgentAlreadyRunningError, InvalidInputError, QueueFullError
 from helix.core.handles import AgentExecutionHandle
+from helix.core.resources import profile_digest
 from helix.engine.history import session_key
 from helix.engine.runs.admission import gauges
 from helix.engine.runs.intake import set_limit
@@ -64,6 +65,16 @@ async def statuses(on: Stage, handles: list[Handle]) -> list[str]:
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_starts_on_the_machine_of_its_agent() -> None:
+    """Functions know agents with tables of their own by a digest: names of a hundred would exceed Lambda's 4 KB."""
+    clerk = "clerk_of_the_department_of_customer_support"
+    agents = agent(clerk), agent("desk"), worker()
+    on = stage(*agents, own_profiles=frozenset({profile_digest(clerk)}))
+    for each in agents:
+        await on.executor.execute(each, "go")
+    assert [part.profile for part in on.held.starts] == [clerk, "default", "worker"]
 
 
 async def test_ten_runs_on_three_slots_go_in_their_order() -> None:

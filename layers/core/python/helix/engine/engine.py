@@ -49,7 +49,8 @@ class Settings:
     how long its answer may be where its agent does not say, and `least_output_tokens` to how many it is cut near the line
     before it is refused. `keep_checkpoints`: how many of a session's newest checkpoints stay, and `session_ttl_s`: how long
     after its last write a session that neither runs nor waits is deleted (`sessions.deletion`; None: for ever).
-    `own_profiles`: agents with functions of their own, beside those that ask for resources."""
+    `own_profiles`: digests (`core.resources.profile_digest`) of the agents with functions of their own, beside those that
+    ask for resources."""
 
     claim_s: float = 30
     skew_s: float = 5

@@ -35,8 +35,8 @@ class CloudSettings:
     topic that notifies people of budgets and decisions. provision_agents: functions of agents with resources are kept warm,
     as many as their limit. thresholds: of `helix.core.thresholds`, as JSON: those that differ from the defaults.
     metrics_secret: ARN of the secret whose text is the bearer token for /metrics; empty: its hash is a row.
-    secrets: what tools may read, each `NAME=PLACE` (`core.tool_settings.SecretPlace`). own_profiles: agents with functions
-    of their own that do not ask for resources.
+    secrets: what tools may read, each `NAME=PLACE` (`core.tool_settings.SecretPlace`). own_profiles: digests
+    (`core.resources.profile_digest`) of the agents that have functions of their own by a table in `[tool.helix.agent]`.
     triggers: what starts runs by itself, as JSON (`helix.core.triggers.dump_starts`). dead_letters: URL of the queue for
     events that cannot. jwt_user_claim: the claim of a token that names its user. console: what the console's page knows of
     the stage, as JSON. budgets: of each user, as JSON: the table `[tool.helix.budgets]`.

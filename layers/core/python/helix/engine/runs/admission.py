@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from helix.core.agents import AnyAgent
 from helix.core.errors import AgentNotFoundError, QueueFullError, RunNotFoundError, SessionNotFoundError, StoreError
+from helix.core.resources import profile_digest
 from helix.core.rows import RunRow, SessionRow
 from helix.core.status import ClaimMode
 from helix.engine.claims.missed import read_missed
@@ -172,7 +173,8 @@ def launcher_of(engine: Engine) -> Launcher:
 
 
 def part_of(engine: Engine, agent: AnyAgent, run: RunRow) -> Part:
-    profile = agent.name if agent.name in engine.settings.own_profiles else agent.profile
+    own = engine.settings.own_profiles
+    profile = agent.name if own and profile_digest(agent.name) in own else agent.profile
     return Part(profile, run.session_id, run.run_id, run.part, run.part_step or run.first_step)
 
 
