@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from helix.core import aws_prices as prices
+from helix.infra.config import NEW_TABLE_WRITES, Settings
 from helix.services.budget_rows import COPIES
 from helix.services.budget_shards import SHARDS as BUDGET_SHARDS
 from helix.services.open_runs import PARTITIONS
@@ -35,6 +36,7 @@ SOURCES = {
     "gateway": f"{DOCS}/apigateway/latest/developerguide/limits.html",
     "kinesis": f"{DOCS}/streams/latest/dev/service-sizes-and-limits.html",
     "tables": f"{DOCS}/amazondynamodb/latest/developerguide/ServiceQuotas.html",
+    "new table": f"{DOCS}/amazondynamodb/latest/developerguide/warm-throughput-scenarios.html",
     "item": f"{DOCS}/amazondynamodb/latest/developerguide/bp-partition-key-design.html",
     "conflicts": f"{DOCS}/amazondynamodb/latest/developerguide/transaction-apis.html#transaction-conflict-handling",
 }
@@ -73,7 +75,8 @@ def measured(calls: str, short: str) -> Counts:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """`needs`: what so many concurrent runs take of it. `ours`: it is a limit of Helix, and no quota of the account."""
+    """`needs`: what so many concurrent runs take of it. `source`: "" for a setting of the stage. `ours`: it is a limit of
+    Helix, and no quota of the account."""
 
     what: str
     unit: str
@@ -98,6 +101,10 @@ def limits(counts: Counts) -> list[Limit]:
 
     def messages(runs: int) -> float:
         return steps(runs) * counts.messages
+
+    def writes(runs: int) -> float:
+        """As if all of a run's rows were in one table."""
+        return steps(runs) * counts.writes + ends(runs) * counts.run_writes
 
     ask = "Service Quotas"
     return [
@@ -130,15 +137,24 @@ def limits(counts: Counts) -> list[Limit]:
         Limit(
             "API Gateway, `PostToConnection`", "a second", messages, 10_000, "gateway", f"{ask}; shared with all APIs"
         ),
+        Limit(
+            "API Gateway, messages of clients",
+            "a second",
+            ends,
+            Settings.model_fields["socket_messages"].default,
+            "",
+            "the setting `socket_messages`",
+        ),
         Limit("Kinesis, one shard", "records a second", messages, 1_000, "kinesis", "the setting `shards`"),
         Limit(
-            "DynamoDB, a table",
+            "DynamoDB, a new table",
             "write units a second",
-            lambda n: steps(n) * counts.writes + ends(n) * counts.run_writes,
-            40_000,
-            "tables",
-            ask,
+            writes,
+            NEW_TABLE_WRITES,
+            "new table",
+            "the setting `warm_writes`; by itself, to twice the last peak within 30 minutes",
         ),
+        Limit("DynamoDB, a table", "write units a second", writes, 40_000, "tables", ask),
         Limit(
             "DynamoDB, index of open runs",
             "write units a second and partition",
@@ -197,7 +213,8 @@ def tables(counts: Counts) -> str:
     ]
     for limit in found:
         needs = [_cell(limit.needs(n), limit.quota) for n in SIZES]
-        quota = f"[{limit.quota:,.0f}]({SOURCES[limit.source]})"
+        quota = f"{limit.quota:,.0f}"
+        quota = f"[{quota}]({SOURCES[limit.source]})" if limit.source else quota
         ours = " (Helix's)" if limit.ours else ""
         cells = [limit.what + ours, limit.unit, *needs, quota, _runs(limit.runs), limit.raised_by]
         lines.append(f"| {' | '.join(cells)} |")

@@ -38,6 +38,9 @@ PRODUCTION_STAGES = frozenset({"prod", "production"})
 ORIGIN = re.compile(r"https://[a-z0-9.-]+(:\d+)?|http://(127\.0\.0\.1|localhost)(:\d+)?")
 MAX_TRIGGER_BYTES = 2_000
 """Lambda allows 4 KB for all variables of a function."""
+NEW_TABLE_WRITES, NEW_TABLE_READS = 4_000, 12_000
+"""What a new on-demand table takes a second, and the least that warm throughput may be:
+https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/warm-throughput-scenarios.html"""
 _SEPARATORS = (":", "@")
 """CDK's own context keys have one of these in their name; Helix's have none."""
 
@@ -79,6 +82,9 @@ class Settings(AlarmSettings):
         ~70 ms. Without it a shard is polled once a second, and text comes in bursts. Default: for what is deployed; an
         emulator has none.
     shards: of the chunk stream; 0 lets Kinesis choose, and charges for it.
+    socket_messages: how many messages a second all clients together may send over the WebSocket API.
+    warm_writes, warm_reads: units a second that the tables of sessions and streams take at once; 0 leaves what they take by
+        themselves. DynamoDB charges once for what is above the table's present value, and refuses a lower one.
     snap_start: for call_model. provisioned_concurrency: of the default profile's call_model.
     provision_agents: give each agent with resources of its own as much provisioned concurrency as its min_instances, and as
         its limit from then on.
@@ -130,6 +136,9 @@ class Settings(AlarmSettings):
     key: Literal["own", "aws"] = "own"
     enhanced_fan_out: bool = True
     shards: int = Field(default=1, ge=0, le=500)
+    socket_messages: int = Field(default=500, ge=1, le=10_000)
+    warm_writes: int = Field(default=0, ge=0, le=1_000_000)
+    warm_reads: int = Field(default=0, ge=0, le=1_000_000)
     snap_start: bool = False
     provisioned_concurrency: int = Field(default=0, ge=0, le=1000)
     provision_agents: bool = False
@@ -246,6 +255,9 @@ class Settings(AlarmSettings):
             raise ValueError("snap_start: Lambda does not combine it with provisioned concurrency; choose one")
         if self.snap_start and self.python == "3.11":
             raise ValueError("snap_start: Lambda has it for Python 3.12 and later")
+        for key, least in (("warm_writes", NEW_TABLE_WRITES), ("warm_reads", NEW_TABLE_READS)):
+            if 0 < (units := getattr(self, key)) < least:
+                raise ValueError(f"{key}: is {units}; a new table takes {least:,} by itself, so give more, or 0")
         if self.alarm_cost_critical < self.alarm_cost_warning:
             raise ValueError("alarm_cost_critical: is less than alarm_cost_warning")
         if self.alarm_latency_p99_ms < self.alarm_latency_p95_ms:

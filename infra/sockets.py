@@ -27,8 +27,8 @@ from helix.infra.names import Names
 
 ROUTES = {"$connect": "ws_connect", "$disconnect": "ws_disconnect", "$default": "ws_message"}
 AUTHORIZER = "ws_authorize"
-RATE, BURST = 500, 1000
-"""Messages a second, over all connections of the stage."""
+MAX_BURST = 5_000
+"""Of an account: https://docs.aws.amazon.com/apigateway/latest/developerguide/limits.html"""
 CONNECT_RATE, CONNECT_BURST = 250, 500
 """New connections a second, with a throttle of their own: many clients that connect at once leave the throttle of messages
 to those that are connected. The quota of an account is 500 a second in a region
@@ -99,7 +99,9 @@ class Sockets(Construct):
                 destination_arn=group.log_group_arn, format=json.dumps(_LOGGED, separators=(",", ":"))
             ),
             default_route_settings=apigatewayv2.CfnStage.RouteSettingsProperty(
-                throttling_rate_limit=RATE, throttling_burst_limit=BURST, detailed_metrics_enabled=detailed
+                throttling_rate_limit=settings.socket_messages,
+                throttling_burst_limit=min(2 * settings.socket_messages, MAX_BURST),
+                detailed_metrics_enabled=detailed,
             ),
             # CDK passes this map on as it is, so the names are CloudFormation's.
             route_settings={

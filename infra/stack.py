@@ -129,8 +129,7 @@ class Helix(Reach):
 
         own_key = settings.key == "own"
         keys = Keys(self, "Keys", names=names, removal=removal, own=own_key, given=encryption_key)
-        followed = settings.streaming != "kinesis"
-        storage = Storage(self, "Storage", names=names, keys=keys, removal=removal, followed=followed)
+        storage = Storage(self, "Storage", settings=settings, names=names, keys=keys, removal=removal)
         streaming = Streaming(
             self, "Streaming", settings=settings, names=names, keys=keys, storage=storage, removal=removal
         )

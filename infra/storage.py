@@ -16,12 +16,15 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from helix.adapters.aws.overflow import EXPIRY_DAYS, expiring
+from helix.infra.config import Settings
 from helix.infra.keys import READ_KEY, WRITE_KEY, Keys
 from helix.infra.nag import explain, explain_objects, explain_resource
 from helix.infra.names import Names
 
 TableName = Literal["sessions", "streams", "control"]
 TABLES: tuple[TableName, ...] = ("sessions", "streams", "control")
+WARMED = ("sessions", "streams")
+"""Each step writes to them; to `control`, each run."""
 TTL_ATTRIBUTE = "ttl"
 GET, GET_SEVERAL, QUERY = "dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"
 PUT, UPDATE, DELETE, CHECK = (f"dynamodb:{verb}Item" for verb in ("Put", "Update", "Delete", "ConditionCheck"))
@@ -37,13 +40,20 @@ RETAINED_DAYS = 14
 
 
 class Storage(Construct):
-    """`followed`: changes of the log are on a stream of its table."""
+    """Where functions append to the log themselves, changes of the log are on a stream of its table."""
 
     def __init__(
-        self, scope: Construct, construct_id: str, *, names: Names, keys: Keys, removal: RemovalPolicy, followed: bool
+        self,
+        scope: Construct,
+        construct_id: str,
+        *,
+        settings: Settings,
+        names: Names,
+        keys: Keys,
+        removal: RemovalPolicy,
     ) -> None:
         super().__init__(scope, construct_id)
-        self._keys, self._followed = keys, followed
+        self._keys, self._settings = keys, settings
         self.tables = {table: self._table(table, names, removal) for table in TABLES}
         self.bucket = self._bucket(removal)
 
@@ -100,6 +110,7 @@ class Storage(Construct):
 
     def _table(self, table: TableName, names: Names, removal: RemovalPolicy) -> dynamodb.Table:
         text, own = dynamodb.AttributeType.STRING, self._keys.key
+        followed = self._settings.streaming != "kinesis" and table == "streams"
         return dynamodb.Table(
             self,
             table.capitalize(),
@@ -114,9 +125,17 @@ class Storage(Construct):
                 point_in_time_recovery_enabled=True
             ),
             time_to_live_attribute=TTL_ATTRIBUTE,
-            stream=dynamodb.StreamViewType.NEW_IMAGE if self._followed and table == "streams" else None,
+            stream=dynamodb.StreamViewType.NEW_IMAGE if followed else None,
+            warm_throughput=self._warm if table in WARMED else None,
             removal_policy=removal,
         )
+
+    @property
+    def _warm(self) -> dynamodb.WarmThroughput | None:
+        reads, writes = self._settings.warm_reads, self._settings.warm_writes
+        if not reads and not writes:
+            return None
+        return dynamodb.WarmThroughput(read_units_per_second=reads or None, write_units_per_second=writes or None)
 
     def _bucket(self, removal: RemovalPolicy) -> s3.Bucket:
         own = self._keys.key

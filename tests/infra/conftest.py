@@ -45,6 +45,8 @@ PRODUCTION = {
     "dashboards": "false",
     "detailed_metrics": "true",
     "concurrency": "10",
+    "socket_messages": "4000",
+    "warm_writes": "20000",
 }
 OFFLINE = {"offline": "true", "endpoint": "http://127.0.0.1:4999"}
 

@@ -22,6 +22,11 @@ def stage_of(template: Template, protocol: str) -> tuple[str, dict[str, Any]]:
     return stage
 
 
+def throttle(stage: dict[str, Any]) -> tuple[int, int]:
+    settings = stage["DefaultRouteSettings"]
+    return settings["ThrottlingRateLimit"], settings["ThrottlingBurstLimit"]
+
+
 def says_nothing_of_anybody(stage: dict[str, Any]) -> bool:
     logged = json.loads(stage["AccessLogSettings"]["Format"])
     private = ("header", "querystring", "sourceip", "useragent")
@@ -54,11 +59,16 @@ def test_sockets_are_authorised_on_connect_throttled_and_logged(deployed: Assemb
         assert f"functions/<{template.alias_of(template.function(verb))}>/invocations" in text(called["IntegrationUri"])
     _, stage = stage_of(template, "WEBSOCKET")
     assert stage["StageName"] == "dev" and stage["AutoDeploy"] is True
-    assert stage["DefaultRouteSettings"]["ThrottlingRateLimit"] == 500
+    assert throttle(stage) == (500, 1000)
     connects = stage["RouteSettings"].pop("$connect")
     assert not stage["RouteSettings"]
     assert (connects["ThrottlingRateLimit"], connects["ThrottlingBurstLimit"]) == (250, 500)
     assert says_nothing_of_anybody(stage)
+
+
+def test_a_stage_chooses_how_many_messages_clients_may_send(production: Assembly) -> None:
+    """An account has a burst of 5,000: https://docs.aws.amazon.com/apigateway/latest/developerguide/limits.html"""
+    assert throttle(stage_of(production.main, "WEBSOCKET")[1]) == (4000, 5000)
 
 
 def test_the_role_for_logs_belongs_to_the_account(deployed: Assembly, production: Assembly) -> None:

@@ -250,6 +250,15 @@ def test_tables_are_encrypted_backed_up_and_paid_by_request(deployed: Assembly, 
     assert properties["SSESpecification"] == {"KMSMasterKeyId": key, "SSEEnabled": True, "SSEType": "KMS"}
 
 
+def test_a_stage_chooses_what_the_tables_of_each_step_take_at_once(deployed: Assembly, production: Assembly) -> None:
+    """CloudFormation changes it in place:
+    https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-properties-dynamodb-table-warmthroughput.html"""
+    found = {p["TableName"]: p.get("WarmThroughput") for p in production.main.of("DynamoDB::Table").values()}
+    warm = {"WriteUnitsPerSecond": 20_000}
+    assert found == {"helix-prod-sessions": warm, "helix-prod-streams": warm, "helix-prod-control": None}
+    assert not [p for p in deployed.main.of("DynamoDB::Table").values() if "WarmThroughput" in p]
+
+
 def test_everything_at_rest_is_encrypted_with_the_stages_key(deployed: Assembly) -> None:
     template = deployed.main
     key = f"<{template.id_of('KMS::Key')}"

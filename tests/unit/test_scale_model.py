@@ -31,6 +31,16 @@ def test_a_limit_of_ours_is_above_those_of_the_account(model: ModuleType) -> Non
     assert min(limit.runs for limit in limits if not limit.ours) >= 100
 
 
+def test_the_first_limits_are_those_that_the_guide_names(model: ModuleType) -> None:
+    calls, short = (BENCH / "results" / name for name in ("aws_calls.md", "aws_short.md"))
+    limits = model.limits(model.measured(calls.read_text(), short.read_text()))
+    first = sorted(limits, key=lambda limit: limit.runs)[:5]
+    assert [limit.what for limit in first[:2]] == ["Kinesis, one shard", "DynamoDB, a new table"]
+    assert [model._runs(limit.runs) for limit in first] == ["230", "510", "1,000", "1,000", "2,300"]
+    (messages,) = [limit for limit in limits if limit.what == "API Gateway, messages of clients"]
+    assert messages.runs == 6_800
+
+
 def test_what_is_measured_is_read_from_the_results(model: ModuleType) -> None:
     """A step that takes a transition more holds fewer runs."""
     calls, short = ((BENCH / "results" / name).read_text() for name in ("aws_calls.md", "aws_short.md"))
