@@ -199,8 +199,10 @@ def install() -> None:
     """The packages of tests/js, by one of the processes that ask for them."""
     with (JS / "package-lock.json").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (JS / "node_modules" / ".package-lock.json").exists():
+        installed, wanted = JS / "node_modules" / ".installed", lock.read()
+        if not installed.exists() or installed.read_text() != wanted:
             subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=JS, check=True, stdout=subprocess.DEVNULL)
+            installed.write_text(wanted)
 
 
 async def readers() -> AsyncIterator[Readers]:
