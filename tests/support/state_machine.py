@@ -27,6 +27,10 @@ ATTEMPT_EVENTS, ITEM_EVENTS = 3, 2
 https://github.com/localstack/localstack/blob/main/tests/aws/services/stepfunctions/v2/error_handling/test_task_service_lambda.snapshot.json"""
 
 
+UNCAUGHT = {"States.DataLimitExceeded", "States.Runtime"}
+"""Errors that `States.ALL` does not catch: https://docs.aws.amazon.com/step-functions/latest/dg/concepts-error-handling.html"""
+
+
 class ExecutionFailedError(Exception):
     """A Fail state, or an error that no state caught. The first argument is its name."""
 
@@ -104,12 +108,12 @@ class StateMachine:
                 result = await self._work(execution, state, value, context)
                 break
             except Exception as error:
-                word = error.args[0] if isinstance(error, ExecutionFailedError) else type(error).__name__
+                word = error_name(error)
                 if await self._again(execution, state, word, tried):
                     execution.states.append(f"{name} again")
                     continue
                 for rule in state.get("Catch", []):
-                    if {word, "States.ALL"} & set(rule["ErrorEquals"]):
+                    if {word, *({"States.ALL"} if word not in UNCAUGHT else ())} & set(rule["ErrorEquals"]):
                         told = {"Error": word, "Cause": json.dumps({"errorType": word, "errorMessage": str(error)})}
                         return rule["Next"], into(rule["ResultPath"], value, told)
                 raise ExecutionFailedError(word) from error
@@ -197,6 +201,13 @@ class Machines:
         """Return once no execution is at work, those neither that others started meanwhile."""
         while busy := [e.task for e in self.executions.values() if e.task is not None and not e.task.done()]:
             await asyncio.wait(busy)
+
+
+def error_name(error: Exception) -> str:
+    """The name by which rules know it. A map fails with the error of its first item that failed."""
+    if isinstance(error, ExceptionGroup):
+        return error_name(error.exceptions[0])
+    return str(error.args[0]) if isinstance(error, ExecutionFailedError) else type(error).__name__
 
 
 def path(where: str, value: Json, context: Json = None) -> Json:
