@@ -1,10 +1,10 @@
 """Which alarms there are: of the stage, and of each agent with resources.
 
 Law: an alarm stands for something to be done, by `govern` or by a person, and each metric that it looks at is paid for,
-used or not. So what a function of the stage can see itself has no alarm of its own: it records a warning, and one alarm
-stands for all of them (docs/adr/0031-nearly-free-at-rest.md). A fleet that rests is silent, which is no fault; what runs
-by the minute is never silent, and its silence is one. An agent's cost is the sum of a sliding hour, which a single call
-cannot trip and which no projection exaggerates.
+used or not. So what a function of the stage can see itself has no alarm of its own: it records a warning or a failure, and
+one alarm stands for all of each (docs/adr/0057-a-stage-at-rest-costs-cents.md). A fleet that rests is silent, which is no
+fault; what runs by the minute is never silent, and its silence is one. An agent's cost is the sum of a sliding hour, which
+a single call cannot trip and which no projection exaggerates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from helix.infra.metrics import HOUR, MINUTE, aws_metric, helix_metric
 from helix.infra.names import Names
 from helix.infra.schedules import UNDELIVERED
 from helix.infra.streaming import Streaming
-from helix.services.warnings import WARNINGS
+from helix.services.warnings import FAILURES, WARNINGS
 
 BEHIND_MS = 60_000
 SLOW_MINUTES = 3
@@ -49,8 +49,8 @@ class Rule:
         return f"{self.name}-{self.agent}" if self.agent else self.name
 
 
-def agent_rules(names: Names, thresholds: Thresholds, agent: str) -> Iterator[Rule]:
-    """Of an agent with resources, which `govern` scales: these start it."""
+def agent_rules(names: Names, thresholds: Thresholds, agent: str, instances: int) -> Iterator[Rule]:
+    """Of an agent with resources, which `govern` scales up to `instances`: these start it."""
     t = thresholds
 
     def of(measure: str, statistic: str, period: Duration = MINUTE) -> cloudwatch.Metric:
@@ -63,8 +63,8 @@ def agent_rules(names: Names, thresholds: Thresholds, agent: str) -> Iterator[Ru
     yield rule("cost-warning", "The last hour's model calls cost more than planned", hour, t.alarm_cost_warning)
     yield rule("cost-critical", "The last hour's model calls cost too much", hour, t.alarm_cost_critical)
     tokens, seconds = of("TotalTokens", "Sum"), MINUTE.to_seconds()
-    known = "More tokens a second than one instance is meant for"
-    yield rule("tokens-per-second", known, tokens, seconds * t.alarm_tokens_per_second)
+    known = "More tokens a second than all its instances are meant for"
+    yield rule("tokens-per-second", known, tokens, seconds * t.alarm_tokens_per_second * instances)
     waiting = of("QueueDepth", "Maximum")
     yield rule("queue-depth", "Runs wait for a slot", waiting, t.alarm_queue_depth, reached=True)
     for percentile, limit in (("p95", t.alarm_latency_p95_ms), ("p99", t.alarm_latency_p99_ms)):
@@ -76,16 +76,16 @@ def agent_rules(names: Names, thresholds: Thresholds, agent: str) -> Iterator[Ru
     yield rule("health", "A health check says no", of("UnhealthyChecks", "Maximum"), 0)
 
 
-def stage_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
-    """What does not recover by itself, and what govern, fail_run and sweep warn of."""
+def of_function(names: Names, verb: str, metric: str, statistic: str, period: Duration = MINUTE) -> cloudwatch.Metric:
+    return aws_metric("Lambda", metric, statistic, period=period, FunctionName=names.function(verb))
 
-    def of_function(verb: str, metric: str, statistic: str, period: Duration = MINUTE) -> cloudwatch.Metric:
-        return aws_metric("Lambda", metric, statistic, period=period, FunctionName=names.function(verb))
 
+def chunk_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
+    """A projector that is behind. `helix deploy` looks at these two before a stage leaves `streaming=both`."""
     yield Rule(
         "chunks-behind",
         "Clients see chunks late: project_stream does not keep up, or fails again and again.",
-        of_function("project_stream", "IteratorAge", "Maximum"),
+        of_function(names, "project_stream", "IteratorAge", "Maximum"),
         threshold=BEHIND_MS,
         minutes=5,
     )
@@ -98,6 +98,12 @@ def stage_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
         aws_metric("Lambda", "FailedInvokeEventCount", "Sum", EventSourceMappingUUID=streaming.source.ref),
         minutes=5,
     )
+
+
+def stage_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
+    """What does not recover by itself, and what govern, fail_run and sweep report. A person receives these; they start
+    `govern`, and it has nothing to do for them."""
+    yield from chunk_rules(names, streaming)
     waiting = "ApproximateNumberOfMessagesVisible"
     yield Rule(
         "events-undelivered",
@@ -105,22 +111,27 @@ def stage_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
         aws_metric("SQS", waiting, "Maximum", QueueName=names.of(UNDELIVERED)),
     )
     yield Rule(
+        "failures",
+        "Executions or sweeps fail: lines that begin with 'failure:' in the logs of fail_run, sweep and govern name them.",
+        helix_metric(names, FAILURES, "Sum"),
+    )
+    yield Rule(
         "warnings",
-        "Something needs a look: lines that begin with 'warning:' in the logs of govern, fail_run and sweep name it.",
+        "A threshold is passed, or a health check says no: lines that begin with 'warning:' in the log of govern name it.",
         helix_metric(names, WARNINGS, "Sum"),
     )
     # govern looks after sweep, and CloudWatch after govern.
     yield Rule(
         "govern-fails",
         "Limits stay as they are, whatever the fleet does; warnings, gauges and budget notices are missing.",
-        of_function("govern", "Errors", "Sum"),
+        of_function(names, "govern", "Errors", "Sum"),
         minutes=3,
     )
     # What is throttled, dropped, or not scheduled does not count as an invocation, and emits no error.
     yield Rule(
         "govern-silent",
         "govern did not run: its schedule is off, or Lambda throttles or drops it. Nothing warns of anything else.",
-        of_function("govern", "Invocations", "Sum", SILENT),
+        of_function(names, "govern", "Invocations", "Sum", SILENT),
         threshold=1,
         minutes=2,
         silent=True,
@@ -128,6 +139,6 @@ def stage_rules(names: Names, streaming: Streaming) -> Iterator[Rule]:
     yield Rule(
         "messages-throttled",
         "Lambda refuses messages of clients for want of concurrency.",
-        of_function("ws_message", "Throttles", "Sum"),
+        of_function(names, "ws_message", "Throttles", "Sum"),
         minutes=3,
     )

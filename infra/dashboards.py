@@ -45,9 +45,10 @@ class Dashboards(Construct):
         alarms = [
             cloudwatch.Alarm.from_alarm_name(self, rule.alarm, names.of(rule.alarm)) for rule in rules[:MAX_ALARMS]
         ]
-        status = cloudwatch.AlarmStatusWidget(title="Alarms", alarms=alarms, width=24, height=HEIGHT)
         rows = plumbing_rows(names=names, streaming=streaming, sockets=sockets, endpoints=endpoints)
-        self._dashboard("Plumbing", "Functions, machines, streams, tables", names, [[status], *rows])
+        if alarms:
+            rows.insert(0, [cloudwatch.AlarmStatusWidget(title="Alarms", alarms=alarms, width=24, height=HEIGHT)])
+        self._dashboard("Plumbing", "Functions, machines, streams, tables", names, rows)
 
     def _dashboard(self, name: str, shows: str, names: Names, rows: list[list[cloudwatch.IWidget]]) -> None:
         made = cloudwatch.Dashboard(

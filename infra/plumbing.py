@@ -12,7 +12,7 @@ from helix.infra.sockets import Sockets
 from helix.infra.storage import TABLES
 from helix.infra.streaming import Streaming
 from helix.infra.widgets import graph, heading
-from helix.services.warnings import WARNINGS
+from helix.services.warnings import FAILURES, WARNINGS
 
 Rows = list[list[cloudwatch.IWidget]]
 EXECUTIONS = ("Started", "Succeeded", "Failed", "TimedOut", "Aborted")
@@ -99,7 +99,10 @@ def _edges(names: Names, sockets: Sockets, endpoints: Endpoints) -> list[cloudwa
     queue, notices, alarms = names.of(UNDELIVERED), names.of("notices"), names.of("alarms")
     missed_commits = "NumberOfNotificationsFailed"
     return [
-        graph("Warnings", [helix_metric(names, WARNINGS, "Sum", label="all")]),
+        graph(
+            "Warnings and failures",
+            [helix_metric(names, measure, "Sum", label=measure.lower()) for measure in (WARNINGS, FAILURES)],
+        ),
         graph("Sockets", [aws_metric("ApiGateway", m, "Sum", label=m, ApiId=sockets.api.ref) for m in connected]),
         graph("Endpoints", [aws_metric("ApiGateway", m, "Sum", label=m, ApiId=endpoints.api.ref) for m in asked]),
         graph(

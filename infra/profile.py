@@ -29,8 +29,8 @@ Grant = Callable[[Function], None]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """memory_mb: 0 leaves each verb its own size. tools: what the project declares for them; declared: whether in a table
-    of the agent's own; inline: whether `call_model` executes some of them."""
+    """memory_mb: 0 leaves each verb its own size. max_instances: 0 without resources. tools: what the project declares for
+    them; declared: whether in a table of the agent's own; inline: whether `call_model` executes some of them."""
 
     name: str
     memory_mb: int = 0
@@ -38,6 +38,7 @@ class Profile:
     tools: ToolSettings = NO_TOOLS
     declared: bool = False
     inline: bool = False
+    max_instances: int = 0
 
     def executes_tools(self, verb: str) -> bool:
         return verb == "call_tool" or (verb == "call_model" and self.inline)
@@ -48,7 +49,8 @@ class Profile:
         wished = max(resources.memory_limit_mb or 0, round((resources.cpu_limit or 0) * MEMORY_PER_CORE_MB))
         least, most = MEMORY_LIMITS_MB
         memory = min(max(wished, least), most) if wished else 0
-        return cls(name, memory, resources.min_instances if provision else 0)
+        warm = resources.min_instances if provision else 0
+        return cls(name, memory, warm, max_instances=resources.max_instances)
 
 
 class ProfileFunctions(Construct):

@@ -27,7 +27,7 @@ from constructs import Construct
 
 from helix.core.resources import profile_digest
 from helix.infra.agents import profiles, registered_agents
-from helix.infra.alarm_rules import Rule, agent_rules, stage_rules
+from helix.infra.alarm_rules import Rule, agent_rules, chunk_rules, stage_rules
 from helix.infra.alarms import Alarms
 from helix.infra.concurrency import division
 from helix.infra.config import Settings, SettingsError, settings_of
@@ -174,9 +174,10 @@ class Helix(Reach):
             agent = profile.name
             own = ProfileStack(self, f"Agent-{agent}", profile=profile, kit=kit, grant=rights.grant, shared=shared)
             profile_functions[agent] = own.functions
-            its_rules = [*agent_rules(names, settings, agent)]
-            Alarms(own, "Alarms", names=names, topics=topics, rules=its_rules)
-            rules += its_rules
+            if profile.max_instances:
+                its_rules = [*agent_rules(names, settings, agent, profile.max_instances)]
+                Alarms(own, "Alarms", names=names, topics=topics, rules=its_rules)
+                rules += its_rules
         self._parts = Parts(
             settings=settings,
             environment=kit.environment,
@@ -208,7 +209,11 @@ class Helix(Reach):
             govern=shared["govern"],
             fail_run=shared["fail_run"],
         )
-        own_rules = [*stage_rules(names, streaming), *triggers.rules()]
+        own_rules: list[Rule] = []
+        if settings.alarm_email:
+            own_rules = [*stage_rules(names, streaming), *triggers.rules()]
+        elif settings.streaming == "both":
+            own_rules = [*chunk_rules(names, streaming)]
         Alarms(self, "Alarms", names=names, topics=topics, rules=own_rules)
         if settings.dashboards:
             every = [*own_rules, *rules]

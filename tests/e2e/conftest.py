@@ -34,14 +34,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudForTests]:
     """The project deployed offline with IAM enforced; see `tests/support/offline_cloud.py` for what it offers."""
-    with deployed(tmp_path_factory.mktemp("cloud")) as made:
+    with deployed(tmp_path_factory.mktemp("cloud"), context={"alarm_email": "ops@example.com"}) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudForTests]:
     """Another one, for tests that change limits and budgets."""
-    with deployed(tmp_path_factory.mktemp("fleet"), context={"alarm_queue_depth": str(DEEP)}) as made:
+    context = {"alarm_queue_depth": str(DEEP), "alarm_email": "ops@example.com"}
+    with deployed(tmp_path_factory.mktemp("fleet"), context=context) as made:
         yield made
 
 

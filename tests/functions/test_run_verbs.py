@@ -228,18 +228,19 @@ def test_a_denied_operation_fails_its_run_and_the_log_names_it(claim: Claim) -> 
     assert table not in session.error.message, "names of tables stay in the log"
 
 
-@pytest.mark.parametrize(("status", "warned"), [("FAILED", 1), ("TIMED_OUT", 1), ("ABORTED", 0)])
-def test_an_execution_that_fails_is_a_warning_and_one_that_a_person_stops_is_none(
-    claim: Claim, status: str, warned: int
+@pytest.mark.parametrize(("status", "counted"), [("FAILED", 1), ("TIMED_OUT", 1), ("ABORTED", 0)])
+def test_an_execution_that_fails_is_a_failure_and_one_that_a_person_stops_is_none(
+    claim: Claim, status: str, counted: int
 ) -> None:
     functions = claim(of="fail_run_status")
     event = functions.sample("fail_run_status")
     functions.invoke("fail_run", event | {"detail": {**event["detail"], "status": status}})
-    found = [line["warnings"] for line in functions.measures() if "Warnings" in line]
-    assert found == ["executions-failed"] * warned
+    found = [line["failures"] for line in functions.measures() if "Failures" in line]
+    assert found == ["executions-failed"] * counted
+    assert not any("Warnings" in line for line in functions.measures()), "that alarm may sound already"
 
 
-def test_a_sweep_that_raises_is_a_warning(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_that_raises_is_a_failure(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its beat is not late, and no alarm looks at its errors."""
 
     async def broken(*_: Any) -> Any:
@@ -249,7 +250,7 @@ def test_a_sweep_that_raises_is_a_warning(functions: Functions, monkeypatch: pyt
     functions.play([])
     with pytest.raises(RuntimeError):
         functions.invoke("sweep", functions.sample("sweep"))
-    assert [line["warnings"] for line in functions.measures() if "Warnings" in line] == ["sweep-fails"]
+    assert [line["failures"] for line in functions.measures() if "Failures" in line] == ["sweep-fails"]
 
 
 @pytest.mark.parametrize("verb", ["call_model", "call_tool", "finish_run", "fail_run"])

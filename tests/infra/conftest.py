@@ -47,6 +47,7 @@ PRODUCTION = {
     "concurrency": "10",
     "socket_messages": "4000",
     "warm_writes": "20000",
+    "alarm_email": "ops@example.com",
 }
 OFFLINE = {"offline": "true", "endpoint": "http://127.0.0.1:4999"}
 

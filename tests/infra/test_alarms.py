@@ -16,10 +16,10 @@ from helix.core.measures import AGENT, NAMESPACE, STAGE, UNITS
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 
-FLEET = {
+FLEET: dict[str, tuple[Any, ...]] = {
     "cost-warning": ("CostUsd", "Sum", 3600, "GreaterThanThreshold", 8.0, 1),
     "cost-critical": ("CostUsd", "Sum", 3600, "GreaterThanThreshold", 20.0, 1),
-    "tokens-per-second": ("TotalTokens", "Sum", 60, "GreaterThanThreshold", 48_000, 1),
+    "tokens-per-second": ("TotalTokens", "Sum", 60, "GreaterThanThreshold", {"heavy": 240_000, "quick": 144_000}, 1),
     "queue-depth": ("QueueDepth", "Maximum", 60, "GreaterThanOrEqualToThreshold", 7, 1),
     "latency-p95": ("ModelLatency", "p95", 60, "GreaterThanThreshold", 10_000, 3),
     "latency-p99": ("ModelLatency", "p99", 60, "GreaterThanThreshold", 30_000, 3),
@@ -28,6 +28,7 @@ FLEET = {
     "health": ("UnhealthyChecks", "Maximum", 60, "GreaterThanThreshold", 0, 1),
 }
 STAGE_ALARMS = {
+    "failures": "Failures",
     "warnings": "Warnings",
     "chunks-behind": "IteratorAge",
     "chunks-refused": "FailedInvokeEventCount",
@@ -57,6 +58,17 @@ def test_there_is_an_alarm_for_everything_that_somebody_must_look_at(deployed: A
         assert alarms(deployed)[f"helix-dev-{name}"][1]["MetricName"] == metric
 
 
+@pytest.mark.slow
+def test_without_an_address_only_alarms_that_govern_acts_on_are_paid_for(synth: Synth, offline: Assembly) -> None:
+    """Agents with resources keep theirs. A stage that changes its streaming keeps the two that `helix deploy` looks at."""
+    assert not alarms(offline) and not [
+        widget for body in dashboards(offline.main).values() for widget in body["widgets"] if widget["type"] == "alarm"
+    ], "CloudWatch refuses a list of alarms without an alarm"
+    agents = synth({"streaming": "both", "agents": "resourceful_agents"})
+    for_each = {f"{name}-{agent}" for name in FLEET for agent in GOVERNED}
+    assert set(alarms(agents)) == {f"helix-dev-{name}" for name in for_each | {"chunks-behind", "chunks-refused"}}
+
+
 @pytest.mark.parametrize("agent", GOVERNED)
 @pytest.mark.parametrize("name", FLEET)
 def test_a_fleet_alarm_sounds_at_its_threshold(deployed: Assembly, name: str, agent: str) -> None:
@@ -64,7 +76,9 @@ def test_a_fleet_alarm_sounds_at_its_threshold(deployed: Assembly, name: str, ag
     _, alarm = alarms(deployed)[f"helix-dev-{name}-{agent}"]
     statistic = alarm.get("Statistic") or alarm["ExtendedStatistic"]
     told = (alarm["MetricName"], statistic, alarm["Period"], alarm["ComparisonOperator"], alarm["Threshold"])
-    assert (*told, alarm["EvaluationPeriods"]) == FLEET[name]
+    *wanted, threshold, minutes = FLEET[name]
+    least = threshold[agent] if isinstance(threshold, dict) else threshold
+    assert (*told, alarm["EvaluationPeriods"]) == (*wanted, least, minutes)
     assert alarm["DatapointsToAlarm"] == alarm["EvaluationPeriods"]
     assert {d["Name"]: d["Value"] for d in alarm["Dimensions"]} == {STAGE: "dev", AGENT: agent}
     assert "Unit" not in alarm, "CloudWatch takes the unit in which the metric comes"
@@ -91,8 +105,10 @@ def test_every_alarm_tells_the_topic_and_rests_without_data(deployed: Assembly) 
         assert len(alarm["AlarmDescription"]) > 15
 
 
-def test_a_warning_of_the_stage_is_an_alarm_at_once(deployed: Assembly) -> None:
-    _, alarm = alarms(deployed)["helix-dev-warnings"]
+@pytest.mark.parametrize("name", ["failures", "warnings"])
+def test_a_warning_and_a_failure_of_the_stage_are_alarms_at_once(deployed: Assembly, name: str) -> None:
+    """Two of them: one that stays in alarm, as for a threshold under steady load, notifies nobody of anything new."""
+    _, alarm = alarms(deployed)[f"helix-dev-{name}"]
     told = (alarm["Namespace"], alarm["Statistic"], alarm["Period"], alarm["Threshold"], alarm["EvaluationPeriods"])
     assert told == (NAMESPACE, "Sum", 60, 0, 1) and alarm["ComparisonOperator"] == "GreaterThanThreshold"
     assert alarm["Dimensions"] == [{"Name": STAGE, "Value": "dev"}]
@@ -146,11 +162,11 @@ def test_govern_hears_alarms_and_not_itself(deployed: Assembly) -> None:
     assert minute["Targets"][0]["Arn"] == govern
 
 
-def test_somebody_may_be_told_by_mail(deployed: Assembly, production: Assembly) -> None:
+def test_somebody_may_be_told_by_mail(deployed: Assembly, offline: Assembly) -> None:
     told = [s for s in deployed.main.of("SNS::Subscription").values() if s["Protocol"] == "email"]
     assert {s["Endpoint"] for s in told} == {"ops@example.com"}
     assert {text(s["TopicArn"]) for s in told} == {f"<{id_}>" for id_ in deployed.main.of("SNS::Topic")}
-    assert "email" not in json.dumps(production.main.of("SNS::Subscription"))
+    assert "email" not in json.dumps(offline.main.of("SNS::Subscription"))
 
 
 # --- dashboards ----------------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def test_a_stage_at_rest_costs_what_is_listed(deployed: Assembly) -> None:
     assert (
         found["Lambda", "provisioned concurrency"] == pytest.approx(gb * MONTH_S * prices.PROVISIONED_GB_S) and gb > 3
     )
-    assert found["CloudWatch", "alarms"] == pytest.approx(0.10 * (7 + 2 * 9)), "two agents with resources"
+    assert found["CloudWatch", "alarms"] == pytest.approx(0.10 * (8 + 2 * 9)), "two agents with resources"
     assert 0 < found["Lambda", "invocations"] + found["Lambda", "time"] + found["DynamoDB", "reads"] < 0.50
 
 

@@ -87,7 +87,9 @@ def test_writers_append_and_project_stream_posts(direct: Assembly) -> None:
     assert on(template, "project_stream", "*") == {"dynamodb:ListStreams"}
 
 
-def test_the_same_alarms_watch_it(direct: Assembly, deployed: Assembly) -> None:
+def test_the_same_alarms_watch_it(synth: Synth, deployed: Assembly) -> None:
+    direct = synth({"streaming": "direct", "alarm_email": "ops@example.com"})
+
     def alarms(assembly: Assembly) -> dict[str, dict[str, Any]]:
         found = assembly.main.of("CloudWatch::Alarm").values()
         return {text(each["AlarmName"]): each for each in found if "chunks-" in text(each["AlarmName"])}

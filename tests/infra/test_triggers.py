@@ -32,7 +32,7 @@ TRIGGERS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def stage(synth: Synth) -> Assembly:
-    return synth({"triggers": json.dumps(TRIGGERS)})
+    return synth({"triggers": json.dumps(TRIGGERS), "alarm_email": "ops@example.com"})
 
 
 def test_a_stage_without_triggers_has_none_of_their_resources(production: Assembly) -> None:

@@ -8,7 +8,7 @@ from helix.core.llm_metrics import LLMMetrics
 from helix.core.measures import Measures
 from helix.core.thresholds import Thresholds
 from helix.fleet.warnings import LATE_S, late, passed, unwell
-from helix.services.warnings import warn
+from helix.services.warnings import report_failures, warn
 
 CALM = LLMMetrics(
     tokens_per_second=400, p95_latency_ms=10_000, p99_latency_ms=30_000, throttles=2, errors=2, requests=9
@@ -16,7 +16,8 @@ CALM = LLMMetrics(
 
 
 def names(*calls: LLMMetrics, waiting: float = 0, dollars: float = 0) -> set[str]:
-    return set(passed(Thresholds(), calls, waiting, dollars))
+    by_agent = {f"agent-{number}": each for number, each in enumerate(calls)}
+    return set(passed(Thresholds(), by_agent, {None: {"QueueDepth": waiting}}, dollars))
 
 
 def test_what_is_at_a_threshold_or_below_is_fine() -> None:
@@ -29,7 +30,7 @@ def test_what_is_at_a_threshold_or_below_is_fine() -> None:
     [
         ({"cost-warning"}, [], 0, 8.01),
         ({"cost-warning", "cost-critical"}, [], 0, 9.51),
-        ({"tokens-per-second"}, [CALM, CALM.model_copy(update={"tokens_per_second": 401})], 0, 0),
+        ({"tokens-per-second"}, [CALM, CALM.model_copy(update={"tokens_per_second": 801})], 0, 0),
         ({"queue-depth"}, [], 5, 0),
         ({"latency-p95"}, [CALM, CALM.model_copy(update={"p95_latency_ms": 10_001})], 0, 0),
         ({"latency-p99"}, [CALM.model_copy(update={"p99_latency_ms": 30_001})], 0, 0),
@@ -37,10 +38,31 @@ def test_what_is_at_a_threshold_or_below_is_fine() -> None:
         ({"model-errors"}, [CALM, CALM.model_copy(update={"errors": 3})], 0, 0),
     ],
 )
-def test_each_threshold_is_of_all_agents_together(
+def test_what_is_above_a_threshold_is_a_warning(
     found: set[str], calls: list[LLMMetrics], waiting: float, dollars: float
 ) -> None:
     assert names(*calls, waiting=waiting, dollars=dollars) == found
+
+
+@pytest.mark.parametrize(
+    ("gauges", "instances"),
+    [
+        ({"ConcurrencyLimit": 5, "RunsActive": 2}, 5),
+        ({"RunsActive": 3}, 3),
+        ({"ConcurrencyLimit": 0}, 1),
+        ({}, 1),
+    ],
+)
+def test_the_threshold_of_one_instance_is_compared_with_those_of_its_agent(
+    gauges: dict[str, float], instances: int
+) -> None:
+    """Not with the sum over all agents, and not with the sum over an agent's instances."""
+    most = CALM.model_copy(update={"tokens_per_second": 800.0 * instances})
+    counts = {None: {"QueueDepth": 0.0}, "desk": gauges, "poet": gauges}
+    assert passed(Thresholds(), {"desk": most, "poet": most}, counts, 0) == {}
+    more = most.model_copy(update={"tokens_per_second": 800.0 * instances + 1})
+    found = passed(Thresholds(), {"desk": most, "poet": more}, counts, 0)
+    assert found == {"tokens-per-second": f"poet: {800 * instances + 1} of {800 * instances}"}
 
 
 def test_a_sweep_that_is_late_or_never_was_is_a_warning() -> None:
@@ -60,8 +82,11 @@ def test_nothing_is_recorded_where_there_is_nothing_to_warn_of() -> None:
 
     recorded = Recorded()
     warn(recorded, {})
+    report_failures(recorded, {})
     assert recorded == []
-    warn(recorded, {"sweep": "late", "health": "1"})
+    warn(recorded, {"queue-depth": "7", "health": "1"})
+    report_failures(recorded, {"sweep": "late"})
     assert [(m.values, m.agent, m.details) for m in recorded] == [
-        ({"Warnings": 2}, None, {"warnings": "sweep, health"})
+        ({"Warnings": 2}, None, {"warnings": "queue-depth, health"}),
+        ({"Failures": 1}, None, {"failures": "sweep"}),
     ]

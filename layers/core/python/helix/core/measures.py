@@ -51,8 +51,9 @@ UNITS: Mapping[str, Unit] = {
     "UnhealthyChecks": "Count",
     # decisions of govern
     "ScalingDecisions": "Count",
-    # what somebody should look at: of the whole stage
+    # thresholds that are passed, and what has failed: of the whole stage
     "Warnings": "Count",
+    "Failures": "Count",
 }
 
 

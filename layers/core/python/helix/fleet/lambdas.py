@@ -26,14 +26,14 @@ from helix.fleet.alerts import publish_alerts
 from helix.fleet.governing import FAILED, WINDOW_S, Governor, Registered, Trigger, governor_of
 from helix.fleet.health import HealthChecker
 from helix.fleet.health_rows import app_rows
-from helix.fleet.judging import AskedOnce, judge_calls, record_checks, worked_lately
+from helix.fleet.judging import AskedOnce, Counts, judge_calls, record_checks, worked_lately
 from helix.fleet.rows import read_entry
 from helix.fleet.spending import record_gauges
 from helix.fleet.warnings import HOUR_S, late, passed, unwell
 from helix.ports.state_store import Key, Put
 from helix.runtime.cloud import Application
 from helix.services.usage_counters import agent_scope, read_scopes
-from helix.services.warnings import warn
+from helix.services.warnings import report_failures, warn
 
 OF_AGENT = agent_scope("")
 SOUNDS = "ALARM"
@@ -160,23 +160,24 @@ async def _each_minute(app: Application, governor: Governor, delivery: Delivery)
     health = HealthChecker(app.store, clock=app.clock)
     failed = await judge_calls(health, governor.source, counts, read, delivery, app.clock, ask=worked)
     sweep, _ = await app_rows(app.store)
-    found = {**unwell(unhealthy), **late(sweep, now)}
+    found = unwell(unhealthy)
     try:
-        found |= await _passed(app, governor, worked, counts[None]["QueueDepth"])
+        found |= await _passed(app, governor, worked, counts)
     except HelixError as error:
         failed = failed or 1
         logger.warning("whether thresholds are passed is not known: %s", error)
     warn(metrics, found)
+    report_failures(metrics, late(sweep, now))
     return Counter({"alerts published": published, FAILED: failed})
 
 
-async def _passed(app: Application, governor: Governor, worked: Collection[str], waiting: float) -> dict[str, str]:
+async def _passed(app: Application, governor: Governor, worked: Collection[str], counts: Counts) -> dict[str, str]:
     """The stage's thresholds. `worked`: who may have made calls."""
     if not worked:
         return {}
     thresholds = Thresholds.model_validate_json(app.settings.thresholds or "{}")
-    calls = [await governor.source.read(agent, WINDOW_S) for agent in sorted(worked)]
-    return passed(thresholds, calls, waiting, await app.cloudwatch.spent(HOUR_S))
+    calls = {agent: await governor.source.read(agent, WINDOW_S) for agent in sorted(worked)}
+    return passed(thresholds, calls, counts, await app.cloudwatch.spent(HOUR_S))
 
 
 def _defined(app: Application, name: str) -> AnyAgent | None:

@@ -1,13 +1,14 @@
-"""What `govern` warns of each minute: a figure of all agents past its threshold, a health check that says no, a sweep that
-is late.
+"""What `govern` reports each minute: a figure past its threshold and a health check that says no are warnings; a sweep that
+is late is a failure.
 
 Law: figures are those that `govern` has asked for anyway, of the last five minutes; only the cost of the last hour is one
-question more. Nobody is asked about a stage at rest.
+question more. Nobody is asked about a stage at rest. A threshold of one instance is compared with each agent's own figure
+and instances, never with the sum over all agents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from helix.core.llm_metrics import LLMMetrics
 from helix.core.thresholds import Thresholds
@@ -18,18 +19,22 @@ LATE_S = 300.0
 HOUR_S = 3_600.0
 
 
-def passed(t: Thresholds, calls: Iterable[LLMMetrics], waiting: float, dollars: float) -> dict[str, str]:
+def passed(
+    t: Thresholds, calls: Mapping[str, LLMMetrics], gauges: Mapping[str | None, Mapping[str, float]], dollars: float
+) -> dict[str, str]:
     """The thresholds that are passed, by the names of their alarms, and how far. `calls`: of each agent that made any;
-    `waiting`: runs without a slot; `dollars`: in the last hour."""
-    figures = list(calls)
-    tokens = sum(each.tokens_per_second for each in figures)
+    `gauges`: by agent, and under None of all, as `admission.gauges` returns them; `dollars`: in the last hour."""
+    figures, waiting = list(calls.values()), gauges.get(None, {}).get("QueueDepth", 0)
+    allowed = {agent: t.alarm_tokens_per_second * _instances(gauges.get(agent, {})) for agent in calls}
+    over = [agent for agent, each in sorted(calls.items()) if each.tokens_per_second > allowed[agent]]
+    tokens = ", ".join(f"{agent}: {calls[agent].tokens_per_second:.0f} of {allowed[agent]:.0f}" for agent in over)
     throttles, errors = sum(each.throttles for each in figures), sum(each.errors for each in figures)
     p95 = max((each.p95_latency_ms for each in figures), default=0.0)
     p99 = max((each.p99_latency_ms for each in figures), default=0.0)
     known = {
         "cost-warning": (dollars > t.alarm_cost_warning, f"${dollars:.2f} in the last hour"),
         "cost-critical": (dollars > t.alarm_cost_critical, f"${dollars:.2f} in the last hour"),
-        "tokens-per-second": (tokens > t.alarm_tokens_per_second, f"{tokens:.0f}"),
+        "tokens-per-second": (bool(over), tokens),
         "queue-depth": (waiting >= t.alarm_queue_depth, f"{waiting:.0f} runs wait"),
         "latency-p95": (p95 > t.alarm_latency_p95_ms, f"{p95:.0f} ms"),
         "latency-p99": (p99 > t.alarm_latency_p99_ms, f"{p99:.0f} ms"),
@@ -37,6 +42,11 @@ def passed(t: Thresholds, calls: Iterable[LLMMetrics], waiting: float, dollars: 
         "model-errors": (errors >= t.alarm_model_errors, f"{errors} in five minutes"),
     }
     return {name: how for name, (is_passed, how) in known.items() if is_passed}
+
+
+def _instances(gauges: Mapping[str, float]) -> float:
+    """How many runs of an agent may be at work; without a limit, how many are. At least 1."""
+    return max(1.0, gauges.get("ConcurrencyLimit", gauges.get("RunsActive", 0)))
 
 
 def unwell(unhealthy: int) -> dict[str, str]:

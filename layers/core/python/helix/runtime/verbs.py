@@ -17,7 +17,7 @@ from helix.engine.verbs import (
     deliver_model,
 )
 from helix.runtime.cloud import Application
-from helix.services.warnings import warn
+from helix.services.warnings import report_failures
 from helix.sessions.sweep import sweep as sweep_runs
 
 FAILED = frozenset({"FAILED", "TIMED_OUT"})
@@ -162,7 +162,7 @@ async def finish_run(app: Application, event: FinishRunEvent, delivery: Delivery
 async def fail_run(app: Application, event: FailRunEvent, delivery: Delivery) -> dict[str, Any]:
     position, cause = event.position()
     if cause in FAILED:
-        warn(app.engine.metrics, {"executions-failed": f"{cause}: run {position.run_id}"})
+        report_failures(app.engine.metrics, {"executions-failed": f"{cause}: run {position.run_id}"})
     await deliver_failure(app.engine, position, cause, delivery)
     return {"session_id": position.session_id, "run_id": position.run_id}
 
@@ -171,9 +171,9 @@ async def sweep(app: Application, event: SweepEvent, delivery: Delivery) -> dict
     try:
         done = dict(await sweep_runs(app.engine, delivery))
     except Exception as error:
-        warn(app.engine.metrics, {"sweep-fails": type(error).__name__})
+        report_failures(app.engine.metrics, {"sweep-fails": type(error).__name__})
         raise
     if failed := done.get("failed run"):
-        warn(app.engine.metrics, {"executions-failed": f"{failed} runs, which sweep found"})
+        report_failures(app.engine.metrics, {"executions-failed": f"{failed} runs, which sweep found"})
     logger.info("swept: %s", done or "no open runs")
     return done

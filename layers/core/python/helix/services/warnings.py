@@ -1,6 +1,7 @@
-"""What a deployed stage warns of: one metric, `Warnings`, so that one alarm stands for all; the log names them.
+"""Warnings and failures of a deployed stage: one metric and one alarm for each of the two; the log names them.
 
-Law: nothing is recorded where there is nothing to warn of, so a stage at rest pays for no metric.
+Law: nothing is recorded where there is nothing to report, so a stage at rest pays for no metric. A threshold may stay
+passed for days, and its alarm then notifies nobody again. So what has failed is never counted with the thresholds.
 """
 
 from __future__ import annotations
@@ -12,13 +13,23 @@ from helix.core.measures import Measures
 from helix.ports.metrics import Metrics
 
 WARNINGS = "Warnings"
+FAILURES = "Failures"
 
 logger = get_logger("helix")
 
 
 def warn(metrics: Metrics, found: Mapping[str, str]) -> None:
-    """Count the warnings, and log each. `found`: name -> how it is."""
+    """Count passed thresholds and unhealthy checks, and log each. `found`: name -> how it is."""
+    _report(metrics, WARNINGS, "warning", found)
+
+
+def report_failures(metrics: Metrics, found: Mapping[str, str]) -> None:
+    """Count what has failed, and log each. `found`: name -> how it is."""
+    _report(metrics, FAILURES, "failure", found)
+
+
+def _report(metrics: Metrics, measure: str, kind: str, found: Mapping[str, str]) -> None:
     for name, how in found.items():
-        logger.warning("warning: %s: %s", name, how)
+        logger.warning("%s: %s: %s", kind, name, how)
     if found:
-        metrics.record(Measures({WARNINGS: len(found)}, details={"warnings": ", ".join(found)}))
+        metrics.record(Measures({measure: len(found)}, details={f"{kind}s": ", ".join(found)}))

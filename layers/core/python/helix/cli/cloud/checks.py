@@ -174,6 +174,8 @@ async def alarm(probe: Probe) -> str:
     """Set, published to the encrypted topic, received by `govern`, and recorded."""
     names = [f"{probe.at.stack}-{name}" for name in ALARMS]
     found: list[dict[str, Any]] = (await probe.aws("cloudwatch", "describe_alarms", AlarmNames=names))["MetricAlarms"]
+    if not found:
+        raise NotRunError("the stage has no such alarms: the setting alarm_email is not set")
     name = next((str(a["AlarmName"]) for a in found if a["StateValue"] != "ALARM"), None)
     if name is None:
         raise NotRunError(f"all of {', '.join(ALARMS)} sound already")
