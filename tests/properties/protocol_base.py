@@ -14,7 +14,7 @@ from tests.properties.protocol_checks import Checks
 from tests.properties.protocol_packed import PackedStores
 from tests.properties.protocol_play import SETTINGS, Cloud, Process
 from tests.properties.protocol_watch import Watcher
-from tests.properties.protocol_world import Actor, InlineExecutor, World
+from tests.properties.protocol_world import START, Actor, InlineExecutor, World
 
 from helix.adapters.memory import MemoryStateStore
 from helix.adapters.sqlite import SQLiteStateStore
@@ -92,7 +92,7 @@ class ProtocolBase(RuleBasedStateMachine):
     # --- helpers --------------------------------------------------------------------------------------------------
 
     def say(self, text: str) -> None:
-        self.world.trace.append(f"{self.world.clock.now() - 1_000_000:.1f} {text}")
+        self.world.trace.append(f"{self.world.clock.now() - START:.1f} {text}")
 
     def after(self, then: int = 0) -> None:
         """Let everybody go on for `then` calls, then judge."""

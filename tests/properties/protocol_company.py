@@ -8,11 +8,14 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from tests.properties.protocol_machine import PICKS, SMALL, ProtocolRules
+from tests.properties.protocol_play import LAMBDA, SETTINGS
 
 HOLDS = ["free", "once", "care", "gated", "claim_call", "call_result", "claim_step", "stage", "draw", "heartbeat", "#"]
 SILENCES = [11.3, 12.0, 13.0, 15.5]
 """Around the deadline of a claim of 15 s, for clocks that differ by its margin."""
 HOLD = st.sampled_from(HOLDS)
+SILENT_S = SETTINGS.claim_s + SETTINGS.skew_s + 1
+"""So long after a worker claimed something and fell silent, the sweep starts the next part of its run."""
 
 
 class ProtocolMachine(ProtocolRules):
@@ -79,6 +82,25 @@ class ProtocolMachine(ProtocolRules):
         self.after(calls)
         self.interleave(picks)
         call.actor.silent, self.world.held = False, []
+        self.interleave(picks)
+
+    @rule(n=SMALL, sweeps=st.sampled_from([1, 1, 2]), calls=st.sampled_from([1, 10, 40, 150]), picks=PICKS)
+    def hang(self, n: int, sweeps: int, calls: int, picks: list[int]) -> None:
+        """Workers stand still while their executions wait for them; the sweep comes, and then they go on."""
+        self.execute_in_the_cloud(s=n, plan=n)
+        found = self.until(
+            lambda: [c for c in self.world.choices() if c.kind in ("tool", "model") and c.actor.name.startswith(LAMBDA)]
+        )
+        for actor in {call.actor.name: call.actor for call in found[: 1 + n % 2]}.values():
+            self.say(f"{actor.name} hangs")
+            actor.frozen = actor.stood = True
+        self.world.advance(SILENT_S)
+        for _ in range(sweeps):
+            self.cloud.sweep()
+        self.after(calls)
+        self.interleave(picks)
+        for call in found:
+            self.world.wake(call.actor)
         self.interleave(picks)
 
     @rule(late=st.booleans(), hold=HOLD, picks=PICKS, seconds=st.sampled_from([0.0, 0.0, 22.0]))

@@ -38,6 +38,8 @@ from helix.sessions.sweep import sweep
 SETTINGS = Settings(claim_s=15, stop_poll_s=4, roll_over_events=140, step_time_s=5)
 MARGIN_S = SETTINGS.margin_s
 LAMBDA_S, QUEUE_S = 45.0, 90.0
+LAMBDA = "λ"
+"""What the names of deliveries begin with."""
 
 
 class Process:
@@ -144,7 +146,7 @@ class Cloud:
     def _invoke(self, name: str, work: Callable[[Engine, Delivery], Coroutine[Any, Any, Any]]) -> Actor:
         self._n += 1
         deadline = self.world.clock.time + LAMBDA_S
-        actor = self.world.actor(f"λ{self._n}.{name}", deadline)
+        actor = self.world.actor(f"{LAMBDA}{self._n}.{name}", deadline)
         actor.owner, actor.skew = f"lambda{self._n}", self.skews[self._n % 2]
         engine = self._engines[self._n % 2]
         delivery = Delivery(delivery_owner(actor.owner, "1"), deadline + actor.skew)

@@ -5,7 +5,7 @@ Law: a walk is a function of its seed. What it finds, the same seed finds again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -118,6 +118,11 @@ def _slow_tool(m: ProtocolMachine, rng: Random) -> None:
     )
 
 
+def hang(m: ProtocolMachine, rng: Random) -> None:
+    calls = rng.choice([1, 10, 40, 150])
+    m.hang(n=small(rng), sweeps=rng.choice([1, 1, 2]), calls=calls, picks=picks(rng))
+
+
 ACTS: list[tuple[int, Act]] = [
     (8, _execute),
     (6, lambda m, rng: m.execute_in_the_cloud(s=small(rng), plan=plan(rng), then=then(rng))),
@@ -161,21 +166,22 @@ def walk(
     acts: int = 60,
     watch: Callable[[ProtocolMachine], Any] | None = None,
     slots: int | None = None,
+    also: Sequence[tuple[int, Act]] = (),
 ) -> None:
-    """One world, `acts` random acts, then everything to rest. Raises what is violated."""
+    """One world, `acts` random acts, then everything to rest. Raises what is violated. `also`: more acts to choose from."""
     rng = Random(seed)
     machine = machine_on(kind, slots)()
     if watch is not None:
         watch(machine)
     # Each walk leaves out some acts and prefers others: accidents need company, and not always the same.
-    weights = [weight * rng.choice([0, 1, 1, 4]) for weight, _ in ACTS]
+    weights = [weight * rng.choice([0, 1, 1, 4]) for weight, _ in ACTS] + [weight for weight, _ in also]
     weights[0], weights[1] = max(weights[0], 4), max(weights[1], 4 if slots is None else 40)
     try:
         machine.invocations(executes=rng.choice(["inline", "inline", "tools"]), steps=rng.choice([None, None, 1]))
         machine.widths(calls=[80, 1, 2, 80][seed % 4])
         machine.clocks(apart=rng.choice([0.0, 0.0, MARGIN_S, -MARGIN_S, FAR_S]))
         machine.budgets(money=rng.choice([10_000, 10_000, 60, 23, 17, 12]), tokens=rng.choice([100_000, 100_000, 600]))
-        for act in rng.choices([act for _, act in ACTS], weights, k=acts):
+        for act in rng.choices([act for _, act in [*ACTS, *also]], weights, k=acts):
             act(machine, rng)
     except BaseException:
         machine.sick = True

@@ -247,7 +247,7 @@ class Watcher:
         elif old.state == "approved" and row.state not in ("claimed", "done"):
             self.wrong("first_answer_wins", f"{name}: {place} approved -> {row.state}")
         elif old.state == "claimed" and old.child is None:
-            if name in ("heartbeat", "expire_call"):
+            if name in ("heartbeat", "expire_call", "roll_over_silent"):
                 if row != old.model_copy(update={"deadline": row.deadline, "released": row.released}):
                     self.wrong("zombie_invisible", f"{name} changed more of {place} than its deadline")
                 return

@@ -36,7 +36,9 @@ from helix.ports.state_store import (
 # go: do it. lost: not done, StoreError. unanswered: done, StoreError. die_before, die_after: the process dies there.
 Fate = Literal["go", "lost", "unanswered", "die_before", "die_after"]
 Change = tuple[Key, Value | None, Value | None]
-START = 1_000_000.0  # small enough that float seconds are exact to the nanosecond
+START = 1_000_860.0
+"""Small enough that float seconds are exact to the nanosecond. A minute past an hour: no window of a budget ends in a walk,
+because the checks do not know what a run has spent of the windows before."""
 SPINS = 20_000
 
 

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from tests.properties.protocol_company import ProtocolMachine, machine_on
 from tests.properties.protocol_rights import VERBS, check_rights, done
-from tests.properties.protocol_walk import walk
+from tests.properties.protocol_walk import hang, walk
 from tests.support.rights import UPDATE
 
 from helix.adapters.aws import packing
@@ -101,3 +101,21 @@ def test_the_protocol_holds_where_runs_wait_for_slots(slots: int) -> None:
         except BaseException as error:
             error.add_note(f"walk({seed}, acts={ACTS}, slots={slots}) finds it again")
             raise
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_the_protocol_holds_where_workers_hang() -> None:
+    """Sweeps start the next parts of their runs, and the workers come back, or do not."""
+    parts: list[str] = []
+
+    def watch(machine: ProtocolMachine) -> None:
+        machine.world.observers.append(lambda name, _: parts.append(name) if name == "roll_over_silent" else None)
+
+    for seed in range(SEED, SEED + (EXAMPLES or 12)):
+        try:
+            walk(seed, acts=ACTS, watch=watch, also=[(60, hang)])
+        except BaseException as error:
+            error.add_note(f"walk({seed}, acts={ACTS}, also=[(60, hang)]) finds it again")
+            raise
+    assert len(parts) >= 10

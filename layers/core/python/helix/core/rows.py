@@ -113,7 +113,7 @@ class OpenStep(Record):
 
 class StepClaim(Record):
     """Who is buying a step. `deadline` is the latest moment (Unix seconds) at which the holder can still act. `late`: how
-    many attempts at the step got no answer in the time that their worker had."""
+    many attempts at the step got no answer in the time that their worker had, or had a worker that fell silent."""
 
     step: int
     attempt: int

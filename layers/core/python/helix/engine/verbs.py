@@ -13,7 +13,6 @@ from typing import Literal, NamedTuple
 from helix.core.agents import AnyAgent
 from helix.core.delivery import Delivery, Position
 from helix.core.errors import (
-    ConditionFailedError,
     DamagedRowError,
     RunNotFoundError,
     SessionNotFoundError,
@@ -30,15 +29,16 @@ from helix.engine.claims.missed import show_missed
 from helix.engine.context import make_context, open_context
 from helix.engine.engine import Engine, logger
 from helix.engine.facts import MessagesAdded, RunBegan, RunClaimed
-from helix.engine.history import row_key, session_key
+from helix.engine.history import row_key
 from helix.engine.loop import Finished, advance
 from helix.engine.observers import record, show
 from helix.engine.runs.admission import launcher_of, part_of
 from helix.engine.runs.ends import abort, fail_run, finish_run, sweep_session
 from helix.engine.runs.housekeeping import fail_damaged
 from helix.engine.runs.intake import begin_all
+from helix.engine.runs.parts import roll_over
 from helix.engine.writing import commit, never
-from helix.ports.state_store import Check, Update, When
+from helix.ports.state_store import Update
 
 RETRY_EVENTS, CALL_RETRIES = 3, 18
 """Every attempt that fails adds three events to an execution's history: scheduled, started, failed. A call is attempted so
@@ -102,7 +102,7 @@ async def deliver_model(
     session = seen.session
     agent = engine.agents(session.agent_type)
     if row.part > position.part or (
-        position.events >= engine.settings.roll_over_events and await _roll_over(engine, row, position)
+        position.events >= engine.settings.roll_over_events and await roll_over(engine, row, position)
     ):
         current = await engine.history.run(position.session_id, position.run_id)
         if current.status == "running":
@@ -207,22 +207,6 @@ async def _deliver_call(
         session = await engine.history.existing(position.session_id)  # unreadable: the sweep ends the run
         await fail_damaged(engine, session.agent_type, position.session_id, error, position.run_id)
         return "over"
-
-
-async def _roll_over(engine: Engine, row: RunRow, position: Position) -> bool:
-    """Hand the run to its next part, between steps: the part is the fence against this one's end."""
-    part = Update(
-        row_key(row.session_id, run_sort(row.run_id)),
-        set={"part": row.part + 1, "part_step": position.step},
-        when=When(equal={"part": row.part if row.part > 1 else None}),
-    )
-    mine = Check(session_key(row.session_id), When(equal={"run_id": row.run_id, "status": "running"}))
-    try:
-        await engine.store.transact("roll_over", [mine, part])
-    except ConditionFailedError:
-        return (await engine.history.run(row.session_id, row.run_id)).part > position.part
-    logger.info("run %s goes on as part %d at step %d", row.run_id, row.part + 1, position.step)
-    return True
 
 
 async def _note_edition(engine: Engine, agent: AnyAgent, row: RunRow, step: int) -> None:

@@ -21,6 +21,7 @@ from helix.engine.runs.admission import launcher_of, part_of
 from helix.engine.runs.ends import fail_run, finish_run
 from helix.engine.runs.housekeeping import fail_damaged
 from helix.engine.runs.intake import begin_all, go_on, tidy, waiting_agents
+from helix.engine.runs.parts import roll_over_silent
 from helix.engine.verbs import end_late_child
 from helix.engine.writing import commit, never
 from helix.ports.state_store import Damaged, Delete, Key, Put, Row, Value
@@ -202,4 +203,7 @@ async def _reconcile(engine: Engine, session: SessionRow, run: RunRow, row: Row,
         claims = await fail_run(engine, agent, Position(session.session_id, run.run_id, part.part, 0), delivery)
         await begin_all(engine, claims, delivery)
         return "failed run"
+    # A worker process is not waited for: its lease on the execution ends when it is silent.
+    if engine.executes == "inline" and await roll_over_silent(engine, agent, session, run):
+        return "silent"
     return "running"

@@ -35,6 +35,8 @@ from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, 
 RETRY_S = 1.0
 RELEASE_S = 2.0
 """How long a block that fails waits for the release of its claim."""
+DEAD = 0.0
+"""The deadline of a claim that no one can act on: its holder released it, or it was expired."""
 
 
 class LostClaimError(StoreError):
@@ -190,7 +192,8 @@ async def _move_session(run: RunContext, until: float) -> bool:
         if session.claim is not None and run.owns(session):
             if not engine.in_process and not run.may_ask():
                 return False  # a taker names the session's version, not this deadline: a dead attempt stays dead
-            moved = session.claim.model_copy(update={"deadline": until})
+            # A released claim says so: the sweep takes any other deadline in the past for a worker that is silent.
+            moved = session.claim.model_copy(update={"deadline": until if until > run.now() else DEAD})
             changes["claim"] = moved.model_dump(mode="json", exclude_defaults=True)
         if not changes or session.run_id != run.run_id or session.status != "running":
             return True
@@ -261,10 +264,6 @@ async def wait_for(engine: Engine, held: WorkInProgressError, changes: Watch | N
         for wait in waits:
             wait.cancel()
         await asyncio.wait(waits)
-
-
-DEAD = 0.0
-"""The deadline of a claim that nobody can act on."""
 
 
 def delivery_owner(worker: str, fresh: str) -> str:

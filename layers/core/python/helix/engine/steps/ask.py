@@ -121,7 +121,7 @@ THROTTLED = "rate_limited"
 """The code of a provider's 429."""
 TIMED_OUT = "model_timed_out"
 MAX_LATE = 3
-"""So many workers ask for a step in vain, each for all the time that it has, before the run fails as `model_timed_out`."""
+"""So many workers ask for a step in vain before the run fails as `model_timed_out`: each has no time left, or is silent."""
 GRACE_S = 2.0
 """An adapter has this long to say itself that its time is over."""
 FUNCTION = LLMConfig(model="function")

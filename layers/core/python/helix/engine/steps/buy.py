@@ -17,6 +17,7 @@ from helix.core.status import EndStatus
 from helix.core.steps import ErrorStepResult, StopReason
 from helix.engine.calls.execute import show_results
 from helix.engine.calls.tool import may_wait
+from helix.engine.claims.liveness import DEAD, LostClaimError
 from helix.engine.claims.missed import show_missed
 from helix.engine.context import RunContext, judge_stop
 from helix.engine.engine import Engine, Outcome, Over, Staged
@@ -28,7 +29,7 @@ from helix.engine.money.usage import assumed_put
 from helix.engine.observers import record, show
 from helix.engine.seen import Seen
 from helix.engine.step_view import StepView
-from helix.engine.steps.ask import ModelAnswer, ask_model, prepare, reads_state
+from helix.engine.steps.ask import MAX_LATE, TIMED_OUT, ModelAnswer, ask_model, prepare, reads_state
 from helix.engine.steps.close import Ending, Folding, after_fold, close_run, fold_checkpoint, folded, stop_run
 from helix.engine.steps.stage import stage
 from helix.engine.writing import at, entry_put, never, session_put
@@ -161,6 +162,8 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
     session, folding = begun.session, begun.folding
     new = folded(run, session, folding)
     number, unheard = await _expired_attempt(run, session, new)
+    if number > 1 and (error := _too_late(session)) is not None:
+        return await close_run(run, session, Ending("failed", error=error), folding)
     if not await bind(run, session, new, begun.budgets):
         return None
     prepared = await prepare(run, session, folding, new)
@@ -190,16 +193,29 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
 
 async def _expired_attempt(run: RunContext, session: SessionRow, new: SessionRow) -> tuple[int, list[Operation]]:
     """The number of this attempt; where an earlier one died, what it reserved is assumed spent in `new`, and its row is to
-    be written. Raises `WorkInProgressError` while another worker's attempt is alive."""
+    be written. Raises `WorkInProgressError` while another worker's attempt is alive, and `LostClaimError` where this
+    worker's was expired."""
     held = session.claim
     if held is None or held.step != new.step + 1:
         return 1, []
+    what = f"step {held.step} of session {session.session_id!r}"
+    if held.deadline == DEAD and run.owns(session):  # expired, because this worker was silent: it is for another to buy
+        raise LostClaimError(what)
     if held.run_id == session.run_id and held.deadline >= run.now() and not run.owns(session):
-        raise WorkInProgressError(f"step {held.step} of session {session.session_id!r}", held.deadline)
+        raise WorkInProgressError(what, held.deadline)
     await _record_missed(run, session)
     unheard = assumed_put(run.agent, session, new, "dead", run.now())
     assume_dead(new)
     return held.attempt + 1, unheard
+
+
+def _too_late(session: SessionRow) -> ErrorInfo | None:
+    """The error of a run whose workers asked for this step in vain too often, the last of them silent."""
+    claim = session.claim
+    if claim is None or claim.run_id != session.run_id or claim.late < MAX_LATE:
+        return None
+    text = f"the model gave no answer in {claim.late} attempts; the worker of the last one was silent"
+    return ErrorInfo(code=TIMED_OUT, message=text)
 
 
 def _cut_short(answer: ModelAnswer) -> ModelAnswer:
