@@ -4,6 +4,7 @@
 # make test    lint, types, import rules, tests: what must be green before a commit
 # make slow    the tests that take long; CI runs both
 # make torture the long random walks, of which CI takes the first seeds: some four hours
+# make direct  the suites of the deployed app on stages without Kinesis: half an hour
 # make setup   .venv with all that the others need; does nothing when it is up to date
 # make format  let ruff format the code and fix what it can
 # make docs    the site of the documentation, in build/site
@@ -14,6 +15,7 @@ Q ?=
 MODEL ?=
 KILL ?=
 MUTANTS ?=
+DIRECT ?=
 # A worker that crashes ends the run: pytest-xdist hangs where it replaces one under loadgroup (its issue 1323).
 # Reordering by xdist would start the largest groups last: it counts tests, not seconds.
 PYTEST ?= -q -n auto --dist loadgroup --no-loadscope-reorder --max-worker-restart=0
@@ -30,7 +32,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Without its bytecode each of the thousands of processes that tests start compiles the whole package again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo dev run test slow torture mutants check format docs bench clean
+.PHONY: setup demo dev run test slow torture direct mutants check format docs bench clean
 .DEFAULT_GOAL := setup
 
 setup: $(STAMP)
@@ -66,6 +68,9 @@ slow: setup
 
 torture: setup
 	$(BIN)/python -m tests.torture
+
+direct: setup
+	$(BIN)/python -m tests.direct $(DIRECT)
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -93,9 +93,12 @@ class Storage(Construct):
         self._grant_overflow(grantee, "s3:GetObject")
 
     def grant_set_aside(self, grantee: iam.IGrantable) -> None:
-        """Put records aside that cannot be read, or, in Lambda's name, that could not be processed."""
-        self._grant_list(grantee)
+        """Put records of Kinesis aside that cannot be read."""
         self._grant_objects(grantee, ("s3:PutObject",), FAILED, "Objects are named by stream and position.")
+
+    def grant_give_up(self, grantee: iam.IGrantable) -> None:
+        """In Lambda's name: put records aside that could not be processed."""
+        self._grant_list(grantee)
         why = "Lambda names the objects of a failure destination by event source, shard and time."
         self._grant_objects(grantee, ("s3:PutObject",), GIVEN_UP, why)
 

@@ -24,7 +24,7 @@ from helix.infra.function import Function
 from helix.infra.keys import Keys
 from helix.infra.nag import explain
 from helix.infra.names import Names
-from helix.infra.storage import DELETE, GET, PUT, QUERY, Storage
+from helix.infra.storage import GET, PUT, QUERY, Storage
 
 WRITE_CHUNKS = ("kinesis:PutRecord",)
 READ_STREAM = (
@@ -34,8 +34,8 @@ READ_STREAM = (
     "kinesis:GetShardIterator",
     "kinesis:ListShards",
 )
-APPEND = (GET, QUERY, PUT, DELETE)
-"""A segment, behind the end of the log as it was read; what a deletion left goes with it."""
+APPEND = (GET, QUERY, PUT)
+"""A segment, behind the end of the log as it was read, in place of what a deletion left there."""
 SEGMENT = "s#"
 """How the sort keys of the log's rows begin."""
 BATCH = 100
@@ -87,8 +87,9 @@ class Streaming(Construct):
 
     def feed(self, function: Function) -> None:
         """Let the streams invoke `function`, which needs the rights to read them."""
-        self._storage.grant_set_aside(function.role)
+        self._storage.grant_give_up(function.role)
         if self.stream is not None:
+            self._storage.grant_set_aside(function.role)
             self._grant_read(function.role, self.stream)
             arn = self.consumer.attr_consumer_arn if self.consumer else self.stream.stream_arn
             self.source = self._mapping("Source", function, arn, parallelization_factor=LANES)

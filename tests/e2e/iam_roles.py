@@ -28,6 +28,7 @@ class Right:
 
 NAMES = {
     r"table/helix-test-(\w+)$": r"\1",
+    r"table/helix-test-streams/stream/.*$": "changes",
     r":::[\w-]*bucket[\w-]*/overflow/\*$": "objects",
     r":::[\w-]*bucket[\w-]*/failed/\*$": "failed",
     r":::[\w-]*bucket[\w-]*/aws/lambda/\*$": "given up",
@@ -62,7 +63,7 @@ UNSEEN: dict[str, str] = {
 """Rights that cannot be missed offline, and why."""
 TWIN = "crew-"
 """Functions of a second agent with resources: their rights are those of the first one's (tests/infra/test_roles.py)."""
-EVERYTHING = {"states": "tokens", "cloudwatch": "metrics"}
+EVERYTHING = {"states": "tokens", "cloudwatch": "metrics", "dynamodb": "changes"}
 """What an action on `*` is about, by its service."""
 
 

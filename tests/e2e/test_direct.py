@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 
 import pytest
 from tests.e2e.crash_play import PATIENCE_S, Play, play_of
+from tests.e2e.iam_bench import Bench
+from tests.e2e.iam_probes_direct import DIRECT
 from tests.e2e.test_crashes import PREFIX, configured
+from tests.e2e.test_iam import missed, probed, roles_of, without_schedules
 from tests.support.cloud_agents.plans import call, plan, say, use
 from tests.support.offline_cloud import CloudForTests, deployed
 
@@ -66,6 +70,16 @@ async def test_a_worker_that_dies_in_mid_stream_is_taken_back(cloud: CloudForTes
     assert play.crashed and "step_discarded" in found
     await check_session(play.executor.store, play.executor.streams, play.session, at_rest=True)
     assert play.repeated() == []
+
+
+async def test_each_right_that_only_such_a_stage_has_is_needed(cloud: CloudForTests) -> None:
+    roles = await asyncio.to_thread(roles_of, cloud)
+    held = {str(right) for right in roles.rights()}
+    used = {str(right) for probe in DIRECT for right in probed(probe.verb, probe)}
+    assert not (nowhere := sorted(used - held)), f"probes of rights that nobody holds: {nowhere}"
+    with without_schedules(cloud):
+        wrong = [line for probe in DIRECT for line in await missed(cloud, roles, Bench.of(cloud, probe.verb), probe)]
+    assert not wrong, "\n".join(wrong)
 
 
 async def told(play: Play) -> list[str]:

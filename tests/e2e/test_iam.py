@@ -11,7 +11,7 @@ import base64
 import json
 import re
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import boto3
@@ -52,6 +52,11 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CloudForTests]:
 
 @pytest.fixture(scope="module")
 def roles(cloud: CloudForTests) -> Roles:
+    return roles_of(cloud)
+
+
+def roles_of(cloud: CloudForTests) -> Roles:
+    """Ready for probes."""
     asyncio.run(iam_probes_fleet.limit_agents(Bench.of(cloud, "nobody")))
     roles = Roles(cloud)
     for function in roles.functions:  # a refusal is read from its log
@@ -69,13 +74,21 @@ def cases() -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(autouse=True)
 def no_schedule(cloud: CloudForTests) -> Iterator[None]:
+    with without_schedules(cloud):
+        yield
+
+
+@contextmanager
+def without_schedules(cloud: CloudForTests) -> Iterator[None]:
     """The minute's own sweep, and govern, which have all their rights still, would do what a probe is there for."""
     events, rules = cloud.aws("events"), [cloud.cloud.function(verb) for verb in ("sweep", "govern")]
     for rule in rules:
         events.disable_rule(Name=rule)
-    yield
-    for rule in rules:
-        events.enable_rule(Name=rule)
+    try:
+        yield
+    finally:
+        for rule in rules:
+            events.enable_rule(Name=rule)
 
 
 def probed(function: str, probe: Probe) -> list[Right]:

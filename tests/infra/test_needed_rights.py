@@ -8,9 +8,10 @@ has a probe, or a written reason.
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
-from tests.e2e import iam_probes, iam_probes_fleet, iam_probes_sockets, iam_probes_triggers
+from tests.e2e import iam_probes, iam_probes_direct, iam_probes_fleet, iam_probes_sockets, iam_probes_triggers
 from tests.e2e.iam_bench import PROBES
 from tests.e2e.iam_roles import EVERYTHING, UNSEEN, Right, is_unseen
 from tests.infra.conftest import Synth
@@ -60,6 +61,8 @@ def rights_of(template: Template, verb: str) -> set[Right]:
 def _what(template: Template, arn: str, action: str) -> str:
     if arn == "*":
         return EVERYTHING[action.partition(":")[0]]
+    if arn.endswith(".StreamArn>"):
+        return "changes"
     queues = {id_: str(p["QueueName"]) for id_, p in template.of("SQS::Queue").items()}
     for id_, name in queues.items():
         if arn == f"<{id_}.Arn>":
@@ -68,8 +71,14 @@ def _what(template: Template, arn: str, action: str) -> str:
     return NAMES.get(found, found)
 
 
-def recorded() -> set[Right]:
-    return {Right(verb, what, action) for verb, what, action in pairs(known())}
+@pytest.fixture(scope="module")
+def held_without_kinesis(synth: Synth) -> set[Right]:
+    template = synth({"streaming": "direct"}).main
+    return {right for verb in SIZES for right in rights_of(template, verb)}
+
+
+def recorded(streaming: str = "kinesis") -> set[Right]:
+    return {Right(verb, what, action) for verb, what, action in pairs(known(streaming))}
 
 
 def test_what_functions_do_they_may_do(held: set[Right]) -> None:
@@ -82,6 +91,30 @@ def test_what_functions_may_do_they_do(held: set[Right]) -> None:
     unused = sorted(str(right) for right in held - recorded() - probed if not is_unseen(right))
     assert PROBED and UNSEEN
     assert not unused, f"no function was seen to use these; add a probe or a reason, or take them away: {unused}"
+
+
+ALIKE = ("sessions", "control", "streams", "objects", "machines", "tokens")
+"""What functions but `project_stream` use in the same way, whatever brings chunks to the log."""
+
+
+def test_what_functions_do_without_kinesis_they_may_do(held_without_kinesis: set[Right]) -> None:
+    same = {r for r in recorded() if r.function in SIZES and r.function != "project_stream" and r.what in ALIKE}
+    # The stages give agents provisioned concurrency, which this template does not.
+    found = {right for right in recorded("direct") if right.what != "aliases"}
+    missing = sorted(map(str, (found | same) - held_without_kinesis))
+    assert found and not missing, f"grant these in infra/functions.py or streaming.py: {missing}"
+
+
+def test_what_functions_may_do_without_kinesis_they_do(held: set[Right], held_without_kinesis: set[Right]) -> None:
+    """Of `project_stream` all, and of others what they may not do with Kinesis. tests/e2e/test_direct.py plays the
+    probes."""
+    probed = {Right(p.verb, what, action) for p in iam_probes_direct.DIRECT for what, action in p.rights}
+    own = {right for right in held_without_kinesis if right not in held or right.function == "project_stream"}
+    seen = probed | recorded("direct")
+    unused = sorted(str(r) for r in own - seen if not is_unseen(r) and not iam_probes_direct.is_unseen(r))
+    assert not unused, f"no function was seen to use these; add a probe or a reason, or take them away: {unused}"
+    for pattern in iam_probes_direct.UNSEEN:
+        assert any(re.fullmatch(pattern, str(right)) for right in own), f"nobody holds {pattern!r}"
 
 
 def test_the_recorded_operations_have_every_verb() -> None:

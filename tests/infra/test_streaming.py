@@ -14,7 +14,7 @@ from helix.infra.profile import PROFILE_VERBS
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for the synthesis
 WRITERS = {"call_model", "call_tool", "start_run", "finish_run", "fail_run", "sweep", "ws_message", "govern"}
-APPEND = {"dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem", "dynamodb:DeleteItem"}
+APPEND = {"dynamodb:GetItem", "dynamodb:Query", "dynamodb:PutItem"}
 FOLLOW = {"dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator"}
 
 

@@ -1,8 +1,8 @@
 """What the deployed functions do at AWS, as recorded in their processes (`aws_calls`), against their rights.
 
 `tests/fixtures/operations.json` has what the scenes of `tests/e2e` made each verb do. `HELIX_RECORD=1 pytest tests/e2e`
-adds to it; empty it first (`{}`) to drop what no function does any more. `tests/infra/test_needed_rights.py` compares it
-with the rights of the templates.
+adds to it; empty it first (`{}`) to drop what no function does any more. `tests/fixtures/operations_direct.json` is the
+same of stages without Kinesis. `tests/infra/test_needed_rights.py` compares them with the rights of the templates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from tests.support import aws_calls
 if TYPE_CHECKING:
     from tests.support.offline_cloud import CloudForTests
 
-FILE = Path(__file__).parents[1] / "fixtures" / "operations.json"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+FILES = {"kinesis": FIXTURES / "operations.json", "direct": FIXTURES / "operations_direct.json"}
+"""By the stage's setting `streaming`."""
 RECORD = "HELIX_RECORD"
 Operations = dict[str, dict[str, list[str]]]
 """By verb and resource: the actions."""
@@ -30,8 +32,8 @@ def recording(folder: Path) -> dict[str, str]:
     return {"OFFLINE_RECORDER": aws_calls.__file__, aws_calls.FOLDER: str(folder / "operations")}
 
 
-def known() -> Operations:
-    found: Operations = json.loads(FILE.read_text())
+def known(streaming: str = "kinesis") -> Operations:
+    found: Operations = json.loads(FILES[streaming].read_text())
     return found
 
 
@@ -60,19 +62,20 @@ def check_operations(cloud: CloudForTests) -> None:
     from tests.e2e.iam_roles import Roles
 
     prefix, seen = cloud.cloud.function(""), set[tuple[str, str, str]]()
-    for file in (cloud.cloud.folder / "operations").glob("*.jsonl"):
-        for line in map(json.loads, file.read_text().splitlines()):
+    for log in (cloud.cloud.folder / "operations").glob("*.jsonl"):
+        for line in map(json.loads, log.read_text().splitlines()):
             seen.add((line["function"].removeprefix(prefix), line["what"], line["action"]))
-    if os.environ.get(RECORD) and cloud.cloud.context.get("streaming") == "kinesis":  # the file is of one kind of stage
-        _add((verb_of(function), what, action) for function, what, action in seen)
+    file = FILES.get(str(cloud.cloud.context.get("streaming")))
+    if os.environ.get(RECORD) and file is not None:
+        _add(file, ((verb_of(function), what, action) for function, what, action in seen))
     held = {(verb_of(right.function), right.what, right.action) for right in Roles(cloud).rights(others=False)}
     wanted = {(verb_of(function), what, action) for function, what, action in seen}
     missing = sorted(f"{verb}: {action} on {what}" for verb, what, action in wanted - held)
     assert not missing, f"functions did what their roles do not allow; see infra/functions.py: {missing}"
 
 
-def _add(seen: Iterable[tuple[str, str, str]]) -> None:
-    with FILE.open("r+") as file:
+def _add(path: Path, seen: Iterable[tuple[str, str, str]]) -> None:
+    with path.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         found = as_operations({*pairs(json.loads(file.read())), *seen})
         file.seek(0)
