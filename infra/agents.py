@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from helix.core.agents import AnyAgent
 from helix.core.config import LLMConfig
 from helix.core.registry import default_registry
-from helix.core.resources import DEFAULT_PROFILE, ResourceConfig
+from helix.core.resources import DEFAULT_PROFILE, ResourceConfig, profile_digest
 from helix.core.spelling import did_you_mean
 from helix.core.tool_settings import WHERE, ToolSettings
 from helix.core.tools import AnyTool
@@ -49,6 +49,7 @@ def profiles(settings: Settings, project: HelixProject) -> list[Profile]:
         if trigger.agent and not default_registry.has(trigger.agent):
             raise _unknown(f"tool.helix.triggers.{name}", trigger.agent, default_registry.registered_types())
     own = {name: agent for name, agent in agents.items() if agent.profile != DEFAULT_PROFILE or name in tables}
+    _check_digests(tables, [name for name in agents if name not in own])
     for name in own:
         image = SUFFIX if declared.of(settings.stage, name).image else ""
         if len(f"helix-{settings.stage}-{name}-call_model{image}") > LONGEST_NAME:
@@ -65,6 +66,15 @@ def profiles(settings: Settings, project: HelixProject) -> list[Profile]:
         profile = replace(profile, declared=name in tables)
         made.append(_with_tools(profile, declared.of(settings.stage, name), [own[name]]))
     return made
+
+
+def _check_digests(declared: Collection[str], others: Collection[str]) -> None:
+    """Functions know the agents of `[tool.helix.agent]` by digests. Raises `SettingsError` for an agent without a table
+    that they would take for one with a table."""
+    known = {profile_digest(name): name for name in declared}
+    for name in others:
+        if (same := known.get(profile_digest(name))) is not None:
+            raise SettingsError(f"agents {same!r} and {name!r} have the same digest by chance: rename one of them")
 
 
 def _unknown(place: str, agent: str, known: Collection[str]) -> SettingsError:

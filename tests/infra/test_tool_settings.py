@@ -16,7 +16,7 @@ from helix.core.agents import AnyAgent
 from helix.core.resources import profile_digest
 from helix.core.tools import AnyTool
 from helix.engine.context import CANCEL_S
-from helix.infra.agents import LONGEST_S, SPARE_S, check_times
+from helix.infra.agents import LONGEST_S, SPARE_S, _check_digests, check_times
 from helix.infra.config import SettingsError
 from helix.infra.function import SIZES, WITHOUT_AGENTS
 from helix.runtime.cloud_settings import read_cloud_settings
@@ -263,6 +263,13 @@ def test_a_tool_that_fits_is_taken_and_one_that_runs_elsewhere() -> None:
     check_times(with_tool(patient, inline_tools=True), 300)
     helper = with_tool(patient, "helper", output_schema=Text)
     check_times(with_tool(create_sub_agent_tool(helper, timeout_s=3600)), 300)
+
+
+def test_an_agent_that_looks_like_one_with_a_table_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    _check_digests(["clerk"], ["desk", "heavy"])
+    monkeypatch.setattr("helix.infra.agents.profile_digest", lambda name: name[:1])
+    with pytest.raises(SettingsError, match="agents 'clerk' and 'crew' have the same digest"):
+        _check_digests(["clerk"], ["desk", "crew"])
 
 
 def test_a_model_that_may_outlive_its_function_is_refused_by_name() -> None:
