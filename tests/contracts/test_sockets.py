@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 
 import pytest
 from tests.support.management_api import ManagementApi
 
-from helix.adapters.aws.sockets import ApiGatewaySockets
+from helix.adapters.aws.sockets import AT_ONCE, ApiGatewaySockets
 from helix.core.errors import StoreError
 from helix.testing.contracts import SocketsContract
 
@@ -45,6 +47,38 @@ class TestManagementApi(SocketsContract):
             await sockets.post(name, b"?")
         with pytest.raises(StoreError, match="ForbiddenException"):
             await sockets.drop(name)
+
+
+class Stuck:
+    """A client of the management API that hangs at the connections named `stuck`."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+
+    def post_to_connection(self, ConnectionId: str, Data: bytes) -> None:
+        if ConnectionId == "stuck":
+            self.ended.wait(60)
+
+    def close(self) -> None:
+        self.ended.set()
+
+
+async def test_posts_that_were_given_up_early_leave_threads_for_others() -> None:
+    """`project_stream` waits less for a socket than the post's own deadline."""
+    client = Stuck()
+    sockets = ApiGatewaySockets(client, deadline_s=60)
+
+    async def give_up() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await sockets.post("stuck", b"?")
+
+    for _ in range(2):
+        await asyncio.gather(*(give_up() for _ in range(AT_ONCE)))
+    async with asyncio.timeout(10):
+        assert await sockets.post("quick", b"?") == "sent"
+    client.close()
+    sockets.close()
 
 
 async def test_nobody_listens() -> None:

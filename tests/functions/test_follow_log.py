@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import time
 from typing import Any
 
 import boto3
@@ -16,7 +17,8 @@ from tests.support.management_api import ManagementApi
 from helix.adapters.aws.direct import DirectStreams
 from helix.core.errors import InvalidInputError, StoreError
 from helix.core.sequencer import StreamRecord
-from helix.gateway.projecting import REPOST_S
+from helix.gateway.connections import Connections
+from helix.gateway.projecting import LANE, REPOST_S
 from helix.runtime.cloud import Application
 from helix.testing.contracts.streams import committed, ended, started, text
 
@@ -77,6 +79,22 @@ def test_a_day_that_comes_again_is_skipped(app: Application, handler: Any, api: 
     append(app, started(), text(0, "a"))
     assert handler(event(age_s=REPOST_S + 1), CONTEXT) == {"batchItemFailures": []}
     assert api.frames.get(name, []) == []
+
+
+def test_a_slow_socket_holds_up_its_shard_for_a_moment_only(app: Application, handler: Any, api: ManagementApi) -> None:
+    """A shard's batches wait for each other. The client of the slow socket reads the log when it subscribes again."""
+    slow, quick = subscribe(app, api), subscribe(app, api)
+    append(app, started(), text(0, "a"))
+    assert handler(event(), CONTEXT) == {"batchItemFailures": []}  # a process opens its connections once
+    app.run(api.stall(slow))
+    append(app, text(1, "b"))
+    batch, begun = event(), time.monotonic()
+    assert handler(batch, CONTEXT) == {"batchItemFailures": []}
+    took = time.monotonic() - begun
+    assert took < LANE.post_s, f"{took:.1f} s"
+    assert kinds(api.frames[quick]) == ["text_delta"] * 3 and kinds(api.frames[slow]) == ["text_delta"]
+    subscribers = app.run(Connections(app.store, CLOCK).subscribers(STREAM))
+    assert {who.connection_id: who.lagging for who in subscribers} == {slow: True, quick: False}
 
 
 def test_what_says_nothing_is_no_fault(app: Application, handler: Any, api: ManagementApi) -> None:

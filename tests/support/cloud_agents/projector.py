@@ -25,8 +25,8 @@ async def _armed_transact(store: DynamoDBStateStore, name: str, operations: Sequ
     await _points.around(stream_id, name, lambda: _transact(store, name, operations))
 
 
-async def _armed_post(connections: Any, sockets: Any, stream_id: str, messages: Any) -> Any:
-    return await _points.around(stream_id, "post", lambda: _post(connections, sockets, stream_id, messages))
+async def _armed_post(connections: Any, sockets: Any, stream_id: str, *more: Any) -> Any:
+    return await _points.around(stream_id, "post", lambda: _post(connections, sockets, stream_id, *more))
 
 
 DynamoDBStateStore.transact = _armed_transact  # type: ignore[method-assign]

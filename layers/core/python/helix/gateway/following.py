@@ -1,8 +1,8 @@
 """The follower of the log: what the stream of the table `streams` says was appended goes to the subscribed sockets.
 
 Law: the log has it all, so nothing here is lost for a client, which asks for what it misses. What comes again is posted
-again, unless it is old. A stream's messages are posted in the order in which they come, and streams do not wait for each
-other.
+again, unless it is old. A stream's messages are posted in the order in which they come, and the streams of a batch do not
+wait for each other. But the batches of a shard do: so a slow socket is soon left to its log.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from helix.core.errors import StoreError
 from helix.core.wire import StreamMessage
 from helix.gateway import projecting
 from helix.gateway.connections import Connections
-from helix.gateway.projecting import REPOST_S, Projected
+from helix.gateway.projecting import REPOST_S, Patience, Projected
 from helix.ports.clock import Clock
 from helix.ports.sockets import Sockets
 
 logger = get_logger("helix.gateway")
+SHARD = Patience(post_s=0.5, frame_s=0.1, notice_s=0.1)
+"""A shard of a table has one lane (docs/adr/0028-streams-without-kinesis.md), so all its streams wait for a slow socket. A
+first post of a process opens its connection, which takes longer than the usual 30 ms."""
 
 
 class Appended(NamedTuple):
@@ -52,7 +55,7 @@ class Follower:
     async def _stream(self, stream_id: str, segments: Sequence[Appended], done: Projected) -> str | None:
         messages = [message for segment in segments for message in segment.messages]
         try:
-            tally = await projecting.post_messages(self._connections, self._sockets, stream_id, messages)
+            tally = await projecting.post_messages(self._connections, self._sockets, stream_id, messages, SHARD)
         except StoreError as error:
             logger.error("stream %r cannot be posted: %s", stream_id, error)
             return segments[0].position

@@ -25,7 +25,7 @@ from helix.gateway.authoriser import Authoriser, Proof, token_of
 from helix.gateway.backend import Backend, OperatorBackend
 from helix.gateway.connections import Connections
 from helix.gateway.gateway import Gateway
-from helix.gateway.projecting import post_messages
+from helix.gateway.projecting import LANE, post_messages
 from helix.ports.clock import Clock
 from helix.ports.sockets import Posted, Sockets
 from helix.ports.state_store import StateStore
@@ -191,4 +191,4 @@ class _Followed(Connections):
         async with aclosing(reading) as messages:
             async for message in messages:
                 if message is not None:
-                    await post_messages(self, self._sockets, stream_id, [message])
+                    await post_messages(self, self._sockets, stream_id, [message], LANE)

@@ -28,10 +28,23 @@ from helix.ports.sockets import Posted, Sockets
 from helix.services.segments import Entry, SegmentStreams
 
 logger = get_logger("helix.gateway")
-DEADLINE_S = 2.0  # for what is posted to one socket
-FRAME_S = 0.25  # what each of many frames may take: a large message is not a slow reader
-NOTICE_S = 0.5
 REPOST_S = 600.0  # a client that misses a post asks for it long before
+
+
+class Patience(NamedTuple):
+    """How many seconds one socket may take: for what a batch posts to it, and for the notice that it lags. `frame_s`: for
+    each of many frames, because a large message does not make a slow reader."""
+
+    post_s: float
+    frame_s: float
+    notice_s: float
+
+    def of(self, frames: int) -> float:
+        return max(self.post_s, self.frame_s * frames)
+
+
+LANE = Patience(post_s=2.0, frame_s=0.25, notice_s=0.5)
+"""Where a shard has several lanes, a slow socket holds up its own only."""
 
 
 @dataclass(slots=True)
@@ -43,7 +56,11 @@ class Posting:
 
 
 async def post_messages(
-    connections: Connections, sockets: Sockets, stream_id: str, messages: Sequence[StreamMessage]
+    connections: Connections,
+    sockets: Sockets,
+    stream_id: str,
+    messages: Sequence[StreamMessage],
+    patience: Patience,
 ) -> Posting:
     """Post `messages`, at least one, to the stream's subscribers.
 
@@ -66,7 +83,7 @@ async def post_messages(
                 await notify(name)
             return
         try:
-            outcome = await _post(sockets, name, frames, max(DEADLINE_S, FRAME_S * len(frames)))
+            outcome = await _post(sockets, name, frames, patience.of(len(frames)))
         except StoreError as fault:
             faults[name] = fault
             return
@@ -87,7 +104,7 @@ async def post_messages(
 
     async def notify(name: str) -> None:
         with suppress(StoreError):  # who misses the notice asks again when its stream is quiet
-            await _post(sockets, name, [notice], NOTICE_S)
+            await _post(sockets, name, [notice], patience.notice_s)
 
     await _all(serve(subscriber) for subscriber in subscribers)
     if faults and not tally.sent:
@@ -228,7 +245,7 @@ class Projector:
             failed = rest[0].record.position
         try:
             if messages:
-                tally = await post_messages(self._connections, self._sockets, stream_id, messages)
+                tally = await post_messages(self._connections, self._sockets, stream_id, messages, LANE)
                 done.messages += len(messages)
                 done.posted += tally.sent
                 done.lagging += tally.lagging

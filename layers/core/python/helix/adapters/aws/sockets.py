@@ -18,6 +18,8 @@ from helix.ports.sockets import Posted
 DEADLINE_S = 2.0
 MAX_BYTES = 128 * 1024
 AT_ONCE = 64
+THREADS = 4 * AT_ONCE
+"""A post whose caller gave up early holds its thread until its own deadline."""
 # 429: asked too often, or the client's buffer is full; both pass, and both mean that it did not get the frame.
 _SLOW = frozenset(
     {"LimitExceededException", "TooManyRequestsException", "ThrottlingException", "RequestTimeout", "429", "504"}
@@ -40,7 +42,7 @@ class ApiGatewaySockets:
 
     def __init__(self, client: Any, *, deadline_s: float = DEADLINE_S) -> None:
         self._client, self._deadline_s = client, deadline_s
-        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="sockets")
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="sockets")
         self._free = asyncio.Semaphore(AT_ONCE)
 
     async def post(self, connection_id: str, data: bytes) -> Posted:
