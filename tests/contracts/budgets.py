@@ -316,12 +316,17 @@ class BudgetsContract:
         assert await other.alert(B, alert("critical", 1), 10**10)
         assert (await state(budgets)).reported == {"warning", "critical"}
 
-    async def test_an_alert_survives_a_new_limit(self, budgets: RowBudgets) -> None:
-        """A window that was warned of is not warned of again because its limit was raised."""
+    async def test_a_raised_limit_raises_alerts_anew(self, budgets: RowBudgets, other: RowBudgets) -> None:
+        """Each level once more; the same limit again, or a lower one, raises none."""
         await made(budgets, 100)
         await budgets.alert(B, alert("warning", 1), 10**10)
-        await budgets.define(definition(1000), NOW)
-        assert not await budgets.alert(B, alert("warning", 2), 10**10)
+        await budgets.alert(B, alert("critical", 2), 10**10)
+        await other.define(definition(1000), NOW)
+        assert (await state(budgets)).reported == frozenset()
+        assert await budgets.alert(B, alert("critical", 3), 10**10)
+        for limit in (1000, 500):
+            await other.define(definition(limit), NOW)
+            assert not await budgets.alert(B, alert("critical", 4), 10**10)
 
     async def test_every_copy_of_the_count_has_each_change(self, budgets: RowBudgets, other: RowBudgets) -> None:
         """Steps of different sessions read different copies; what an older version counted is read where there is none."""

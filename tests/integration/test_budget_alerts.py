@@ -117,16 +117,22 @@ async def test_levels_are_the_budgets_own(quick_world: World) -> None:
     assert [a.level for a in await budgets.get_alerts()] == ["critical", "warning"]
 
 
-async def test_a_raised_limit_is_not_warned_of_again_in_its_window(quick_world: World) -> None:
+async def test_each_level_is_raised_again_after_the_limit_was_raised(quick_world: World) -> None:
+    """A new limit is a new definition, in the same window too. The same limit again is none."""
     executor = bounded_executor(quick_world, [says("done", 100)] * 30)
     budgets = manager(executor)
-    await budgets.set_budget(110, TOTAL)
+    await budgets.set_budget(100, TOTAL)
     await spend(executor, 100)
-    await budgets.set_budget(1000, TOTAL)
-    await spend(executor, *[100] * 7)
-    assert [a.level for a in await budgets.get_alerts()] == ["warning"]
-    await spend(executor, 100, 100)
     assert [a.level for a in await budgets.get_alerts()] == ["critical", "warning"]
+    await budgets.set_budget(1000, TOTAL)
+    await spend(executor, *[100] * 6)
+    assert len(await budgets.get_alerts()) == 2
+    await spend(executor, 100, 100, 100)
+    found = [(a.level, a.limit) for a in await budgets.get_alerts()]
+    assert found == [("critical", 1000), ("warning", 1000), ("critical", 100), ("warning", 100)]
+    await budgets.set_budget(1000, TOTAL)
+    await spend(executor, 100)
+    assert [a.level for a in await budgets.get_alerts()][:2] == ["exceeded", "critical"]
 
 
 async def test_callbacks_of_both_kinds_hear_and_none_stops_another(

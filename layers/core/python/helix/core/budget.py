@@ -73,7 +73,7 @@ class BudgetDefinition(Record):
 
 
 class TokenAlert(Record, extra="ignore"):
-    """Raised once per window of a budget and level. `alert_id` sorts by time.
+    """Raised once per window of a budget and level, and again after a raised limit. `alert_id` sorts by time.
 
     `current` and `limit` are in `unit` and count what is used and what is set aside for calls at work; `scope`, `period`
     and `window` say which budget; `timestamp` is in Unix seconds. `published`: whether it was published.

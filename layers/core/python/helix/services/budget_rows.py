@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from helix.core.budget import KEEP_S, LEVELS, AlertLevel, BudgetDefinition, Unit
 from helix.core.periods import Window
-from helix.ports.state_store import Key, Value
+from helix.ports.state_store import Key, Update, Value, When
 
 DEFINITIONS = "budgets"
 ALERTS, UNPUBLISHED = "alerts", "alerts#untold"
@@ -98,3 +98,11 @@ def state_of(budget: str, value: Value) -> BudgetState:
     """As far as the window's own row says."""
     reported: frozenset[AlertLevel] = frozenset(level for level in LEVELS if value.get(raised_at(level)) is not None)
     return BudgetState(budget, value["unit"], value["limit"], value["remaining"], reported, "shards" in value)
+
+
+def limit_change(budget: str, before: int, after: int) -> Update:
+    """Another limit for a window. A raise makes a new definition: each level raises its alert anew."""
+    cleared = {raised_at(level): None for level in LEVELS} if after > before else {}
+    move = after - before
+    seen = When(equal={"limit": before})
+    return Update(budget_key(budget), set=cleared, add={"limit": move, "remaining": move}, when=seen)

@@ -88,17 +88,17 @@ class RowBudgets:
         ):
             if there is None or there["limit"] == definition.limit:
                 continue
-            move = definition.limit - there["limit"]
-            seen = When(equal={"limit": there["limit"]})
-            change = Update(budget_key(name), add={"limit": move, "remaining": move}, when=seen)
+            change = budget_rows.limit_change(name, there["limit"], definition.limit)
             if await self._at_version("fit_budget", version, change):
                 await self._cover(name)
 
     async def define(self, definition: BudgetDefinition, now: float) -> int:
         """Make the budget, or put this in its place. The window of `now` has the new limit at once: its `remaining` moves
-        by the difference, below 0 where more is drawn already; other windows keep theirs. Returns the count of changes.
+        by the difference, below 0 where more is drawn already; other windows keep theirs. After a raise, each level raises
+        its alert anew. Returns the count of changes.
         Until it returns, a call that was on its way may still draw under the limit before."""
-        key = budget_key(definition.window(now)[0])
+        budget = definition.window(now)[0]
+        key = budget_key(budget)
         while True:
             # The count first: several rows are not read at one moment, and a change after this refuses what follows.
             (count,) = await self._store.get([VERSION])
@@ -108,11 +108,9 @@ class RowBudgets:
             if there is None:
                 ops.append(Check(key, ABSENT))
             else:
-                move = definition.limit - there["limit"]
-                seen = When(equal={"limit": there["limit"]})
-                ops.append(Update(key, add={"limit": move, "remaining": move}, when=seen))
+                ops.append(budget_rows.limit_change(budget, there["limit"], definition.limit))
             if await refused(self._store, "set_budget", ops) is None:
-                await self._cover(definition.window(now)[0])
+                await self._cover(budget)
                 return _count(count) + 1
 
     async def undefine(self, name: str) -> bool:

@@ -5,7 +5,7 @@ definition has changed since. No block is drawn before the session's row says th
 knows that there may be draws to return.
 
 A worst case is never less than the provider can bill for one attempt, as far as the request decides it. Each window of a
-budget raises one alert per level, in the process that reaches the level first.
+budget raises one alert per level, in the process that reaches the level first, and one more after its limit was raised.
 """
 
 from __future__ import annotations
