@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.ministack_server import MiniStack
+from tests.support.aws_servers import MiniStack
 
 from helix.adapters.aws.capacity import ProvisionedConcurrency
 from helix.adapters.aws.cloudwatch import CloudWatchMetrics

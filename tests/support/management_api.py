@@ -11,7 +11,7 @@ from typing import Any, Self
 from urllib.parse import unquote
 
 import botocore.session
-from tests.support.ministack_server import KEYS
+from tests.support.aws_servers import KEYS
 
 from helix.adapters.aws.sockets import sockets_config
 

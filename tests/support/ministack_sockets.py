@@ -7,7 +7,7 @@ import io
 import zipfile
 from typing import Any
 
-from tests.support.ministack_server import MiniStack
+from tests.support.aws_servers import MiniStack
 from websockets.asyncio.client import ClientConnection, connect
 
 from helix.adapters.aws.sockets import sockets_config

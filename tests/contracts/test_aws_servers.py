@@ -1,4 +1,4 @@
-"""Every adapter of AWS on MiniStack, over real HTTP: a second DynamoDB, S3 and Kinesis, with leniencies of its own."""
+"""Every adapter of AWS over real HTTP, on MiniStack and on moto's server: each has leniencies of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.aws_resources import (
     make_store,
     make_tables,
 )
-from tests.support.ministack_server import MiniStack
+from tests.support.aws_servers import MiniStack, MotoServer
 from tests.support.ministack_sockets import SocketApi
 
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
@@ -32,9 +32,14 @@ from helix.testing.contracts import SocketsContract, StateStoreContract, StreamM
 pytestmark = pytest.mark.slow  # the same contracts run on moto in `make test`
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniStack]:
-    with MiniStack(tmp_path_factory.mktemp("ministack")) as made:
+SERVERS = {"ministack": MiniStack, "moto": MotoServer}
+"""moto answers one request at a time. What stands on the rows of a store runs on moto in process too (test_dynamodb.py)."""
+on_ministack = pytest.mark.parametrize("server", ["ministack"], indirect=True)
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniStack]:
+    with SERVERS[request.param](tmp_path_factory.mktemp(request.param)) as made:
         yield made
 
 
@@ -98,6 +103,7 @@ class TestLog(SegmentLogContract):
         return SegmentStreams(second)
 
 
+@on_ministack  # moto has no sockets
 class TestSockets(SocketsContract):
     @pytest.fixture
     async def peers(self, server: MiniStack) -> AsyncIterator[SocketApi]:
@@ -112,9 +118,10 @@ class TestSockets(SocketsContract):
         made.close()
 
     @pytest.mark.skip(reason="MiniStack takes every frame at once, however slow its reader: see test_sockets.py")
-    async def test_a_slow_one_holds_up_nobody(self) -> None: ...
+    async def test_a_slow_one_holds_up_nobody(self, server: MiniStack) -> None: ...
 
 
+@on_ministack
 class TestBudgets(BudgetsContract):
     @pytest.fixture
     def budgets(self, store: DynamoDBStateStore) -> RowBudgets:
@@ -125,6 +132,7 @@ class TestBudgets(BudgetsContract):
         return RowBudgets(second)
 
 
+@on_ministack
 class TestSlots(SlotsContract):
     @pytest.fixture
     def slots(self, store: DynamoDBStateStore) -> RowSlots:

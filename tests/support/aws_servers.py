@@ -1,4 +1,4 @@
-"""MiniStack as a process of its own, on a free port of 127.0.0.1, with nothing of it kept."""
+"""MiniStack and moto as processes of their own, on a free port of 127.0.0.1, with nothing of them kept."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,6 +16,7 @@ import botocore.session
 from botocore.config import Config
 from tests.support.redis_server import free_port
 
+ROOT = Path(__file__).parents[2]
 PATIENCE_S = 60.0
 RUN = """
 import os, runpy, sys, threading
@@ -27,10 +29,13 @@ KEYS = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_na
 class MiniStack:
     """Ends when the block does, and when this process does: it waits for the end of its standard input."""
 
+    health = "/_ministack/health"
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self._more: Mapping[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
     def client(self, service: str, **options: Any) -> Any:
@@ -56,24 +61,31 @@ class MiniStack:
             "S3_DATA_DIR": str(self._folder / "objects"),
             "TMPDIR": str(self._folder),
         }
-        bind = ["--workers", "0", "--bind", f"127.0.0.1:{self.port}"]
-        command = [sys.executable, "-c", RUN, "ministack.app:app", *bind]
         log = self._folder / "log"
         with log.open("wb") as out:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=kept | own, cwd=self._folder
+                self._command(),
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=out,
+                env={**kept, **own, **self._more},
+                cwd=self._folder,
             )
         deadline = time.monotonic() + PATIENCE_S
         while not self._answers():
             assert self._process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, f"MiniStack did not start: {log.read_text()}"
+            assert time.monotonic() < deadline, f"the server did not start: {log.read_text()}"
             time.sleep(0.05)
         return self
+
+    def _command(self) -> list[str]:
+        bind = ["--workers", "0", "--bind", f"127.0.0.1:{self.port}"]
+        return [sys.executable, "-c", RUN, "ministack.app:app", *bind]
 
     def _answers(self) -> bool:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(f"{self.url}/_ministack/health", timeout=5) as answer:
+            with opener.open(f"{self.url}{self.health}", timeout=5) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False
@@ -84,3 +96,16 @@ class MiniStack:
         if self._process is not None:
             self._process.kill()  # there is nothing to save
             self._process.communicate()
+
+
+class MotoServer(MiniStack):
+    """`functions`: where the Lambda calls of its state machines go, by the names of `tests/support/moto_process.py`."""
+
+    health = "/moto-api/"
+
+    def __init__(self, folder: Path, functions: Mapping[str, str] | None = None) -> None:
+        super().__init__(folder)
+        self._more = {"PYTHONPATH": str(ROOT), **(functions or {})}
+
+    def _command(self) -> list[str]:
+        return [sys.executable, "-m", "tests.support.moto_process", str(self.port)]
