@@ -112,6 +112,17 @@ async def test_a_provider_that_accepts_and_stays_silent_leaves_its_fallback_time
         server.stop()
 
 
+async def test_a_delivery_without_time_asks_nobody_and_counts_nothing() -> None:
+    helper = agent("helper")
+    stage = Stage(["in time"], helper)
+    event = await stage.begin(helper)
+    with pytest.raises(WorkInProgressError):
+        await stage.deliver("call_model", event, left_s=CANCEL_S)
+    claim = (await stage.session(event)).claim
+    assert claim is not None and claim.late == 0 and not stage.model.requests
+    assert (await stage.deliver("call_model", event))["next"] == "finish"
+
+
 async def test_a_process_that_nobody_ends_bounds_no_call() -> None:
     deaf = Deaf(TextStepResult(content="done"))
     helper = agent("helper")

@@ -200,7 +200,7 @@ async def ask_model(run: RunContext, session: SessionRow, prepared: LLMGenerateI
     call = ModelCallEnded(claim, prepared, run.now(), cached=prepared.remembered is not None)
     request = replace(prepared, callbacks=_callbacks(run, call), timeout_s=run.model_time())
     await record(run, ModelAsked(request))
-    if not run.may_ask():
+    if not run.may_ask() or request.timeout_s == 0:
         raise WorkInProgressError(f"step {claim.step} of session {session.session_id!r}", run.now())
     call.begun = run.now()
     result = request.remembered
