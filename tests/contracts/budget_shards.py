@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ class BudgetShardsContract:
         await divided(budgets)
         assert await parts(budgets) == [LIMIT // 2, *[LIMIT // 2 // SHARDS] * SHARDS]
         drawn = await budgets.draw("run", 1, [demand(10)])
-        assert drawn == {B: 10} and await state(other) == BudgetState(B, "micros", LIMIT, LIMIT - 10)
+        assert drawn == {B: 10} and await state(other) == BudgetState(B, "micros", LIMIT, LIMIT - 10, reserved=10)
         assert (await parts(budgets))[0] == LIMIT // 2, "a draw leaves the window's row alone"
         (seen,) = await other.at_least([B])
         assert seen == BudgetState(B, "micros", LIMIT, LIMIT // 2, bound=True)
@@ -58,7 +59,7 @@ class BudgetShardsContract:
         await before.draw("old", 1, [demand(400)])
         drawn = await asyncio.gather(*((budgets, other)[n % 2].draw(f"run{n}", 1, [demand(10)]) for n in range(12)))
         assert drawn == [{B: 10}] * 12
-        assert await state(before) == BudgetState(B, "micros", LIMIT, LIMIT - 520), (
+        assert await state(before) == BudgetState(B, "micros", LIMIT, LIMIT - 520, reserved=520), (
             "a reader of one row sees shards too"
         )
         await budgets.give_back("old", {B: 100})
@@ -99,6 +100,22 @@ class BudgetShardsContract:
         await asyncio.gather(*((budgets, other)[n % 2].give_back("run", {B: 120}) for n in range(6)))
         assert (await state(budgets)).remaining == LIMIT - 120
 
+    async def test_what_is_spent_is_the_sum(self, budgets: RowBudgets, other: RowBudgets) -> None:
+        """Whatever parts the draws took it from, and returned it to."""
+        await divided(budgets)
+
+        async def run(n: int) -> None:
+            mine = (budgets, other)[n % 2]
+            await mine.draw(f"run{n}", 1, [demand(10)])
+            await mine.draw(f"run{n}", 2, [replace(demand(10), used=7)])
+
+        await asyncio.gather(*(run(n) for n in range(12)))
+        await budgets.draw("large", 1, [demand(LIMIT - 240)])
+        assert (await state(other)).remaining == 0 and (await state(other)).spent == 12 * 7
+        await budgets.give_back("large", {B: 100})
+        await asyncio.gather(*((budgets, other)[n % 2].give_back(f"run{n}", {B: 9 + n % 3}) for n in range(12)))
+        assert await state(budgets) == BudgetState(B, "micros", LIMIT, LIMIT - 100 - 120)
+
     async def test_what_was_used_beyond_the_draws_holds_back_others(self, budgets: RowBudgets) -> None:
         """A shard is never below 0, and while the window owes something no shard gives."""
         await divided(budgets)
@@ -113,7 +130,7 @@ class BudgetShardsContract:
         await divided(budgets)
         await budgets.draw("run", 1, [demand(60)])
         await other.define(definition(40), NOW)
-        assert await state(budgets) == BudgetState(B, "micros", 40, -20)
+        assert await state(budgets) == BudgetState(B, "micros", 40, -20, reserved=60)
         assert await parts(budgets) == [-20, *[0] * SHARDS]
         assert await budgets.draw("next", 1, [demand(1)]) is None
         await budgets.define(definition(100), NOW)

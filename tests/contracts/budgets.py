@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
@@ -10,9 +11,17 @@ import pytest
 
 from helix.core.budget import AlertLevel, BudgetDefinition, TokenAlert
 from helix.core.periods import TokenPeriod
-from helix.ports.state_store import Put
+from helix.ports.state_store import Put, Update
 from helix.services.budget_changes import BudgetChanges
-from helix.services.budget_rows import COPIES, VERSION, BudgetState, Demand, version_copy
+from helix.services.budget_rows import (
+    COPIES,
+    VERSION,
+    BudgetState,
+    Demand,
+    budget_key,
+    draw_key,
+    version_copy,
+)
 from helix.services.row_budgets import RowBudgets
 
 NOW = 1_800_000_000.0
@@ -72,7 +81,7 @@ class BudgetsContract:
         await made(budgets, 100)
         await budgets.draw("run", 1, [demand(60)])
         assert await other.open(definition(100), NOW, 1)
-        assert await other.get([B, SMALL]) == [BudgetState(B, "micros", 100, 40), None]
+        assert await other.get([B, SMALL]) == [BudgetState(B, "micros", 100, 40, reserved=60), None]
 
     async def test_a_window_is_opened_by_what_is_defined_now(self, budgets: RowBudgets, other: RowBudgets) -> None:
         """Who read the definitions before they changed makes nothing."""
@@ -135,7 +144,7 @@ class BudgetsContract:
         assert await budgets.draw("run", 1, [demand(60)]) == {B: 60}
         for limit in (150, 80, 10, 70):
             await other.define(definition(limit), NOW)
-            assert await state(budgets) == BudgetState(B, "micros", limit, limit - 60)
+            assert await state(budgets) == BudgetState(B, "micros", limit, limit - 60, reserved=60)
         await budgets.define(definition(10), NOW)
         assert await budgets.draw("run", 2, [demand(1)]) is None
         await budgets.give_back("run", {B: 5})
@@ -159,7 +168,7 @@ class BudgetsContract:
         await budgets.draw("run", 1, [demand(60, budget=now)])
         await budgets.define(hourly.model_copy(update={"limit": 70}), NOW + 3600)
         assert await budgets.get([now, later]) == [
-            BudgetState(now, "micros", 100, 40),
+            BudgetState(now, "micros", 100, 40, reserved=60),
             BudgetState(later, "micros", 70, 70),
         ]
 
@@ -234,9 +243,37 @@ class BudgetsContract:
         await budgets.draw("run", 2, [demand(20)])
         await budgets.draw("another", 1, [demand(10)])
         await budgets.give_back("run", {B: 35})
-        assert await state(budgets) == BudgetState(B, "micros", 100, 55)
+        assert await state(budgets) == BudgetState(B, "micros", 100, 55, reserved=10)
         await budgets.give_back("another", {})
         assert await state(budgets) == BudgetState(B, "micros", 100, 65)
+
+    async def test_what_is_spent_is_what_runs_have_reported(self, budgets: RowBudgets, other: RowBudgets) -> None:
+        """At each draw and at their end, each once. It never falls, whatever is set aside and comes back."""
+        await made(budgets, 100)
+        await budgets.draw("run", 1, [demand(20)])
+        await budgets.draw("another", 1, [demand(30)])
+        assert (await state(budgets)).spent == 0
+        second = replace(demand(20), used=15)
+        await asyncio.gather(*((budgets, other)[n % 2].draw("run", 2, [second]) for n in range(6)))
+        assert (await state(other)).spent == 15
+        await budgets.give_back("another", {})
+        assert (await state(budgets)).spent == 15
+        await asyncio.gather(*((budgets, other)[n % 2].give_back("run", {B: 33}) for n in range(6)))
+        assert await state(budgets) == BudgetState(B, "micros", 100, 67)
+        await other.draw("whole", 1, [demand(10)])
+        await other.give_back("whole", {B: 10})
+        assert (await state(budgets)).spent == 43, "also where nothing remains of a draw"
+
+    async def test_a_draw_of_an_earlier_version_counts_as_spent(self, budgets: RowBudgets, other: RowBudgets) -> None:
+        """Its row says nothing of a reservation, and neither does the window's."""
+        await made(budgets, 100)
+        await budgets.draw("run", 1, [demand(20)])
+        older = {"budget": B, "amount": 20, "state": "open"}
+        window = Update(budget_key(B), add={"reserved": -20})
+        await budgets._store.transact("older", [window, Put(draw_key("run", 1, B), older)])
+        assert (await state(other)).spent == 20
+        await other.give_back("run", {B: 5})
+        assert await state(budgets) == BudgetState(B, "micros", 100, 95)
 
     async def test_giving_back_twice_changes_nothing(self, budgets: RowBudgets, other: RowBudgets) -> None:
         """A repeat, also at once and by another process, gives nothing more."""

@@ -47,6 +47,25 @@ async def test_what_was_set_aside_and_not_used_comes_back(world: World) -> None:
     assert await left(executor, budget) == (1000, 1000 - 7 * RUNS)
 
 
+async def test_a_run_reports_what_it_used_while_it_goes_on(world: World) -> None:
+    """With each draw: the budget is a call behind, not a run. At its end it knows all."""
+    script = [asks(90, call("look")), asks(80, call("look")), asks(70, call("look")), says("done", 60)]
+    executor = bounded_executor(world, script)
+    budget = await manager(executor).set_budget(1000, TOTAL)
+    window, seen = budget.window(0)[0], list[tuple[int, int]]()
+
+    async def state(given: Any = None, ctx: Any = None) -> str:
+        (found,) = await executor.engine.budgets.get([window])
+        assert found is not None
+        seen.append((found.spent, found.limit - found.remaining))
+        return "seen"
+
+    await play(executor, worker(tools=[a_tool("look", state)]))
+    await state()
+    assert [spent for spent, _ in seen] == [0, 90, 170, 300]
+    assert all(spent < held for spent, held in seen[:-1]) and seen[-1] == (300, 300)
+
+
 @pytest.mark.parametrize(
     ("scope", "who"),
     [

@@ -128,6 +128,7 @@ async def test_a_closed_agent_keeps_the_processes_that_its_runs_are_in(machine: 
     window = budget.window(HOUR)[0]
     await budgets.open(budget, HOUR, 1)
     assert await budgets.draw("r0", 0, [Demand(window, "micros", 100)])
+    await budgets.give_back("r0", {window: 100})
     await machine.come(2)
     assert await machine.monitor.look() == {"down": 1}
     assert (await machine.bound(), await machine.wanted()) == (0, 1)

@@ -144,6 +144,32 @@ async def test_a_raised_budget_reopens_too(world: World) -> None:
     assert await world.govern() == {"up": 1}
 
 
+async def test_what_calls_at_work_have_set_aside_stops_nobody(world: World) -> None:
+    """Four runs at a time hold all that is left, use some of it, and give the rest back. The limit falls once, when the
+    money is spent, and stays."""
+    budget = await world.budget(10)
+    await world.limit(4)
+    await world.ask(4)
+    await world.spend(budget, 8.5)
+    found = []
+    for minute in range(10):
+        runs = [f"run{minute}-{n}" for n in range(4)]
+        for run in runs:
+            await world.hold(budget, run, 1.0)
+        await world.govern()
+        found.append(await world.bound())
+        world.clock.advance(50)
+        for run in runs:
+            await world.end(budget, run, 0.05 if minute < 7 else 0.025)
+        await world.govern()
+        found.append(await world.bound())
+        world.clock.advance(10)
+    assert found == sorted(found, key=lambda limit: -(limit or 0)), "down, and never up again"
+    assert found[0] == 4 and found[-1] == 0
+    rules = [row.rule for row in await world.governor().log.history(AGENT, 50) if row.action != "hold"]
+    assert rules.count("budget stop") == 1 and "budget reset" not in rules
+
+
 async def test_a_budget_that_refused_a_call_in_sight_of_its_line_is_used_up(world: World) -> None:
     from helix.core.budget import TokenAlert
 

@@ -80,6 +80,9 @@ class Checks:
                 drawn = sum(d["amount"] - (d["returned"] if d["state"] == "returned" else 0) for _, d in draws[name])
                 if value["limit"] != value["remaining"] + drawn:
                     raise AssertionError(f"budget_exact: {name}: {value} but {drawn} drawn")
+                reserved = sum(d["reserved"] for _, d in draws[name] if d["state"] == "open")
+                if value.get("reserved", 0) != reserved:
+                    raise AssertionError(f"budget_exact: {name}: {value} but {reserved} reserved")
 
     # --- slots ----------------------------------------------------------------------------------------------------
 

@@ -115,6 +115,19 @@ class World:
         await RowBudgets(self.store).define(definition, self.clock.now())
         return definition
 
+    async def hold(self, definition: BudgetDefinition, run_id: str, dollars: float) -> None:
+        """Set so much aside for a run: of the rest of the window, if that is less."""
+        window, budgets = definition.window(self.clock.now())[0], RowBudgets(self.store)
+        (state,) = await budgets.get([window])
+        assert state is not None
+        amount = min(round(dollars * 1e6), state.remaining)
+        await budgets.draw(run_id, 0, [Demand(window, "micros", amount, amount)])
+
+    async def end(self, definition: BudgetDefinition, run_id: str, dollars: float) -> None:
+        """The run has used so much of what was set aside for it."""
+        used = {definition.window(self.clock.now())[0]: round(dollars * 1e6)}
+        await RowBudgets(self.store).give_back(run_id, used)
+
     async def spend(self, definition: BudgetDefinition, dollars: float) -> None:
         budgets = RowBudgets(self.store)
         window = definition.window(self.clock.now())[0]

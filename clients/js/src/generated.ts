@@ -1252,8 +1252,9 @@ export interface RunRow {
 }
 /**
  * What the current run has drawn from one window of a budget, in the budget's unit: `spent + reserved + assumed <=
- * drawn`. `draws`: the session's version at its last draw. `closed`: no call is reserved from it any more, because
- * another window has begun or the budget is gone.
+ * drawn`. `draws`: the session's version at its last draw. `reported`: of `spent` and `assumed`, what the last draw
+ * reported to the budget. `closed`: no call is reserved from it any more, because another window has begun or the budget
+ * is gone.
  */
 export interface Block {
   assumed: number;
@@ -1261,16 +1262,19 @@ export interface Block {
   closed: boolean;
   drawn: number;
   draws: number;
+  reported: number;
   spent: number;
   unit: "micros" | "tokens";
 }
 /**
- * Who is buying a step. `deadline` is the latest moment (Unix seconds) at which the holder can still act.
+ * Who is buying a step. `deadline` is the latest moment (Unix seconds) at which the holder can still act. `late`: how
+ * many attempts at the step got no answer in the time that their worker had.
  */
 export interface StepClaim {
   attempt: number;
   attempt_id: string;
   deadline: number;
+  late: number;
   micros: number;
   run_id: string;
   step: number;

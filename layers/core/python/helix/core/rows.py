@@ -127,8 +127,9 @@ class StepClaim(Record):
 
 class Block(Record):
     """What the current run has drawn from one window of a budget, in the budget's unit: `spent + reserved + assumed <=
-    drawn`. `draws`: the session's version at its last draw. `closed`: no call is reserved from it any more, because
-    another window has begun or the budget is gone."""
+    drawn`. `draws`: the session's version at its last draw. `reported`: of `spent` and `assumed`, what the last draw
+    reported to the budget. `closed`: no call is reserved from it any more, because another window has begun or the budget
+    is gone."""
 
     budget: str
     unit: Literal["micros", "tokens"]
@@ -136,6 +137,7 @@ class Block(Record):
     spent: int = 0
     assumed: int = 0
     draws: int = 0
+    reported: int = 0
     closed: bool = False
 
 

@@ -124,7 +124,7 @@ class Governor:
         policy = policy_of(resources, money.costs, early_s=early_s)
         if trigger.agents is None and _rests(counter, standing, policy, money):
             return "at rest"
-        if self._unsettled(standing) and not _spent(money):
+        if self._unsettled(standing) and not money.used_up:
             return "unsettled"
         decision = await self._decide(agent, counter, standing, policy, money)
         decision = decision.because_of(trigger.name)
@@ -207,13 +207,9 @@ _DETAILS = {"before", "after", "rule", "reason", "trigger"}
 def _rests(counter: SlotCounter, standing: Standing, policy: CostAwareScalingPolicy, money: AgentMoney) -> bool:
     """Nothing can come of a look, whatever its calls were like: asking for them costs money."""
     if standing.state.stopped:
-        return _spent(money) and counter.bound == 0
+        return bool(money.used_up) and counter.bound == 0
     idle = counter.running == 0 and counter.queued == 0
-    return idle and counter.bound == policy.min_instances and not _spent(money)
-
-
-def _spent(money: AgentMoney) -> bool:
-    return money.worst is not None and money.worst >= 1
+    return idle and counter.bound == policy.min_instances and not money.used_up
 
 
 def _ready(limit: int, resources: ResourceConfig | None) -> int:

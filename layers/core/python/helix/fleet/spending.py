@@ -1,12 +1,13 @@
 """What the budgets say of agents: for policies, and for the gauge.
 
-Law: used is what is spent and what is set aside for calls at work, so a share is never less than what was really spent. A
-budget that refused a call within sight of its line is used up, even where a smaller call would fit.
+Law: policies go by what is spent, or assumed to be, as far as runs have reported it: that never falls within a window, so
+no agent is stopped by reservations that come back. The gauge also counts what is set aside for calls at work. A budget that
+refused a call within sight of its line is used up, even where a smaller call would fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from helix.core.budget import GLOBAL, MICROS, BudgetDefinition
@@ -30,18 +31,24 @@ PERIODS: Mapping[TokenPeriod, str] = {
 @dataclass(frozen=True, slots=True)
 class AgentMoney:
     """costs: its own budgets in US dollars, as `max_cost_per_hour`, `..._day`, `..._month`. spent: of them, and the shares
-    used of all others that bind it. worst: the largest share used; None without budgets."""
+    used of all others that bind it. worst: the largest share that is used or set aside; None without budgets. used_up: the
+    budgets with nothing left to spend."""
 
     costs: Mapping[str, float] = field(default_factory=dict)
     spent: Spending = field(default_factory=Spending)
     worst: float | None = None
+    used_up: Sequence[tuple[BudgetDefinition, BudgetState]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Used:
+    """share: that is spent. held: that is spent or set aside."""
+
     definition: BudgetDefinition
-    share: float
     limit: int
+    share: float = 0.0
+    held: float = 0.0
+    state: BudgetState | None = None
 
     @property
     def period(self) -> str | None:
@@ -71,16 +78,16 @@ class BudgetMoney:
         by_agent: dict[str | None, AgentMoney] = {
             agent: _money([one for one in used if one.definition.scope in (GLOBAL, AGENT + agent)]) for agent in agents
         }
-        return {**by_agent, None: AgentMoney(worst=max((one.share for one in used), default=None))}
+        return {**by_agent, None: AgentMoney(worst=max((one.held for one in used), default=None))}
 
 
 def _used(definition: BudgetDefinition, state: BudgetState | None) -> _Used:
     if state is None or state.limit <= 0:
-        return _Used(definition, 0.0, definition.limit)
-    share = (state.limit - state.remaining) / state.limit
-    if "exceeded" in state.reported and share >= definition.critical:
-        share = max(share, 1.0)
-    return _Used(definition, share, state.limit)
+        return _Used(definition, definition.limit)
+    share, held = (amount / state.limit for amount in (state.spent, state.limit - state.remaining))
+    if "exceeded" in state.reported:
+        share, held = (max(part, 1.0) if part >= definition.critical else part for part in (share, held))
+    return _Used(definition, state.limit, share, held, state)
 
 
 def _money(used: Collection[_Used]) -> AgentMoney:
@@ -90,7 +97,8 @@ def _money(used: Collection[_Used]) -> AgentMoney:
     return AgentMoney(
         costs={f"max_cost_per_{period}": one.limit / MICROS for period, one in own.items()},
         spent=Spending.model_validate({**spent, "shares": shares}),
-        worst=max((one.share for one in used), default=None),
+        worst=max((one.held for one in used), default=None),
+        used_up=[(one.definition, one.state) for one in used if one.share >= 1 and one.state is not None],
     )
 
 

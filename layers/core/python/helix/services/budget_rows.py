@@ -3,11 +3,12 @@
     budgets         / <scope>          definitions   budgets: the definitions of a scope
     budgets         / version          count         n: how often a definition was changed
     budgets#version / <number>         count         the same, for readers: many steps begin at once
-    budget#<window> / budget           window        unit, limit, remaining; `<level>_at`: when that alert was raised;
+    budget#<window> / budget           window        unit, limit, remaining; reserved: of what is drawn, the amount that no
+                                                     run has reported as used; `<level>_at`: when that alert was raised;
                                                      shards, moves: where it is divided (`budget_shards`)
-    budget#<window>#<number> / shard   shard         remaining: of what the window lent it
+    budget#<window>#<number> / shard   shard         remaining: of what the window lent it; reserved
     run#<run id>    / draw#<n>#<...>   draw          budget, amount, state (open, returned), returned; part: the number of
-                                                     the shard that it was taken from
+                                                     the shard that it was taken from; reserved: its share of the window's
     alerts          / <time>#<...>     alert         a `TokenAlert`
     alerts#untold   / <time>#<...>     alert         the same, until it is published
 
@@ -35,18 +36,19 @@ COPIES = 16
 @dataclass(frozen=True, slots=True)
 class Demand:
     """A run wants at least `estimate` from `budget`, and if there is plenty up to `wish` (None: about a hundredth of what
-    remains)."""
+    remains). `used`: of its draws before, the amount that it has not reported yet."""
 
     budget: str
     unit: Unit
     estimate: int
     wish: int | None = None
+    used: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetState:
     """One window of a budget. `reported`: the levels that an alert was raised for. `bound`: not all shards were read, and
-    more than `remaining` may remain."""
+    more than `remaining` may remain. `reserved`: of what is drawn, the amount that no run has reported as used."""
 
     budget: str
     unit: Unit
@@ -54,6 +56,13 @@ class BudgetState:
     remaining: int
     reported: frozenset[AlertLevel] = frozenset()
     bound: bool = False
+    reserved: int = 0
+
+    @property
+    def spent(self) -> int:
+        """Used, or assumed to be used, as far as runs have reported it: at each draw, and at their end. It never falls
+        while the limit stays."""
+        return self.limit - self.remaining - self.reserved
 
 
 def version_copy(number: int) -> Key:
@@ -90,6 +99,14 @@ def window_value(definition: BudgetDefinition, window: Window) -> Value:
     return value if window.end is None else {**value, "ttl": int(window.end + KEEP_S)}
 
 
+def limit_change(budget: str, before: int, after: int) -> Update:
+    """Another limit for a window. A raise makes a new definition: each level raises its alert anew."""
+    cleared = {raised_at(level): None for level in LEVELS} if after > before else {}
+    move = after - before
+    seen = When(equal={"limit": before})
+    return Update(budget_key(budget), set=cleared, add={"limit": move, "remaining": move}, when=seen)
+
+
 def raised_at(level: AlertLevel) -> str:
     return f"{level}_at"
 
@@ -97,12 +114,5 @@ def raised_at(level: AlertLevel) -> str:
 def state_of(budget: str, value: Value) -> BudgetState:
     """As far as the window's own row says."""
     reported: frozenset[AlertLevel] = frozenset(level for level in LEVELS if value.get(raised_at(level)) is not None)
-    return BudgetState(budget, value["unit"], value["limit"], value["remaining"], reported, "shards" in value)
-
-
-def limit_change(budget: str, before: int, after: int) -> Update:
-    """Another limit for a window. A raise makes a new definition: each level raises its alert anew."""
-    cleared = {raised_at(level): None for level in LEVELS} if after > before else {}
-    move = after - before
-    seen = When(equal={"limit": before})
-    return Update(budget_key(budget), set=cleared, add={"limit": move, "remaining": move}, when=seen)
+    bound, reserved = "shards" in value, value.get("reserved", 0)
+    return BudgetState(budget, value["unit"], value["limit"], value["remaining"], reported, bound, reserved)

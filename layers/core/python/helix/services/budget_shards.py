@@ -34,11 +34,12 @@ TOGETHER = 8
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """As read: its row, and what its shards have, from number 1 (None: the row is gone)."""
+    """The row, and what its shards have, from number 1 (None: the row is gone). `reserved`: by the shards together."""
 
     budget: str
     value: Value
     shards: tuple[int | None, ...] = ()
+    reserved: int = 0
 
     @property
     def own(self) -> int:
@@ -51,7 +52,8 @@ class Window:
 
     @property
     def state(self) -> BudgetState:
-        return replace(state_of(self.budget, self.value), remaining=self.remaining, bound=False)
+        own = state_of(self.budget, self.value)
+        return replace(own, remaining=self.remaining, bound=False, reserved=own.reserved + self.reserved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,10 @@ async def complete(store: StateStore, windows: Sequence[Window]) -> list[Window]
         values = await store.get([budget_key(window.budget) for window in divided])
         moved = []
         for window, value in zip(divided, values, strict=True):
-            own = islice(parts, window.value["shards"])
+            own = list(islice(parts, window.value["shards"]))
             shards = [None if part is None else int(part["remaining"]) for part in own]
-            found[window.budget] = Window(window.budget, value or window.value, tuple(shards))
+            reserved = sum(part.get("reserved", 0) for part in own if part is not None)
+            found[window.budget] = Window(window.budget, value or window.value, tuple(shards), reserved)
             if value is not None and value["moves"] != window.value["moves"]:
                 moved.append(found[window.budget])
         divided = moved
@@ -167,6 +170,13 @@ def _amount(demand: Demand, remaining: int) -> int:
     """Of a part. Room for several calls where that is little of it: the run draws less often."""
     several = max(block_size(remaining, demand.estimate), min(BLOCK_CALLS * demand.estimate, remaining // 16))
     return max(demand.estimate, min(several if demand.wish is None else demand.wish, remaining))
+
+
+def reserving(taken: Sequence[Operation], reserved: int) -> list[Operation]:
+    """The same, counting what is reserved in one of its parts: the sum of them is what counts."""
+    first, *others = taken
+    assert isinstance(first, Update)
+    return [replace(first, add={**first.add, "reserved": reserved}), *others]
 
 
 def charge(window: Window, number: int, has: int, used: int) -> Operation:

@@ -4,9 +4,9 @@ Law: a budget row holds `remaining`, one number, because a condition can compare
 one transaction over all its budgets and happens once per (run, n). A definition, the count of changes and the limit of
 the window that it holds in change in one transaction, and a window is opened only at the count that was read: so no
 window keeps the limit of a definition that was replaced. `limit = remaining + drawn` at every moment, where drawn counts
-open draws and what returned draws have used. A draw never takes what is not there; `remaining` is below 0 only where more
-was used than was drawn, or a limit was lowered. On a deployed stage a window for many calls is divided among shards
-(`budget_shards`): `remaining` is the sum of its parts.
+open draws and what returned draws have used. `reserved` is the sum of what open draws added to it. A draw never takes
+what is not there; `remaining` is below 0 only where more was used than was drawn, or a limit was lowered. On a deployed
+stage a window for many calls is divided among shards (`budget_shards`): both numbers are the sums of its parts.
 """
 
 from __future__ import annotations
@@ -195,9 +195,11 @@ class RowBudgets:
                         return None
                     break
                 amounts[demand.budget] = taken.amount
-                value = {"budget": demand.budget, "amount": taken.amount, "state": "open"}
+                reserved = taken.amount - demand.used
+                value = {"budget": demand.budget, "amount": taken.amount, "state": "open", "reserved": reserved}
                 part = {"part": taken.part} if taken.part else {}
-                ops += [*taken.operations, Put(draw_key(run_id, n, demand.budget), {**value, **part}, ABSENT)]
+                put = Put(draw_key(run_id, n, demand.budget), {**value, **part}, ABSENT)
+                ops += [*budget_shards.reserving(taken.operations, reserved), put]
             else:
                 if not ops or await refused(self._store, "draw", ops) is None:
                     return amounts
@@ -317,6 +319,7 @@ class _Closing:
     budget: str
     returned: dict[Key, int]
     parts: dict[Key, int]
+    reserved: dict[Key, int]
     expires: int | None
 
     def draws_closed(self) -> list[Operation]:
@@ -329,13 +332,14 @@ class _Closing:
 
     def returns(self) -> list[Operation]:
         """What was used beyond the draws is the window's: no shard has less than nothing."""
-        back = Counter[int]()
+        back, reserved = Counter[int](), Counter[int]()
         for key, amount in self.returned.items():
             back[self.parts[key]] += amount
+            reserved[self.parts[key]] -= self.reserved[key]
         back[0] += sum(back.pop(part) for part in list(back) if part and back[part] < 0)
-        return [
-            Update(part_key(self.budget, part), add={"remaining": amount}) for part, amount in back.items() if amount
-        ]
+        added = {part: {"remaining": back[part], "reserved": reserved[part]} for part in (*back, *reserved)}
+        changes = {part: {name: n for name, n in numbers.items() if n} for part, numbers in added.items()}
+        return [Update(part_key(self.budget, part), add=numbers) for part, numbers in changes.items() if numbers]
 
 
 def _closings(rows: Sequence[Row], used: Mapping[str, int], expires: int | None) -> list[_Closing]:
@@ -343,6 +347,7 @@ def _closings(rows: Sequence[Row], used: Mapping[str, int], expires: int | None)
     the rest, even beyond what it drew: more was used than was set aside."""
     keep = {budget: max(0, amount) for budget, amount in used.items()}
     parts = {row.key: row.value.get("part", 0) for row in rows}
+    reserved = {row.key: row.value.get("reserved", 0) for row in rows}
     opened: dict[str, list[Row]] = {}
     for row in rows:
         budget = row.value["budget"]
@@ -359,7 +364,7 @@ def _closings(rows: Sequence[Row], used: Mapping[str, int], expires: int | None)
             returned[row.key] = row.value["amount"] - retained
         places = list(returned.items())
         for first in range(0, len(places), CLOSED_AT_ONCE):
-            found.append(_Closing(budget, dict(places[first : first + CLOSED_AT_ONCE]), parts, expires))
+            found.append(_Closing(budget, dict(places[first : first + CLOSED_AT_ONCE]), parts, reserved, expires))
     return found
 
 

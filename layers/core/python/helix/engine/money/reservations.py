@@ -58,8 +58,12 @@ class _Held:
     """A moment of the window."""
 
     @property
+    def used(self) -> int:
+        return self.block.spent + self.block.assumed
+
+    @property
     def free(self) -> int:
-        return self.block.drawn - self.block.spent - self.block.assumed
+        return self.block.drawn - self.used
 
     def need(self, worst: Worst) -> int:
         return worst.micros if self.block.unit == "micros" else worst.tokens
@@ -82,7 +86,9 @@ async def reserve(
     cut, rounds = False, 0
     drawn: dict[str, _Held] = {}
     while short := [h for h in held if h.free < h.need(worst)]:
-        demands = [Demand(h.block.budget, h.block.unit, h.need(worst) - h.free) for h in short]
+        demands = [
+            Demand(h.block.budget, h.block.unit, h.need(worst) - h.free, used=h.used - h.block.reported) for h in short
+        ]
         # The draw's number is the session's version: a repeat after a crash finds its own rows.
         taken = (
             await engine.budgets.draw(new.run_id, new.version * ROUNDS + rounds, demands) if rounds < ROUNDS else None
@@ -91,7 +97,7 @@ async def reserve(
             rounds += 1
             for h in short:
                 h.block.drawn += taken[h.block.budget]
-                h.block.draws = new.version
+                h.block.draws, h.block.reported = new.version, h.used
             drawn |= {h.block.budget: h for h in short}
             continue
         states = await engine.budgets.get([h.block.budget for h in short])
