@@ -7,6 +7,7 @@ nothing about this machine gets into it unless offline=true says so.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,10 +21,10 @@ from helix.infra.config import DEFAULT_STAGE, SettingsError, pairs, read_setting
 from helix.infra.packages import LockError
 from helix.infra.stack import HelixStack
 from helix.local.node import node_advice
-from helix.runtime.project import HelixProject, NoProjectError, ProjectError, find_project, read_project
+from helix.runtime.project import FILES, HelixProject, NoProjectError, ProjectError, find_project, read_project
 
-FLAGS = {"@aws-cdk/core:enablePartitionLiterals": True, "aws:cdk:version-reporting": False}
-"""Of the app, beside those that the stage's constructs have."""
+FLAGS = {**json.loads((FILES / "cdk.json").read_text(encoding="utf-8"))["context"], "aws:cdk:version-reporting": False}
+"""Of the app: those that CDK recommends, also for a project without a cdk.json."""
 
 
 def build(project: HelixProject, context: Mapping[str, Any] | None = None, outdir: str | None = None) -> App:

@@ -2,7 +2,7 @@
 `helix deploy -c auth=jwt ...`, or cdk.json.
 
 Law: a key that is not listed here, or a value that does not fit, stops the synthesis with an error that names the key.
-Nothing is looked up: no account, no region, no clock, no git.
+Nothing is looked up: no account, no region, no clock, no git. Only offline=true reads AWS_ENDPOINT_URL.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from helix.core.triggers import Trigger, Triggers, dump_starts
 from helix.core.user_budgets import parse_user_budgets
 from helix.gateway.console_page import origin_of
 from helix.infra.thresholds import AlarmSettings
+from helix.local.endpoint import emulator_problem, given_endpoint
 from helix.runtime.models import check_model_name
 from helix.runtime.project import HelixProject
 
@@ -29,8 +30,6 @@ Architecture = Literal["arm64", "x86_64"]
 
 HOST_ARCHITECTURE: Architecture = "arm64" if platform.machine().lower() in ("arm64", "aarch64") else "x86_64"
 EMULATOR = "http://127.0.0.1:4566"
-ENDPOINT = "AWS_ENDPOINT_URL"
-"""boto3's own. `sam local` passes on no variable that the template does not have."""
 HOST_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 DEFAULT_STAGE = "dev"
 AUTH_MODES = ("keys", "jwt", "keys,jwt", "none")
@@ -57,8 +56,8 @@ class Settings(AlarmSettings):
 
     stage: part of every resource's name, so stages live side by side in an account; no dash, which ends it there.
     offline: for the emulator on this machine: its interpreter and packages, no deps layer, no bootstrap roles.
-    endpoint: where an emulator answers for AWS. Offline, the default of a template parameter; otherwise the template is for
-        `sam local` and not for deploying: passed to the functions (AWS_ENDPOINT_URL).
+    endpoint: where an emulator answers for AWS. Offline, the default of a template parameter, and AWS_ENDPOINT_URL by
+        default; otherwise the template is for `sam local` and not for deploying: passed to the functions.
     architecture, python: of the functions; `host` is this machine's processor.
     agents: modules that register agents, separated by commas; by default those of `[tool.helix]`.
     model: "" lets each agent use its own; otherwise `demo` or a litellm name for all.
@@ -172,7 +171,8 @@ class Settings(AlarmSettings):
         made = dict(given)
         made.setdefault("retain", made.get("stage") in PRODUCTION_STAGES)
         if str(made.get("offline", "")).lower() in ("true", "1", "yes", "on"):
-            local = {"architecture": "host", "python": HOST_PYTHON, "model": "demo", "endpoint": EMULATOR}
+            local = {"architecture": "host", "python": HOST_PYTHON, "model": "demo"}
+            local["endpoint"] = given_endpoint() or EMULATOR
             made = {**local, "account": "000000000000", "region": "us-east-1"} | made
         made.setdefault("key", "aws" if made.get("streaming") == "direct" else "own")
         made.setdefault("enhanced_fan_out", not made.get("endpoint"))
@@ -333,10 +333,13 @@ def settings_of(
     context: Mapping[str, Any], project: HelixProject, stage: str | None, given: Mapping[str, Any]
 ) -> Settings:
     """Of a stage in any app: context goes over `given`, which goes over the project's. Context keys that Helix does not
-    know are the app's own."""
+    know are the app's own. Raises `SettingsError` also where AWS is an emulator, and the stage is not for one."""
     known = {key: value for key, value in {**project.context, **context}.items() if key in Settings.model_fields}
     name = stage or known.get("stage") or given.get("stage") or DEFAULT_STAGE
-    return read_settings({**project.table_settings(name), **given, **known, "stage": name})
+    settings = read_settings({**project.table_settings(name), **given, **known, "stage": name})
+    if (problem := emulator_problem(offline=settings.offline or settings.for_sam)) is not None:
+        raise SettingsError(problem)
+    return settings
 
 
 def pairs(words: Sequence[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from helix.core.measures import NAMESPACE
 from helix.core.thresholds import Thresholds
 from helix.infra.concurrency import runs_at_once
-from helix.infra.config import ENDPOINT, Settings
+from helix.infra.config import Settings
 from helix.infra.console import Console
 from helix.infra.endpoints import Endpoints
 from helix.infra.executions import Executions
@@ -20,6 +20,7 @@ from helix.infra.storage import Storage
 from helix.infra.streaming import Streaming
 from helix.infra.topics import Topics
 from helix.infra.triggers import Triggers
+from helix.local.endpoint import ENDPOINT
 from helix.runtime.cloud_settings import variable
 
 LOG, TRACE_CONTENT = "HELIX_LOG", "HELIX_TRACE_CONTENT"

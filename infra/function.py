@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aws_cdk import Duration, Stack
+from aws_cdk import Annotations, Duration, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
@@ -178,7 +178,7 @@ class Function(Construct):
 def _zip_function(scope: Construct, verb: str, kit: Kit, options: Mapping[str, Any]) -> lambda_.Function:
     settings = kit.settings
     snap_start = settings.snap_start and verb == "call_model"
-    return lambda_.Function(
+    function = lambda_.Function(
         scope,
         "Function",
         runtime=RUNTIMES[settings.python],
@@ -188,6 +188,10 @@ def _zip_function(scope: Construct, verb: str, kit: Kit, options: Mapping[str, A
         snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if snap_start else None,
         **options,
     )
+    if snap_start:
+        warning = "@aws-cdk/aws-lambda:snapStartRequirePublish"
+        Annotations.of(function).acknowledge_warning(warning, "The alias publishes a version.")
+    return function
 
 
 def _places(tools: ToolSettings) -> str:

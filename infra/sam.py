@@ -22,11 +22,12 @@ from helix.core.agents import AnyAgent
 from helix.core.registry import default_registry
 from helix.infra.agents import deployed_agents
 from helix.infra.bridge import BridgeError, bridge_address, bridged
-from helix.infra.config import ENDPOINT, Settings, SettingsError, pairs, read_settings
+from helix.infra.config import Settings, SettingsError, pairs, read_settings
 from helix.infra.packages import LockError
 from helix.infra.samples import write_samples
 from helix.local.cloud import REGION, OfflineCloud
 from helix.local.credentials import write_variables
+from helix.local.endpoint import ENDPOINT
 from helix.local.process import OfflineError
 from helix.runtime.project import HelixProject, NoProjectError, ProjectError, find_project, read_project
 
@@ -52,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         address = bridge_address()
         project = read_project(find_project(Path.cwd()))
-        context = {key: str(value) for key, value in {**project.context, **pairs(given.context)}.items()}
+        settings = {key: str(value) for key, value in project.context.items() if key in Settings.model_fields}
+        context = {**settings, **pairs(given.context)}
         agent = _first_agent(read_settings({**project.settings(context.get("stage", "dev")), **context}), project)
         with tempfile.TemporaryDirectory(prefix="helix-sam-") as folder:
             retained = project.root / ".helix" / "assemblies"

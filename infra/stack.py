@@ -251,6 +251,10 @@ class Helix(Reach):
                     "Whether the stage is well; /ready, /live and /metrics beside it",
                 ),
                 "Concurrency": (division(settings), "Of Lambda: how the stage divides it"),
+                "NextStep": (
+                    next_step(settings),
+                    "What helix deploy does and cdk deploy does not: a first key, a check",
+                ),
                 "Region": (Stack.of(self).region, "Where all of it is"),
             }
         )
@@ -312,14 +316,26 @@ class HelixStack(Stack):
             certificate=certificate,
         )
         tag(self, known)
+        for name, value in tags_of(known).items():  # a feature flag keeps the tags of resources from the stack
+            self.add_stack_tag(name, value)
 
 
 IN_STACK = "Default"
 """CDK leaves this id out of logical ids: what is deployed keeps those that it had when the stack held everything itself."""
 
 
+def next_step(settings: Settings) -> str:
+    """The commands that a stage needs after `cdk deploy`, which prints the outputs of a stack."""
+    check = f"helix check --stage {settings.stage}"
+    return f"helix keys create --stage {settings.stage} --user admin && {check}" if "keys" in settings.auth else check
+
+
+def tags_of(settings: Settings) -> dict[str, str]:
+    return {"helix:stage": settings.stage, **settings.tags}
+
+
 def tag(scope: Construct, settings: Settings) -> None:
-    for name, value in {"helix:stage": settings.stage, **settings.tags}.items():
+    for name, value in tags_of(settings).items():
         Tags.of(scope).add(name, value)
 
 

@@ -6,6 +6,7 @@ What the emulator cannot show is a real account's bootstrap roles, and how long 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -138,8 +139,19 @@ def test_deploy_talk_deploy_again_destroy(account: Account) -> None:
 
 
 def test_what_a_stage_retains_is_named_and_stays(account: Account) -> None:
-    done = account.helix("deploy", "--yes", "--no-check", "-c", "retain=true")
+    """CDK's own command deploys it, and prints where it answers and what comes next."""
+    app = ["--app", f'"{sys.executable}" -m helix.infra.app', "--require-approval", "never"]
+    plain = ["-c", "stage=ship", "-c", "retain=true", *app]
+    refused = account.run(str(CDK), "deploy", *plain)
+    assert refused.returncode != 0 and "give -c offline=true" in refused.stdout + refused.stderr
+    done = account.run(str(CDK), "deploy", "-c", "offline=true", *plain)
     assert done.returncode == 0, done.stdout + done.stderr
+    printed = dict(re.findall(r"^Helix-ship\.(\w+) = (.+)$", done.stdout + done.stderr, re.MULTILINE))
+    assert printed["Url"].startswith(f"ws://127.0.0.1:{account.emulator.port}/")
+    created, checked = printed["NextStep"].split(" && ")
+    assert checked == "helix check --stage ship"
+    made = account.run(sys.executable, "-m", "helix.cli", *created.split()[1:], AWS_DEFAULT_REGION=REGION)
+    assert made.returncode == 0 and made.stdout.startswith("helix_"), made.stderr
     account.client("cloudformation").update_termination_protection(
         StackName="helix-ship", EnableTerminationProtection=False
     )

@@ -43,6 +43,35 @@ def test_what_is_wrong_is_one_line(python: Synthesiser, tmp_path: Path, context:
     assert done.stderr.strip().splitlines()[-1].startswith(told)
 
 
+def test_a_template_for_aws_is_not_made_for_an_emulator(python: Synthesiser, tmp_path: Path) -> None:
+    at = {"AWS_ENDPOINT_URL": "http://127.0.0.1:4598"}
+    done = python("-m", "helix.infra.app", "-o", str(tmp_path / "out"), variables=at)
+    said = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1 and said.startswith("infra: AWS_ENDPOINT_URL is 'http://127.0.0.1:4598', an emulator")
+    assert "-c offline=true" in said and not (tmp_path / "out" / "manifest.json").exists()
+
+
+UNWANTED = {
+    "@aws-cdk/core:enableAdditionalMetadataCollection": False,  # nothing is reported to AWS, so nothing is collected
+    "@aws-cdk/core:target-partitions": ["aws", "aws-cn", "aws-us-gov"],  # a stage may be in GovCloud too
+}
+"""Feature flags that differ from CDK's recommendation."""
+
+
+def test_feature_flags_are_those_that_cdk_recommends(deployed: Assembly) -> None:
+    artifacts = json.loads((deployed.folder / "manifest.json").read_text())["artifacts"]
+    [report] = [each for each in artifacts.values() if each["type"] == "cdk:feature-flag-report"]
+    flags = report["properties"]["flags"]
+    assert len(flags) > 80
+    chosen = {name: flag["userValue"] for name, flag in flags.items() if "userValue" in flag}
+    for name, flag in flags.items():
+        unset = flag.get("unconfiguredBehavesLike", {}).get("v2", False)
+        assert chosen.get(name, unset) == UNWANTED.get(name, flag["recommendedValue"]), name
+    given = json.loads((ROOT / "cdk.json").read_text())["context"]
+    assert {name: value for name, value in given.items() if name in UNWANTED} == UNWANTED
+    assert set(given) <= set(flags), "a setting of a stage is in pyproject.toml, and not every project's default"
+
+
 def test_a_finding_that_nobody_explained_stops_the_synthesis(python: Synthesiser, tmp_path: Path) -> None:
     done = python("-c", UNEXPLAINED, str(tmp_path / "out"))
     assert done.returncode != 0

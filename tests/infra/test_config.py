@@ -36,11 +36,20 @@ def test_the_command_line_gives_text() -> None:
     assert settings.tags == {"team": "ai", "cost": "42"}
 
 
-def test_offline_is_this_machine() -> None:
+def test_offline_is_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     settings = read_settings({"offline": "true"})
     assert (settings.target_architecture, settings.python) == (HOST_ARCHITECTURE, HOST_PYTHON)
     assert (settings.account, settings.region, settings.model) == ("000000000000", "us-east-1", "demo")
     assert (settings.endpoint, read_settings({}).endpoint) == ("http://127.0.0.1:4566", "")
+
+
+def test_offline_urls_are_of_the_emulator_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`cdk deploy -c offline=true` reaches it by the same variable. A given endpoint goes over it."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:4598/")
+    assert read_settings({"offline": "true"}).endpoint == "http://127.0.0.1:4598"
+    assert read_settings({"offline": "true", "endpoint": "http://here:1"}).endpoint == "http://here:1"
+    assert read_settings({}).endpoint == ""
 
 
 def test_chunks_are_pushed_wherever_kinesis_can() -> None:

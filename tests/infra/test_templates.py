@@ -340,6 +340,8 @@ def test_tags_are_on_everything_that_takes_them(deployed: Assembly) -> None:
         ):
             for properties in template.of(type_).values():
                 assert {tag["Key"]: tag["Value"] for tag in properties["Tags"]} == wanted
+    manifest = json.loads((deployed.folder / "manifest.json").read_text())
+    assert manifest["artifacts"]["Helix-dev"]["properties"]["tags"] == wanted
 
 
 def test_the_outputs_say_where_everything_is(deployed: Assembly, offline: Assembly) -> None:
@@ -347,11 +349,20 @@ def test_the_outputs_say_where_everything_is(deployed: Assembly, offline: Assemb
         assert set(assembly.main.text["Outputs"]) == {
             *("Url", "ManagementUrl", "SessionsTable", "StreamsTable", "ControlTable", "BucketName"),
             *("ChunkStream", "MachinePattern", "MachineArns", "AlarmTopicArn", "NoticeTopicArn", "Region"),
-            *("Concurrency", "StreamingMode", "HealthUrl", "MetricsSecretArn", "AgentsDashboard", "PlumbingDashboard"),
+            *(
+                "Concurrency",
+                "NextStep",
+                "StreamingMode",
+                "HealthUrl",
+                "MetricsSecretArn",
+                "AgentsDashboard",
+                "PlumbingDashboard",
+            ),
         }
     outputs = {name: text(output["Value"]) for name, output in deployed.main.text["Outputs"].items()}
     assert outputs["Url"].startswith("wss://<") and outputs["Url"].endswith("/dev")
     assert outputs["HealthUrl"].startswith("https://<") and outputs["HealthUrl"].endswith("/health")
+    assert outputs["NextStep"] == "helix keys create --stage dev --user admin && helix check --stage dev"
     shown = deployed.main.of("CloudWatch::Dashboard")
     for name in ("AgentsDashboard", "PlumbingDashboard"):
         assert outputs[name].strip("<>") in shown

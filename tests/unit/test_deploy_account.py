@@ -41,6 +41,30 @@ def test_the_role_is_set_where_there_is_none(
     assert decided(monkeypatch, account, context) == wanted
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "context", "refused"),
+    [
+        ("http://127.0.0.1:4598", [], True),
+        ("http://localhost:4566/", [], True),
+        ("http://[::1]:4566", ["offline=false"], True),
+        ("http://127.0.0.1:4598", ["offline=true"], False),
+        ("https://dynamodb.eu-central-1.amazonaws.com", [], False),
+        ("http://[", [], False),
+        ("", [], False),
+    ],
+)
+def test_an_emulator_gets_no_template_for_aws(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str, context: list[str], refused: bool
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    given = Deployment(context=context, project=str(ROOT))
+    if not refused:
+        assert Target(given).stage == "dev"
+        return
+    with pytest.raises(RefusedError, match="give -c offline=true, or unset AWS_ENDPOINT_URL"):
+        Target(given)
+
+
 def lambda_client(unreserved: int, reserved: dict[str, int]) -> Any:
     """Of an account whose functions are those of a stage `dev`, unless `reserved` is empty."""
     keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x"}

@@ -18,7 +18,6 @@ RANDOM = 16
 """Characters of an id of `SystemIds` that are random, of 5 bits each."""
 ENV_FILE = "env"
 """Shell variables with which AWS's own tools, and examples, find the cloud: `source .helix/env`."""
-ENDPOINT = "AWS_ENDPOINT_URL"
 
 
 @dataclass(frozen=True, slots=True)

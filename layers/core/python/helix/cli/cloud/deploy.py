@@ -36,6 +36,7 @@ from helix.cli.stores import aws_client
 from helix.cli.view.base import command
 from helix.fleet.metrics_token import make_token
 from helix.gateway.authoriser import ApiKeys, Principal
+from helix.local.endpoint import emulator_problem, given_endpoint
 from helix.local.node import NODE_NOTICES, node_problem
 from helix.local.project import app_command, read_assembly
 from helix.ports.state_store import StateStore
@@ -43,7 +44,6 @@ from helix.runtime.project import FILES, find_project, read_project
 from helix.runtime.system import SystemClock, SystemIds
 from helix.runtime.tables import open_tables
 
-ENDPOINT = "AWS_ENDPOINT_URL"
 OFFLINE_REGION = "us-east-1"
 
 
@@ -63,12 +63,12 @@ class Target:
 
     def __init__(self, given: Deployment) -> None:
         self.context = {"stage": given.stage, **pairs(given.context)}
-        if self.context.get("offline") == "true" and (endpoint := os.environ.get(ENDPOINT)):
-            self.context.setdefault("endpoint", endpoint.rstrip("/"))
         self.root, self.stage, self.profile = find_project(Path(given.project)), self.context["stage"], given.profile
         project = read_project(self.root)
         self.app, self.settings = project.app, {**project.settings(self.stage), **self.context}
-        offline = OFFLINE_REGION if os.environ.get(ENDPOINT) and not os.environ.get("AWS_REGION") else None
+        if (problem := emulator_problem(offline=self.setting("offline", "") == "true")) is not None:
+            raise RefusedError(problem)
+        offline = OFFLINE_REGION if given_endpoint() and not os.environ.get("AWS_REGION") else None
         self.region = given.region or self.context.get("region") or offline  # the emulator has no configuration
         self.construct, self.stack = f"Helix-{self.stage}", f"helix-{self.stage}"  # to CDK, and to CloudFormation
 

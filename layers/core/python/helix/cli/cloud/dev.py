@@ -27,8 +27,8 @@ from helix.cli.view.base import command, model_in_words
 from helix.console.server import ConsoleServer, Service
 from helix.local.cloud import REGION, OfflineCloud
 from helix.local.console import Console
-from helix.local.credentials import ENDPOINT as AWS_ENDPOINT
 from helix.local.credentials import ENV_FILE, write_private, write_variables
+from helix.local.endpoint import ENDPOINT as AWS_ENDPOINT
 from helix.local.process import OfflineError
 from helix.local.reload import Reloaded, Reloader, watch
 from helix.local.traces import Received, TraceReceiver, render

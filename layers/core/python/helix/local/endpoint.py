@@ -1,0 +1,37 @@
+"""Where AWS answers, by the variable that boto3, AWS's own tools and CDK's command line read.
+
+Law: a template for AWS is not deployed into an emulator. It would fail late, at roles that only a bootstrapped account has.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+ENDPOINT = "AWS_ENDPOINT_URL"
+
+
+def given_endpoint(environment: Mapping[str, str] = os.environ) -> str:
+    """The address, without a slash at its end; "" where the environment has none."""
+    return environment.get(ENDPOINT, "").strip().rstrip("/")
+
+
+def emulator_problem(*, offline: bool, environment: Mapping[str, str] = os.environ) -> str | None:
+    """Why a template that is made without `offline` must not be deployed: the address is of this machine."""
+    endpoint = given_endpoint(environment)
+    if offline or not _is_loopback(endpoint):
+        return None
+    return (
+        f"{ENDPOINT} is {endpoint!r}, an emulator on this machine, and needs a template of its own: give "
+        f"-c offline=true, or unset {ENDPOINT} to deploy to AWS"
+    )
+
+
+def _is_loopback(url: str) -> bool:
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or host.endswith(".localhost") or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
