@@ -19,7 +19,9 @@ from helix.core.periods import TokenPeriod
 from helix.fleet.alerts import unpublished_alerts
 from helix.fleet.control import FleetControl
 from helix.fleet.decisions import DecisionLog
+from helix.fleet.deployed import DeployedRuntime
 from helix.fleet.lambdas import heard_key
+from helix.services.budget_rows import Demand
 from helix.services.row_budgets import RowBudgets
 from helix.sessions.sweep import note_sweep
 
@@ -209,6 +211,30 @@ def test_the_schedule_tells_alerts_of_budgets_once(fleet: Functions) -> None:
     assert notice["Subject"] == "Helix dev: warning: budget agent:roomy/day"
     told = json.loads(notice["Message"])
     assert (told["stage"], told["alert_id"], told["level"], told["utilization"]) == ("dev", "alert-1", "warning", 0.8)
+
+
+def test_a_stop_by_a_budget_is_published_by_the_look_that_makes_it(fleet: Functions) -> None:
+    """Also by one that an alarm started: nobody waits for the schedule, or for a call that is refused."""
+    app = fleet.app
+    topic = boto3.client("sns").create_topic(Name="helix-dev-notices")["TopicArn"]
+    queue = boto3.client("sqs").create_queue(QueueName="people")["QueueUrl"]
+    boto3.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=f"arn:aws:sqs:{REGION}:{ACCOUNT}:people")
+    app.settings = dataclasses.replace(app.settings, notices=topic)
+    come(fleet, 3)
+    budget = BudgetDefinition(scope="agent:roomy", period=TokenPeriod.DAILY, unit="tokens", limit=100)
+    budgets = RowBudgets(app.store)
+    count = app.run(budgets.define(budget, app.clock.now()))
+    app.run(budgets.open(budget, app.clock.now(), count))
+    window = budget.window(app.clock.now())[0]
+    app.run(budgets.draw("spender", 1, [Demand(window, "tokens", 100, 100)]))
+    assert fleet.invoke("govern", fleet.sample("govern_alarm")) == {"held": 1}, "set aside is not spent"
+    app.run(budgets.give_back("spender", {window: 100}))
+    assert fleet.invoke("govern", message(fleet, id="m2")) == {"down": 1, "alerts published": 3}
+    received = boto3.client("sqs").receive_message(QueueUrl=queue, MaxNumberOfMessages=10)["Messages"]
+    subjects = [json.loads(one["Body"])["Subject"] for one in received]
+    assert "Helix dev: exceeded: budget agent:roomy/day" in subjects
+    listed = app.run(DeployedRuntime(app.store, clock=app.clock).list_agents())
+    assert [(one["status"], one["stopped_by"]) for one in listed] == [("stopped", f"budget {budget.name}")]
 
 
 def test_the_numbers_are_those_of_cloudwatch(fleet: Functions) -> None:

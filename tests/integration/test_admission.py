@@ -210,7 +210,7 @@ async def test_a_client_is_told_where_its_run_stands_in_the_line() -> None:
     assert await places() == [None, 1, 2]
     run = await on.executor.sessions.get_run(second.session_id, second.run_id)
     told = (await desk.ask("c", "get_session", session_id=second.session_id))["result"]["queued"]
-    assert told == {"place": 1, "expires_at": run.started_at + 60}
+    assert told == {"place": 1, "expires_at": run.started_at + 60, "reason": None}
     await on.end(event(on, first))
     assert await places() == [None, None, 1]
 
@@ -228,6 +228,27 @@ async def test_who_waits_is_told_so_on_its_stream() -> None:
     assert [[c.queued for c in chunks] for chunks in told] == [[], [1], [2]]
     run = await on.executor.sessions.get_run(second.session_id, second.run_id)
     assert told[1][0].expires_at == run.started_at + 60
+
+
+async def test_who_waits_because_of_a_budget_sees_which() -> None:
+    """On the stream if the run came after the stop, and in `get_session` also if it waited before."""
+    who = worker(1)
+    on = stage(who)
+    desk = Desk(on.executor, anonymous=True)
+    await desk.connect("c", None)
+    first, before = await come(on, who, 2)
+    assert await on.slots.change_limit("worker", 1, 0, stopped_by="budget agent:worker/day/micros")
+    (after,) = await come(on, who, 1)
+    for handle in (before, after):
+        told = (await desk.ask("c", "get_session", session_id=handle.session_id))["result"]["queued"]
+        assert told["reason"] == "stopped by budget agent:worker/day/micros"
+    await set_limit(on.engine, "worker", 1)
+    told = (await desk.ask("c", "get_session", session_id=after.session_id))["result"]["queued"]
+    assert told["reason"] is None
+    for handle in (first, before, after):
+        await on.end(event(on, handle))
+    shown = [[c.reason for c in await chunks_of(h) if c.type == "run_queued"] for h in (before, after)]
+    assert shown == [[None], ["stopped by budget agent:worker/day/micros"]]
 
 
 @pytest.mark.parametrize("how", ["interrupt", "abort"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from collections.abc import Iterator
@@ -10,6 +11,11 @@ from pathlib import Path
 import pytest
 from tests.support.command_line import CommandLine, Living
 from tests.support.offline_cloud import until
+
+from helix.adapters.sqlite import SQLiteStateStore
+from helix.fleet.rows import AgentEntry, put_entry
+from helix.ports.state_store import ABSENT
+from helix.services.row_slots import RowSlots
 
 STORE = "fleet.db"
 DESK = "agents.py:desk"
@@ -71,6 +77,24 @@ def test_a_fleet_is_served_looked_at_scaled_stopped_started_and_ended(helix: Com
     assert "healthy" in health and "unhealthy" not in health
     served.signal(signal.SIGINT)
     assert served.end() == 0
+
+
+def test_status_names_the_budget_that_stopped_an_agent(helix: CommandLine, tmp_path: Path) -> None:
+    async def stop(by: str | None) -> None:
+        store = SQLiteStateStore(tmp_path / STORE)
+        await put_entry(store, AgentEntry(agent_id="desk", wanted=1), ABSENT)
+        slots = RowSlots(store)
+        await slots.set_limit("desk", 1)
+        await slots.change_limit("desk", 1, 0, stopped_by=by)
+        await store.close()
+
+    asyncio.run(stop("budget agent:desk/day/micros"))
+    assert "stopped by budget agent:desk/day/micros" in helix("fleet", "status").out
+    told = json.loads(helix("fleet", "status", "desk", "--json").out)
+    assert (told["status"], told["stopped_by"]) == ("stopped", "budget agent:desk/day/micros")
+    asyncio.run(stop(None))
+    assert json.loads(helix("fleet", "status", "desk", "--json").out)["stopped_by"] is None
+    assert "stopped by" not in helix("fleet", "status").out
 
 
 def test_a_waiting_run_is_ended_by_ctrl_c(helix: CommandLine, served: Living) -> None:

@@ -153,9 +153,19 @@ async def test_pages_have_each_agent_once_with_its_bounds(executor: LocalExecuto
             if (after := page["cursor"]) is None:
                 break
     assert [one["agent"] for one in found] == [*FLEET]
+    assert [one["stopped_by"] for one in found] == [None] * 3
     other = found[-1]
     assert (other["wanted"], other["min_instances"], other["max_instances"]) == (2, 1, 3), "of its definition"
     assert [found[0][name] for name in ("wanted", "max_instances", "limit", "running")] == [None] * 4
+
+
+async def test_an_agent_that_a_budget_stopped_names_it(executor: LocalExecutor, service: LoopbackGateway) -> None:
+    slots = RowSlots(executor.store)
+    await slots.set_limit("other", 2)
+    assert await slots.change_limit("other", 2, 0, stopped_by="budget global/day/micros")
+    async with client(service, await key_for(executor, "ada", operator=True)) as ada:
+        (found,) = (await fleet(ada, agent="other"))["agents"]
+    assert (found["status"], found["stopped_by"]) == ("stopped", "budget global/day/micros")
 
 
 async def test_a_budget_that_stopped_a_run_is_raised_and_the_run_goes_on(

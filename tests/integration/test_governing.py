@@ -9,6 +9,7 @@ from helix.core.budget import GLOBAL
 from helix.core.errors import StoreError
 from helix.core.llm_metrics import LLMMetrics
 from helix.core.periods import TokenPeriod
+from helix.fleet.alerts import unpublished_alerts
 from helix.fleet.governing import Trigger
 
 ALARM = Trigger("queue-depth", frozenset({AGENT}), "m1")
@@ -142,6 +143,52 @@ async def test_a_raised_budget_reopens_too(world: World) -> None:
     world.clock.advance(60)
     await world.budget(20)
     assert await world.govern() == {"up": 1}
+    assert await world.stopped_by() is None
+
+
+async def test_a_stop_has_its_notice_and_its_name(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """In the same look, once for each window; the counter says which budget it is until an operator has a say."""
+    await world.budget(100, TokenPeriod.DAILY)
+    budget = await world.budget(10)
+    await world.limit(4)
+    await world.ask(1)
+    await world.spend(budget, 10)
+    assert await world.govern() == {"down": 1}
+    assert await world.stopped_by() == f"budget {budget.name}"
+    assert [alert.level for alert in await unpublished_alerts(world.store)] == ["warning", "critical", "exceeded"]
+    assert [alert.level for alert in world.alerts] == ["warning", "critical", "exceeded"]
+    assert world.alerts[-1].message.endswith(
+        "10 USD of 10 USD are used or set aside; agent 'worker' accepts no more runs"
+    )
+    assert any("4 -> 0" in record.message and record.levelname == "WARNING" for record in caplog.records)
+    [row] = await world.governor().log.history(AGENT)
+    assert row.budget == budget.name
+
+    await world.limit(2)
+    assert await world.stopped_by() is None, "an operator let it in again"
+    world.clock.advance(60)
+    assert await world.govern() == {"down": 1} and await world.stopped_by() == f"budget {budget.name}"
+    assert len(world.alerts) == 3, "the window has had them"
+    await world.slots.set_limit(AGENT, 0)
+    assert await world.stopped_by() is None, "an operator's stop"
+
+
+async def test_a_stop_after_a_raised_limit_is_announced_again(world: World) -> None:
+    budget = await world.budget(10)
+    await world.limit(4)
+    await world.ask(1)
+    await world.spend(budget, 10)
+    await world.govern()
+    world.clock.advance(60)
+    budget = await world.budget(20)
+    await world.govern()
+    world.alerts.clear()
+    await world.spend(budget, 10)
+    world.clock.advance(60)
+    assert await world.govern() == {"down": 1}
+    assert [(alert.level, alert.limit) for alert in world.alerts] == [
+        (level, 20_000_000) for level in ("warning", "critical", "exceeded")
+    ]
 
 
 async def test_what_calls_at_work_have_set_aside_stops_nobody(world: World) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.support.governing_stage import AGENT, World
 
 from helix.core.scaling import ScalingDecision
+from helix.fleet.alerts import unpublished_alerts
 from helix.fleet.governing import QUIET_S, Trigger
 from helix.ports.state_store import Operation, StateStore
 from helix.testing.crash import Crash, CrashPoints
@@ -48,6 +49,28 @@ async def test_a_look_cut_off_anywhere_is_completed_by_the_next() -> None:
         standing = await world.governor().log.standing(AGENT)
         assert standing.pending is None and standing.state.instances == 3, point
         assert world.kept[-1] == 3, point
+
+
+async def test_a_stop_cut_off_anywhere_is_announced_once() -> None:
+    """Between the limit and the mark there is the alert: no crash loses it, and no repeat raises it again."""
+
+    async def spent() -> World:
+        world = await crowded()
+        await world.spend(await world.budget(10), 10)
+        return world
+
+    world, points = await spent(), CrashPoints(skip=READS)
+    await world.govern(store=points.store(world.store))
+    assert "alert" in {name.split(":")[1] for name, _ in points.points}
+    for point in points.points:
+        world = await spent()
+        with pytest.raises(Crash):
+            await world.govern(store=CrashPoints(at=point, skip=READS).store(world.store))
+        await world.govern()
+        assert await world.bound() == 0, point
+        assert (await world.stopped_by() or "").startswith("budget agent:worker/hour"), point
+        raised = [alert.level for alert in await unpublished_alerts(world.store)]
+        assert raised == ["warning", "critical", "exceeded"], point
 
 
 async def test_the_same_message_twice_steps_once() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from helix.adapters.memory import MemoryStateStore
 from helix.adapters.system import SystemIds
-from helix.core.budget import BudgetDefinition
+from helix.core.budget import BudgetDefinition, TokenAlert
 from helix.core.delivery import Delivery
 from helix.core.llm_metrics import LLMMetrics
 from helix.core.measures import Measures
@@ -30,7 +30,8 @@ AGENT = "worker"
 
 @dataclass
 class World:
-    """What governors share. `heard`: measures; `kept`: machines asked for; `asked`: agents whose calls were asked for."""
+    """What governors share. `heard`: measures; `kept`: machines asked for; `asked`: agents whose calls were asked for;
+    `alerts`: of budgets, as an engine's listeners receive them."""
 
     clock: SetClock = field(default_factory=lambda: SetClock(HOUR))
     store: StateStore = field(default_factory=MemoryStateStore)
@@ -41,6 +42,7 @@ class World:
     kept: list[int] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     begun: list[str] = field(default_factory=list)
+    alerts: list[TokenAlert] = field(default_factory=list)
     serial: int = 0
 
     def governor(self, store: StateStore | None = None) -> Governor:
@@ -55,7 +57,7 @@ class World:
             slots=slots,
             grant=grant,
             registered=self._registered,
-            money=BudgetMoney(RowBudgets(rows), self.clock),
+            money=BudgetMoney(RowBudgets(rows), self.clock, [self.alerts.append]),
             source=self,
             log=DecisionLog(rows, self.clock, SystemIds()),
             clock=self.clock,
@@ -95,6 +97,9 @@ class World:
 
     async def bound(self) -> int | None:
         return (await self.slots.counters())[AGENT].bound
+
+    async def stopped_by(self) -> str | None:
+        return (await self.slots.counters())[AGENT].stopped_by
 
     async def ask(self, runs: int) -> None:
         """So many runs come; each works or waits."""

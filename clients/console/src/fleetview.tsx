@@ -156,7 +156,11 @@ function AgentCard({ agent, now, alone }: { agent: Agent; now: number; alone: bo
               <Text of={agent.agent} length={60} />
             </a>
           )}
-          {agent.status === "stopped" ? <span class="status bad">Takes no runs</span> : <Health checks={agent.checks} />}
+          {agent.status === "stopped" ? (
+            <span class="status bad">{agent.stopped_by ? `Stopped by ${agent.stopped_by}` : "Takes no runs"}</span>
+          ) : (
+            <Health checks={agent.checks} />
+          )}
         </h2>
         <Capacity agent={agent} />
       </header>

@@ -130,6 +130,7 @@ export interface RunPausedChunk {
 }
 /**
  * The run waits for a free slot of its agent, or of the account. `queued` runs of the agent waited then, with it.
+ * `reason`: why none starts, if the agent is stopped: `stopped by budget agent:poet/day/micros`.
  */
 export interface RunQueuedChunk {
   agent_id: string;
@@ -137,6 +138,7 @@ export interface RunQueuedChunk {
   attempt: number;
   expires_at: number;
   queued: number;
+  reason: string | null;
   run_id: string;
   sequence: number;
   session_id: string;
@@ -1069,7 +1071,7 @@ export interface FleetFound {
 /**
  * `limit`: how many runs may be at work, None for any number; then `running` is not counted. `wanted`: instances that
  * an operator or the registration asks for, of `min_instances` to `max_instances`. `waiting`: the first in line.
- * `decisions`: newest first.
+ * `decisions`: newest first. `stopped_by`: the budget, where one stopped it: `budget agent:poet/day/micros`.
  */
 export interface FleetAgent {
   agent: string;
@@ -1082,6 +1084,7 @@ export interface FleetAgent {
   queued: number;
   running: number | null;
   status: "running" | "stopped";
+  stopped_by: string | null;
   waiting: WaitingRun[];
   wanted: number | null;
 }
@@ -1168,11 +1171,13 @@ export interface CanResumeResult {
     | null;
 }
 /**
- * `place`: 1 is the next of its agent to go. `expires_at`: Unix seconds.
+ * `place`: 1 is the next of its agent to go. `expires_at`: Unix seconds. `reason`: why none starts, if the agent is
+ * stopped.
  */
 export interface Queued {
   expires_at: number;
   place: number;
+  reason: string | null;
 }
 /**
  * How a run ended, as `helix.AgentResult`; of one that is `running` no field from `output` on is there.
@@ -1676,6 +1681,9 @@ export const DEFAULTS: {
       "checkpoint_id": null,
       "pending": [],
       "reason": "pending"
+    },
+    "run_queued": {
+      "reason": null
     },
     "run_resumed": {
       "checkpoint_id": null

@@ -8,7 +8,7 @@ import type { StreamMessage } from "./wire.ts";
 
 /** Chunks that are shown as transient data: by type, the fields that go with it. */
 const NOTICES: Record<string, string[]> = {
-  run_queued: ["queued", "expires_at"],
+  run_queued: ["queued", "expires_at", "reason"],
   stream_resync: ["reason", "checkpoint_id"],
   state_patch: ["patches"],
 };

@@ -131,11 +131,13 @@ class RunResumedChunk(ChunkBase):
 
 
 class RunQueuedChunk(ChunkBase):
-    """The run waits for a free slot of its agent, or of the account. `queued` runs of the agent waited then, with it."""
+    """The run waits for a free slot of its agent, or of the account. `queued` runs of the agent waited then, with it.
+    `reason`: why none starts, if the agent is stopped: `stopped by budget agent:poet/day/micros`."""
 
     type: Literal["run_queued"] = "run_queued"
     queued: int
     expires_at: float
+    reason: str | None = None
 
 
 class CheckpointCreatedChunk(ChunkBase):

@@ -70,10 +70,12 @@ class Unsubscribed(Record):
 
 
 class Queued(Record):
-    """`place`: 1 is the next of its agent to go. `expires_at`: Unix seconds."""
+    """`place`: 1 is the next of its agent to go. `expires_at`: Unix seconds. `reason`: why none starts, if the agent is
+    stopped."""
 
     place: int
     expires_at: float
+    reason: str | None
 
 
 class RunFound(_Partial):

@@ -177,10 +177,11 @@ class FleetDecision(Record):
 class FleetAgent(Record):
     """`limit`: how many runs may be at work, None for any number; then `running` is not counted. `wanted`: instances that
     an operator or the registration asks for, of `min_instances` to `max_instances`. `waiting`: the first in line.
-    `decisions`: newest first."""
+    `decisions`: newest first. `stopped_by`: the budget, where one stopped it: `budget agent:poet/day/micros`."""
 
     agent: str
     status: Literal["running", "stopped"]
+    stopped_by: str | None
     limit: int | None
     running: int | None
     queued: int

@@ -42,7 +42,8 @@ FIXED = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build
 
 class ScalingDecision(Record, frozen=True):
     """`before` and `after`: instances. `reason` is for people. `signals`: the numbers that were judged. `wanted`: what the
-    rules asked for, where `blocked_by` stood in the way. `trigger`: what made somebody look (an alarm, the schedule)."""
+    rules asked for, where `blocked_by` stood in the way. `trigger`: what made somebody look (an alarm, the schedule).
+    `budget`: the name of the one that stops the agent."""
 
     before: int
     after: int
@@ -52,6 +53,7 @@ class ScalingDecision(Record, frozen=True):
     blocked_by: Blocked | None = None
     wanted: int | None = None
     trigger: str = ""
+    budget: str | None = None
 
     @property
     def action(self) -> Action:

@@ -93,8 +93,11 @@ class CommitsMissed:
 
 @dataclass(frozen=True, slots=True)
 class RunQueued:
+    """`reason`: why none starts, if the agent is stopped."""
+
     queued: int
     expires_at: float
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

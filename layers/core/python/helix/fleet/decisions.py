@@ -40,6 +40,7 @@ class DecisionRow(Record, frozen=True, extra="ignore"):
     trigger: str = ""
     blocked_by: Blocked | None = None
     wanted: int | None = None
+    budget: str | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
     applied: bool = False
 
@@ -47,7 +48,7 @@ class DecisionRow(Record, frozen=True, extra="ignore"):
         return ScalingDecision(signals=self.metrics, **{name: getattr(self, name) for name in _SHARED})
 
 
-_SHARED = ("before", "after", "rule", "reason", "blocked_by", "wanted", "trigger")
+_SHARED = ("before", "after", "rule", "reason", "blocked_by", "wanted", "trigger", "budget")
 
 
 class Standing(Record, frozen=True, extra="ignore"):

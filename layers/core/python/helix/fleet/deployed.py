@@ -74,7 +74,8 @@ class DeployedRuntime:
         return await self._at_work(agent_id)
 
     async def get_agent_status(self, agent_id: str) -> dict[str, Any]:
-        """As `AgentRuntime.get_agent_status`: status is `running`, `stopped` (limit 0) or `not_found`; instances is the
+        """As `AgentRuntime.get_agent_status`: status is `running`, `stopped` (limit 0; stopped_by names the budget, if
+        one did it) or `not_found`; instances is the
         limit, None without one; resources has what the rows say, `max_instances`; processes are the runs at work."""
         try:
             found = await (await self.control()).status(agent_id)
@@ -120,6 +121,7 @@ class DeployedRuntime:
         return {
             **found,
             "status": "stopped" if limit == 0 else "running",
+            "stopped_by": None if counter is None else counter.stopped_by,
             "instances": limit,
             "resources": found["resources"] or ({} if defined is None else {"max_instances": defined}),
             "processes": processes,

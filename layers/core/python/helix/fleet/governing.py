@@ -8,9 +8,11 @@ again within `QUIET_S`. A limit of 0 that was not set here is an operator's, and
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from helix.core.delivery import Delivery
 from helix.core.errors import HelixError
@@ -40,6 +42,7 @@ on the second (https://docs.aws.amazon.com/scheduler/latest/UserGuide/schedule-t
 minute would end just after the next look."""
 MARGIN_S = 5.0
 FAILED = "failed"
+STOP: Final = "budget stop"
 
 Counters = Mapping[str | None, SlotCounter]
 
@@ -110,7 +113,7 @@ class Governor:
         registered = await self.registered(agent)
         resources = registered.resources if registered is not None else None
         if standing.pending is not None:
-            return await self._apply(agent, standing.pending, resources)
+            return await self._apply(agent, standing.pending, resources, money)
         if trigger.event and trigger.event in standing.seen:
             return "seen before"
         if registered is None or resources is None or counter.bound is None:
@@ -128,11 +131,13 @@ class Governor:
             return "unsettled"
         decision = await self._decide(agent, counter, standing, policy, money)
         decision = decision.because_of(trigger.name)
+        if decision.rule == STOP and money.used_up:
+            decision = decision.model_copy(update={"budget": money.used_up[0][0].name})
         if decision.action == "hold":
             noted = await self.log.note(agent, standing, decision)
             return f"held by {decision.blocked_by}" if noted else "held"
         row = await self.log.propose(agent, standing, decision, event=trigger.event)
-        return "decided elsewhere" if row is None else await self._apply(agent, row, resources)
+        return "decided elsewhere" if row is None else await self._apply(agent, row, resources, money)
 
     async def _decide(
         self, agent: str, counter: SlotCounter, standing: Standing, policy: CostAwareScalingPolicy, money: AgentMoney
@@ -147,17 +152,22 @@ class Governor:
         now = self.clock.now()
         return policy.evaluate_scaling(metrics, limit, standing.state, now=now, spent=money.spent)
 
-    async def _apply(self, agent: str, row: DecisionRow, resources: ResourceConfig | None) -> str:
-        """What a crash before the mark left is done again; what somebody else changed meanwhile stays theirs."""
-        alive = self.log.while_open(agent, row)
-        if not await self.slots.change_limit(agent, row.before, row.after, alive=alive):
+    async def _apply(self, agent: str, row: DecisionRow, resources: ResourceConfig | None, money: AgentMoney) -> str:
+        """What a crash before the mark left is done again; what somebody else changed meanwhile stays theirs. A stop has
+        its alert before the mark, so that no crash loses it."""
+        alive, stops = self.log.while_open(agent, row), row.rule == STOP
+        by = (f"budget {row.budget}" if row.budget else "a budget") if stops else None
+        if not await self.slots.change_limit(agent, row.before, row.after, alive=alive, stopped_by=by):
             return "given up" if await self.log.give_up(agent, row) else "decided elsewhere"
+        if stops:
+            await self.money.raise_stop(money, agent)
         if row.action == "up":
             await self.grant()
         ready = await self._keep_ready(agent, row.after, resources)
         if not await self.log.confirm(agent, row, owed=not ready):
             return "decided elsewhere"
-        logger.info("govern: agent %s: %d -> %d: %s", agent, row.before, row.after, row.reason)
+        level = logging.WARNING if stops else logging.INFO
+        logger.log(level, "govern: agent %s: %d -> %d: %s", agent, row.before, row.after, row.reason)
         self.metrics.record(Measures({"ScalingDecisions": 1}, agent=agent, details=row.model_dump(include=_DETAILS)))
         return row.action
 
@@ -192,7 +202,7 @@ def governor_of(
         slots=slots,
         grant=grant,
         registered=registered,
-        money=BudgetMoney(engine.budgets, engine.clock),
+        money=BudgetMoney(engine.budgets, engine.clock, engine.on_alert),
         source=source,
         log=DecisionLog(engine.store, engine.clock, engine.ids),
         clock=engine.clock,

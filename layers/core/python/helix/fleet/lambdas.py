@@ -111,6 +111,8 @@ async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> di
         done += await governor.govern(trigger, delivery)
     if not event.records:
         done += await _each_minute(app, governor, delivery)
+    elif done["down"]:  # a budget may have stopped an agent: people hear of it at once
+        done["alerts published"] += await _publish(app)
     done = +done
     logger.info("governed: %s", dict(done) or "nothing to do")
     if done[FAILED]:
@@ -156,7 +158,7 @@ async def _each_minute(app: Application, governor: Governor, delivery: Delivery)
         shown = {agent: used for agent, used in read.items() if agent is None or agent in governed}
         record_gauges(metrics, counts, shown)
     unhealthy = await record_checks(app.store, metrics, now, lambda target: _defined(app, target) is not None)
-    published = await publish_alerts(app.store, app.notifier.publish, app.settings.stage)
+    published = await _publish(app)
     health = HealthChecker(app.store, clock=app.clock)
     failed = await judge_calls(health, governor.source, counts, read, delivery, app.clock, ask=worked)
     sweep, _ = await app_rows(app.store)
@@ -169,6 +171,10 @@ async def _each_minute(app: Application, governor: Governor, delivery: Delivery)
     warn(metrics, found)
     report_failures(metrics, late(sweep, now))
     return Counter({"alerts published": published, FAILED: failed})
+
+
+async def _publish(app: Application) -> int:
+    return await publish_alerts(app.store, app.notifier.publish, app.settings.stage)
 
 
 async def _passed(app: Application, governor: Governor, worked: Collection[str], counts: Counts) -> dict[str, str]:

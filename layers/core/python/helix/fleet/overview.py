@@ -83,6 +83,7 @@ class Overview:
         return FleetAgent(
             agent=name,
             status="stopped" if counter.bound == 0 or (entry is not None and entry.stopped) else "running",
+            stopped_by=counter.stopped_by,
             limit=counter.bound,
             running=_running(counter),
             queued=counter.queued,

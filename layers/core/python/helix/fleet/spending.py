@@ -14,6 +14,8 @@ from helix.core.budget import GLOBAL, MICROS, BudgetDefinition
 from helix.core.cost_status import Spending
 from helix.core.measures import Measures
 from helix.core.periods import TokenPeriod
+from helix.engine.engine import AlertListener
+from helix.engine.money.bounds import raise_alerts
 from helix.ports.clock import Clock
 from helix.ports.metrics import Metrics
 from helix.services.budget_rows import BudgetState
@@ -58,27 +60,32 @@ class _Used:
 
 
 class BudgetMoney:
-    """The budgets of agents, and everybody's, as they are now."""
+    """The budgets of agents, and everybody's, as they are now. on_alert: receive the alerts that are raised here."""
 
-    def __init__(self, budgets: RowBudgets, clock: Clock) -> None:
-        self._budgets, self._clock = budgets, clock
+    def __init__(self, budgets: RowBudgets, clock: Clock, on_alert: list[AlertListener] | None = None) -> None:
+        self.budgets, self.clock, self.on_alert = budgets, clock, on_alert if on_alert is not None else []
 
     async def agents(self) -> set[str]:
         """Those that have budgets of their own."""
-        own = await self._budgets.definitions(kind="agent")
+        own = await self.budgets.definitions(kind="agent")
         return {definition.scope.removeprefix(AGENT) for definition in own}
 
     async def read(self, agents: Collection[str]) -> dict[str | None, AgentMoney]:
         """By agent; under None the worst of all that were read. Two reads, however many agents."""
         scopes = [GLOBAL, *(AGENT + agent for agent in sorted(agents))]
-        definitions = await self._budgets.definitions(scopes)
-        now = self._clock.now()
-        states = await self._budgets.get([definition.window(now)[0] for definition in definitions])
+        definitions = await self.budgets.definitions(scopes)
+        now = self.clock.now()
+        states = await self.budgets.get([definition.window(now)[0] for definition in definitions])
         used = [_used(definition, state) for definition, state in zip(definitions, states, strict=True)]
         by_agent: dict[str | None, AgentMoney] = {
             agent: _money([one for one in used if one.definition.scope in (GLOBAL, AGENT + agent)]) for agent in agents
         }
         return {**by_agent, None: AgentMoney(worst=max((one.held for one in used), default=None))}
+
+    async def raise_stop(self, money: AgentMoney, agent: str) -> None:
+        """Raise `exceeded` for each budget that stops the agent, unless its window has raised it."""
+        for definition, state in money.used_up:
+            await raise_alerts(self, definition, state, because=f"agent {agent!r} accepts no more runs")
 
 
 def _used(definition: BudgetDefinition, state: BudgetState | None) -> _Used:

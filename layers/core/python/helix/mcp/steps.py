@@ -24,7 +24,7 @@ def _words(chunk: c.StreamChunk) -> str | None:
         case c.StepCommittedChunk(step=step):
             return f"step {step} is done"
         case c.RunQueuedChunk():
-            return "waits for a free slot"
+            return "waits for a free slot" + (f": the agent is {chunk.reason}" if chunk.reason else "")
         case c.ToolApprovalRequestChunk(tool_name=name):
             return f"{name} waits for a person"
         case _:

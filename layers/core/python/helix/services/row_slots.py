@@ -126,18 +126,21 @@ class RowSlots:
         """The limit of an agent, or of the account (None). None as limit: the default holds again; 0: nobody is admitted.
         A lower limit ends nobody: slots are given again once fewer are held."""
         _check_number("the limit of " + ("the account" if agent_type is None else f"agent {agent_type!r}"), limit)
-        await self._set(agent_type, {"limit": limit})
+        await self._set(agent_type, {"limit": limit, "stopped_by": None})
 
-    async def change_limit(self, agent_type: str, before: int, after: int, *, alive: Check | None = None) -> bool:
+    async def change_limit(
+        self, agent_type: str, before: int, after: int, *, alive: Check | None = None, stopped_by: str | None = None
+    ) -> bool:
         """`set_limit`, on condition that the limit that holds is `before`, and that `alive` holds. False, and nothing
-        changed: it is not, and is not `after` either; or `alive` does not hold. A repeat answers True."""
+        changed: it is not, and is not `after` either; or `alive` does not hold. A repeat answers True. stopped_by: what
+        sets the limit of 0, for those who wait."""
         _check_number(f"the limit of agent {agent_type!r}", after)
         guard: list[Operation] = [alive] if alive is not None else []
         while True:
             known = (await self.counters()).get(agent_type, SlotCounter(agent_type))
             if known.bound not in (before, after) or known.bound is None:
                 return False
-            update = slot_changes.change(known, limit=after)
+            update = slot_changes.change(known, limit=after, stopped_by=stopped_by)
             if (index := await refused(self._store, "change_limit", [*guard, update])) is None:
                 await self._merge(agent_type)
                 return True
@@ -280,8 +283,8 @@ class RowSlots:
             return Admission("held", granted=others)
         if ticket is None:
             return Admission("over", granted=others)  # it ended meanwhile
-        queued = (await self._known(run.agent_type))[run.agent_type].queued
-        return Admission("waits", slot_rows.waiting(ticket), others, queued)
+        counter = (await self._known(run.agent_type))[run.agent_type]
+        return Admission("waits", slot_rows.waiting(ticket), others, counter.queued, counter.stopped_by)
 
     async def _place(self, run: Candidate) -> tuple[Value | None, Value | None]:
         """The run's slot and ticket. Both are not read at one moment: a ticket that was not there may have become the slot

@@ -2,7 +2,7 @@
 rows in the control table:
 
     admission / account, agent#<type>            counters: {limit, default, running, queued, max_queue, queue_timeout_s,
-                                                 epoch, divided, moves}
+                                                 epoch, divided, moves, stopped_by}
     admission#shards#<account, agent#<type>> / <number>    a shard of one: {epoch, free, queued} (`slot_shards`)
     admission#slots#<type> / <run id>            one row per slot that is held
     admission#tickets#<type> / <rank>#<run id>   one row per run that waits; the rows sort as the line stands
@@ -17,7 +17,10 @@ from typing import Any, Literal
 from helix.ports.state_store import Key, Row, Value
 
 COUNTERS = "admission"
-_FIELDS = ("limit", "default", "running", "queued", "max_queue", "queue_timeout_s", "epoch", "divided", "moves")
+_FIELDS = (
+    *("limit", "default", "running", "queued", "max_queue", "queue_timeout_s", "epoch", "divided", "moves"),
+    "stopped_by",
+)
 MAX_PRIORITY = 999
 
 
@@ -58,7 +61,8 @@ class SlotCounter:
     limit: what was set; None: nothing was. default: what the definition asks for, or None. running: slots that are held.
     queued: tickets. max_queue, queue_timeout_s: what was set for this agent; None: the defaults hold. epoch: how often the
     limit was lowered. divided: whether it has shards, whose numbers are in `running` and `queued`. moves: how often
-    something went between its row and a shard.
+    something went between its row and a shard. stopped_by: what set a limit of 0, if a budget did ("budget
+    agent:poet/day/micros").
     """
 
     agent_type: str | None
@@ -71,6 +75,7 @@ class SlotCounter:
     epoch: int = 0
     divided: bool = False
     moves: int = 0
+    stopped_by: str | None = None
     shards: tuple[Shard, ...] = ()
 
     @property
@@ -92,13 +97,15 @@ class Admission:
     """free: no limit applies, and nothing was written. held: the run has a slot. waits: it has the ticket `waiting`. full:
     it has neither, because the queue is full. over: it has neither, because `alive` did not hold.
 
-    granted: others that were given a slot on the way, to be begun. queued: tickets of the agent now.
+    granted: others that were given a slot on the way, to be begun. queued: tickets of the agent now. stopped_by: as in its
+    counter.
     """
 
     state: Literal["free", "held", "waits", "full", "over"]
     waiting: Waiting | None = None
     granted: tuple[Candidate, ...] = ()
     queued: int = 0
+    stopped_by: str | None = None
 
 
 def counter_key(agent_type: str | None) -> Key:

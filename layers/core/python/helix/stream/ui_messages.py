@@ -20,7 +20,7 @@ Version: TypeAlias = Literal[6, 7]
 CONTINUES = frozenset({"continue", "with_confirmation", "takeover", "retry", "abort"})
 """Modes of runs that go on with the message of the run before."""
 NOTICES: Mapping[str, tuple[str, ...]] = {
-    "run_queued": ("queued", "expires_at"),
+    "run_queued": ("queued", "expires_at", "reason"),
     "stream_resync": ("reason", "checkpoint_id"),
     "state_patch": ("patches",),
 }

@@ -200,7 +200,8 @@ class Conversation:
             case c.RunPausedChunk() if chunk.reason == BUDGET:
                 self.notice("The budget is used up. Raise it (helix fleet set-budget), then /resume.")
             case c.RunQueuedChunk():
-                self.notice(f"Waits for a free slot: {chunk.queued} in the queue.", "dim")
+                why = f" The agent is {chunk.reason}." if chunk.reason else ""
+                self.notice(f"Waits for a free slot: {chunk.queued} in the queue.{why}", "dim")
             case c.ErrorChunk() if chunk.recoverable:
                 self.notice(f"{chunk.code}: {chunk.error} It is tried again.")
             case _:

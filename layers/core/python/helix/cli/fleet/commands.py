@@ -117,7 +117,7 @@ def status(
     later = ": they are known once they have run" if store.stage is not None else ""
     columns = {
         "agent": lambda e: e["agent_id"],
-        "status": lambda e: e["status"],
+        "status": lambda e: f"stopped by {e['stopped_by']}" if e["stopped_by"] else e["status"],
         "instances": lambda e: "" if e["instances"] is None else e["instances"],
         "runs": lambda e: f"{e['runs']} of {e['limit']}" if e["limit"] is not None else f"{e['runs']}, no limit",
         "waiting": lambda e: e["queued"],
@@ -143,6 +143,7 @@ async def _status(rows: StateStore, store: Store, agent: str | None) -> list[dic
     for entry in found:
         counter = counters.get(entry["agent_id"])
         entry["limit"] = None if counter is None else counter.bound
+        entry["stopped_by"] = None if counter is None else counter.stopped_by
         # Deployed, the processes are the runs; here, runs without a limit are not counted.
         unlimited = len(entry["processes"]) if deployed else 0
         entry["runs"] = counter.running if counter is not None and counter.bound is not None else unlimited

@@ -175,7 +175,8 @@ def _head(page: Page, now: float) -> Iterator[Line]:
     if state.error is not None:
         yield ((f"{state.error.code}: {state.error.message}", "red"),)
     if page.queued is not None:
-        yield ((f"waits for a slot: number {page.queued['place']} in line", "yellow"),)
+        why = f"; the agent is {page.queued['reason']}" if page.queued.get("reason") else ""
+        yield ((f"waits for a slot: number {page.queued['place']} in line{why}", "yellow"),)
     for question in page.questions:
         called = formats.call(question.tool_name, question.arguments)
         why = f": {question.reason}" if question.reason else ""

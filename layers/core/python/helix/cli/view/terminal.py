@@ -50,6 +50,11 @@ def _question(k: c.ToolApprovalRequestChunk) -> tuple[str, str]:
     return f"? {asks} {formats.call(k.tool_name, k.input)}", "bold yellow"
 
 
+def _queued(k: c.RunQueuedChunk) -> tuple[str, str]:
+    why = f"; the agent is {k.reason}" if k.reason else ""
+    return f"… waits for a slot, {k.queued} in line{why}", "dim"
+
+
 def _discarded(k: c.StepDiscardedChunk) -> tuple[str, str]:
     why = f": {k.reason}" if k.reason else ""
     return f"✗ step {k.step} is discarded, ignore what it showed{why}", "yellow"
@@ -60,7 +65,7 @@ _LINES: dict[type, Callable[[Any], tuple[str, str]]] = {
     c.ToolApprovalRequestChunk: _question,
     c.StepDiscardedChunk: _discarded,
     c.RunResumedChunk: lambda k: (f"↻ {_RESUMED.get(k.mode, k.mode)}", "dim"),
-    c.RunQueuedChunk: lambda k: (f"… waits for a slot, {k.queued} in line", "dim"),
+    c.RunQueuedChunk: _queued,
     c.StreamResyncChunk: lambda k: (f"↻ back to an earlier point ({k.reason})", "dim"),
     c.CustomEventChunk: lambda k: (f"* {k.event_name}: {formats.short(k.data, RESULT_CHARS)}", "blue"),
     c.UnknownChunk: lambda k: (f"* {k.type}", "dim"),

@@ -99,19 +99,19 @@ def _due(definition: BudgetDefinition, state: BudgetState) -> bool:
 
 
 async def raise_alerts(
-    engine: Charges, definition: BudgetDefinition, state: BudgetState, *, refused: bool = False
+    engine: Charges, definition: BudgetDefinition, state: BudgetState, *, because: str = ""
 ) -> AlertLevel | None:
-    """Raise what is due for this window, and say how far it is used up. `refused`: a call found no room in it, which is
-    `exceeded`, however much of it is used."""
+    """Raise what is due for this window, and say how far it is used up. `because`: the event that makes it `exceeded`,
+    however much of it is used: a call found no room, or an agent was stopped."""
     reached = definition.level(state.limit, state.remaining)
     due = list(LEVELS[: LEVELS.index(reached) + 1]) if reached is not None else []
-    if refused and reached != "exceeded":
+    if because and reached != "exceeded":
         due.append("exceeded")
     for level in due:
         if level in state.reported:
             continue
         now = engine.clock.now()
-        alert = _alert(definition, state, level, now, "; a call was refused" if refused and level == "exceeded" else "")
+        alert = _alert(definition, state, level, now, f"; {because}" if because and level == "exceeded" else "")
         if await engine.budgets.alert(state.budget, alert, int(now + KEEP_S)):
             await _publish(engine, alert)
     return due[-1] if due else None

@@ -189,7 +189,7 @@ async def _refuse(
 ) -> Refused:
     """Said of the first budget without room; the run pauses only where all of them, or their agent, say so."""
     for h, state in tight:
-        await raise_alerts(engine, h.definition, state, refused=True)
+        await raise_alerts(engine, h.definition, state, because="a call was refused")
     _note(new, "exceeded")
     h, state = tight[0]
     _, window = h.definition.window(h.at)

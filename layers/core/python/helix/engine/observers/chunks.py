@@ -94,10 +94,10 @@ def _put_call_chunks(run: RunContext, fact: facts.Fact) -> None:
             _calling(run.stream, row, [_approval(row, answer, run.agent.find_tool(row.tool_name))])
         case facts.CallsRefused():
             _refusals(run.stream, fact)
-        case facts.RunQueued(queued, expires_at):
+        case facts.RunQueued(queued, expires_at, reason):
             session = run.session  # under the step that is next, so that the stream keeps it once
             step = session.open.step if session.open is not None else session.step
-            chunk = RunQueuedChunk(queued=queued, expires_at=expires_at)
+            chunk = RunQueuedChunk(queued=queued, expires_at=expires_at, reason=reason)
             run.stream.put(Writer("call", step, call_id="queue"), [chunk])
 
 

@@ -66,7 +66,7 @@ def record_metrics(run: RunContext, fact: facts.Fact) -> None:
             _record(run, {"BudgetRefusals": 1}, {"budget": budget})
         case facts.RunCounted(ended):
             _run_end(run, ended)
-        case facts.RunQueued(queued, _):
+        case facts.RunQueued(queued):
             _record(run, {"QueueDepth": queued}, {})
         case facts.RunAdmitted(_, since):
             _record(run, {"QueueWait": max(0.0, run.now() - since) * 1000}, {})

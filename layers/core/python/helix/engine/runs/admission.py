@@ -29,16 +29,18 @@ from helix.ports.state_store import Check, Damaged
 from helix.services.open_runs import PARTITIONS, partition_name
 from helix.services.paging import pages
 from helix.services.row_slots import RowSlots
-from helix.services.slot_rows import Admission, Candidate, ticket_key
+from helix.services.slot_rows import Admission, Candidate, counter_key, ticket_key
 
 T = TypeVar("T")
 
 
 class InLine(NamedTuple):
-    """`place` in the line of its agent: 1 goes next. After `expires_at` (Unix seconds) it has waited too long."""
+    """`place` in the line of its agent: 1 goes next. After `expires_at` (Unix seconds) it has waited too long. `reason`:
+    why none starts, if the agent is stopped."""
 
     place: int
     expires_at: float
+    reason: str | None = None
 
 
 GOING_ON: Final[frozenset[ClaimMode]] = frozenset({"continue", "with_confirmation", "takeover"})
@@ -109,7 +111,12 @@ async def in_line(slots: RowSlots | None, history: History, session_id: str, run
     place, own = 1, ticket_key(mine)
     async for rows in pages(history.store, own.partition, end=own.sort):
         place += len(rows)
-    return InLine(place, ticket.expires_at)
+    (counter,) = await history.store.get([counter_key(mine.agent_type)])
+    return InLine(place, ticket.expires_at, waiting_reason((counter or {}).get("stopped_by")))
+
+
+def waiting_reason(stopped_by: str | None) -> str | None:
+    return None if stopped_by is None else f"stopped by {stopped_by}"
 
 
 async def gauges(engine: Engine) -> dict[str | None, dict[str, float]]:

@@ -26,6 +26,7 @@ from helix.engine.runs.admission import (
     launcher_of,
     leave_line,
     part_of,
+    waiting_reason,
 )
 from helix.engine.runs.ends import finish_run
 from helix.engine.steps.close import Ending, close_run, stop_run
@@ -49,7 +50,8 @@ async def begin(
     if works:
         await record(context, RunBegan(run))
     elif admission.waiting is not None:
-        show(context, RunQueued(admission.queued, admission.waiting.expires_at))
+        reason = waiting_reason(admission.stopped_by)
+        show(context, RunQueued(admission.queued, admission.waiting.expires_at, reason))
     await record(context, MessagesAdded(claimed.plan.added, claimed.patches))
     await context.stream.close()
     if works:
