@@ -49,7 +49,7 @@ PRODUCTION = {
     "warm_writes": "20000",
     "alarm_email": "ops@example.com",
 }
-OFFLINE = {"offline": "true", "endpoint": "http://127.0.0.1:4999", "alarm_email": "ops@example.com"}
+OFFLINE = {"offline": "true", "endpoint": "http://127.0.0.1:4999"}
 
 Synth = Callable[[dict[str, str]], Assembly]
 
