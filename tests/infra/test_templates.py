@@ -387,6 +387,7 @@ def test_offline_is_the_same_app_without_packages_and_bootstrap(offline: Assembl
 
     expected = {**kinds(offline), "AWS::Lambda::LayerVersion": 3}
     del expected["AWS::CloudWatch::Dashboard"]  # a setting of this production stage
+    expected |= {"AWS::CloudWatch::Alarm": 8, "AWS::SNS::Subscription": 3}  # its alarm_email
     assert kinds(production) == expected
 
 
