@@ -58,7 +58,7 @@ async def test_a_delivery_that_dies_leaves_an_attempt_and_the_next_is_marked() -
     await to_end(made, event)
     first, second = traces.all("chat scripted")
     assert first.context.span_id != second.context.span_id
-    assert (first.attributes["helix.attempt"], first.attributes["error.type"]) == (1, "cancelled")
+    assert (first.attributes["helix.attempt"], first.attributes["error.type"]) == (1, "deadline_exceeded")
     assert (second.attributes["helix.attempt"], second.attributes["helix.retry"]) == (2, True)
     assert "helix.retry" not in first.attributes
 
@@ -82,7 +82,7 @@ async def test_a_repeated_tool_has_a_span_for_each_claim() -> None:
     gate.open()
     await made.deliver("call_tool", told)
     first, second = traces.all("execute_tool work")
-    assert (first.attributes["helix.attempt"], first.attributes["error.type"]) == (1, "cancelled")
+    assert (first.attributes["helix.attempt"], first.attributes["error.type"]) == (1, "deadline_exceeded")
     assert (second.attributes["helix.attempt"], second.attributes["helix.retry"]) == (2, True)
     assert "error.type" not in second.attributes
 
