@@ -344,6 +344,24 @@ def test_tags_are_on_everything_that_takes_them(deployed: Assembly) -> None:
     assert manifest["artifacts"]["Helix-dev"]["properties"]["tags"] == wanted
 
 
+STORED = {
+    "KeysKeyFE944A9C": "KMS::Key",
+    "StorageSessionsFCE686BD": "DynamoDB::Table",
+    "StorageStreamsB3E214EF": "DynamoDB::Table",
+    "StorageControl30152705": "DynamoDB::Table",
+    "StorageBucket5CB7C8EA": "S3::Bucket",
+    "StreamingChunksF054D80F": "Kinesis::Stream",
+    "EndpointsTokenC8369FCA": "SecretsManager::Secret",
+}
+
+
+def test_what_stores_data_keeps_its_logical_id(deployed: Assembly, production: Assembly, offline: Assembly) -> None:
+    """Another id would be another resource: CloudFormation would make it anew and delete the old one."""
+    for assembly in (deployed, production, offline):
+        kinds = {id_: resource["Type"].removeprefix("AWS::") for id_, resource in assembly.main.resources.items()}
+        assert {id_: kind for id_, kind in kinds.items() if kind in STORED.values()} == STORED
+
+
 def test_the_outputs_say_where_everything_is(deployed: Assembly, offline: Assembly) -> None:
     for assembly in (deployed, offline):
         assert set(assembly.main.text["Outputs"]) == {
