@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import Duration, RemovalPolicy, Stack, Token
 from aws_cdk import aws_cloudfront as cloudfront
 from aws_cdk import aws_cloudfront_origins as origins
 from aws_cdk import aws_iam as iam
@@ -20,13 +20,14 @@ from aws_cdk import aws_s3_deployment as deployment
 from constructs import Construct
 
 from helix.gateway.console_page import CONFIG, HSTS_S, PAGE, STATIC, connections_of, content_policy
-from helix.infra.config import Settings
+from helix.infra.config import Settings, SettingsError
 from helix.infra.endpoints import Endpoints
 from helix.infra.function import Function
 from helix.infra.keys import Keys
 from helix.infra.logs import log_group
 from helix.infra.nag import explain, explain_objects, explain_resource
 from helix.infra.names import Names
+from helix.infra.regions import console_problem
 from helix.infra.sockets import Sockets
 
 FRESH = "public, max-age=0, s-maxage=31536000, must-revalidate"
@@ -45,6 +46,9 @@ class Console(Construct):
         self.url: str | None = None
         if self._kind == "off":
             return
+        region = Stack.of(self).region
+        if not Token.is_unresolved(region) and (problem := console_problem(self._kind, region)) is not None:
+            raise SettingsError(problem)
         known = site_config(settings, sockets.url)
         self.config: str = Stack.of(self).to_json_string(known)
         if self._kind == "cloudfront":

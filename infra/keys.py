@@ -14,6 +14,7 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from helix.infra.names import Names
+from helix.infra.regions import SUFFIXES
 
 READ_KEY = ("kms:Decrypt", "kms:DescribeKey")
 ALL_VERBS = ("Encrypt", "Decrypt", "ReEncrypt*", "GenerateDataKey*", "DescribeKey")
@@ -54,18 +55,19 @@ class Keys(Construct):
         if self.key is None:
             return
         region = Stack.of(self).region
+        names = [f"{service}.{region}.{suffix}" for service in services for suffix in SUFFIXES]
         iam.Grant.add_to_principal(
             grantee=grantee,
             actions=list(actions),
             resource_arns=[self.key.key_arn],
-            conditions={"StringEquals": {"kms:ViaService": [f"{name}.{region}.amazonaws.com" for name in services]}},
+            conditions={"StringEquals": {"kms:ViaService": names}},
         )
 
 
 def _admit_services(key: kms.IKey, stack: Stack, names: Names) -> None:
     arn_format = ArnFormat.COLON_RESOURCE_NAME
     groups = stack.format_arn(service="logs", resource="log-group", resource_name="*", arn_format=arn_format)
-    logs = iam.ServicePrincipal(f"logs.{stack.region}.amazonaws.com")
+    logs = iam.ServicePrincipal(f"logs.{stack.region}.{stack.url_suffix}")
     _admit(key, logs, {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}})
     # Without it CloudWatch cannot publish an alarm to the encrypted topic, and says so nowhere but in the alarm's
     # history. Actions and conditions: https://docs.aws.amazon.com/sns/latest/dg/sns-key-management.html

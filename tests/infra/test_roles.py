@@ -34,7 +34,11 @@ def _through(condition: Any) -> str:
     if condition is None:
         return ""
     assert list(condition) == ["StringEquals"] and list(condition["StringEquals"]) == ["kms:ViaService"]
-    return "+".join(text(service).split(".")[0] for service in listed(condition["StringEquals"]["kms:ViaService"]))
+    names = [text(service) for service in listed(condition["StringEquals"]["kms:ViaService"])]
+    services = dict.fromkeys(name.split(".")[0] for name in names)
+    ends = [f"{service}.<AWS::Region>.amazonaws.com{end}" for service in services for end in ("", ".cn")]
+    assert names == ends, "in China either name"
+    return "+".join(services)
 
 
 def named(template: Template, arn: str) -> str:
@@ -156,5 +160,5 @@ def test_the_key_admits_services_for_this_account_only(deployed: Assembly) -> No
     for statement in services:
         assert statement["Condition"]
     logs, cloudwatch = services
-    assert "logs." in text(logs["Principal"]["Service"])
+    assert text(logs["Principal"]["Service"]) == "logs.<AWS::Region>.<AWS::URLSuffix>", "in China amazonaws.com.cn"
     assert cloudwatch["Principal"] == {"Service": "cloudwatch.amazonaws.com"}, "else alarms never reach the topic"

@@ -10,7 +10,7 @@ import botocore.session
 import pytest
 from botocore.stub import Stubber
 
-from helix.cli.cloud.deploy import Deployment, Target, keep_log_role, read_concurrency
+from helix.cli.cloud.deploy import Deployment, Target, check_console, keep_log_role, read_concurrency
 from helix.cli.cloud.keeping import keep_key
 from helix.cli.cloud.stack import KEY, TABLE, Deployed, Resource
 from helix.cli.output import RefusedError
@@ -63,6 +63,28 @@ def test_an_emulator_gets_no_template_for_aws(
         return
     with pytest.raises(RefusedError, match="give -c offline=true, or unset AWS_ENDPOINT_URL"):
         Target(given)
+
+
+@pytest.mark.parametrize(
+    ("region", "console", "refused"),
+    [
+        ("cn-northwest-1", "cloudfront", True),
+        ("us-gov-east-1", "cloudfront", True),
+        ("us-gov-east-1", "http", False),
+        ("eu-central-1", "cloudfront", False),
+    ],
+)
+def test_cloudfront_is_refused_where_it_cannot_serve(
+    monkeypatch: pytest.MonkeyPatch, region: str, console: str, refused: bool
+) -> None:
+    """The region is that of the AWS configuration, which the synthesis does not read."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", region)
+    target = Target(Deployment(context=[f"console={console}"], project=str(ROOT)))
+    if not refused:
+        check_console(target)
+        return
+    with pytest.raises(RefusedError, match=f"context key 'console' .* console=http in region '{region}'"):
+        check_console(target)
 
 
 def lambda_client(unreserved: int, reserved: dict[str, int]) -> Any:

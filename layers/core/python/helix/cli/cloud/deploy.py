@@ -36,6 +36,7 @@ from helix.cli.stores import aws_client
 from helix.cli.view.base import command
 from helix.fleet.metrics_token import make_token
 from helix.gateway.authoriser import ApiKeys, Principal
+from helix.infra.regions import console_problem
 from helix.local.endpoint import emulator_problem, given_endpoint
 from helix.local.node import NODE_NOTICES, node_problem
 from helix.local.project import app_command, read_assembly
@@ -133,6 +134,7 @@ def deploy(
     if target.setting("offline", "") != "true":
         check_builder(tools.images(target.stage))
     with aws_errors():
+        check_console(target)
         check_secrets(target.client, tools.places(target.stage))
         release_failed(target.client("cloudformation"), target.stack)
         keep_log_role(target)
@@ -176,6 +178,14 @@ def deploy(
         return COMPLETED
     write()
     return run_checks(target.client, target.stage)
+
+
+def check_console(target: Target) -> None:
+    """Raise `RefusedError` for CloudFront where it cannot serve: most templates are made for any region."""
+    console = target.setting("console", "off") if target.setting("offline", "") != "true" else "off"
+    problem = console_problem(console, str(target.client("cloudformation").meta.region_name))
+    if problem is not None:
+        raise RefusedError(problem)
 
 
 def keep_log_role(target: Target) -> None:
