@@ -1,14 +1,14 @@
-"""What differs in the partitions of China and of GovCloud."""
+"""Differences of the partitions of China and of GovCloud."""
 
 from __future__ import annotations
 
 SUFFIXES = ("amazonaws.com", "amazonaws.com.cn")
-"""Of the names that services have in conditions. In China a service may have either, so AWS's own policies name both
+"""Domains of the names that services have in conditions. In China a service may have either: AWS's own policies name both
 (https://docs.aws.amazon.com/aws-managed-policy/latest/reference/AmazonDynamoDBFullAccess.html)."""
 
 
 def console_problem(console: str, region: str) -> str | None:
-    """Why the setting `console` does not fit a stage in that region, or None."""
+    """Return why the setting `console` does not fit a stage in that region, or None."""
     if console != "cloudfront":
         return None
     if region.startswith("cn-"):  # https://docs.amazonaws.cn/en_us/aws/latest/userguide/cloudfront.html

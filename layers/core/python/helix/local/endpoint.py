@@ -14,12 +14,12 @@ ENDPOINT = "AWS_ENDPOINT_URL"
 
 
 def given_endpoint(environment: Mapping[str, str] = os.environ) -> str:
-    """The address, without a slash at its end; "" where the environment has none."""
+    """Return the address without a slash at its end, or "" if the variable is not set."""
     return environment.get(ENDPOINT, "").strip().rstrip("/")
 
 
 def emulator_problem(*, offline: bool, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Why a template that is made without `offline` must not be deployed: the address is of this machine."""
+    """Return why a template that is made without `offline` cannot be deployed here, or None."""
     endpoint = given_endpoint(environment)
     if offline or not _is_loopback(endpoint):
         return None
