@@ -1273,7 +1273,7 @@ export interface Block {
 }
 /**
  * Who is buying a step. `deadline` is the latest moment (Unix seconds) at which the holder can still act. `late`: how
- * many attempts at the step got no answer in the time that their worker had.
+ * many attempts at the step got no answer in the time that their worker had, or had a worker that fell silent.
  */
 export interface StepClaim {
   attempt: number;
