@@ -23,7 +23,7 @@ import pytest
 from tests.e2e.test_dev import dev
 from tests.support.offline_cloud import PRIVATE, ROOT, until
 
-PARTS = ("LICENSE", "README.md", "package.json", "pyproject.toml", "functions", "infra", "layers")
+PARTS = ("LICENSE", "README.md", "cdk.json", "package.json", "pyproject.toml", "functions", "infra", "layers")
 PATIENCE_S = 300
 ASK = "What about the warranty?"
 AUDITOR = """
