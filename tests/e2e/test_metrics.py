@@ -24,6 +24,7 @@ from helix.fleet.budgets import BudgetManager
 from helix.fleet.health import HealthChecker
 from helix.services.row_slots import RowSlots
 
+ROOT = Path(__file__).parents[2]
 Series = tuple[str, frozenset[str]]
 """A metric's name, and the names of its dimensions."""
 
@@ -65,6 +66,16 @@ def unit_of(cloud: CloudForTests, metric: str) -> str:
     return str(found["Datapoints"][0]["Unit"])
 
 
+def end_failed(cloud: CloudForTests, session_id: str, run_id: str) -> None:
+    """What EventBridge tells of an execution that failed, here of a run that is over."""
+    event = json.loads((ROOT / "events" / "fail_run_status.json").read_text())
+    place = {"session_id": session_id, "run_id": run_id, "part": 1, "step": 1, "events": 0}
+    event["detail"] |= {"status": "FAILED", "input": json.dumps(place)}
+    name = cloud.cloud.function("fail_run")
+    answer = cloud.aws("lambda").invoke(FunctionName=name, Qualifier="live", Payload=json.dumps(event))
+    assert "FunctionError" not in answer, answer["Payload"].read()
+
+
 async def play(cloud: CloudForTests, folder: Path) -> None:
     """Whatever can happen to runs, once."""
     app = AdminApplication(cloud)
@@ -83,6 +94,7 @@ async def play(cloud: CloudForTests, folder: Path) -> None:
         await handle.interrupt()
         (folder / "stop").touch()
         assert (await handle.result(60)).status == "interrupted"
+        end_failed(cloud, handle.session_id, handle.run_id)
 
         await BudgetManager(app.store).set_budget(1, TokenPeriod.HOURLY, "brief")
         assert await run("brief", say("Too dear.")) == "budget_exceeded"

@@ -62,13 +62,17 @@ class Scene:
 
     @property
     def message(self) -> str:
-        work: dict[str, Any] = {"mark": str(self.mark), "deaths": int(self.fate == "crash")}
+        work: dict[str, Any] = {"mark": str(self.mark), "deaths": self.deaths}
         if self.kind == "model":
             return plan(say("At long last.", lasts=self.seconds, **work))
         lingers = use(call("linger", seconds=self.seconds, **work))
         if self.kind == "sub-agent":
             return plan(use(ask("helper", plan(lingers, finish(summary="it took long")))), finish(summary="all"))
         return plan(lingers, say("Over."))
+
+    @property
+    def deaths(self) -> int:
+        return int(self.fate == "crash")
 
     @property
     def starts(self) -> int:
@@ -139,7 +143,7 @@ async def _begun(client: HelixClient, agent: str, message: str, turns: asyncio.S
 async def _played(
     cloud: CloudForTests, client: HelixClient, scene: Scene, deadlines: Deadlines, turns: asyncio.Semaphore
 ) -> list[str]:
-    """What is wrong."""
+    """What is wrong. A silent worker's claim starts another execution, if the sweep sees it before the next delivery."""
     handle = await _begun(client, AGENTS[scene.kind], scene.message, turns)
     deadlines.follow(handle.session_id)
     told, runs = [], 1
@@ -154,7 +158,7 @@ async def _played(
         told.append(f"{scene}: {result.status} {result.error_code} {result.error}")
     if (starts := _starts(scene.mark)) != scene.starts:
         told.append(f"{scene}: started {starts} times, not {scene.starts}")
-    if (executions := _executions(cloud, handle.session_id)) != runs:
+    if not runs <= (executions := _executions(cloud, handle.session_id)) <= runs + scene.deaths:
         told.append(f"{scene}: {executions} executions of {runs} runs")
     moved_s = deadlines.longest_s(handle.session_id)
     if scene.fate == "" and scene.seconds >= CLAIM_S and moved_s < scene.seconds - CLAIM_S:
@@ -176,9 +180,8 @@ async def _killed(
         result.status,
         _starts(mark),
         [content.get("code") or content.get("status") for content in contents],
-        _executions(cloud, handle.session_id),
     )
-    wanted = ("completed", MAX_DEATHS, ["tool_crashed", "unknown"], 1)
+    wanted = ("completed", MAX_DEATHS, ["tool_crashed", "unknown"])
     return [] if found == wanted else [f"{agent} with a tool that kills: {found}, not {wanted}"]
 
 

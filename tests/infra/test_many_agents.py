@@ -4,11 +4,12 @@ Lambda hold."""
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from tests.infra.conftest import run_app
+from tests.infra.conftest import MODULES, run_app
 from tests.infra.observed import dashboards, of_dashboards
 from tests.infra.templates import Assembly, text
 from tests.support.synthesis import Synthesiser
@@ -20,19 +21,6 @@ from helix.runtime.cloud_settings import read_cloud_settings
 pytestmark = pytest.mark.timeout(400)
 
 NAMES = [f"customer_support_agent_of_department_{number:03d}_eu" for number in range(100)]
-AGENTS = f"""
-from helix import Agent, LLMConfig, default_registry
-
-for name in {NAMES}:
-    default_registry.register(
-        Agent(
-            name=name,
-            system_prompt="Help.",
-            llm_config=LLMConfig(model="openai/gpt-4o-mini"),
-            resources={{"memory": 2048, "min": 1, "max": 5}},
-        )
-    )
-"""
 PROJECT = f"""
 [tool.helix]
 agents = ["hundred_agents"]
@@ -69,7 +57,7 @@ def test_a_stage_holds_a_hundred_agents_with_resources_and_tables(python: Synthe
 def synthesise(python: Synthesiser, folder: Path) -> Assembly:
     tables = "".join(f"\n[tool.helix.agent.{name}]\nmemory_mb = 1024\n" for name in NAMES)
     (folder / "pyproject.toml").write_text(PROJECT + tables)
-    (folder / "hundred_agents.py").write_text(AGENTS)
+    shutil.copy(MODULES / "hundred_agents.py", folder)
     (folder / "deps" / "python").mkdir(parents=True)
     (folder / "deps" / "python" / "somebody_else.py").write_text("")
     context = {"provision_agents": "true", "deps": str(folder / "deps")}

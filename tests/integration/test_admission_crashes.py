@@ -14,10 +14,12 @@ from helix import MemoryStateStore, ScriptedModel
 from helix.core.errors import QueueFullError
 from helix.core.row_keys import make_run_id, run_sort
 from helix.engine.history import row_key, session_key
+from helix.engine.runs.admission import part_of
 from helix.engine.runs.intake import set_limit
-from helix.ports.launcher import ExecutionState, Part
+from helix.ports.launcher import ExecutionState, Part, execution_name
 from helix.ports.state_store import Delete, StateStore
 from helix.ports.streams import StreamManager
+from helix.services.slot_rows import Candidate
 from helix.testing.crash import CrashPoints, Point, crash_everywhere
 from helix.testing.invariants import check_session
 
@@ -66,10 +68,7 @@ class RunReport:
             if not at_work:
                 break
             for run in at_work:
-                session = await on.engine.history.existing(run.session_id)
-                row = await on.engine.history.run(session.session_id, run.run_id)
-                place = Part("agent", session.session_id, row.run_id, 1, row.first_step)
-                await on.end(event_of(place))
+                await on.end(event_of(await self._at_work(on, run)))
                 await self._all_is_right(on)
         if await on.slots.queue("agent"):
             await set_limit(on.engine, "agent", 5)  # its intake was stopped when the process died
@@ -83,6 +82,9 @@ class RunReport:
             if await on.executor.sessions.exists(session_id):
                 await check_session(store, streams, session_id, at_rest=True)
 
+    async def _at_work(self, on: Stage, run: Candidate) -> Part:
+        return part_of(on.engine, WHO, await on.engine.history.run(run.session_id, run.run_id))
+
     async def _all_is_right(self, on: Stage) -> None:
         """No free slot beside a ticket; who has a slot is at work; who is at work has a slot."""
         counter = (await on.slots.counters()).get("agent")
@@ -90,9 +92,9 @@ class RunReport:
             return
         held, line = await runs(on.slots, "agent")
         assert counter.bound is not None and (not line or len(held) >= counter.bound)
-        at_work = {run.run_id for run in await on.slots.holders("agent")}
-        for run_id in at_work:
-            assert self._states.get(run_id) == "running", f"{run_id} has a slot and no execution"
+        for run in await on.slots.holders("agent"):
+            execution = execution_name(await self._at_work(on, run))
+            assert self._states.get(execution) == "running", f"{run.run_id} has a slot and no execution"
         for ticket in await on.slots.queue("agent"):
             assert ticket.candidate.run_id not in self._states, "it waits, and was started"
 

@@ -121,7 +121,8 @@ class Stage:
         told = await self.follow(event)
         assert told["next"] == "finish"
         await self.deliver("finish_run", told)
-        self.held.states[event["run_id"]] = "ended"
+        part = Part("agent", event["session_id"], event["run_id"], event["part"], event["step"])
+        self.held.states[execution_name(part)] = "ended"
 
     async def deliver(self, verb: str, event: Json | None = None, *, left_s: float = 600.0) -> Any:
         delivery = Delivery(self.engine.ids.new("d"), self.clock.now() + left_s)
