@@ -22,7 +22,7 @@ from typing import Any
 
 from helix import MemoryStateStore
 from helix.adapters.aws.dynamodb import FIRST_PAUSE_S, LONGEST_PAUSE_S, TRIES
-from helix.core.errors import ConditionFailedError, StoreError
+from helix.core.errors import ConditionFailedError, ContentionError
 from helix.core.json import dumps
 from helix.ports.state_store import Key, Operation, Put, Row, Value
 
@@ -70,7 +70,7 @@ class Contended(MemoryStateStore):
                 return
             await self._judge(name, operations)
             await asyncio.sleep(READ_S + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt) * self._dice.random())
-        raise StoreError(f"transaction {name!r} met others {TRIES} times")
+        raise ContentionError(f"transaction {name!r} met others {TRIES} times")
 
     def _admitted(self, operations: Sequence[Operation]) -> bool:
         now = asyncio.get_running_loop().time()

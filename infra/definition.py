@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from helix.core.errors import AccessDeniedError, ObjectGoneError, StoreError, WorkInProgressError
+from helix.core.errors import AccessDeniedError, ContentionError, ObjectGoneError, StoreError, WorkInProgressError
 from helix.engine.missing import RowMissingError, StateMissingError
 from helix.engine.verbs import CALL_RETRIES
 
@@ -66,6 +66,7 @@ network interfaces anew (https://docs.aws.amazon.com/lambda/latest/dg/functions-
 TIMED_OUT = "States.Timeout"
 INFRASTRUCTURE = [
     StoreError.__name__,
+    ContentionError.__name__,
     ObjectGoneError.__name__,  # a state machine knows names, not their tree
     RowMissingError.__name__,
     StateMissingError.__name__,

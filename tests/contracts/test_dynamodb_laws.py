@@ -14,7 +14,7 @@ from tests.support.aws_resources import BUCKET, CLOCK, fresh, make_store, make_t
 from helix.adapters.aws.dynamodb import DynamoDBStateStore
 from helix.adapters.aws.items import item_bytes
 from helix.adapters.aws.overflow import Overflow
-from helix.core.errors import ConditionFailedError, DamagedRowError, InvalidInputError, StoreError
+from helix.core.errors import ConditionFailedError, ContentionError, DamagedRowError, InvalidInputError, StoreError
 from helix.ports.state_store import ABSENT, Delete, Key, Operation, Put, Update, When
 
 S = "session/1"
@@ -297,10 +297,15 @@ async def test_contention_is_repeated(aws: dict[str, Any], prefix: str, fault: C
     assert await store.get([key("a"), key("b")]) == [{"n": 1}, {"n": 1}]
 
 
-async def test_contention_without_end_is_a_store_error(aws: dict[str, Any], prefix: str) -> None:
-    store = with_faults(aws, prefix, "transact_write_items", *[refusal(CANCELED, "TransactionConflict", "None")] * 99)
-    with pytest.raises(StoreError, match="two"):
-        await store.transact("two", TWO)
+async def test_contention_without_end_has_an_error_of_its_own(aws: dict[str, Any], prefix: str) -> None:
+    """Nothing was written, unless DynamoDB failed once and may have written it then."""
+    conflicts = [refusal(CANCELED, "TransactionConflict", "None")] * 99
+    with pytest.raises(ContentionError, match="two"):
+        await with_faults(aws, prefix, "transact_write_items", *conflicts).transact("two", TWO)
+    failed = refusal("InternalServerError")
+    with pytest.raises(StoreError, match="two") as caught:
+        await with_faults(aws, prefix, "transact_write_items", failed, *conflicts).transact("two", TWO)
+    assert not isinstance(caught.value, ContentionError)
 
 
 async def test_a_condition_is_answered_by_its_place_whatever_the_others_met(aws: dict[str, Any], prefix: str) -> None:

@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager
 from random import Random
 from typing import Any, TypeVar
 
+import pytest
+
 from helix import Agent, LLMConfig
 from helix.core.budget import BudgetDefinition
 from helix.core.delivery import Delivery
@@ -28,6 +30,7 @@ from helix.engine.money.reservations import Refused, Reserved, reserve, return_d
 from helix.engine.writing import End, advance, at, end, session_put
 from helix.ports.model import LLMGenerateInput
 from helix.ports.state_store import Key, Operation, Put, Row, StateStore, Table, Value, Watch
+from helix.services import committing
 from helix.services.hook_manager import HookManager
 from helix.services.row_budgets import RowBudgets
 from helix.services.segments import SegmentStreams
@@ -66,21 +69,23 @@ class Turns:
 
     async def drive(self, tasks: set[asyncio.Task[None]], after: Callable[[], Awaitable[None]]) -> None:
         """Until all tasks are done; `tasks` may grow. `after` each call that went through."""
-        while alive := {task for task in tasks if not task.done()}:
-            if len(self.waiting) < len(alive):
-                self._changed.clear()
-                changed = asyncio.ensure_future(self._changed.wait())
-                await asyncio.wait({changed, *alive}, return_when=asyncio.FIRST_COMPLETED)
-                changed.cancel()
-                continue
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(committing, "LONGEST_PAUSE_S", 0.0)  # who waits for a turn here has paused
+            while alive := {task for task in tasks if not task.done()}:
+                if len(self.waiting) < len(alive):
+                    self._changed.clear()
+                    changed = asyncio.ensure_future(self._changed.wait())
+                    await asyncio.wait({changed, *alive}, return_when=asyncio.FIRST_COMPLETED)
+                    changed.cancel()
+                    continue
+                await after()
+                place = self.rng.choice(sorted(self.waiting))
+                fate = "goes on"
+                if self.deaths and self.rng.random() < 0.03:
+                    self.deaths -= 1
+                    fate = self.rng.choice(["dies before", "dies after"])
+                self.waiting.pop(place).set_result(fate)
             await after()
-            place = self.rng.choice(sorted(self.waiting))
-            fate = "goes on"
-            if self.deaths and self.rng.random() < 0.03:
-                self.deaths -= 1
-                fate = self.rng.choice(["dies before", "dies after"])
-            self.waiting.pop(place).set_result(fate)
-        await after()
 
 
 class Gated:

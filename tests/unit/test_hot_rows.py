@@ -55,3 +55,9 @@ def test_one_budget_of_all_runs_is_not_hot(bench: ModuleType) -> None:
 def test_one_row_of_a_budget_would_be_hot(bench: ModuleType) -> None:
     measured = bench.budgets(1_000, 300, calls=100_000, shards=1)
     assert measured.hottest > bench.LIMIT and measured.store.conflicts > 200
+
+
+def test_no_run_fails_for_contention_where_a_budget_runs_out(bench: ModuleType) -> None:
+    """Its draws wait, or are refused."""
+    measured = bench.budgets(3_000, 400, calls=1_300)
+    assert not measured.failed and measured.store.conflicts > 1_000

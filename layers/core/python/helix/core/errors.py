@@ -289,6 +289,12 @@ class StoreError(OperatorError):
     code = "store_error"
 
 
+class ContentionError(StoreError):
+    """Others write the same rows: the transaction had no turn, however often it was repeated. Nothing was written."""
+
+    code = "contention"
+
+
 class AccessDeniedError(StoreError):
     """AWS denies an operation to the role that asks: nothing was done. `action` is IAM's name of the operation, `resource`
     what it was to act on."""

@@ -176,8 +176,9 @@ class StateStore(Protocol):
 
         At most 100 operations, each on another row. Raises `ConditionFailedError` with the index of the first refused
         operation (nothing written: read again and decide again); `StoreError` when it is unknown whether it was
-        written (look it up). Conflicts with other writers are repeated inside. `name` says what the transaction is for:
-        it labels traces and crash points.
+        written (look it up). Conflicts with other writers are repeated inside; where that does not help,
+        `ContentionError` says that nothing was written. `name` says what the transaction is for: it labels traces and
+        crash points.
         """
         ...
 

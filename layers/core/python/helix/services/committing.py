@@ -1,11 +1,26 @@
-"""A transaction whose refusal is an answer."""
+"""Transactions whose refusal is an answer, and writers that meet on the same rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
+from typing import Literal, TypeVar
+from zlib import crc32
 
-from helix.core.errors import ConditionFailedError
+from helix.core.errors import ConditionFailedError, ContentionError
 from helix.ports.state_store import Operation, StateStore
+
+T = TypeVar("T")
+CONFLICTS, ATTEMPTS = 4, 100
+"""Conflicts that the store gives up, a few seconds each, and attempts in all: some 100 s of pauses."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
+
+
+class Again(Enum):
+    """The answer of an attempt that must read again: others have written what it read."""
+
+    AGAIN = "again"
 
 
 async def refused(store: StateStore, name: str, operations: Sequence[Operation]) -> int | None:
@@ -15,3 +30,22 @@ async def refused(store: StateStore, name: str, operations: Sequence[Operation])
     except ConditionFailedError as error:
         return error.index
     return None
+
+
+async def repeat_attempt(writer: str, attempt: Callable[[], Awaitable[T | Literal[Again.AGAIN]]]) -> T:
+    """Repeat `attempt` until it has an answer: at once, then after pauses that grow and that differ between writers. Raises
+    `ContentionError` after `CONFLICTS` attempts that the store gave up, or `ATTEMPTS` in all."""
+    conflicts = 0
+    for number in range(ATTEMPTS):
+        try:
+            found = await attempt()
+        except ContentionError:
+            conflicts += 1
+            if conflicts == CONFLICTS:
+                raise
+        else:
+            if found is not Again.AGAIN:
+                return found
+        share = crc32(f"{writer}#{number}".encode()) / 2**32
+        await asyncio.sleep(share * min(LONGEST_PAUSE_S, FIRST_PAUSE_S * (2**number - 1)))
+    raise ContentionError(f"others were faster than {writer!r}, {ATTEMPTS} times")

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 from helix.core.budget import BudgetDefinition, TokenAlert
 from helix.core.user_budgets import of_user
@@ -36,7 +37,7 @@ from helix.ports.state_store import (
 from helix.services import budget_rows, budget_shards
 from helix.services.budget_rows import VERSION, BudgetState, Demand, budget_key, draw_key, part_key
 from helix.services.budget_shards import Taken, Window
-from helix.services.committing import refused
+from helix.services.committing import Again, refused, repeat_attempt
 
 CLOSED_AT_ONCE = MAX_OPERATIONS // 2
 """Draws; the parts that they return to are in the same transaction."""
@@ -175,34 +176,37 @@ class RowBudgets:
 
     async def draw(self, run_id: str, n: int, demands: Sequence[Demand]) -> dict[str, int] | None:
         """Take one block from every budget in one transaction: amounts by budget, or None where one has not even its
-        estimate left (nothing is taken). Draw (run, n) happens once: a repeat answers what was drawn then."""
+        estimate left (nothing is taken). Draw (run, n) happens once: a repeat answers what was drawn then. Waits where
+        others draw at once, and raises `ContentionError` where that takes too long."""
+        return await repeat_attempt(f"{run_id}#{n}", partial(self._try_draw, run_id, n, demands))
+
+    async def _try_draw(
+        self, run_id: str, n: int, demands: Sequence[Demand]
+    ) -> dict[str, int] | Literal[Again.AGAIN] | None:
         names = [demand.budget for demand in demands]
         draws, windows = ([make(name) for name in names] for make in (partial(draw_key, run_id, n), budget_key))
         number = budget_shards.shard_of(run_id, self._shards)
         shards = [part_key(name, number) for name in names] if self._shards > 1 else []
-        while True:
-            found = await self._store.get([*draws, *windows, *shards])
-            before, states, own = found[: len(names)], found[len(names) : 2 * len(names)], found[2 * len(names) :]
-            amounts = {name: row["amount"] for name, row in zip(names, before, strict=True) if row is not None}
-            ops: list[Operation] = []
-            for demand, state, shard in zip(demands, states, own or [None] * len(names), strict=True):
-                if demand.budget in amounts:  # perhaps not all: a budget was made since the first try
-                    continue
-                taken = None if state is None else await self._take(run_id, demand, Window(demand.budget, state), shard)
-                if taken is None:
-                    # A second caller may have drawn it between the two reads: then it is drawn, not refused.
-                    if await self._store.get([draw_key(run_id, n, demand.budget)]) == [None]:
-                        return None
-                    break
-                amounts[demand.budget] = taken.amount
-                reserved = taken.amount - demand.used
-                value = {"budget": demand.budget, "amount": taken.amount, "state": "open", "reserved": reserved}
-                part = {"part": taken.part} if taken.part else {}
-                put = Put(draw_key(run_id, n, demand.budget), {**value, **part}, ABSENT)
-                ops += [*budget_shards.reserving(taken.operations, reserved), put]
-            else:
-                if not ops or await refused(self._store, "draw", ops) is None:
-                    return amounts
+        found = await self._store.get([*draws, *windows, *shards])
+        before, states, own = found[: len(names)], found[len(names) : 2 * len(names)], found[2 * len(names) :]
+        amounts = {name: row["amount"] for name, row in zip(names, before, strict=True) if row is not None}
+        ops: list[Operation] = []
+        for demand, state, shard in zip(demands, states, own or [None] * len(names), strict=True):
+            if demand.budget in amounts:  # perhaps not all: a budget was made since the first try
+                continue
+            taken = None if state is None else await self._take(run_id, demand, Window(demand.budget, state), shard)
+            if taken is None:
+                # A second caller may have drawn it between the two reads: then it is drawn, not refused.
+                missing = await self._store.get([draw_key(run_id, n, demand.budget)]) == [None]
+                return None if missing else Again.AGAIN
+            amounts[demand.budget] = taken.amount
+            reserved = taken.amount - demand.used
+            value = {"budget": demand.budget, "amount": taken.amount, "state": "open", "reserved": reserved}
+            part = {"part": taken.part} if taken.part else {}
+            put = Put(draw_key(run_id, n, demand.budget), {**value, **part}, ABSENT)
+            ops += [*budget_shards.reserving(taken.operations, reserved), put]
+        written = not ops or await refused(self._store, "draw", ops) is None
+        return amounts if written else Again.AGAIN
 
     async def _take(self, run_id: str, demand: Demand, window: Window, shard: Value | None) -> Taken | None:
         """What takes it, from the run's shard or from where it is; None: the window has not so much. shard: as this process
@@ -279,14 +283,17 @@ class RowBudgets:
         the run never learned of. What was used beyond the draws is taken from what remains. Each draw is closed once, and
         a repeat changes nothing. part: the run goes on, and only the budgets in `used` are meant, which it draws from no
         more. `expires` (Unix seconds): when nobody asks for the closed draws any more."""
-        while True:
-            rows = await self._store.query("control", budget_rows.run_draws(run_id), start="draw#", end="draw$")
-            wanted = [row for row in rows if not part or row.value["budget"] in used]
-            for close in _closings(wanted, used, expires):
-                if not await self._close(close):
-                    break  # another finisher closed some of it: count again
-            else:
-                return
+        await repeat_attempt(run_id, partial(self._try_return, run_id, used, part, expires))
+
+    async def _try_return(
+        self, run_id: str, used: Mapping[str, int], part: bool, expires: int | None
+    ) -> Literal[Again.AGAIN] | None:
+        rows = await self._store.query("control", budget_rows.run_draws(run_id), start="draw#", end="draw$")
+        wanted = [row for row in rows if not part or row.value["budget"] in used]
+        for close in _closings(wanted, used, expires):
+            if not await self._close(close):
+                return Again.AGAIN  # another finisher closed some of it: count again
+        return None
 
     async def _close(self, close: _Closing) -> bool:
         draws, returns = close.draws_closed(), close.returns()

@@ -34,7 +34,7 @@ from helix.adapters.aws.items import (
 from helix.adapters.aws.overflow import Overflow
 from helix.adapters.aws.packing import PackingStore
 from helix.adapters.system import random_share
-from helix.core.errors import ConditionFailedError, InvalidInputError, ObjectGoneError, StoreError
+from helix.core.errors import ConditionFailedError, ContentionError, InvalidInputError, ObjectGoneError, StoreError
 from helix.core.row_keys import SESSION
 from helix.ports.clock import Clock
 from helix.ports.state_store import (
@@ -204,8 +204,10 @@ class _Items:
                     raise ConditionFailedError(name, refused) from None
                 if _too_large(error):
                     raise InvalidInputError(f"transaction {name!r}: {error}") from error
-                if refused is not None or attempt + 1 == TRIES or not _again(error):
-                    raise StoreError(f"DynamoDB transaction {name!r}: {error}") from error
+                again = refused is None and _again(error)
+                if not again or attempt + 1 == TRIES:
+                    kind = ContentionError if again and not unsure else StoreError
+                    raise kind(f"DynamoDB transaction {name!r}: {error}") from error
                 await self._clock.sleep(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt) * self._jitter())
 
     async def _single(self, kind: str, request: dict[str, Any]) -> None:

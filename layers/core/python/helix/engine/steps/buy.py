@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from helix.core.claim_plan import OpenRows
-from helix.core.errors import WorkInProgressError
+from helix.core.errors import ContentionError, WorkInProgressError
 from helix.core.folding import Fold, fold_step
 from helix.core.row_keys import message_sort
 from helix.core.rows import CheckpointRow, ErrorInfo, Pending, SessionRow, StepClaim, StopRow
@@ -169,7 +169,10 @@ async def _buy(run: RunContext, begun: Begun) -> Outcome | None:
     prepared = await prepare(run, session, folding, new)
     if isinstance(prepared, ErrorInfo):
         return await close_run(run, session, Ending("failed", error=prepared), folding)
-    reserved = await reserve(run.engine, run.agent, new, prepared)
+    try:
+        reserved = await reserve(run.engine, run.agent, new, prepared)
+    except ContentionError as met:  # many runs draw what little is left: what this one drew, the next delivery finds
+        raise WorkInProgressError(f"a budget of session {run.session_id!r}", run.now() + 1) from met
     if reserved is None:  # what bounds the session has changed
         return None
     if isinstance(reserved, Refused):  # no block to be had
