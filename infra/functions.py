@@ -17,7 +17,7 @@ from helix.infra.concurrency import reserved
 from helix.infra.endpoints import Endpoints
 from helix.infra.executions import Executions
 from helix.infra.function import SIZES, Function, Kit
-from helix.infra.governing import Provisioning, grant_read_metrics
+from helix.infra.governing import Governing
 from helix.infra.nag import explain_resource
 from helix.infra.profile import PROFILE_VERBS, construct_name
 from helix.infra.sockets import Sockets
@@ -47,13 +47,13 @@ class Rights:
         sockets: Sockets,
         topics: Topics,
         endpoints: Endpoints,
-        provisioning: Provisioning,
+        governing: Governing,
         triggers: Triggers,
         model_secrets: Sequence[str] = (),
         bedrock: bool = False,
     ) -> None:
         self._storage, self._streaming, self._executions, self._sockets = storage, streaming, executions, sockets
-        self._topics, self._endpoints, self._provisioning = topics, endpoints, provisioning
+        self._topics, self._endpoints, self._governing = topics, endpoints, governing
         self._triggers = triggers
         self._model_secrets, self._bedrock = list(model_secrets), bedrock
 
@@ -139,9 +139,8 @@ class Rights:
         self._storage.grant_overflow(role)
         self._streaming.grant_append(role)
         self._executions.grant_start(role)
-        self._provisioning.grant_set(role)
         self._topics.grant_notify(role)
-        grant_read_metrics(role)
+        self._governing.grant(role)
 
     def _health(self, role: iam.Role) -> None:
         self._storage.grant_rows(role, "control", GET, GET_SEVERAL, QUERY)

@@ -1,9 +1,11 @@
-"""Rights that `govern` alone has: to read metrics, and to keep functions of agents with resources warm.
+"""Rights that `govern` alone has: to start the sweep, to read metrics, and to keep functions of agents with resources warm.
 
 Law: it changes the provisioned concurrency of the stage's own aliases, one by one, and no other setting of a function.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_iam as iam
@@ -14,28 +16,30 @@ from helix.infra.names import ALIAS, Names
 
 PROVISIONED = "call_model"
 """What an agent waits for."""
+SWEEP = "sweep"
 SET = ("lambda:PutProvisionedConcurrencyConfig", "lambda:DeleteProvisionedConcurrencyConfig")
 
 
-class Provisioning:
-    """`wanted`: whether functions of agents with resources are kept warm."""
+class Governing:
+    """`provisions`: whether functions of agents with resources are kept warm."""
 
-    def __init__(self, scope: IConstruct, *, names: Names, wanted: bool) -> None:
-        every = f"{names.function(PROVISIONED, '*')}:{ALIAS}"
-        colons = ArnFormat.COLON_RESOURCE_NAME
-        stack = Stack.of(scope)
-        arn = stack.format_arn(service="lambda", resource="function", resource_name=every, arn_format=colons)
-        self._aliases = arn if wanted else None
+    def __init__(self, scope: IConstruct, *, names: Names, provisions: bool) -> None:
+        self._stack, self._names, self._provisions = Stack.of(scope), names, provisions
 
-    def grant_set(self, grantee: iam.IGrantable) -> None:
-        if self._aliases:
-            iam.Grant.add_to_principal(grantee=grantee, actions=list(SET), resource_arns=[self._aliases])
-            explain_resource(
-                grantee, self._aliases, "Each agent with resources has such an alias, and no other resource."
-            )
+    def grant(self, grantee: iam.IGrantable) -> None:
+        self._allow(grantee, ["lambda:InvokeFunction"], self._alias(self._names.function(SWEEP)))
+        if self._provisions:
+            every = self._alias(self._names.function(PROVISIONED, "*"))
+            self._allow(grantee, SET, every)
+            explain_resource(grantee, every, "Each agent with resources has such an alias, and no other resource.")
+        self._allow(grantee, ["cloudwatch:GetMetricData"], "*")
+        why = "GetMetricData knows no resources: a right to read one metric of the account is a right to read all of them."
+        explain(grantee.grant_principal, "IAM5[Resource::*]", why)
 
+    def _alias(self, function: str) -> str:
+        colons, place = ArnFormat.COLON_RESOURCE_NAME, f"{function}:{ALIAS}"
+        arn: str = self._stack.format_arn(service="lambda", resource="function", resource_name=place, arn_format=colons)
+        return arn
 
-def grant_read_metrics(grantee: iam.IGrantable) -> None:
-    iam.Grant.add_to_principal(grantee=grantee, actions=["cloudwatch:GetMetricData"], resource_arns=["*"])
-    why = "GetMetricData knows no resources: a right to read one metric of the account is a right to read all of them."
-    explain(grantee.grant_principal, "IAM5[Resource::*]", why)
+    def _allow(self, grantee: iam.IGrantable, actions: Sequence[str], resource: str) -> None:
+        iam.Grant.add_to_principal(grantee=grantee, actions=list(actions), resource_arns=[resource])

@@ -37,7 +37,7 @@ HOST = "host.docker.internal"
 VARIABLES = "build/sam/env.json"
 CREDENTIALS = "build/sam/credentials"
 """Shell variables; sam hands the shell's credentials to functions, and asks STS whose they are."""
-SCHEDULED = ("sweep", "govern")
+SCHEDULE = "govern"
 KNOWN = ("call_model", "govern", "health")
 """Functions with variables that others lack; together they have all of them."""
 OWN = "POWERTOOLS_"
@@ -73,8 +73,7 @@ async def _serve(cloud: OfflineCloud, address: str, agent: AnyAgent, begun: floa
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     port = cloud.emulator.port
     async with bridged(address, port) as carried:
-        for verb in SCHEDULED:
-            cloud.client("events").disable_rule(Name=cloud.function(verb))
+        cloud.client("events").disable_rule(Name=cloud.function(SCHEDULE))
         await write_samples(cloud, cloud.root / "events", agent)
         file = cloud.root / VARIABLES
         file.parent.mkdir(parents=True, exist_ok=True)

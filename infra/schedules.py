@@ -1,7 +1,7 @@
 """What starts functions by itself: the minute, and executions that ended badly. (Alarms start `govern`: topics.py.)
 
 Law: events are best effort and may come twice; `sweep` finds what they miss. An event that could not be delivered is kept
-and raises an alarm; nothing waits for it.
+and raises an alarm; nothing waits for it. The minute starts `govern`, which starts `sweep` unless the stage is at rest.
 """
 
 from __future__ import annotations
@@ -47,20 +47,15 @@ class Schedules(Construct):
             retention_period=RETAINED,
         )
         explain(self.undelivered, "SQS3", "It is where dead letters go; an alarm watches it.")
-        minutely = {
-            "Sweep": "Find what crashes and lost events left",
-            "Govern": "Record gauges, check limits and budgets",
-        }
-        for function, (name, description) in zip((sweep, govern), minutely.items(), strict=True):
-            events.Rule(
-                self,
-                name,
-                rule_name=names.of(name.lower()),
-                description=description,
-                schedule=events.Schedule.rate(EVERY),
-                # The next minute brings the next one; a failed one is not worth a second try.
-                targets=[targets.LambdaFunction(function.live, retry_attempts=0, max_event_age=EVERY)],
-            )
+        events.Rule(
+            self,
+            "Govern",
+            rule_name=names.of("govern"),
+            description="Sweep, record gauges, check limits and budgets, unless the stage is at rest",
+            schedule=events.Schedule.rate(EVERY),
+            # The next minute brings the next one; a failed one is not worth a second try.
+            targets=[targets.LambdaFunction(govern.live, retry_attempts=0, max_event_age=EVERY)],
+        )
         sweep.live.configure_async_invoke(retry_attempts=0, max_event_age=EVERY)
         events.Rule(
             self,

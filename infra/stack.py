@@ -38,7 +38,7 @@ from helix.infra.environment import environment, own_environment
 from helix.infra.executions import Executions
 from helix.infra.function import Kit
 from helix.infra.functions import Functions, Rights
-from helix.infra.governing import Provisioning
+from helix.infra.governing import Governing
 from helix.infra.keys import Keys
 from helix.infra.layers import Layers
 from helix.infra.model_packages import with_model_packages
@@ -160,7 +160,7 @@ class Helix(Reach):
             sockets=sockets,
             topics=topics,
             endpoints=endpoints,
-            provisioning=Provisioning(self, names=names, wanted=settings.provision_agents and bool(own_profiles)),
+            governing=Governing(self, names=names, provisions=settings.provision_agents and bool(own_profiles)),
             triggers=triggers,
             model_secrets=settings.model_secrets,
             bedrock="bedrock" in settings.calling,

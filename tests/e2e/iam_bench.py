@@ -211,6 +211,7 @@ SERVICES = {
     "notices": "sns",
     "token": "secretsmanager",
     "aliases": "lambda",
+    "sweep": "lambda",
     "metrics": "cloudwatch",
 }
 """What rights are on, and whose actions they are."""

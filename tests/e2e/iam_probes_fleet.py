@@ -161,6 +161,7 @@ def _rests(bench: Bench) -> bool:
     machines="StartExecution",
     metrics="GetMetricData",
     aliases="PutProvisionedConcurrencyConfig",
+    sweep="InvokeFunction",
 )
 async def a_line_that_is_long(bench: Bench) -> Json:
     await _line(bench)

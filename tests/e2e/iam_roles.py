@@ -45,6 +45,7 @@ NAMES = {
     r":helix-test-notices$": "notices",
     r":secret:helix-test-metrics-\w+$": "token",
     r":function:helix-test-\*-call_model:live$": "aliases",
+    r":function:helix-test-sweep:live$": "sweep",
 }
 UNSEEN: dict[str, str] = {
     r".*: logs:\w+ on log": "the emulator takes a function's log from its process, not from CloudWatch Logs",

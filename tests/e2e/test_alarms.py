@@ -37,12 +37,10 @@ pytestmark = pytest.mark.timeout(400)
 
 @pytest.fixture(autouse=True)
 def no_minute(fleet: CloudForTests) -> Iterator[None]:
-    events, rules = fleet.aws("events"), [fleet.cloud.function(verb) for verb in ("sweep", "govern")]
-    for rule in rules:
-        events.disable_rule(Name=rule)
+    events, minute = fleet.aws("events"), fleet.cloud.function("govern")
+    events.disable_rule(Name=minute)
     yield
-    for rule in rules:
-        events.enable_rule(Name=rule)
+    events.enable_rule(Name=minute)
 
 
 @pytest.fixture

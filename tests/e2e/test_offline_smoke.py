@@ -135,6 +135,8 @@ async def test_a_message_of_120_kb_arrives(cloud: CloudForTests) -> None:
 
 
 async def test_a_schedule_calls_the_sweep(cloud: CloudForTests) -> None:
+    async with cloud.user("awake") as client:  # at rest it would not
+        await (await client.run("talker", plan(say("Well.")))).result(60)
     before = len(cloud.log.of("sweep"))
     assert cloud.cloud.tick() >= 1
     until(lambda: len(cloud.log.of("sweep")) > before, "sweep")

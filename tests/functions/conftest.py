@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import unquote
 
 import boto3
 import pytest
@@ -36,21 +37,29 @@ VERBS = ("call_model", "call_tool", "start_run", "finish_run", "fail_run", "swee
 
 
 class Functions:
-    """`app` is the application that the handlers share, as if all were one process. `woken`: task tokens answered."""
+    """`app` is the application that the handlers share, as if all were one process. `woken`: task tokens answered; `begun`:
+    functions that were invoked."""
 
     def __init__(self, app: Application, capsys: pytest.CaptureFixture[str]) -> None:
         self.app, self._capsys = app, capsys
         self.clock = ShiftedClock()
         app.clock = self.clock
         self.woken: list[str] = []
+        self.begun: list[str] = []
         self._measures: list[dict[str, Any]] = []
         self.model = ScriptedModel([])
         app._session.register("before-call.stepfunctions.SendTaskSuccess", self._woke)
+        app._session.register("before-call.lambda.Invoke", self._begun)
         self._handlers: dict[str, Any] = {}
 
     def _woke(self, params: Any, **_: Any) -> Any:
         self.woken.append(json.loads(params["body"])["taskToken"])
         return SimpleNamespace(status_code=200, headers={}, raw=b"{}"), {}
+
+    def _begun(self, params: Any, **_: Any) -> Any:
+        self.begun.append(unquote(params["url_path"]).split("/")[3])
+        assert params["headers"]["X-Amz-Invocation-Type"] == "Event", "nobody waits for it"
+        return SimpleNamespace(status_code=202, headers={}, raw=b""), {"StatusCode": 202}
 
     def play(self, script: Any, *agents: AnyAgent) -> None:
         """Deploy these agents, with a model that says this."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
@@ -21,9 +22,9 @@ from helix.fleet.control import FleetControl
 from helix.fleet.decisions import DecisionLog
 from helix.fleet.deployed import DeployedRuntime
 from helix.fleet.lambdas import heard_key
+from helix.services.activity import LOOK_S, REST_S, note_activity, note_sweep
 from helix.services.budget_rows import Demand
 from helix.services.row_budgets import RowBudgets
-from helix.sessions.sweep import note_sweep
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 ROOMY = agent("roomy", resources={"min": 1, "max": 4})
@@ -166,7 +167,7 @@ def test_the_schedule_tells_the_gauges_of_each_agent_and_of_all(fleet: Functions
 def test_a_stage_at_rest_records_no_metric(fleet: Functions) -> None:
     """Each is paid for in each hour in which it arrives. A limit and a budget say nothing new while nothing runs."""
     app = fleet.app
-    app.run(note_sweep(app.engine))
+    app.run(note_activity(app.store, app.clock.now()))
     budget = BudgetDefinition(scope="agent:roomy", period=TokenPeriod.DAILY, unit="micros", limit=1_000_000)
     app.run(RowBudgets(app.store).define(budget, app.clock.now()))
     for verb in ("sweep", "govern"):
@@ -175,9 +176,47 @@ def test_a_stage_at_rest_records_no_metric(fleet: Functions) -> None:
         assert (fleet.measures(), fleet.metrics()) == ([], [])
 
 
+def test_the_minute_starts_the_sweep_until_the_stage_rests(fleet: Functions) -> None:
+    """Until nothing is open, and no function has worked for two hours. At rest there is a sweep each hour."""
+    sweep, minute, app = fleet.sample("sweep"), fleet.sample("govern"), fleet.app
+
+    def begins_a_sweep() -> bool:
+        fleet.begun.clear()
+        fleet.invoke("govern", minute)
+        return fleet.begun == ["helix-dev-sweep:live"]
+
+    assert begins_a_sweep(), "the first"
+    app.run(note_activity(app.store, app.clock.now()))
+    fleet.clock.ahead_s += REST_S - 60
+    fleet.invoke("sweep", sweep)
+    assert begins_a_sweep()
+    fleet.clock.ahead_s += 120
+    assert not begins_a_sweep()
+    fleet.clock.ahead_s += LOOK_S
+    assert begins_a_sweep(), "what a lost note hides"
+    fleet.invoke("sweep", sweep)
+    assert not begins_a_sweep()
+    come(fleet, 1)
+    fleet.measures().clear()
+    assert begins_a_sweep() and not [line for line in fleet.measures() if "Failures" in line], "no sweep was due before"
+    fleet.clock.ahead_s += REST_S + LOOK_S
+    fleet.invoke("sweep", sweep)
+    assert begins_a_sweep(), "the run is open still"
+
+
+def test_a_sweep_that_cannot_be_started_fails_the_minute(fleet: Functions) -> None:
+    denied = {"Error": {"Code": "TooManyRequestsException", "Message": "Rate exceeded"}}
+    fleet.app.client("lambda").meta.events.register_first(
+        "before-call.lambda.Invoke", lambda **_: (SimpleNamespace(status_code=429, headers={}, raw=b""), denied)
+    )
+    with pytest.raises(StoreError, match="1 looks failed"):
+        fleet.invoke("govern", fleet.sample("govern"))
+    assert "starting the sweep" in str(fleet.lines())
+
+
 def test_thresholds_of_the_stage_are_one_metric_whose_line_names_them(fleet: Functions) -> None:
     app = fleet.app
-    app.run(note_sweep(app.engine))
+    app.run(note_sweep(app.store, app.clock.now(), found=True))
     come(fleet, 4)
     object.__setattr__(app.settings, "thresholds", json.dumps({"alarm_queue_depth": 3}))
     data: Any = [{"MetricName": "CostUsd", "Dimensions": [{"Name": "stage", "Value": "dev"}], "Value": 9.0}]
@@ -282,6 +321,6 @@ def test_what_cannot_be_looked_at_is_an_error_in_the_end(fleet: Functions) -> No
         raise StoreError("no metrics now")
 
     fleet.app._session.register("provide-client-params.cloudwatch.GetMetricData", refuse)
-    with pytest.raises(StoreError, match="1 agents could not be looked at"):
+    with pytest.raises(StoreError, match="1 looks failed"):
         fleet.invoke("govern", fleet.sample("govern_alarm"))
     assert bound(fleet) == 1

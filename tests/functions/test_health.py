@@ -17,7 +17,7 @@ from helix.fleet.health import HealthChecker
 from helix.fleet.health_rows import set_ready
 from helix.fleet.metrics_token import TOKEN, make_token
 from helix.runtime.cloud import application
-from helix.sessions.sweep import note_sweep
+from helix.services.activity import LOOK_S, note_activity, note_sweep
 
 SECRET = "a token of forty characters, or so it is"
 
@@ -41,7 +41,7 @@ def token(monkeypatch: pytest.MonkeyPatch, functions: Functions) -> str:
 
 def swept(functions: Functions) -> None:
     functions.play([])
-    functions.app.run(note_sweep(functions.app.engine))
+    functions.app.run(note_sweep(functions.app.store, functions.clock.now(), found=False))
 
 
 def test_it_is_alive_and_not_ready_before_the_first_sweep(functions: Functions) -> None:
@@ -53,9 +53,19 @@ def test_it_is_alive_and_not_ready_before_the_first_sweep(functions: Functions) 
     functions.play([])
     functions.invoke("sweep", functions.sample("sweep"))
     assert ask(functions, "/ready")[0] == 200
-    functions.clock.ahead_s += 301
+    functions.clock.ahead_s += LOOK_S + 299
+    assert ask(functions, "/ready")[0] == 200, "at rest it is swept once an hour"
+    functions.clock.ahead_s += 2
     status, page = ask(functions, "/ready")
-    assert (status, page["reason"]) == (503, "the last sweep was 301 s ago")
+    assert (status, page["reason"]) == (503, "the last sweep was 3901 s ago")
+
+
+def test_a_stage_at_work_is_swept_each_minute(functions: Functions) -> None:
+    functions.play([])
+    functions.app.run(note_activity(functions.app.store, functions.clock.now()))
+    functions.invoke("sweep", functions.sample("sweep"))
+    functions.clock.ahead_s += 301
+    assert ask(functions, "/ready")[0] == 503
 
 
 def test_people_may_say_that_no_work_is_taken(functions: Functions) -> None:

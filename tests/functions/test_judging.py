@@ -137,7 +137,7 @@ def test_an_agent_that_rests_costs_no_question_and_one_at_work_costs_one(fleet: 
 def test_what_cannot_be_judged_is_an_error_after_all_else_is_told(fleet: Functions) -> None:
     come(fleet, "free")
     fleet.app._session.register(QUESTION, refuse)
-    with pytest.raises(StoreError, match="1 agents could not be looked at"):
+    with pytest.raises(StoreError, match="1 looks failed"):
         minute(fleet)
     assert [line["RunsActive"] for line in fleet.measures() if line.get("agent") == "free" and "RunsActive" in line]
 

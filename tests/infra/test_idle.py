@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.infra.conftest import Synth
 from tests.infra.templates import Assembly
 
 from helix.core import aws_prices as prices
@@ -27,7 +28,7 @@ def test_no_kind_of_resource_is_forgotten(deployed: Assembly, production: Assemb
 
 
 def test_a_stage_at_rest_costs_what_is_listed(deployed: Assembly) -> None:
-    """A shard with its consumer, a key, a secret, the alarms, provisioned functions, and two functions each minute."""
+    """A shard with its consumer, a key, a secret, the alarms, provisioned functions, and one function each minute."""
     found = dollars(deployed)
     assert found["Kinesis", "shards"] == pytest.approx(0.015 * 730)
     assert found["Kinesis", "consumer"] == pytest.approx(0.015 * 730)
@@ -50,7 +51,20 @@ def test_a_stage_at_rest_costs_what_is_listed(deployed: Assembly) -> None:
         found["Lambda", "provisioned concurrency"] == pytest.approx(gb * MONTH_S * prices.PROVISIONED_GB_S) and gb > 3
     )
     assert found["CloudWatch", "alarms"] == pytest.approx(0.10 * (8 + 2 * 9)), "two agents with resources"
-    assert 0 < found["Lambda", "invocations"] + found["Lambda", "time"] + found["DynamoDB", "reads"] < 0.50
+    assert 0 < found["Lambda", "invocations"] + found["Lambda", "time"] + found["DynamoDB", "reads"] < 0.06
+
+
+def test_a_stage_without_kinesis_rests_for_a_dime(synth: Synth) -> None:
+    """Every line of it: nothing but the minute."""
+    lines = idle_lines([t.text for t in synth({"streaming": "direct"}).templates])
+    paid = {(line.service, line.what): line.dollars for line in lines if line.nanos}
+    assert set(paid) == {
+        ("Lambda", "time"),
+        ("Lambda", "invocations"),
+        ("CloudWatch", "logs"),
+        ("DynamoDB", "reads"),
+    }
+    assert 0.05 < sum(paid.values()) <= 0.10
 
 
 def test_a_stream_on_demand_has_a_price_of_its_own(production: Assembly) -> None:

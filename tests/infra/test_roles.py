@@ -67,6 +67,8 @@ def named(template: Template, arn: str) -> str:
         return "executions"
     if arn.endswith(":function:helix-dev-*-call_model:live"):
         return "aliases"
+    if arn.endswith(":function:helix-dev-sweep:live"):
+        return "sweep"
     if (
         found := re.search(r":bedrock:\*:.*:(foundation-model|[a-z-]*inference-profile|guardrail[a-z-]*)/\*$", arn)
     ) is not None:

@@ -220,9 +220,11 @@ def test_records_are_pushed_unless_a_setting_says_otherwise(deployed: Assembly, 
 
 def test_the_minute_sweeps_and_bad_ends_reach_fail_run(deployed: Assembly) -> None:
     template = deployed.main
-    minute = template.one("Events::Rule", Name="helix-dev-sweep")
+    minute = template.one("Events::Rule", Name="helix-dev-govern")
     assert (minute["ScheduleExpression"], minute["State"]) == ("rate(1 minute)", "ENABLED")
-    assert minute["Targets"][0]["Arn"]["Ref"] == template.alias_of(template.function("sweep"))
+    assert minute["Targets"][0]["Arn"]["Ref"] == template.alias_of(template.function("govern")), "it starts the sweep"
+    scheduled = [rule for rule in template.of("Events::Rule").values() if "ScheduleExpression" in rule]
+    assert scheduled == [minute]
     ended = template.one("Events::Rule", Name="helix-dev-ended")
     detail = ended["EventPattern"]["detail"]
     assert detail["status"] == ["FAILED", "TIMED_OUT", "ABORTED"]

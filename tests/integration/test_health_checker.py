@@ -182,7 +182,7 @@ async def test_what_is_unregistered_is_forgotten(store: StateStore | None) -> No
     assert (await checker.get_overall_health()).targets == {}
 
 
-@pytest.mark.parametrize("name", ["llm", "sweep", "ready"])
+@pytest.mark.parametrize("name", ["llm", "sweep", "ready", "activity"])
 async def test_names_of_rows_that_are_something_else_are_refused(name: str) -> None:
     with pytest.raises(InvalidInputError):
         await HealthChecker().register_check("a", HealthCheck(name=name))

@@ -82,6 +82,8 @@ def rights_of(
         )
     elif service == "sns" and request.get("TopicArn") == variables.get("HELIX_NOTICES"):
         yield "notices", f"sns:{operation}"
+    elif (service, operation) == ("lambda", "Invoke"):
+        yield request["FunctionName"].partition(":")[0].rpartition("-")[2], "lambda:InvokeFunction"
     elif service == "lambda" and "ProvisionedConcurrency" in operation:
         yield "aliases", f"lambda:{operation}"
     elif service == "secretsmanager" and request.get("SecretId") == variables.get("HELIX_METRICS_SECRET"):

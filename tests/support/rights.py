@@ -95,6 +95,7 @@ TABLE: dict[str, Rights] = {
         **OVERFLOW,
         **WRITE_CHUNKS,
         **START,
+        "sweep": {"lambda:InvokeFunction"},
         "aliases": {"lambda:PutProvisionedConcurrencyConfig", "lambda:DeleteProvisionedConcurrencyConfig"},
         "notices": {"sns:Publish"},
         "key through sns": {"kms:Decrypt", "kms:GenerateDataKey"},

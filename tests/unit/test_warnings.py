@@ -8,6 +8,7 @@ from helix.core.llm_metrics import LLMMetrics
 from helix.core.measures import Measures
 from helix.core.thresholds import Thresholds
 from helix.fleet.warnings import LATE_S, late, passed, unwell
+from helix.services.activity import Beats
 from helix.services.warnings import report_failures, warn
 
 CALM = LLMMetrics(
@@ -65,10 +66,13 @@ def test_the_threshold_of_one_instance_is_compared_with_those_of_its_agent(
     assert found == {"tokens-per-second": f"poet: {800 * instances + 1} of {800 * instances}"}
 
 
-def test_a_sweep_that_is_late_or_never_was_is_a_warning() -> None:
-    assert set(late(None, 0)) == {"sweep"}
-    assert late({"at": 1000.0}, 1000 + LATE_S) == {}
-    assert late({"at": 1000.0}, 1001 + LATE_S) == {"sweep": "the last one was 301 s ago"}
+def test_a_sweep_that_is_late_or_never_was_is_a_failure() -> None:
+    assert late(Beats(), 9000) == {}, "nobody has begun a run, and the first minute begins a sweep"
+    assert late(Beats(worked_at=1000, since=1000), 1000 + LATE_S) == {}
+    assert late(Beats(worked_at=1000, since=1000), 1001 + LATE_S) == {"sweep": "none has run"}
+    assert late(Beats(1000, found_at=1000), 1000 + LATE_S) == {}
+    assert late(Beats(1000, found_at=1000), 1001 + LATE_S) == {"sweep": "the last one was 301 s ago"}
+    assert late(Beats(90_000), 90_001 + LATE_S) == {}, "it is at rest"
 
 
 def test_checks_that_say_no_are_one_warning() -> None:

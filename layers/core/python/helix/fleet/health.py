@@ -34,7 +34,7 @@ from helix.ports.clock import Clock
 from helix.ports.state_store import StateStore
 from helix.runtime.local import open_store
 from helix.runtime.system import SystemClock
-from helix.sessions.sweep import SWEEP
+from helix.services.activity import note_activity
 
 LLM = "llm"
 """The name under which `check_llm_health` keeps its result."""
@@ -87,7 +87,7 @@ class HealthChecker:
 
     async def register_check(self, target_id: str, health_check: HealthCheck) -> None:
         """Add a check; one of the same name is replaced, its counts stay. Watched from now on, if monitoring."""
-        if health_check.name in (LLM, SWEEP, health_rows.READY):
+        if health_check.name in (LLM, *health_rows.OWN):
             raise InvalidInputError(f"a check cannot be named {health_check.name!r}: the name is taken")
         self._checks.setdefault(target_id, {})[health_check.name] = health_check
         if self._monitoring:
@@ -186,6 +186,7 @@ class HealthChecker:
     async def _store_result(
         self, target: str, name: str, decide: Callable[[HealthResult | None], HealthResult]
     ) -> HealthResult:
+        await note_activity(self._store, self._clock.now())  # somebody looks at what is reported here
         before, after = await health_rows.save(self._store, target, name, decide)
         was = HealthStatus.UNKNOWN if before is None else before.status
         if was is not after.status:

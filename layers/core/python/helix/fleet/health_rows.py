@@ -1,7 +1,7 @@
 """Health in the store: results by target and check, when `sweep` last ran, and whether people let work in.
 
 Rows of `control`: `health#<target>` / `<check>` is a `HealthResult`, `health` / `<target>` lists the targets. The app as a
-whole is the target `app`: `sweep` ({at}) and `ready` ({ready, reason, at}) are rows of its partition.
+whole is the target `app`: `ready` ({ready, reason, at}) is a row of its partition, beside those of `services.activity`.
 
 Law: a result is built on the one before it, whichever process wrote that: two probes at once are counted as two.
 """
@@ -13,12 +13,12 @@ from collections.abc import Callable
 from helix.core.health import HealthResult
 from helix.ports.clock import Clock
 from helix.ports.state_store import ABSENT, Delete, Key, Operation, Put, StateStore, Value, When
+from helix.services.activity import ACTIVITY, SWEEP, Beats
 from helix.services.committing import refused
-from helix.sessions.sweep import BEAT, SWEEP
 
 APP = "app"
 READY = "ready"
-_OWN = (SWEEP, READY)
+OWN = (ACTIVITY.sort, SWEEP.sort, READY)
 
 
 def result_key(target: str, check: str) -> Key:
@@ -47,7 +47,7 @@ async def save(
 
 async def results(store: StateStore, target: str) -> list[HealthResult]:
     rows = await store.query("control", f"health#{target}")
-    return [HealthResult.model_validate(row.value) for row in rows if row.key.sort not in _OWN]
+    return [HealthResult.model_validate(row.value) for row in rows if row.key.sort not in OWN]
 
 
 async def targets(store: StateStore) -> list[str]:
@@ -73,7 +73,7 @@ async def set_ready(store: StateStore, clock: Clock, ready: bool, reason: str = 
     await store.transact("health_ready", [Put(result_key(APP, READY), value)])
 
 
-async def app_rows(store: StateStore) -> tuple[Value | None, Value | None]:
-    """The rows `sweep` and `ready`."""
-    sweep, ready = await store.get([BEAT, result_key(APP, READY)])
-    return sweep, ready
+async def app_rows(store: StateStore) -> tuple[Beats, Value | None]:
+    """When the stage worked and was swept, and the row `ready`."""
+    activity, sweep, ready = await store.get([ACTIVITY, SWEEP, result_key(APP, READY)])
+    return Beats.of(activity, sweep), ready

@@ -12,8 +12,8 @@ from helix.core import aws_prices as prices
 from helix.core.ledger import Line, priced
 
 MINUTES = prices.HOURS_A_MONTH * 60
-READS, WRITES = 27, 1
-"""Units of DynamoDB that a minute takes in which nothing runs: 11 and 1 of `sweep`, 16 of `govern`."""
+READS = 2
+"""Units of DynamoDB that a minute at rest takes. The look of each hour takes some 30 more, which is 0.5 a minute."""
 INVOCATION_S = 0.1
 LOG_BYTES = prices.PLATFORM_LOG_BYTES + 200
 BY_USE = frozenset(
@@ -97,15 +97,13 @@ def _lines(resources: Mapping[str, Mapping[str, Any]]) -> Iterator[Line]:
 
 
 def _minutes(verb: str) -> Iterator[Line]:
-    """What an invocation each minute costs. `sweep` stands for what both of them read and write."""
+    """What an invocation each minute costs."""
     how = f"{verb}, each minute"
     yield _line("Lambda", "invocations", MINUTES, "requests", prices.LAMBDA_REQUEST, how)
     gb_s = MINUTES * INVOCATION_S / 2
     yield _line("Lambda", "time", gb_s, "GB-seconds", prices.LAMBDA_GB_S, f"{how}: {INVOCATION_S:g} s of 0.5 GB")
     yield _line("CloudWatch", "logs", MINUTES * LOG_BYTES, "bytes", prices.LOG_BYTE, how)
-    if verb == "sweep":
-        yield _line("DynamoDB", "reads", MINUTES * READS, "read units", prices.DYNAMODB_READ_UNIT, "each minute")
-        yield _line("DynamoDB", "writes", MINUTES * WRITES, "write units", prices.DYNAMODB_WRITE_UNIT, "each minute")
+    yield _line("DynamoDB", "reads", MINUTES * READS, "read units", prices.DYNAMODB_READ_UNIT, how)
 
 
 def _hours(service: str, what: str, quantity: float, unit: str, price: float, how: str = "") -> Line:

@@ -1,7 +1,8 @@
 """The `govern` function: woken by alarms and by the schedule, it moves the limits of the deployed app.
 
 Law: what wakes it says where to look. A message that no alarm of this stage goes off with is ignored; what is done once
-a minute (gauges, unpublished alerts of budgets) is done by the schedule, so alarms that come in numbers cost little.
+a minute (the sweep, gauges, unpublished alerts of budgets) is done by the schedule, so alarms that come in numbers cost
+little; at rest the schedule does one read.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from helix.engine.runs.admission import gauges
 from helix.fleet.alerts import publish_alerts
 from helix.fleet.governing import FAILED, WINDOW_S, Governor, Registered, Trigger, governor_of
 from helix.fleet.health import HealthChecker
-from helix.fleet.health_rows import app_rows
 from helix.fleet.judging import AskedOnce, Counts, judge_calls, record_checks, worked_lately
 from helix.fleet.rows import read_entry
 from helix.fleet.spending import record_gauges
 from helix.fleet.warnings import HOUR_S, late, passed, unwell
 from helix.ports.state_store import Key, Put
 from helix.runtime.cloud import Application
+from helix.services.activity import read_beats
 from helix.services.usage_counters import agent_scope, read_scopes
 from helix.services.warnings import report_failures, warn
 
@@ -105,6 +106,10 @@ def _alarm(text: str) -> Alarm | None:
 async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> dict[str, int]:
     """Answers how often what came of a look at an agent. Raises `StoreError` where one could not be looked at: an alarm's
     message comes again then, and an alarm is raised if it lasts."""
+    now = app.clock.now()
+    if not event.records and now < (await read_beats(app.store)).due_at(now):
+        logger.info("governed: the stage is at rest")
+        return {}
     governor, done = deployed_governor(app), Counter[str]()
     await note_alarms(app, event)
     for trigger in triggers(event, app.settings.stage):
@@ -116,7 +121,7 @@ async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> di
     done = +done
     logger.info("governed: %s", dict(done) or "nothing to do")
     if done[FAILED]:
-        raise StoreError(f"{done[FAILED]} agents could not be looked at; the log says why")
+        raise StoreError(f"{done[FAILED]} looks failed; the log says why")
     return dict(done)
 
 
@@ -149,6 +154,7 @@ async def _registered(app: Application, agent: str) -> Registered | None:
 
 async def _each_minute(app: Application, governor: Governor, delivery: Delivery) -> Counter[str]:
     """What does not depend on any alarm: gauges, unpublished alerts, how each agent's model calls do."""
+    failed = await _start_sweep(app)
     counts, money, now = await gauges(app.engine), governor.money, app.clock.now()
     governed = {agent for agent in counts if agent is not None} | await money.agents()
     agents = governed | {scope.removeprefix(OF_AGENT) for scope in await read_scopes(app.store, OF_AGENT)}
@@ -160,8 +166,8 @@ async def _each_minute(app: Application, governor: Governor, delivery: Delivery)
     unhealthy = await record_checks(app.store, metrics, now, lambda target: _defined(app, target) is not None)
     published = await _publish(app)
     health = HealthChecker(app.store, clock=app.clock)
-    failed = await judge_calls(health, governor.source, counts, read, delivery, app.clock, ask=worked)
-    sweep, _ = await app_rows(app.store)
+    failed += await judge_calls(health, governor.source, counts, read, delivery, app.clock, ask=worked)
+    beats = await read_beats(app.store)
     found = unwell(unhealthy)
     try:
         found |= await _passed(app, governor, worked, counts)
@@ -169,8 +175,17 @@ async def _each_minute(app: Application, governor: Governor, delivery: Delivery)
         failed = failed or 1
         logger.warning("whether thresholds are passed is not known: %s", error)
     warn(metrics, found)
-    report_failures(metrics, late(sweep, now))
+    report_failures(metrics, late(beats, now))
     return Counter({"alerts published": published, FAILED: failed})
+
+
+async def _start_sweep(app: Application) -> int:
+    try:
+        await app.start_sweep()
+    except StoreError as error:
+        logger.warning("%s", error)
+        return 1
+    return 0
 
 
 async def _publish(app: Application) -> int:

@@ -34,14 +34,14 @@ from helix.fleet.health_pages import (
 from helix.fleet.metrics_token import is_token
 from helix.fleet.prometheus import Figures, Queue, queues, render, stored_usage
 from helix.fleet.secret_cache import CachedSecret
-from helix.ports.state_store import Key, StateStore, Value
+from helix.fleet.warnings import late
+from helix.ports.state_store import Key, StateStore
 from helix.runtime.cloud import Application
+from helix.services.activity import Beats
 
 if TYPE_CHECKING:
     from helix.core.delivery import Delivery
 
-SWEEP_LATE_S = 300.0
-"""The schedule's beat is a minute: so long after its last one something is wrong."""
 READ_S = 3.0
 """For all that one page reads."""
 
@@ -97,10 +97,10 @@ async def app_checks(store: StateStore, now: float) -> list[Checked]:
     tables = await asyncio.gather(_table(store, "control"), _table(store, "sessions"))
     if any(check.status is not HealthStatus.HEALTHY for check in tables):
         return list(tables)
-    (sweep, _), waiting, agents = await asyncio.gather(
+    (beats, _), waiting, agents = await asyncio.gather(
         health_rows.app_rows(store), queues(store), health_rows.targets(store)
     )
-    checks = [*tables, _swept(sweep, now), _queued(waiting)]
+    checks = [*tables, _swept(beats, now), _queued(waiting)]
     for target in agents:
         found = of_target(await health_rows.results(store, target))
         checks.append(Checked(f"agent {target}", found.status, found.message))
@@ -113,10 +113,10 @@ async def readiness(store: StateStore, now: float) -> tuple[bool, str]:
     for check in await asyncio.gather(_table(store, "control"), _table(store, "sessions")):
         if check.status is not HealthStatus.HEALTHY:
             return False, f"the {check.name} does not answer"
-    sweep, ready = await health_rows.app_rows(store)
+    beats, ready = await health_rows.app_rows(store)
     if ready is not None and not ready["ready"]:
         return False, str(ready["reason"] or "work is not accepted")
-    swept = _swept(sweep, now)
+    swept = _swept(beats, now)
     return swept.status is HealthStatus.HEALTHY, swept.message if swept.status is not HealthStatus.HEALTHY else ""
 
 
@@ -131,12 +131,11 @@ async def _table(store: StateStore, table: Any) -> Checked:
     return Checked(name, HealthStatus.HEALTHY, critical=True)
 
 
-def _swept(row: Value | None, now: float) -> Checked:
-    if row is None:
+def _swept(beats: Beats, now: float) -> Checked:
+    if beats.swept_at is None:
         return Checked("sweep", HealthStatus.DEGRADED, "the sweep has not run yet")
-    age = now - float(row["at"])
-    if age > SWEEP_LATE_S:
-        return Checked("sweep", HealthStatus.DEGRADED, f"the last sweep was {age:.0f} s ago")
+    if late(beats, now):
+        return Checked("sweep", HealthStatus.DEGRADED, f"the last sweep was {now - beats.swept_at:.0f} s ago")
     return Checked("sweep", HealthStatus.HEALTHY)
 
 

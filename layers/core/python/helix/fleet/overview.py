@@ -41,7 +41,7 @@ class Overview:
 
     async def read(self, asked: GetFleet) -> FleetFound:
         """Raises `AgentNotFoundError` where `asked.agent` is none of the fleet."""
-        counters, (sweep, ready) = await asyncio.gather(self.slots.counters(), health_rows.app_rows(self.store))
+        counters, (beats, ready) = await asyncio.gather(self.slots.counters(), health_rows.app_rows(self.store))
         after = asked.after or ""
         if asked.agent is None:
             entries = await read_entries(self.store, after, asked.limit + 1)
@@ -66,7 +66,7 @@ class Overview:
             queued=sum(counter.queued for name, counter in counters.items() if name is not None),
             ready=ready is None or bool(ready["ready"]),
             reason="" if ready is None else str(ready["reason"]),
-            swept_at=None if sweep is None else float(sweep["at"]),
+            swept_at=beats.swept_at,
             agents=agents,
             cursor=page[-1] if len(names) > len(page) else None,
         )

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 
 from helix.core.llm_metrics import LLMMetrics
 from helix.core.thresholds import Thresholds
-from helix.ports.state_store import Value
+from helix.services.activity import Beats
 
 LATE_S = 300.0
-"""The schedule's beat is a minute: so long after the last sweep something is wrong."""
+"""The schedule's beat is a minute: so long after a sweep was due something is wrong."""
 HOUR_S = 3_600.0
 
 
@@ -54,9 +54,7 @@ def unwell(unhealthy: int) -> dict[str, str]:
     return {"health": f"{unhealthy} checks say no"} if unhealthy else {}
 
 
-def late(sweep: Value | None, now: float) -> dict[str, str]:
-    """`sweep`: the row of its last beat."""
-    if sweep is None:
-        return {"sweep": "it has not run yet"}
-    age = now - float(sweep["at"])
-    return {"sweep": f"the last one was {age:.0f} s ago"} if age > LATE_S else {}
+def late(beats: Beats, now: float) -> dict[str, str]:
+    if now <= beats.due_at(now) + LATE_S:
+        return {}
+    return {"sweep": "none has run" if beats.swept_at is None else f"the last one was {now - beats.swept_at:.0f} s ago"}

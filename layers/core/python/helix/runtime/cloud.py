@@ -196,6 +196,13 @@ class Application:
 
         return ModelKeys(self.settings.model_secrets, self.client, self.clock, self.environment)
 
+    async def start_sweep(self) -> None:
+        """Begin the stage's sweep, which nobody waits for. Raises `StoreError`."""
+        from helix.adapters.aws.calls import call
+
+        request = {"FunctionName": f"helix-{self.settings.stage}-sweep:live", "InvocationType": "Event"}
+        await call(_Lazy(self, "lambda"), "invoke", "starting the sweep", **request)
+
     def refresh_secrets(self) -> None:
         """Read what tools may read, and the models' keys once they are known, unless that was just now. It blocks, so it
         comes before the work. Raises `SecretNotFoundError`, `StoreError`."""

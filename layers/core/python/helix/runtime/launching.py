@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 
 from helix.core.agents import AnyAgent
 from helix.core.delivery import Delivery
 from helix.core.errors import AgentNotFoundError
+from helix.core.handles import Confirmation
 from helix.core.status import ClaimMode
 from helix.engine.claims.claim import Claimed
+from helix.engine.claims.confirm import Answered
 from helix.engine.engine import Engine
 from helix.engine.runs.admission import check_room
 from helix.engine.runs.intake import begin, stop_waiting
 from helix.runtime.agents import Agents
 from helix.runtime.executor import Executor
+from helix.services.activity import Activity
 
 ACT_S = 60
 
@@ -57,6 +61,20 @@ class StepFunctionsExecutor(LaunchingExecutor):
     """Claims runs and starts their executions; what runs them is deployed (`helix deploy`). Safe from any number of
     processes with access to the tables. `helix.runtime.cloud.application().executor` makes one of the environment that a
     deployed function has."""
+
+    def __init__(self, engine: Engine, agents: Agents) -> None:
+        super().__init__(engine, agents)
+        self._activity = Activity(engine.store, engine.clock)
+
+    async def _check_room(self, agent: AnyAgent, mode: ClaimMode, session_id: str | None) -> None:
+        """And note that the stage works, before there is a run that its sweep may have to find."""
+        await asyncio.gather(super()._check_room(agent, mode, session_id), self._activity.note())
+
+    async def answer(
+        self, agent: AnyAgent, session_id: str, confirmation: Confirmation, *, user_id: str | None = None
+    ) -> Answered:
+        await self._activity.note()  # it may claim a run
+        return await super().answer(agent, session_id, confirmation, user_id=user_id)
 
     async def __aenter__(self) -> StepFunctionsExecutor:
         return self

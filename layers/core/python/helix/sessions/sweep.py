@@ -3,7 +3,7 @@
 Law: it looks at open runs only, which their index lists from claim to effects; whatever it does, the verbs may do as
 well, before, after or meanwhile. A run that waits in line, or whose session was written a moment ago, needs no look of its
 own: pages of them are passed over with one request each, and nobody is asked whether they are executed. Each sweep notes
-when it ran, for checks that the schedule still runs, and nothing of what it found.
+when it ran and how much it found, for checks that the schedule still runs and for a stage that rests.
 """
 
 from __future__ import annotations
@@ -19,26 +19,17 @@ from helix.engine.engine import Engine, logger
 from helix.engine.history import DELETING, row_key, session_key
 from helix.engine.runs.admission import launcher_of, part_of
 from helix.engine.runs.ends import fail_run, finish_run
-from helix.engine.runs.housekeeping import fail_damaged
+from helix.engine.runs.housekeeping import EXPIRY_PARTITIONS, fail_damaged
 from helix.engine.runs.intake import begin_all, go_on, tidy, waiting_agents
 from helix.engine.runs.parts import roll_over_silent
 from helix.engine.verbs import end_late_child
 from helix.engine.writing import commit, never
-from helix.ports.state_store import Damaged, Delete, Key, Put, Row, Value
+from helix.ports.state_store import Damaged, Delete, Row, Value
+from helix.services.activity import note_sweep, read_beats
 from helix.services.open_runs import PARTITIONS, partition_name
 from helix.services.paging import pages
 from helix.services.slot_rows import Candidate, ticket_key
 from helix.sessions.deletion import delete_session, expire_sessions
-
-SWEEP = "sweep"
-BEAT = Key("control", "health#app", SWEEP)
-
-
-async def note_sweep(engine: Engine) -> None:
-    try:
-        await engine.store.transact("note_sweep", [Put(BEAT, {"at": engine.clock.now()})])
-    except StoreError as error:
-        logger.warning("the sweep's heartbeat could not be written: %s", error)
 
 
 async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
@@ -69,15 +60,27 @@ async def sweep(engine: Engine, delivery: Delivery) -> Counter[str]:
         done["failed"] += 1
         logger.warning("sweep: slots: %s", error)
     try:
-        _, expired = await expire_sessions(engine, int(engine.clock.now() // 60), delivery)
-        done += Counter({"expired": expired})
+        done["expired"] += await _expire(engine, delivery)
     except StoreError as error:
         done["failed"] += 1
         logger.warning("sweep: sessions to expire: %s", error)
-    await note_sweep(engine)
+    done = +done
+    await note_sweep(engine.store, engine.clock.now(), bool(done or unexpected))
     if unexpected:
         raise unexpected[0]
     return done
+
+
+async def _expire(engine: Engine, delivery: Delivery) -> int:
+    """Of each part of the index whose minute has come since the last sweep."""
+    if engine.settings.session_ttl_s is None:
+        return 0
+    this = int(engine.clock.now() // 60)
+    last = int(((await read_beats(engine.store)).swept_at or 0) // 60)
+    expired = 0
+    for minute in range(min(this, max(last + 1, this + 1 - EXPIRY_PARTITIONS)), this + 1):
+        expired += (await expire_sessions(engine, minute, delivery))[1]
+    return expired
 
 
 async def _open_rows(engine: Engine, line: Collection[str]) -> AsyncIterator[tuple[Row, str | None]]:

@@ -1,0 +1,91 @@
+"""When a deployed stage last worked, and when its sweep last ran: what decides whether the minute has anything to look at.
+
+Rows of `control`, partition `health#app`: `activity` ({at, since}: when somebody last began a run, and since when the stage
+has not rested) and `sweep` ({at, found_at}: when the last sweep ran, and when one last found anything open).
+
+Law: whoever claims a run has noted it before. What a lost note hides, the look of each hour finds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from helix._log import get_logger
+from helix.core.errors import StoreError
+from helix.ports.clock import Clock
+from helix.ports.state_store import Key, Put, StateStore, Update, Value, When
+from helix.services.committing import refused
+
+ACTIVITY, SWEEP = (Key("control", "health#app", name) for name in ("activity", "sweep"))
+NOTE_S = 60.0
+"""A process notes its work once in this time."""
+REST_S = 7_200.0
+"""So long after the last work its limits, alarms and health have settled."""
+LOOK_S = 3_600.0
+"""The sweep of a stage at rest."""
+logger = get_logger("helix")
+
+
+async def note_activity(store: StateStore, now: float) -> None:
+    """Raises `StoreError`."""
+    at_work = Update(ACTIVITY, set={"at": now}, when=When(at_least={"at": now - REST_S}))
+    if await refused(store, "note_activity", [at_work]) is not None:
+        await store.transact("note_activity", [Put(ACTIVITY, {"at": now, "since": now})])
+
+
+class Activity:
+    """What this process notes of its work."""
+
+    def __init__(self, store: StateStore, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._noted_at = float("-inf")
+
+    async def note(self) -> None:
+        """Write that the stage works, unless this process has just done so. A failure is logged: the work goes on."""
+        now = self._clock.now()
+        if now < self._noted_at + NOTE_S:
+            return
+        try:
+            await note_activity(self._store, now)
+        except StoreError as error:
+            logger.warning("that the stage works could not be noted: %s", error)
+        else:
+            self._noted_at = now
+
+
+@dataclass(frozen=True, slots=True)
+class Beats:
+    """Both rows. `swept_at`: None before the first sweep."""
+
+    swept_at: float | None = None
+    found_at: float = 0.0
+    worked_at: float = 0.0
+    since: float = 0.0
+
+    @classmethod
+    def of(cls, activity: Value | None, sweep: Value | None) -> Beats:
+        worked_at, since = (activity["at"], activity["since"]) if activity else (0.0, 0.0)
+        if sweep is None:
+            return cls(None, 0.0, worked_at, since)
+        # An older version's sweep did not say whether it had found anything.
+        return cls(sweep["at"], sweep["found_at" if "found_at" in sweep else "at"], worked_at, since)
+
+    def due_at(self, now: float) -> float:
+        """When the next sweep is due: at once, unless nobody has begun a run, and no sweep has found one, for `REST_S`."""
+        if self.swept_at is None:
+            return self.since or now
+        rests = max(self.found_at, self.worked_at) < min(self.swept_at, now - REST_S)
+        return self.swept_at + LOOK_S if rests else max(self.swept_at, self.since)
+
+
+async def read_beats(store: StateStore) -> Beats:
+    return Beats.of(*await store.get([ACTIVITY, SWEEP]))
+
+
+async def note_sweep(store: StateStore, now: float, found: bool) -> None:
+    """A failure is logged: what was swept stays so."""
+    try:
+        before = (await read_beats(store)).found_at
+        await store.transact("note_sweep", [Put(SWEEP, {"at": now, "found_at": now if found else before})])
+    except StoreError as error:
+        logger.warning("the sweep's heartbeat could not be written: %s", error)
