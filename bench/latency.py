@@ -18,6 +18,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,11 @@ AGENTS = Path(__file__).parent / "offline"
 WARM, RUNS, CHAINS = 4, 32, 3
 PATIENCE_S = 60.0
 CLOCK_S = 0.002
-"""Kinesis and the metrics tell milliseconds."""
+"""Kinesis and the log tell milliseconds."""
 
 
 class Invocations:
-    """When each invocation of `project_stream` began: its metrics tell when it ended, and how long it took."""
+    """When each invocation of `project_stream` began: its log tells when it ended, and how long it took."""
 
     def __init__(self, cloud: OfflineCloud) -> None:
         self._function = cloud.function("project_stream")
@@ -43,10 +44,10 @@ class Invocations:
         cloud.listen(self._hear)
 
     def _hear(self, line: dict[str, Any]) -> None:
-        if line["function"] == self._function and '"_aws"' in line["line"]:
+        if line["function"] == self._function and '"took_ms"' in line["line"]:
             told = json.loads(line["line"])
-            if "Duration" in told:
-                self.begun.append((told["_aws"]["Timestamp"] - told["Duration"][0]) / 1000)
+            ended = datetime.strptime(told["timestamp"], "%Y-%m-%d %H:%M:%S,%f%z").timestamp()
+            self.begun.append(ended - told["took_ms"] / 1000)
 
     def after(self, moment: float) -> float:
         return min(begun for begun in self.begun if begun >= moment - CLOCK_S)

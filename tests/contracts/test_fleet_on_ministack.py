@@ -49,8 +49,7 @@ class TestMetrics:
         calls = [
             {
                 "ModelCalls": 1,
-                "InputTokens": 100,
-                "OutputTokens": 50,
+                "TotalTokens": 150,
                 "CostUsd": 0.01,
                 "ModelLatency": latency,
                 "QueueWait": 500,
@@ -62,13 +61,10 @@ class TestMetrics:
         assert 300 <= found.window_s <= 360
         assert found.requests == 100
         assert found.tokens_per_second == pytest.approx(15_000 / found.window_s)
-        assert found.input_tokens_per_second == pytest.approx(10_000 / found.window_s)
         assert found.requests_per_minute == pytest.approx(6_000 / found.window_s)
         assert found.cost_per_hour == pytest.approx(3600 / found.window_s)
         assert found.total_cost == pytest.approx(1.0) and found.cost_per_request == pytest.approx(0.01)
-        assert found.avg_context_tokens == 100 and found.avg_response_tokens == 50
         assert found.avg_wait_time_ms == 500
-        assert found.p50_latency_ms == pytest.approx(50.5)
         assert found.p95_latency_ms == pytest.approx(95.05, abs=1)
         assert found.p99_latency_ms == pytest.approx(99.01, abs=1)
         assert (found.errors, found.throttles) == (0, 0)

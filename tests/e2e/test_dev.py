@@ -210,7 +210,7 @@ async def test_start_talk_edit_end_and_start_again(project: Path, tmp_path: Path
                 region_name="us-east-1",
                 **found.options,
             )
-            until(lambda: watch.list_metrics(Namespace="Helix", MetricName="Duration")["Metrics"], "metric")
+            until(lambda: watch.list_metrics(Namespace="Helix", MetricName="RunsStarted")["Metrics"], "metric")
 
             file.write_text(AGENT + "\nif:")
             first.until(r"NOT reloaded, the previous code stays in use: layers/edited\.py:\d+: SyntaxError")

@@ -108,15 +108,10 @@ class Functions:
         return [record for one in data for record in unpack(one)[1]]
 
     def lines(self) -> list[dict[str, Any]]:
-        """What the functions wrote since the last look: log lines, and what they measure of themselves, as documents with
-        `_aws`. What the engine measures is put aside for `measures`."""
+        """The log since the last look. What the engine measures is put aside for `measures`."""
         found = [json.loads(line) for line in self._capsys.readouterr().out.splitlines() if line.startswith("{")]
-        self._measures += [line for line in found if "_aws" in line and "service" not in line]
-        return [line for line in found if line not in self._measures]
-
-    def metrics(self) -> list[dict[str, Any]]:
-        """What the functions measured of themselves since the last look."""
-        return [line for line in self.lines() if "_aws" in line]
+        self._measures += [line for line in found if "_aws" in line]
+        return [line for line in found if "_aws" not in line]
 
     def measures(self) -> list[dict[str, Any]]:
         """What the engine has measured until now, in embedded metric format."""

@@ -86,7 +86,7 @@ def fail(fleet: Functions, target: str, kind: CheckType, times: int = 1) -> None
 def test_the_minute_judges_how_an_agents_model_calls_do(fleet: Functions, name: str) -> None:
     """Also of one that no limit binds."""
     come(fleet, name)
-    call(name, ModelCalls=3, InputTokens=0)
+    call(name, ModelCalls=3, TotalTokens=0)
     minute(fleet)
     [result] = kept(fleet, name)
     assert (result.check, result.status, result.message) == ("llm", "unhealthy", "3 requests and no tokens")
@@ -96,14 +96,14 @@ def test_the_minute_judges_how_an_agents_model_calls_do(fleet: Functions, name: 
 
 def test_a_run_without_a_limit_uses_nothing_up(fleet: Functions) -> None:
     come(fleet, "free")
-    call("free", ModelCalls=1, InputTokens=9)
+    call("free", ModelCalls=1, TotalTokens=9)
     minute(fleet)
     assert [result.status for result in kept(fleet, "free")] == ["healthy"]
 
 
 def test_who_has_been_quiet_is_well_again(fleet: Functions) -> None:
     come(fleet, "free")
-    call("free", ModelCalls=3, InputTokens=0)
+    call("free", ModelCalls=3, TotalTokens=0)
     minute(fleet)
     assert [result.status for result in kept(fleet, "free")] == ["unhealthy"]
     fleet.clock.ahead_s += 7200
@@ -116,7 +116,7 @@ def test_a_run_that_has_ended_before_the_minute_counts(fleet: Functions) -> None
     fleet.claim(FREE, event)
     fleet.invoke("call_model", event)
     fleet.invoke("finish_run", event)
-    call("free", ModelCalls=1, InputTokens=9, OutputTokens=1)
+    call("free", ModelCalls=1, TotalTokens=10)
     minute(fleet)
     assert [(result.check, result.status) for result in kept(fleet, "free")] == [("llm", "healthy")]
 
@@ -132,6 +132,19 @@ def test_an_agent_that_rests_costs_no_question_and_one_at_work_costs_one(fleet: 
     numbers, cost = asked
     assert len(numbers["MetricDataQueries"]) > 1, "decisions, health and warnings are made of the same numbers"
     assert [q["Id"] for q in cost["MetricDataQueries"]] == ["cost"], "of the last hour"
+
+
+def test_an_answer_of_cloudwatch_holds_for_five_minutes(fleet: Functions) -> None:
+    """As long as the window that is judged. An alarm asks anew."""
+    asked: list[Any] = []
+    fleet.app._session.register(QUESTION, lambda params, **_: asked.append(len(params["MetricDataQueries"])))
+    come(fleet, "roomy", 3)
+    for _ in range(10):
+        minute(fleet)
+        fleet.clock.ahead_s += 60
+    assert asked == [8, 1, 8, 1], "its calls, and what all have cost in an hour"
+    fleet.invoke("govern", fleet.sample("govern_alarm"))
+    assert asked == [8, 1, 8, 1, 8]
 
 
 def test_what_cannot_be_judged_is_an_error_after_all_else_is_told(fleet: Functions) -> None:

@@ -94,11 +94,3 @@ def test_a_delivery_that_comes_again_measures_nothing_again(functions: Functions
     before = len(functions.measures())
     finish(functions, event)
     assert len(functions.measures()) == before == 3
-
-
-def test_the_dimensions_of_the_functions_own_metrics(functions: Functions) -> None:
-    functions.play(["Done."])
-    functions.invoke("health", functions.sample("health"))
-    (line,) = functions.metrics()
-    ((_, datum),) = data_of(line)
-    assert datum["Dimensions"] == [{"Name": "stage", "Value": "dev"}, {"Name": "service", "Value": "health"}]

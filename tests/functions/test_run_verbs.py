@@ -300,26 +300,24 @@ def test_a_wrong_event_is_refused_by_the_field_that_is_wrong(
 ) -> None:
     with pytest.raises(InvalidInputError, match=f"^{verb}: {field}: ") as refused:
         functions.invoke(verb, event)
-    line, metric = functions.lines()
-    assert (line["level"], metric["Errors"], metric["error"]) == ("WARNING", [1], "invalid_input")
+    (line,) = functions.lines()
+    assert (line["level"], line["error"]) == ("WARNING", "invalid_input")
     assert "secret" not in f"{refused.value} {line}"
 
 
-# --- logs and metrics -------------------------------------------------------------------------------------------------
+# --- logs -------------------------------------------------------------------------------------------------------------
 
 
-def test_every_invocation_is_measured_under_its_own_name(claim: Claim) -> None:
+def test_every_invocation_says_how_long_it_took_and_measures_nothing(claim: Claim) -> None:
+    """Lambda's own metrics have durations and errors, for nothing. What runs each minute says what it did."""
     functions = claim(calls(call("look")), "Done.")
     functions.invoke("finish_run", steps(functions, functions.sample("call_model")))
-    functions.invoke("sweep", functions.sample("sweep"))  # each minute: Lambda's own metrics cost nothing
-    metrics = functions.metrics()
-    assert [line["service"] for line in metrics] == ["call_model", "call_tool", "call_model", "finish_run"]
+    functions.invoke("sweep", functions.sample("sweep"))
+    said = [line for line in functions.lines() if line["message"] == "done"]
+    assert [line["service"] for line in said] == ["call_model", "call_tool", "call_model", "finish_run"]
     about = functions.sample("call_model")
-    assert [line.get("session_id") for line in metrics] == [about["session_id"]] * 4
-    for line in metrics:
-        (directive,) = line["_aws"]["CloudWatchMetrics"]
-        assert directive["Namespace"] == "Helix" and directive["Dimensions"] == [["stage", "service"]]
-        assert directive["Metrics"] == [{"Name": "Duration", "Unit": "Milliseconds"}] and line["Duration"][0] > 0
+    assert [line.get("session_id") for line in said] == [about["session_id"]] * 4
+    assert all(line["took_ms"] > 0 and "_aws" not in line for line in said)
 
 
 def test_lines_name_what_they_are_about_and_say_no_content(claim: Claim) -> None:
@@ -327,12 +325,12 @@ def test_lines_name_what_they_are_about_and_say_no_content(claim: Claim) -> None
     event = {**functions.sample("call_model"), "events": 300}
     functions.invoke("call_model", event)
     assert steps(functions, {**event, "part": 2, "events": 0})["next"] == "finish"
-    lines = [line for line in functions.lines() if "_aws" not in line]
+    lines = functions.lines()
     assert {line["service"] for line in lines} == {"call_model", "call_tool"}
     assert all(ids(line) == ids(event) and line["request_id"] == f"request-{line['service']}" for line in lines)
     assert not any("secret content" in line["message"] for line in lines)
     functions.invoke("sweep", functions.sample("sweep"))
-    (line,) = (line for line in functions.lines() if "_aws" not in line)
+    (line,) = functions.lines()
     assert (line["message"], line["service"]) == ("swept: {'young': 1}", "sweep") and "session_id" not in line
 
 
@@ -343,10 +341,9 @@ def test_work_of_another_delivery_is_an_error_that_says_so(functions: Functions,
     functions.claim(helper, event)
     with pytest.raises(WorkInProgressError):
         functions.invoke("call_model", event, left_s=0)
-    line, metric = functions.lines()
+    (line,) = functions.lines()
     assert (line["level"], line["session_id"], line["step"]) == ("WARNING", event["session_id"], 1)
-    assert line["message"].startswith("WorkInProgressError: ")
-    assert (metric["Errors"], metric["error"]) == ([1], "work_in_progress")
+    assert line["message"].startswith("WorkInProgressError: ") and line["error"] == "work_in_progress"
 
 
 @pytest.mark.parametrize("shown", ["", "1"])
@@ -359,9 +356,8 @@ def test_what_nobody_expected_is_logged_with_its_class(
     functions.app.__dict__["engine"] = None  # whatever it is that is broken
     with pytest.raises(AttributeError):
         functions.invoke("call_model", functions.sample("call_model"))
-    line, metric = functions.lines()
+    (line,) = functions.lines()
     assert (line["level"], line["exception_name"]) == ("ERROR", "AttributeError")
     place = "" if shown else r" \(AttributeError at verbs\.py:\d+\)"
     assert re.fullmatch("unhandled exception" + place, line["message"])
     assert ("no attribute" in json.dumps(line), "exception" in line) == (bool(shown), bool(shown))
-    assert (metric["Errors"], "error" in metric) == ([1], False)

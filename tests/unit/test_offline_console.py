@@ -23,6 +23,10 @@ def metrics(**values: Any) -> dict[str, Any]:
     return {"_aws": {"Timestamp": 1795277678500, "CloudWatchMetrics": [directive]}, "service": "call_tool", **values}
 
 
+def done(took_ms: float) -> dict[str, Any]:
+    return {"level": "INFO", "message": "done", "service": "call_tool", "took_ms": took_ms}
+
+
 def shown(said: dict[str, Any], *, colour: bool = False) -> str:
     """Without the time, which is this machine's."""
     out = io.StringIO()
@@ -45,15 +49,14 @@ def test_what_fails_stands_out() -> None:
     assert "\x1b[31;1m" in shown(line(said), colour=True)
 
 
-def test_of_metrics_steps_and_messages_are_shown() -> None:
+def test_a_step_is_shown_with_its_time_and_metrics_are_not() -> None:
     step = {"session_id": "s", "step": 2}
-    assert shown(line(metrics(Duration=[1234.4]), **step)) == "INFO    call_tool      step 2 in 1,234 ms session=s\n"
+    assert shown(line(done(1234.4), **step)) == "INFO    call_tool      step 2 in 1,234 ms session=s\n"
     call = {"session_id": "s", "call": {"step": 1, "id": "c"}}
-    assert shown(line(metrics(Duration=12.0), **call)) == "INFO    call_tool      step 1 in 12 ms session=s\n"
-    assert shown(line(metrics(Duration=[3.0]), session_id="s")) == "INFO    call_tool      done in 3 ms session=s\n"
-    assert shown(line(metrics(Messages=[1], action="run", code="ok"))) == "INFO    call_tool      run: ok\n"
-    assert shown(line(metrics(Messages=[1], action="run", code="no_right"))).startswith("WARNING")
-    assert shown(line(metrics(Duration=[3.0]))) == "", "of no run"
+    assert shown(line(done(12.0), **call)) == "INFO    call_tool      step 1 in 12 ms session=s\n"
+    assert shown(line(done(3.0), session_id="s")) == "INFO    call_tool      done in 3 ms session=s\n"
+    assert shown(line(done(3.0))) == "", "of no run"
+    assert shown(line({"level": "INFO", "message": "done"}, **step)) == "INFO    call_tool      done\n", "a tool's own"
 
 
 def test_as_json_nothing_is_left_out() -> None:
@@ -78,7 +81,7 @@ def test_metrics_are_those_of_the_embedded_format() -> None:
 def test_control_characters_are_shown_and_not_written() -> None:
     attack = "\x1b]0;owned\x07\x1b[2J\x9b1m\x00\u202eabc\r"
     said = {"level": "ERROR", "message": attack, "tool": attack, "exception": f"Traceback\n{attack}"}
-    for text in (shown(line(said)), shown(line(attack)), shown(line(metrics(Messages=[1], action=attack, code="ok")))):
+    for text in (shown(line(said)), shown(line(attack))):
         assert "␛]0;owned␇␛[2J" in text
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
     out = io.StringIO()

@@ -8,7 +8,9 @@ nobody asks that check any more, and silence is no fault.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping
+from functools import partial
+from typing import Protocol, TypeVar
 
 from helix.core.delivery import Delivery
 from helix.core.errors import HelixError
@@ -17,7 +19,7 @@ from helix.core.llm_metrics import LLMMetrics
 from helix.core.measures import Measures
 from helix.engine.engine import logger
 from helix.fleet import health_rows
-from helix.fleet.governing import MARGIN_S, WINDOW_S
+from helix.fleet.governing import EARLY_S, MARGIN_S, WINDOW_S
 from helix.fleet.health import LLM, HealthChecker
 from helix.fleet.spending import AgentMoney
 from helix.ports.clock import Clock
@@ -29,20 +31,39 @@ from helix.services.usage_counters import agent_scope, hour_key, read_counts
 FRESH_S = 3_600.0
 UNHEALTHY = "UnhealthyChecks"
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 Counts = Mapping[str | None, Mapping[str, float]]
 """Gauges, by agent."""
 
 
-class AskedOnce:
-    """A `MetricsSource` for one look: a second question about an agent gets the same answer."""
+class Calls(MetricsSource, Protocol):
+    async def spent(self, window_s: float) -> float:
+        """US dollars for the model calls of all agents in the last `window_s` seconds."""
+        ...
 
-    def __init__(self, source: MetricsSource) -> None:
-        self._source, self._answers = source, dict[tuple[str, float], LLMMetrics]()
+
+class AskedLately:
+    """A `MetricsSource` that asks another one, which costs money: an answer holds as long as the window that is judged."""
+
+    def __init__(self, source: Calls, clock: Clock) -> None:
+        self._source, self._clock = source, clock
+        self._calls, self._spent = (
+            dict[tuple[str, float], tuple[float, LLMMetrics]](),
+            dict[float, tuple[float, float]](),
+        )
 
     async def read(self, agent: str, window_s: float) -> LLMMetrics:
-        if (agent, window_s) not in self._answers:
-            self._answers[agent, window_s] = await self._source.read(agent, window_s)
-        return self._answers[agent, window_s]
+        return await self._kept(self._calls, (agent, window_s), partial(self._source.read, agent, window_s))
+
+    async def spent(self, window_s: float) -> float:
+        return await self._kept(self._spent, window_s, partial(self._source.spent, window_s))
+
+    async def _kept(self, kept: dict[K, tuple[float, V]], key: K, ask: Callable[[], Awaitable[V]]) -> V:
+        now, found = self._clock.now(), kept.get(key)
+        if found is None or now >= found[0] + WINDOW_S - EARLY_S:
+            found = kept[key] = now, await ask()
+        return found[1]
 
 
 async def worked_lately(store: StateStore, agents: Iterable[str], counts: Counts, now: float) -> set[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from pydantic import AliasPath, BaseModel, ConfigDict, Field, ValidationError
@@ -26,7 +26,7 @@ from helix.engine.runs.admission import gauges
 from helix.fleet.alerts import publish_alerts
 from helix.fleet.governing import FAILED, WINDOW_S, Governor, Registered, Trigger, governor_of
 from helix.fleet.health import HealthChecker
-from helix.fleet.judging import AskedOnce, Counts, judge_calls, record_checks, worked_lately
+from helix.fleet.judging import AskedLately, Counts, judge_calls, record_checks, worked_lately
 from helix.fleet.rows import read_entry
 from helix.fleet.spending import record_gauges
 from helix.fleet.warnings import HOUR_S, late, passed, unwell
@@ -110,12 +110,13 @@ async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> di
     if not event.records and now < (await read_beats(app.store)).due_at(now):
         logger.info("governed: the stage is at rest")
         return {}
-    governor, done = deployed_governor(app), Counter[str]()
+    asked = AskedLately(app.cloudwatch, app.clock) if event.records else _asked_lately(app)
+    governor, done = _governor(app, asked), Counter[str]()
     await note_alarms(app, event)
     for trigger in triggers(event, app.settings.stage):
         done += await governor.govern(trigger, delivery)
     if not event.records:
-        done += await _each_minute(app, governor, delivery)
+        done += await _each_minute(app, governor, asked, delivery)
     elif done["down"]:  # a budget may have stopped an agent: people hear of it at once
         done["alerts published"] += await _publish(app)
     done = +done
@@ -136,10 +137,15 @@ def heard_key(alarm: str) -> Key:
     return Key("control", "alarms", alarm)
 
 
-def deployed_governor(app: Application) -> Governor:
+@lru_cache(maxsize=1)
+def _asked_lately(app: Application) -> AskedLately:
+    """Of the minutes. An alarm is about what happens now, and asks anew."""
+    return AskedLately(app.cloudwatch, app.clock)
+
+
+def _governor(app: Application, asked: AskedLately) -> Governor:
     """Of the deployed app: numbers from CloudWatch, limits in the control table, warm functions if the stage has any."""
-    registered = partial(_registered, app)
-    return governor_of(app.engine, registered, AskedOnce(app.cloudwatch), lambda slots: app.capacity)
+    return governor_of(app.engine, partial(_registered, app), asked, lambda slots: app.capacity)
 
 
 async def _registered(app: Application, agent: str) -> Registered | None:
@@ -152,7 +158,7 @@ async def _registered(app: Application, agent: str) -> Registered | None:
     return Registered(resources, stopped=entry is not None and entry.stopped)
 
 
-async def _each_minute(app: Application, governor: Governor, delivery: Delivery) -> Counter[str]:
+async def _each_minute(app: Application, governor: Governor, asked: AskedLately, delivery: Delivery) -> Counter[str]:
     """What does not depend on any alarm: gauges, unpublished alerts, how each agent's model calls do."""
     failed = await _start_sweep(app)
     counts, money, now = await gauges(app.engine), governor.money, app.clock.now()
@@ -166,11 +172,11 @@ async def _each_minute(app: Application, governor: Governor, delivery: Delivery)
     unhealthy = await record_checks(app.store, metrics, now, lambda target: _defined(app, target) is not None)
     published = await _publish(app)
     health = HealthChecker(app.store, clock=app.clock)
-    failed += await judge_calls(health, governor.source, counts, read, delivery, app.clock, ask=worked)
+    failed += await judge_calls(health, asked, counts, read, delivery, app.clock, ask=worked)
     beats = await read_beats(app.store)
     found = unwell(unhealthy)
     try:
-        found |= await _passed(app, governor, worked, counts)
+        found |= await _passed(app, asked, worked, counts)
     except HelixError as error:
         failed = failed or 1
         logger.warning("whether thresholds are passed is not known: %s", error)
@@ -192,13 +198,13 @@ async def _publish(app: Application) -> int:
     return await publish_alerts(app.store, app.notifier.publish, app.settings.stage)
 
 
-async def _passed(app: Application, governor: Governor, worked: Collection[str], counts: Counts) -> dict[str, str]:
+async def _passed(app: Application, asked: AskedLately, worked: Collection[str], counts: Counts) -> dict[str, str]:
     """The stage's thresholds. `worked`: who may have made calls."""
     if not worked:
         return {}
     thresholds = Thresholds.model_validate_json(app.settings.thresholds or "{}")
-    calls = {agent: await governor.source.read(agent, WINDOW_S) for agent in sorted(worked)}
-    return passed(thresholds, calls, counts, await app.cloudwatch.spent(HOUR_S))
+    calls = {agent: await asked.read(agent, WINDOW_S) for agent in sorted(worked)}
+    return passed(thresholds, calls, counts, await asked.spent(HOUR_S))
 
 
 def _defined(app: Application, name: str) -> AnyAgent | None:

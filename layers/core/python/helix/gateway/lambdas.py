@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-from functools import lru_cache, partial
+import logging
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from aws_lambda_powertools.metrics import MetricUnit, single_metric
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from helix._log import get_logger
 from helix.core.errors import DefinitionError, InvalidInputError, NotAuthenticatedError
-from helix.core.measures import NAMESPACE, STAGE
 from helix.gateway.authoriser import ApiKeys, Authoriser, accepted_subprotocol, token_of
 from helix.gateway.connections import MAX_CONNECTION_S, Connections
 from helix.runtime.cloud import Application
@@ -96,7 +95,7 @@ async def authorize(app: Application, event: AuthorizeEvent, delivery: Delivery)
     try:
         proof = await authoriser(app).prove(token_of(event.headers or {}))
     except NotAuthenticatedError:
-        count(app, "$connect", NotAuthenticatedError.code)
+        note("$connect", NotAuthenticatedError.code)
         return _policy("anonymous", "Deny", event.method_arn, {})
     context = {"expires_at": repr(proof.expires_at)}
     if proof.principal is not None:
@@ -123,7 +122,7 @@ async def connect(app: Application, event: ConnectEvent, delivery: Delivery) -> 
     await connections.open(
         event.request_context.connection_id, claims.principal, claims.expires_at or now, operator=claims.operator
     )
-    count(app, "$connect", "ok")
+    note("$connect", "ok")
     chosen = accepted_subprotocol(event.headers or {})
     return {"statusCode": 200, "headers": {"Sec-WebSocket-Protocol": chosen}} if chosen else {"statusCode": 200}
 
@@ -131,7 +130,7 @@ async def connect(app: Application, event: ConnectEvent, delivery: Delivery) -> 
 async def disconnect(app: Application, event: SocketEvent, delivery: Delivery) -> Json:
     """Remove the connection with its subscriptions. What this event misses, `ttl` and the next post find."""
     await Connections(app.store, app.clock).close(event.request_context.connection_id)
-    count(app, "$disconnect", "ok")
+    note("$disconnect", "ok")
     return {"statusCode": 200}
 
 
@@ -149,7 +148,6 @@ async def message(app: Application, event: MessageEvent, delivery: Delivery) -> 
         from helix.core.refusals import refusal_of
 
         logger.error("%s", error)
-        count(app, "none", error.code)
         await app.sockets.post(connection_id, error_reply(*request_tags(body), refusal_of(error)).encode())
         return {"statusCode": 200}
     await served.handle(connection_id, body)
@@ -180,7 +178,7 @@ def gateway(app: Application) -> Gateway:
     from helix.gateway.gateway import Gateway
 
     backend = Backend(app.executor, app.sockets, authoriser(app), clock=app.clock, streaming=app.settings.streaming)
-    return Gateway(backend, count=partial(count, app))
+    return Gateway(backend, count=note)
 
 
 @lru_cache(maxsize=1)
@@ -191,7 +189,7 @@ def operator_gateway(app: Application) -> Gateway:
     backend = OperatorBackend(
         app.executor, app.sockets, authoriser(app), clock=app.clock, streaming=app.settings.streaming
     )
-    return Gateway(backend, count=partial(count, app))
+    return Gateway(backend, count=note)
 
 
 class NoSockets:
@@ -212,10 +210,6 @@ def backend(app: Application) -> Backend:
     return Backend(app.executor, NoSockets(), authoriser(app), clock=app.clock)
 
 
-def count(app: Application, action: str, code: str) -> None:
-    """Both are from short lists of our own, so the metric has few dimensions."""
-    dimensions = {STAGE: app.settings.stage, "action": action, "code": code}
-    with single_metric(
-        name="Messages", unit=MetricUnit.Count, value=1, namespace=NAMESPACE, default_dimensions=dimensions
-    ):
-        pass
+def note(action: str, code: str) -> None:
+    """Log what became of a message: `ok`, or the error's code."""
+    logger.log(logging.INFO if code == "ok" else logging.WARNING, "%s: %s", action, code)

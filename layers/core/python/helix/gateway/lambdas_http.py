@@ -27,7 +27,7 @@ from helix.core.triggers import read_starts
 from helix.gateway import actions, reads
 from helix.gateway.authoriser import token_of
 from helix.gateway.connections import Connection
-from helix.gateway.lambdas import authoriser, count
+from helix.gateway.lambdas import authoriser, note
 from helix.gateway.lambdas import backend as backend_of
 from helix.runtime.cloud import Application
 from helix.services.claim_input import check_run_id, check_session_id
@@ -92,7 +92,7 @@ async def serve_http(app: Application, event: HttpEvent, delivery: Delivery) -> 
         answer = HttpAnswer(http_status(error), {"error": refusal})
         if answer.status == 500:
             logger.error("%s failed: %s", event.route, code, extra={"code": code}, exc_info=error)
-    count(app, event.route, code)
+    note(event.route, code)
     headers = {"content-type": "application/json", "cache-control": "no-store"}
     return {"statusCode": answer.status, "headers": headers, "body": dumps(answer.body)}
 

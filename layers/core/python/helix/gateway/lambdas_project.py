@@ -10,18 +10,15 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any
 
-from aws_lambda_powertools import Metrics
-from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from helix._log import get_logger
 from helix.core.delivery import Delivery
 from helix.core.errors import DamagedRowError, StoreError
-from helix.core.measures import NAMESPACE
 from helix.core.wire import StreamMessage
 from helix.gateway.connections import Connections
 from helix.gateway.following import Appended, Follower
-from helix.gateway.projecting import LogRecord, Projected, Projector
+from helix.gateway.projecting import LogRecord, Projector
 from helix.ports.state_store import Key, Row
 from helix.runtime.cloud import Application
 from helix.runtime.table_streams import row_of
@@ -88,7 +85,6 @@ async def project_stream(app: Application, event: ProjectStreamEvent, delivery: 
         rows = [r.dynamodb for r in event.records if isinstance(r, TableRecord)]
         batch = await asyncio.to_thread(lambda: [_appended(app, row) for row in rows])
         done = await Follower(Connections(app.store, app.clock), app.sockets, app.clock).post(batch)
-    measure(done)
     if batch and done.failed == batch[0].position:
         raise StoreError(f"none of {len(batch)} records was projected: see the errors before")
     return {"batchItemFailures": [{"itemIdentifier": done.failed}] if done.failed is not None else []}
@@ -117,11 +113,3 @@ def projector(app: Application) -> Projector:
         fetch=objects.read if objects else None,
         aside=app.aside,
     )
-
-
-def measure(done: Projected) -> None:
-    """How far the projector is behind is Lambda's own `IteratorAge`."""
-    metrics = Metrics(namespace=NAMESPACE, service=VERB)
-    metrics.add_metric("MessagesProjected", MetricUnit.Count, done.messages)
-    metrics.add_metric("SocketsLagging", MetricUnit.Count, done.lagging)
-    metrics.add_metric("RecordsSetAside", MetricUnit.Count, done.aside)

@@ -1,8 +1,7 @@
 """Logs for people: one line of a function is one line of the terminal, in one shape.
 
-Law: what a function says is shown, and what fails stands out. Of its metrics only these are shown: a
-step and how long it took, a client's message and its answer; CloudWatch has all of them. With
-`--logs json` each line is one JSON object, metrics included. The same line gives the same text, whatever came before;
+Law: what a function says is shown, and what fails stands out. Metrics are left out: CloudWatch has them. With `--logs json`
+each line is one JSON object, metrics included. The same line gives the same text, whatever came before;
 control characters are shown, never written.
 """
 
@@ -17,6 +16,8 @@ from helix.core.json import load_object
 from helix.core.printable import json_line, printable
 from helix.local.metrics import embedded
 
+DONE = "done"
+"""What a function says last of an invocation (`runtime.lambdas`)."""
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _COLOURS = {"DEBUG": "2", "INFO": "0", "WARNING": "33", "ERROR": "31;1", "CRITICAL": "31;1"}
 _QUIET, _NAME = "2", "36"
@@ -44,8 +45,9 @@ class Console:
 
     def text(self, line: Mapping[str, Any]) -> str | None:
         """None for what is not shown."""
-        document = embedded(line["line"])
-        fields = _fields(line["line"]) if document is None else _done(document, line.get("about", {}))
+        if embedded(line["line"]) is not None:
+            return None
+        fields = _done(_fields(line["line"]), line.get("about", {}))
         if not fields.get("message"):
             return None
         level = fields.get("level", "INFO")
@@ -68,18 +70,16 @@ class Console:
         return str(line["function"]).removeprefix(self._prefix)
 
 
-def _done(document: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
-    """What a function's metrics say that it did; nothing for those that say something else."""
-    if "action" in document:
-        level = "INFO" if document.get("code") == "ok" else "WARNING"
-        return {"level": level, "message": f"{document['action']}: {document.get('code')}"}
-    if "Duration" in document and about:
-        call = about.get("call")
-        step = call.get("step") if isinstance(call, dict) else about.get("step")
-        what = "done" if step is None else f"step {step}"
-        took = document["Duration"][0] if isinstance(document["Duration"], list) else document["Duration"]
-        return {"message": f"{what} in {took:,.0f} ms", "session": about.get("session_id")}
-    return {}
+def _done(fields: dict[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
+    """How long a step took, where the line says that its invocation is done; nothing where that was of no session."""
+    if fields.get("message") != DONE or "took_ms" not in fields:
+        return fields
+    if not about:
+        return {}
+    call = about.get("call")
+    step = call.get("step") if isinstance(call, dict) else about.get("step")
+    what = DONE if step is None else f"step {step}"
+    return {"message": f"{what} in {fields['took_ms']:,.0f} ms", "session": about.get("session_id")}
 
 
 def _fields(text: str) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""From a Lambda invocation to a verb: parse the event, act once, answer in JSON, log and measure.
+"""From a Lambda invocation to a verb: parse the event, act once, answer in JSON, and log.
 
 Law: a handler is `serve(verb)`. What a verb raises reaches the platform, whose retries know the classes of errors by their
-names; the log has the ids of what it was about, and no content.
+names; the log has the ids of what it was about, and no content. Nothing is measured here: Lambda's own metrics have each
+function's invocations, durations and errors, for nothing.
 """
 
 from __future__ import annotations
@@ -13,22 +14,20 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
-from aws_lambda_powertools import Logger, Metrics
-from aws_lambda_powertools.metrics import MetricUnit
+from aws_lambda_powertools import Logger
 from pydantic import BaseModel, ValidationError
 
 from helix._log import WithoutContent, get_logger
 from helix.core.delivery import Delivery
 from helix.core.errors import HelixError, InvalidInputError
-from helix.core.measures import NAMESPACE
-from helix.core.measures import STAGE as STAGE_DIMENSION
 from helix.runtime.cloud import Application, application
 from helix.runtime.cloud_settings import STAGE
 
 EventT = TypeVar("EventT", bound=BaseModel)
 IDS = ("session_id", "run_id", "part", "step")
 EACH_MINUTE = frozenset({"sweep", "govern"})
-"""Lambda's own metrics say how long they take, for nothing. Two of ours would cost a stage at rest $0.60 a month."""
+"""They log what they did, and not that it is done."""
+DONE = "done"
 FLUSH_S = 2.0
 """How long an answer waits for its traces to be sent."""
 started()
@@ -50,7 +49,6 @@ def serve(name: str, event_type: type[EventT], verb: Verb[EventT], prepare: Prep
     process: before the first call, and before SnapStart's snapshot. What fails then is logged; a call reports it."""
     level = os.environ.get("HELIX_LOG", "INFO").upper()
     logger = Logger(service=name, level=level, log_uncaught_exceptions=False, json_serializer=_json)
-    metrics = Metrics(namespace=NAMESPACE, service=name)
     logger.addFilter(WithoutContent())
     helix = get_logger("helix")
     helix.handlers, helix.propagate = list(logger.handlers), False
@@ -69,7 +67,7 @@ def serve(name: str, event_type: type[EventT], verb: Verb[EventT], prepare: Prep
 
     def handler(event: Any, context: LambdaContext) -> Any:
         app = application()
-        begun, ids, failed = app.clock.now(), dict[str, Any](), True
+        begun, ids = app.clock.now(), dict[str, Any]()
         delivery = Delivery(app.ids.new("d"), begun + context.get_remaining_time_in_millis() / 1000)
         logger.append_keys(request_id=context.aws_request_id)
         try:
@@ -77,24 +75,16 @@ def serve(name: str, event_type: type[EventT], verb: Verb[EventT], prepare: Prep
             ids = {key: value for key in IDS if (value := getattr(parsed, key, None)) is not None}
             logger.append_keys(**ids)
             answer = app.run(verb(app, parsed, delivery))
-            failed = False
+            if name not in EACH_MINUTE:
+                logger.info(DONE, extra={"took_ms": round((app.clock.now() - begun) * 1000, 1)})
             return answer
         except HelixError as error:
-            metrics.add_metric("Errors", MetricUnit.Count, 1)
-            metrics.add_metadata("error", error.code)
-            logger.warning("%s: %s", type(error).__name__, error)
+            logger.warning("%s: %s", type(error).__name__, error, extra={"error": error.code})
             raise
         except Exception as error:
-            metrics.add_metric("Errors", MetricUnit.Count, 1)
             logger.exception("unhandled exception", extra={"exception_name": type(error).__name__})
             raise
         finally:
-            if failed or name not in EACH_MINUTE:
-                for key, value in ids.items():
-                    metrics.add_metadata(key, value)
-                metrics.add_dimension(STAGE_DIMENSION, app.settings.stage)  # beside `service`, the function
-                metrics.add_metric("Duration", MetricUnit.Milliseconds, (app.clock.now() - begun) * 1000)
-                metrics.flush_metrics()
             logger.remove_keys([*ids, "request_id"])
             app.flush(min(FLUSH_S, context.get_remaining_time_in_millis() / 2000))
 

@@ -1,8 +1,8 @@
 """What CloudWatch has heard of an agent's model calls, as the numbers that scaling decides by.
 
-Law: sums are divided by the seconds that they were counted in; percentiles are CloudWatch's own, and where it cuts the
-window in two the larger one counts: an upper bound, never an average. Asking for a thousand metrics costs a cent, so only
-those are that policies judge or histories show; the rest of `LLMMetrics` stays 0.
+Law: sums are divided by the seconds that they were counted in; percentiles and averages are CloudWatch's own, and where it
+cuts the window in two the larger one counts: an upper bound. Asking for a thousand metrics costs a cent, so only those are
+that policies judge; the rest of `LLMMetrics` stays 0.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ SUMS: Mapping[str, tuple[str, str]] = {
     "requests": ("ModelCalls", "Sum"),
     "errors": ("ModelErrors", "Sum"),
     "throttles": ("ModelThrottles", "Sum"),
-    "input_tokens": ("InputTokens", "Sum"),
-    "output_tokens": ("OutputTokens", "Sum"),
     "cost": ("CostUsd", "Sum"),
-    "wait_ms": ("QueueWait", "Sum"),
-    "waits": ("QueueWait", "SampleCount"),
 }
 """By the field of a `Tally`."""
-PERCENTILES = {f"{name}_latency_ms": ("ModelLatency", name) for name in ("p50", "p95", "p99")}
-ASKED = {**SUMS, **PERCENTILES}
+TOKENS = {"tokens": ("TotalTokens", "Sum")}
+LARGEST = {
+    "avg_wait_time_ms": ("QueueWait", "Average"),
+    "p95_latency_ms": ("ModelLatency", "p95"),
+    "p99_latency_ms": ("ModelLatency", "p99"),
+}
+"""By the field of `LLMMetrics`."""
+ASKED = {**SUMS, **TOKENS, **LARGEST}
 
 
 class CloudWatchMetrics:
@@ -48,7 +50,8 @@ class CloudWatchMetrics:
         found = await self._ask(agent, start, end)
         tally = Tally(**{name: found[name] for name in SUMS})  # type: ignore[arg-type]  # whole numbers, as floats
         metrics = metrics_of(tally, now - start, now)
-        return metrics.model_copy(update={name: found[name] for name in PERCENTILES})
+        rate = {"tokens_per_second": found["tokens"] / metrics.window_s}
+        return metrics.model_copy(update={**rate, **{name: found[name] for name in LARGEST}})
 
     async def spent(self, window_s: float) -> float:
         """US dollars for the model calls of all agents in the last `window_s` seconds."""
@@ -89,6 +92,6 @@ class CloudWatchMetrics:
 
 
 def _together(statistic: str, points: list[float]) -> float:
-    if statistic in ("Sum", "SampleCount"):
+    if statistic == "Sum":
         return sum(points)
     return max(points, default=0.0)
