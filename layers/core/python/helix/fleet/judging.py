@@ -48,21 +48,19 @@ class AskedLately:
 
     def __init__(self, source: Calls, clock: Clock) -> None:
         self._source, self._clock = source, clock
-        self._calls, self._spent = (
-            dict[tuple[str, float], tuple[float, LLMMetrics]](),
-            dict[float, tuple[float, float]](),
-        )
+        self._calls: dict[tuple[str, float], tuple[float, LLMMetrics]] = {}
+        self._spent: dict[float, tuple[float, float]] = {}
 
     async def read(self, agent: str, window_s: float) -> LLMMetrics:
-        return await self._kept(self._calls, (agent, window_s), partial(self._source.read, agent, window_s))
+        return await self._cached(self._calls, (agent, window_s), partial(self._source.read, agent, window_s))
 
     async def spent(self, window_s: float) -> float:
-        return await self._kept(self._spent, window_s, partial(self._source.spent, window_s))
+        return await self._cached(self._spent, window_s, partial(self._source.spent, window_s))
 
-    async def _kept(self, kept: dict[K, tuple[float, V]], key: K, ask: Callable[[], Awaitable[V]]) -> V:
-        now, found = self._clock.now(), kept.get(key)
+    async def _cached(self, cache: dict[K, tuple[float, V]], key: K, ask: Callable[[], Awaitable[V]]) -> V:
+        now, found = self._clock.now(), cache.get(key)
         if found is None or now >= found[0] + WINDOW_S - EARLY_S:
-            found = kept[key] = now, await ask()
+            found = cache[key] = now, await ask()
         return found[1]
 
 
