@@ -29,6 +29,8 @@ CASES = {
     "all of an agent file": "from helix import Agent, LLMConfig, ToolContext, create_sub_agent_tool, tool",
     "and the executor": "from helix import Agent, LLMConfig, LocalExecutor, tool; LocalExecutor(':memory:')",
 }
+ALONE = "its package alone"
+"""What `openai/...` takes without Helix: an adapter over that package cannot be ready much sooner."""
 READY = {
     "boto3": """
 import os
@@ -79,7 +81,8 @@ def main() -> None:
             installed[package] = version(package)
         except PackageNotFoundError:
             print(f"{package} is not installed: left out", file=sys.stderr)
-    found = medians({**CASES, **{name: READY[name] for name in installed}})
+    ready = {name: READY[name] for name in installed}
+    found = medians({**CASES, **ready, ALONE: "import openai; openai.AsyncOpenAI(api_key='x')"})
     bare = found["bare interpreter"][2]
     lines = [
         "# Cost of importing",
@@ -102,6 +105,8 @@ def main() -> None:
         took, used, size = found[name]
         share = f"{used / found['litellm'][1]:.2f}"
         lines.append(f"| `{MODELS[name]}` | {name} {number} | {took:.0f} | {used:.0f} | {size - bare:.1f} | {share} |")
+    took, used, size = found[ALONE]
+    lines += ["", f"The openai package alone, its client made: {took:.0f} ms, {used:.0f} CPU ms, {size - bare:.1f} MB."]
     table = "\n".join(lines).replace("`all others`", "all others") + "\n"
     print(table)
     target = Path(__file__).parent / "results" / "imports.md"

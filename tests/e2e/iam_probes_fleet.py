@@ -132,7 +132,8 @@ async def a_look_at_a_run_that_waits(bench: Bench) -> Json:
 
 
 async def _line(bench: Bench, **options: Any) -> None:
-    """As many runs of `crew` wait as it takes to get it more room; nothing was decided before."""
+    """As many runs of `crew` wait as it takes to get it more room; nothing was decided before, nor asked for."""
+    bench.cloud.cloud.retire_workers()
     store, slots = bench.app.store, RowSlots(bench.app.store)
     await BudgetManager(store).remove_budget(HOUR, "crew", unit="usd")
     for waiting in await slots.queue("crew"):

@@ -68,6 +68,10 @@ async def test_each_minute_says_how_an_agents_model_calls_do(fleet: CloudForTest
     begun = SystemClock().now()
     async with fleet.user("patient") as client:
         assert (await (await client.run("thrifty", plan(say("Well.")))).result(60)).status == "completed"
+    of_agent = [{"Name": "agent", "Value": "thrifty"}]
+    until(
+        lambda: fleet.aws("cloudwatch").list_metrics(MetricName="ModelCalls", Dimensions=of_agent)["Metrics"], "metric"
+    )
 
     def judged() -> Json | None:
         fleet.cloud.tick()
