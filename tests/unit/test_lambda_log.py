@@ -45,7 +45,7 @@ def test_half_a_character_loses_no_line(monkeypatch: pytest.MonkeyPatch) -> None
     handler = lambdas.serve("test_lambda_log", Event, verb)
     context = SimpleNamespace(aws_request_id="r", get_remaining_time_in_millis=lambda: 1000)
     assert handler({"session_id": "s"}, context) == "done"
-    lines = [json.loads(line) for line in out.getvalue().decode().splitlines()]
-    (told,) = [line for line in lines if "message" in line]
+    told, done = [json.loads(line) for line in out.getvalue().decode().splitlines()]
+    assert done["message"] == "done" and done["took_ms"] >= 0
     assert told["message"] == "a tool said half \ud83d to Zoë"
     assert (told["session_id"], told["request_id"], told["level"]) == ("s", "r", "WARNING")

@@ -1619,6 +1619,7 @@ export type ServiceErrorCode =
   | "cannot_resume"
   | "checkpoint_not_found"
   | "condition_failed"
+  | "contention"
   | "context_too_large"
   | "damaged_row"
   | "fatal_tool_error"
