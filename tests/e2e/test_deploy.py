@@ -42,7 +42,9 @@ class Account:
             service, endpoint_url=self.emulator.url, region_name=REGION, **self.emulator.credentials.options
         )
 
-    def run(self, *command: str, told: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str, told: str = "", patience_s: float = PATIENCE_S, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         kept = {name: value for name, value in os.environ.items() if not PRIVATE.match(name)}
         credentials = self.emulator.credentials.variables
         # Without CDK's own check of the template, which takes most of its time and of which nothing here depends.
@@ -54,7 +56,7 @@ class Account:
             input=told,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=patience_s,
             check=False,
         )
 

@@ -19,7 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from helix._version import __version__
 from helix.cli.cloud.checks import AS_DEPLOYED, CHECKS, Door, Finding, Probe, StageClients
 from helix.cli.cloud.dev import StageName
-from helix.cli.options import Json, Profile, Region
+from helix.cli.options import Context, Json, Profile, Region
 from helix.cli.output import COMPLETED, FAILED, RefusedError, write, write_json
 from helix.cli.stores import aws_client
 from helix.core.json import JsonObject
@@ -37,10 +37,22 @@ def check(
     key: Annotated[
         str | None, typer.Option("--key", help="API key or token [default: a new key, which is revoked afterwards]")
     ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Deploy a stage of this name, play every scene on it, and destroy it")
+    ] = False,
+    most: Annotated[float, typer.Option("--most", min=0, help="With --live: what it may cost, in US dollars")] = 1.0,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --live: do not ask")] = False,
+    context: Context = None,
     profile: Profile = None,
     region: Region = None,
     as_json: Json = False,
 ) -> int:
+    if live:
+        from helix.cli.cloud.live.command import check_live
+
+        if url or key:
+            raise RefusedError("--live makes its own stage and key: leave out --url and --key")
+        return check_live(stage, profile, region, context, most, yes=yes, as_json=as_json)
     return run_checks(lambda service: aws_client(service, profile, region), stage, Door(url, key), as_json=as_json)
 
 
@@ -50,7 +62,7 @@ def run_checks(client: Any, stage: str, door: Door = AS_DEPLOYED, *, as_json: bo
         clients = StageClients.of(client, stage)
     except (BotoCoreError, ClientError) as error:
         raise RefusedError(f"there is no stage {stage!r} that can be checked here: {error}") from error
-    _show({"report": "helix check", **_versions(clients)}, as_json)
+    show({"report": "helix check", **versions(clients)}, as_json)
     return asyncio.run(_report(clients, door, as_json))
 
 
@@ -60,11 +72,11 @@ async def _report(clients: StageClients, door: Door, as_json: bool) -> int:
         for name, look in CHECKS.items():
             finding = await probe.find(name, look)
             failed = failed or finding.result == "failed"
-            _show(_fields(finding), as_json)
+            show(fields_of(finding), as_json)
     return FAILED if failed else COMPLETED
 
 
-def _versions(clients: StageClients) -> JsonObject:
+def versions(clients: StageClients) -> JsonObject:
     import boto3
 
     at = datetime.fromtimestamp(SystemClock().now(), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -72,12 +84,12 @@ def _versions(clients: StageClients) -> JsonObject:
     return {**found, "functions": clients.runtime, "python": platform.python_version(), "boto3": boto3.__version__}
 
 
-def _fields(finding: Finding) -> JsonObject:
+def fields_of(finding: Finding) -> JsonObject:
     seconds = round(finding.seconds, 1)
     return {"check": finding.name, "result": finding.result, "seconds": seconds, "detail": finding.detail}
 
 
-def _show(line: JsonObject, as_json: bool) -> None:
+def show(line: JsonObject, as_json: bool) -> None:
     masked: JsonObject = {name: PRIVATE.sub("...", v) if isinstance(v, str) else v for name, v in line.items()}
     if as_json:
         write_json(masked)

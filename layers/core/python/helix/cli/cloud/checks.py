@@ -141,14 +141,18 @@ class Probe:
     # --- the socket ---------------------------------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        key = self._key
-        if key is None and "keys" in self.at.auth:
+        if self._key is None and "keys" in self.at.auth:
             expires = self.clock.now() + KEY_S
-            key = await self._keys.create(SystemIds(), Principal(USER), name="helix check", expires_at=expires)
-            self._key_id = key.split("_")[1]
-        if key is None and self.at.auth != "none":
+            self._key = await self._keys.create(SystemIds(), Principal(USER), name="helix check", expires_at=expires)
+            self._key_id = self._key.split("_")[1]
+        if self._key is None and self.at.auth != "none":
             raise NotRunError("the stage accepts tokens only: give one with --key")
-        self._client = await HelixClient.connect(self._url, key, settings=ClientSettings(quiet_s=QUIET_S))
+        self._client = await HelixClient.connect(self._url, self._key, settings=ClientSettings(quiet_s=QUIET_S))
+
+    @property
+    def key(self) -> str | None:
+        """The key with which it has connected."""
+        return self._key
 
     @property
     def client(self) -> HelixClient:

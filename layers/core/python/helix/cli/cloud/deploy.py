@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
@@ -71,6 +71,8 @@ class Target:
             raise RefusedError(problem)
         offline = OFFLINE_REGION if given_endpoint() and not os.environ.get("AWS_REGION") else None
         self.region = given.region or self.context.get("region") or offline  # the emulator has no configuration
+        self.out: TextIO | None = None
+        """Where CDK writes; None: standard output."""
         self.construct, self.stack = f"Helix-{self.stage}", f"helix-{self.stage}"  # to CDK, and to CloudFormation
 
     def setting(self, name: str, default: str) -> str:
@@ -98,7 +100,9 @@ class Target:
         profile = ["--profile", self.profile] if self.profile else []
         line = [*self._program(), verb, *words, "--no-notices", *profile]
         region = {"AWS_REGION": self.region, "AWS_DEFAULT_REGION": self.region} if self.region else {}
-        done = subprocess.run(line, cwd=self.root, env={**os.environ, **NODE_NOTICES, **region}, check=False)
+        done = subprocess.run(
+            line, cwd=self.root, env={**os.environ, **NODE_NOTICES, **region}, stdout=self.out, check=False
+        )
         if done.returncode:
             more = ". An account and region need `npx cdk bootstrap` once" if verb == "deploy" else ""
             raise RefusedError(f"cdk {verb} failed ({done.returncode}); its output is above{more}")
@@ -130,6 +134,33 @@ def deploy(
     checked: Annotated[bool, typer.Option("--check/--no-check", help="Check the stage afterwards")] = True,
 ) -> int:
     target = Target(given)
+    outputs = bring(target, yes=yes)
+    shown = (("url", "Url"), ("http", "HttpUrl"), ("console", "ConsoleUrl"))
+    rows = [(name, outputs[output]) for name, output in shown if output in outputs]
+    if "keys" in target.setting("auth", "keys"):
+        with aws_errors():
+            key = first_key(target, outputs, user)
+        rows.append(("key", key or "the first one was shown when it was made"))
+        rows += [("", f"of user {user!r}; it is shown only now")] if key else []
+    if "MetricsSecretArn" not in outputs:
+        with aws_errors():
+            token = metrics_token(target, outputs)
+        rows += [("token", token), ("", "for /metrics; it is shown only now")] if token else []
+    if int(target.setting("concurrency", "0")):
+        rows.append(("limit", outputs["Concurrency"]))
+    rows.append(("talk", f"HELIX_KEY=... {command('chat', 'AGENT', '--url', outputs['Url'])}"))
+    write(f"\nHelix, stage {target.stage}, in {outputs['Region']}\n")
+    width = max(6, *(len(name) + 1 for name, _ in rows))
+    for name, value in rows:
+        write(f"  {name:<{width}}{value}")
+    if not checked:
+        return COMPLETED
+    write()
+    return run_checks(target.client, target.stage)
+
+
+def bring(target: Target, *, yes: bool) -> dict[str, str]:
+    """Deploy the stage, unless what is there forbids it. Returns the outputs of its stack."""
     tools = read_project(target.root).tools
     if target.setting("offline", "") != "true":
         check_builder(tools.images(target.stage))
@@ -156,28 +187,7 @@ def deploy(
         assert deployed is not None, "it was deployed just now"
         protect_tables(target.client("dynamodb"), deployed)
         schedules_on(target.client("events"), deployed)
-    shown = (("url", "Url"), ("http", "HttpUrl"), ("console", "ConsoleUrl"))
-    rows = [(name, outputs[output]) for name, output in shown if output in outputs]
-    if "keys" in target.setting("auth", "keys"):
-        with aws_errors():
-            key = first_key(target, outputs, user)
-        rows.append(("key", key or "the first one was shown when it was made"))
-        rows += [("", f"of user {user!r}; it is shown only now")] if key else []
-    if "MetricsSecretArn" not in outputs:
-        with aws_errors():
-            token = metrics_token(target, outputs)
-        rows += [("token", token), ("", "for /metrics; it is shown only now")] if token else []
-    if int(target.setting("concurrency", "0")):
-        rows.append(("limit", outputs["Concurrency"]))
-    rows.append(("talk", f"HELIX_KEY=... {command('chat', 'AGENT', '--url', outputs['Url'])}"))
-    write(f"\nHelix, stage {target.stage}, in {outputs['Region']}\n")
-    width = max(6, *(len(name) + 1 for name, _ in rows))
-    for name, value in rows:
-        write(f"  {name:<{width}}{value}")
-    if not checked:
-        return COMPLETED
-    write()
-    return run_checks(target.client, target.stage)
+    return outputs
 
 
 def check_console(target: Target) -> None:

@@ -40,12 +40,17 @@ def destroy(given: Deployment, yes: Annotated[bool, typer.Option("--yes", "-y", 
         if not (yes or _agreed(target.stage)):
             say("nothing was deleted")
             return STOPPED
-        with schedules_off(target.client("events"), deployed):
-            _stop(target, deployed)
-            _delete(target, deployed)
+        remove(target, deployed)
     write(f"\nStage {target.stage!r} is deleted.")
     _show_retained(deployed, "stayed", "Nothing of its data stayed.")
     return COMPLETED
+
+
+def remove(target: Target, deployed: Deployed) -> None:
+    """End what runs, and delete the stack with what it does not retain."""
+    with schedules_off(target.client("events"), deployed):
+        _stop(target, deployed)
+        _delete(target, deployed)
 
 
 def _agreed(stage: str) -> bool:

@@ -1,0 +1,218 @@
+"""`helix check --live`: deploy a stage, play every scene on it, destroy it, and report.
+
+Law: the stage is its own and did not exist before, so nothing of anybody is touched; it is destroyed whatever happened. The
+report is on standard output, and says neither account numbers nor keys; all else is on standard error. Once the money is
+used up, no scene is played any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from helix.cli.cloud.check import fields_of, show, versions
+from helix.cli.cloud.checks import AS_DEPLOYED, Finding, NotRunError, Probe, StageClients
+from helix.cli.cloud.deploy import Deployment, Target, aws_errors, bring
+from helix.cli.cloud.destroy import remove
+from helix.cli.cloud.live.scenes import FIRST, NEW, OLD, SECOND, Group, Scene, across, key_text, secret_name
+from helix.cli.cloud.stack import described, look, templates
+from helix.cli.output import COMPLETED, FAILED, STOPPED, RefusedError, ask, say
+from helix.core.ledger import NANOS, total
+from helix.fleet.idle import idle_lines
+from helix.runtime.system import SystemClock
+
+PROJECT = Path(__file__).parent / "project"
+AT_ONCE = 6
+SCENE_USD = 0.005
+"""At most, and mostly a tenth of it: a hundred invocations and a thousand requests."""
+DEPLOYED_USD = 0.02
+"""What the requests of CloudFormation, S3 and logs cost at a deployment and its deletion."""
+MONTH_HOURS = 730
+CONTEXT = {"key": "aws", "retain": "false", "console": "http", "dashboards": "false", "auth": "keys"}
+PLAYED = sum(map(len, (*FIRST, *SECOND))) + 3
+"""With the upgrade, and the end of both stages."""
+
+
+class Money:
+    """What it has cost at most, in US dollars: what stands by the hour, and a bound for each scene."""
+
+    def __init__(self, most: float) -> None:
+        self.most, self.spent = most, 0.0
+        self._hourly, self._since = 0.0, 0.0
+
+    def stands(self, hourly: float, now: float) -> None:
+        """From now on this stands; 0: nothing does."""
+        self.spent += self._hourly * (now - self._since) / 3600
+        self._hourly, self._since = hourly, now
+
+    def may(self, cost: float, now: float) -> bool:
+        self.stands(self._hourly, now)
+        if self.spent + cost > self.most:
+            return False
+        self.spent += cost
+        return True
+
+
+class LiveCheck:
+    def __init__(self, given: Deployment, most: float, as_json: bool) -> None:
+        self._given, self._as_json = given, as_json
+        self._clock, self._money, self._findings = SystemClock(), Money(most), list[Finding]()
+
+    def run(self) -> int:
+        """The exit code: completed, or failed where a scene has failed."""
+        with tempfile.TemporaryDirectory(prefix="helix-live-") as folder:
+            project = Path(shutil.copytree(PROJECT, Path(folder) / "project"))
+            first = self._target(project, streaming="kinesis")
+            if described(first.client("cloudformation"), first.stack) is not None:
+                raise RefusedError(
+                    f"stage {first.stage!r} exists: name one that does not, since it is destroyed at the end"
+                )
+            begun = self._clock.now()
+            with self._secret(first):
+                self._play(first, FIRST, upgrade=project / "live_agents.py")
+                self._play(self._target(project, streaming="direct"), SECOND)
+        failed = [finding.name for finding in self._findings if finding.result == "failed"]
+        show(
+            {
+                "report": "end",
+                "scenes": len(self._findings),
+                "failed": len(failed),
+                "minutes": round((self._clock.now() - begun) / 60, 1),
+                "usd at most": round(self._money.spent, 3),
+            },
+            self._as_json,
+        )
+        return FAILED if failed else COMPLETED
+
+    def _target(self, project: Path, **context: str) -> Target:
+        given = [*(self._given.context or ()), *(f"{name}={value}" for name, value in {**CONTEXT, **context}.items())]
+        secret = f"model_secrets={secret_name(self._given.stage)}"
+        target = Target(replace(self._given, context=[*given, secret], project=str(project)))
+        target.out = sys.stderr
+        return target
+
+    @contextlib.contextmanager
+    def _secret(self, target: Target) -> Iterator[None]:
+        """With a model's key, which a scene rotates."""
+        secrets, name = target.client("secretsmanager"), secret_name(target.stage)
+        with aws_errors():
+            secrets.create_secret(Name=name, SecretString=key_text("one"))
+        try:
+            yield
+        finally:
+            secrets.delete_secret(SecretId=name, ForceDeleteWithoutRecovery=True)
+
+    def _play(self, target: Target, scenes: Sequence[Group], upgrade: Path | None = None) -> None:
+        now = self._clock.now()
+        if not self._money.may(DEPLOYED_USD, now):
+            raise RefusedError(f"a deployment costs up to ${DEPLOYED_USD}, and --most leaves less")
+        try:
+            self._bring(target)
+            asyncio.run(self._scenes(target, scenes, upgrade))
+        finally:
+            self._end(target)
+
+    def _bring(self, target: Target) -> StageClients:
+        with contextlib.redirect_stdout(sys.stderr):
+            bring(target, yes=True)
+        with aws_errors():
+            clients = StageClients.of(target.client, target.stage)
+            lines = idle_lines(list(templates(target.client("cloudformation"), target.stack)))
+        self._money.stands(total(lines) / NANOS / MONTH_HOURS, self._clock.now())
+        if not self._findings:
+            show({"report": "helix check --live", **versions(clients)}, self._as_json)
+        return clients
+
+    async def _scenes(self, target: Target, scenes: Sequence[Group], upgrade: Path | None) -> None:
+        clients = StageClients.of(target.client, target.stage)
+        async with Probe(clients, AS_DEPLOYED) as probe:
+            turns = asyncio.Semaphore(AT_ONCE)
+
+            async def play(name: str, scene: Scene) -> None:
+                async with turns:
+                    self._found(await probe.find(name, self._affordable(scene)))
+
+            for group in scenes:
+                await asyncio.gather(*(play(name, scene) for name, scene in group.items()))
+            if upgrade is not None:
+                async with across(probe) as upgraded:
+                    upgrade.write_text(upgrade.read_text().replace(f'EDITION = "{OLD}"', f'EDITION = "{NEW}"'))
+                    await asyncio.to_thread(self._bring, target)
+                    self._found(await probe.find("a run across an upgrade", upgraded))
+
+    def _affordable(self, scene: Scene) -> Scene:
+        async def played(probe: Probe) -> str:
+            if not self._money.may(SCENE_USD, self._clock.now()):
+                raise NotRunError(f"${self._money.spent:.3f} are spent, of ${self._money.most:.2f}")
+            return await scene(probe)
+
+        return played
+
+    def _end(self, target: Target) -> None:
+        """Destroy the stage. That nothing of it is left is the last scene."""
+        began, detail = self._clock.now(), ""
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                if (deployed := look(target.client("cloudformation"), target.stack)) is None:
+                    return
+                remove(target, deployed)
+            result: Any = "ok"
+            if left := _left(target):
+                result, detail = "failed", f"left: {', '.join(left)}"
+        except Exception as error:
+            result, detail = "failed", f"{type(error).__name__}: {error}"
+            say(f"stage {target.stage!r} may still stand: run `helix destroy --stage {target.stage}`")
+        self._money.stands(0.0, self._clock.now())
+        self._found(Finding("the stage is destroyed", result, self._clock.now() - began, detail))
+
+    def _found(self, finding: Finding) -> None:
+        self._findings.append(finding)
+        show(fields_of(finding), self._as_json)
+
+
+def _left(target: Target) -> list[str]:
+    """What still has the stage's name: its stack, tables, functions, state machines, log groups."""
+    prefix, client = f"{target.stack}-", target.client
+    found = [target.stack] if described(client("cloudformation"), target.stack) is not None else []
+    asked = (
+        ("dynamodb", "list_tables", "TableNames", None),
+        ("lambda", "list_functions", "Functions", "FunctionName"),
+        ("stepfunctions", "list_state_machines", "stateMachines", "name"),
+        ("logs", "describe_log_groups", "logGroups", "logGroupName"),
+    )
+    for service, verb, listed, field in asked:
+        for page in client(service).get_paginator(verb).paginate():
+            names = (str(one if field is None else one[field]) for one in page[listed])
+            found += [name for name in names if name.rpartition("/")[2].startswith(prefix)]
+    return found
+
+
+def check_live(
+    stage: str,
+    profile: str | None,
+    region: str | None,
+    context: list[str] | None,
+    most: float,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    given = Deployment(stage=stage, profile=profile, region=region, context=context)
+    say(f"this deploys stage {stage!r} twice, plays {PLAYED} scenes in half an hour, and destroys it: at most ${most}")
+    if not yes and not _agreed(stage):
+        say("nothing was deployed")
+        return STOPPED
+    return LiveCheck(given, most, as_json).run()
+
+
+def _agreed(stage: str) -> bool:
+    if not sys.stdin.isatty():
+        raise RefusedError("a deployment needs your consent: answer at a terminal, or add --yes")
+    return ask("Type the name of the stage to continue: ") == stage

@@ -1,0 +1,433 @@
+"""What `helix check --live` plays on its stage, one function a scene.
+
+Law: a scene says what a user would see, through the stage's own doors. It stores nothing outside of the stage. Its model
+and its tools do what the message says (`project/live_agents.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from helix.cli.cloud import checks
+from helix.cli.cloud.checks import REASON, CheckError, NotRunError, Probe
+from helix.client.client import RemoteHandle
+from helix.core.chunks import TextDeltaChunk
+from helix.core.handles import AgentResult
+from helix.core.periods import TokenPeriod
+from helix.engine.history import session_key
+from helix.fleet.budgets import BudgetManager
+from helix.fleet.lambdas import heard_key
+from helix.services.activity import read_beats
+
+Scene = Callable[[Probe], Awaitable[str]]
+Step = dict[str, Any]
+TALKER, INLINE, SINGLE, POOR = "live_talker", "live_inline", "live_single", "live_poor"
+LONG_S, DEAD_S, BUSY_S, REFUSED_S = 40, 5, 15, 10
+LARGE = 500_000
+OLD, NEW = "1", "2"
+"""Editions of the project."""
+WORDS = "one two three four five six"
+
+
+async def say(probe: Probe, *steps: Step, agent: str = TALKER, **options: Any) -> RemoteHandle:
+    handle = await probe.client.run(agent, json.dumps(steps), **options)
+    probe.sessions.append(handle.session_id)
+    return handle
+
+
+def call(name: str, **arguments: Any) -> Step:
+    return {"calls": [[name, arguments]]}
+
+
+def end(text: str = "done") -> Step:
+    return {"say": text}
+
+
+async def completed(handle: RemoteHandle, text: str = "done") -> AgentResult[Any]:
+    result = await handle.result()
+    if (result.status, result.text) != ("completed", text):
+        raise CheckError(f"the run is {result.status} and says {result.text!r}, not {text!r}: {result.error}")
+    return result
+
+
+async def results(probe: Probe, handle: RemoteHandle) -> list[str]:
+    """The contents of the session's tool results."""
+    page: Any = await probe.client.get_messages(handle.session_id)
+    return [str(message["content"]) for message in page["messages"] if message["role"] == "tool"]
+
+
+def expect(found: Any, wanted: Any) -> None:
+    if found != wanted:
+        raise CheckError(f"found {found!r}, not {wanted!r}")
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+async def live_text(probe: Probe) -> str:
+    """The first word arrives while the model still speaks."""
+    handle = await say(probe, {"say": WORDS, "pause_s": 1.0})
+    arrived = []
+    async for chunk in await handle.stream():
+        if isinstance(chunk, TextDeltaChunk):
+            arrived.append((probe.clock.now(), chunk.delta))
+    expect("".join(delta for _, delta in arrived).strip(), WORDS)
+    if (took := arrived[-1][0] - arrived[0][0]) < 2:
+        raise CheckError(f"all words came within {took:.1f} s; the model took {len(WORDS.split())} s")
+    return f"first to last word: {took:.1f} s"
+
+
+async def reader_returns(probe: Probe) -> str:
+    """Who left after a message goes on behind it, and misses none."""
+    handle = await say(probe, {"say": WORDS, "pause_s": 0.5})
+    seen = []
+    async for message in await handle.messages():
+        seen.append(message.sequence)
+        if len(seen) == 3:
+            break
+    again = await probe.client.handle(handle.session_id)
+    async for message in await again.messages(after=seen[-1]):
+        seen.append(message.sequence)
+    expect(seen, list(range(seen[0], seen[0] + len(seen))))
+    await completed(handle, f"{WORDS} ")
+    return f"{len(seen)} messages"
+
+
+# --- tools -----------------------------------------------------------------------------------------------------------
+
+
+async def approval(probe: Probe) -> str:
+    """With another amount than the model's."""
+    handle = await say(probe, call("pay", euros=5), end())
+    paused = await handle.result()
+    expect(paused.status, "paused")
+    (asked,) = [one.call_id for one in paused.pending]
+    await completed(await probe.client.answer(handle.session_id, asked, arguments={"euros": 99}))
+    expect(await results(probe, handle), ["paid 99"])
+    return ""
+
+
+async def denial(probe: Probe) -> str:
+    handle = await say(probe, call("pay", euros=5), end())
+    (asked,) = [one.call_id for one in (await handle.result()).pending]
+    await completed(await probe.client.answer(handle.session_id, asked, approved=False, reason="too dear"))
+    (said,) = await results(probe, handle)
+    if "too dear" not in said or "paid" in said:
+        raise CheckError(f"the model was told {said!r}")
+    return ""
+
+
+async def sub_agent(probe: Probe) -> str:
+    await completed(
+        await say(
+            probe, call("subagent__live_helper", message=json.dumps([call("__finish__", summary="helped")])), end()
+        )
+    )
+    return ""
+
+
+async def inline_tool(probe: Probe) -> str:
+    """Executed by the invocation that asked the model."""
+    handle = await say(probe, call("look", topic="kettle"), end(), agent=INLINE)
+    await completed(handle)
+    expect((await results(probe, handle))[0].partition(":")[0], "kettle")
+    return ""
+
+
+async def long_tool(probe: Probe) -> str:
+    """Started once, although it takes longer than a claim lasts."""
+    handle = await say(probe, call("wait", seconds=LONG_S), end())
+    begun = 0
+    async for chunk in await handle.stream():
+        begun += chunk.type == "custom"
+    await completed(handle)
+    expect(begun, 1)
+    return f"{LONG_S} s, one start"
+
+
+async def large_answer(probe: Probe) -> str:
+    """Larger than an item of DynamoDB."""
+    handle = await say(probe, {"size": LARGE})
+    expect(len((await handle.result()).text or ""), LARGE)
+    page: Any = await probe.client.get_messages(handle.session_id)
+    expect(len(page["messages"][-1]["content"]), LARGE)
+    return ""
+
+
+# --- accidents -------------------------------------------------------------------------------------------------------
+
+
+async def tool_dies(probe: Probe) -> str:
+    """With SIGKILL, for five seconds; it may be repeated."""
+    handle = await say(probe, call("die", until=probe.clock.now() + DEAD_S), end())
+    await completed(handle)
+    (said,) = await results(probe, handle)
+    if said != "survived" and "tool_crashed" not in said:
+        raise CheckError(f"the result is {said!r}")
+    return said[:40]
+
+
+async def tool_dies_once(probe: Probe) -> str:
+    """It must not be repeated: the model learns that the outcome is unknown."""
+    handle = await say(probe, call("die_once", until=probe.clock.now() + 600), end())
+    await completed(handle)
+    (said,) = await results(probe, handle)
+    if "unknown" not in said:
+        raise CheckError(f"the result is {said!r}")
+    return ""
+
+
+async def model_dies(probe: Probe) -> str:
+    await completed(await say(probe, {"say": "alive", "die_until": probe.clock.now() + DEAD_S}), "alive")
+    return ""
+
+
+async def provider_refuses(probe: Probe) -> str:
+    """The run fails by its reason; a retry completes it."""
+    until = probe.clock.now() + REFUSED_S
+    handle = await say(probe, {"say": "at last", "refuse_until": until})
+    failed = await handle.result()
+    expect((failed.status, failed.error_code), ("failed", "rate_limited"))
+    await probe.clock.sleep(max(0.0, until + 1 - probe.clock.now()))
+    await completed(await probe.client.retry(handle.session_id), "at last")
+    return ""
+
+
+async def lambda_refuses(probe: Probe) -> str:
+    """No concurrency is left for the function of tools, for a quarter of a minute."""
+    function = {"FunctionName": f"{probe.at.stack}-call_tool"}
+    await probe.aws("lambda", "put_function_concurrency", **function, ReservedConcurrentExecutions=0)
+    try:
+        handle = await say(probe, call("look", topic="kettle"), end())
+        await probe.clock.sleep(BUSY_S)
+    finally:
+        await probe.aws("lambda", "delete_function_concurrency", **function)
+    await completed(handle)
+    return f"refused for {BUSY_S} s"
+
+
+async def key_rotates(probe: Probe) -> str:
+    """A process that knows the old key of a model gets the new one when its provider refuses the old one."""
+    secret = {"SecretId": secret_name(probe.at.stage)}
+    await completed(await say(probe, {"say": "old", "key": "one"}), "old")
+    await probe.aws("secretsmanager", "put_secret_value", **secret, SecretString=key_text("two"))
+    await completed(await say(probe, {"say": "new", "key": "two"}), "new")
+    return ""
+
+
+def secret_name(stage: str) -> str:
+    return f"helix-{stage}-live-check"
+
+
+def key_text(key: str) -> str:
+    return json.dumps({"LIVE_KEY": key})
+
+
+# --- budgets, limits, alarms ------------------------------------------------------------------------------------------
+
+
+async def budget(probe: Probe) -> str:
+    await BudgetManager(probe.store).set_budget(1, TokenPeriod.HOURLY, POOR)
+    result = await (await say(probe, end(), agent=POOR)).result()
+    expect((result.status, result.error_code), ("failed", "budget_exceeded"))
+    return ""
+
+
+async def queue(probe: Probe) -> str:
+    """An agent that runs one at a time: the second run waits for the first."""
+    first = await say(probe, call("wait", seconds=5), end(), agent=SINGLE)
+    second = await say(probe, end(), agent=SINGLE)
+    waited = False
+    async for chunk in await second.stream():
+        waited = waited or chunk.type == "run_queued"
+    await completed(first)
+    await completed(second)
+    expect(waited, True)
+    return ""
+
+
+async def alarm(probe: Probe) -> str:
+    """CloudWatch publishes it to the topic, and `govern` receives it."""
+    name = f"{probe.at.stack}-queue-depth-{SINGLE}"
+    (before,) = await probe.store.get([heard_key(name)])
+    await probe.aws("cloudwatch", "set_alarm_state", AlarmName=name, StateValue="ALARM", StateReason=REASON)
+
+    async def heard() -> bool:
+        (row,) = await probe.store.get([heard_key(name)])
+        return row is not None and row != before
+
+    await probe.until(heard)
+    return ""
+
+
+async def minute(probe: Probe) -> str:
+    """The schedule starts `govern`, which starts `sweep`."""
+    since = probe.clock.now()
+
+    async def swept() -> bool:
+        return ((await read_beats(probe.store)).swept_at or 0.0) > since
+
+    await probe.until(swept)
+    return ""
+
+
+# --- sessions ---------------------------------------------------------------------------------------------------------
+
+
+async def branch(probe: Probe) -> str:
+    """From the first run's end: the second one is not in it."""
+    handle = await say(probe, end("first"))
+    await completed(handle, "first")
+    listed: Any = await probe.client.list_checkpoints(handle.session_id)
+    checkpoint = max(listed["checkpoints"], key=lambda one: one["count"])["id"]
+    await completed(await say(probe, end("second"), session_id=handle.session_id), "second")
+    made = await probe.client.branch(handle.session_id, checkpoint)
+    probe.sessions.append(made)
+    page: Any = await probe.client.get_messages(made)
+    expect([m["content"] for m in page["messages"] if m["role"] == "assistant"], ["first"])
+    return ""
+
+
+async def same_key(probe: Probe) -> str:
+    """A request that comes twice starts one run."""
+    key = f"live-{probe.clock.now():.0f}"
+    handles = [await say(probe, end(), key=key) for _ in range(2)]
+    probe.sessions.pop()
+    expect(handles[0].run_id, handles[1].run_id)
+    await completed(handles[0])
+    return ""
+
+
+# --- other doors ------------------------------------------------------------------------------------------------------
+
+
+async def trigger(probe: Probe) -> str:
+    """A message of the queue starts a run, in a session that it names."""
+    session = f"live-{probe.clock.now():.0f}"
+    body = json.dumps({"id": session, "prompt": json.dumps([end("triggered")])})
+    await probe.aws("sqs", "send_message", QueueUrl=probe.at.outputs["LiveQueueUrl"], MessageBody=body)
+
+    async def ran() -> bool:
+        (row,) = await probe.store.get([session_key(session)])
+        return row is not None and row["status"] == "completed"
+
+    await probe.until(ran)
+    return ""
+
+
+async def http(probe: Probe) -> str:
+    """Start a run by POST, and wait for its result."""
+    body = json.dumps({"message": json.dumps([end("over HTTP")])}).encode()
+    status, text = await page(f"{probe.at.outputs['HttpUrl']}/run?wait=20", probe.key, body)
+    expect((status, json.loads(text)["text"]), (200, "over HTTP"))
+    probe.sessions.append(json.loads(text)["session_id"])
+    return ""
+
+
+async def console(probe: Probe) -> str:
+    status, text = await page(probe.at.outputs["ConsoleUrl"])
+    expect((status, "<title>Helix</title>" in text), (200, True))
+    return ""
+
+
+async def health(probe: Probe) -> str:
+    """Ready once the first minute has swept."""
+    base = probe.at.outputs["HealthUrl"].removesuffix("/health")
+
+    async def ready() -> bool:
+        return (await page(f"{base}/ready"))[0] == 200
+
+    await probe.until(ready)
+    expect([(await page(f"{base}/{path}"))[0] for path in ("live", "health")], [200, 200])
+    return ""
+
+
+async def page(url: str, key: str | None = None, body: bytes | None = None) -> tuple[int, str]:
+    headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
+
+    def read() -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=40) as answer:
+                return int(answer.status), answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode(errors="replace")
+
+    return await asyncio.to_thread(read)
+
+
+# --- an upgrade -------------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def across(probe: Probe) -> AsyncIterator[Scene]:
+    """Around a deployment: a run that works until it is asked by the new code, and the scene that looks at it."""
+    handle = await say(probe, {"edition": NEW})
+    async for chunk in await handle.stream():
+        if chunk.type == "custom":
+            break
+
+    async def upgraded(probe: Probe) -> str:
+        await completed(handle, f"edition {NEW}")
+        return ""
+
+    yield upgraded
+
+
+async def no_kinesis(probe: Probe) -> str:
+    if "ChunkStream" in probe.at.outputs:
+        raise NotRunError("the stage still has its stream of Kinesis")
+    return ""
+
+
+Group = Mapping[str, Scene]
+"""Played at once."""
+FIRST: Sequence[Group] = (
+    {"a connection": checks.connection},
+    {
+        "a tool of 40 s": long_tool,
+        "a tool that dies": tool_dies,
+        "a tool that dies and must not be repeated": tool_dies_once,
+        "a model call that dies": model_dies,
+        "the minute": minute,
+        "a provider that refuses": provider_refuses,
+        "a line of runs": queue,
+        "text while the model speaks": live_text,
+        "a reader that returns": reader_returns,
+        "a message of 40 KB": checks.message,
+        "an answer of 500 KB": large_answer,
+        "a step with 40 calls": checks.calls,
+        "an interrupt": checks.interrupt,
+        "an execution that is stopped": checks.stop,
+        "an approval with other arguments": approval,
+        "a denial": denial,
+        "a sub-agent": sub_agent,
+        "an inline tool": inline_tool,
+        "a model's key that rotates": key_rotates,
+        "a budget": budget,
+        "an alarm": alarm,
+        "a branch": branch,
+        "a request that comes twice": same_key,
+        "a queue's message": trigger,
+        "a run over HTTP": http,
+        "the console": console,
+        "health": health,
+    },
+    {"Lambda that refuses": lambda_refuses},
+)
+"""With Kinesis."""
+SECOND: Sequence[Group] = (
+    {"no Kinesis": no_kinesis, "a connection, again": checks.connection},
+    {
+        "a tool that dies, without Kinesis": tool_dies,
+        "text while the model speaks, without Kinesis": live_text,
+        "a reader that returns, without Kinesis": reader_returns,
+    },
+    {"deleted sessions": checks.delete},
+)
+"""Without."""
