@@ -15,8 +15,8 @@ from helix.local.cloud import REGION
 
 QUICK = {"test_offline_smoke"}
 """Modules that are part of `make test`; the others take minutes."""
-SHARED = {"test_real_time": "test_recovery"}
-"""Modules on the stage of another."""
+SHARED = {"test_live": "test_deploy", "test_real_time": "test_recovery"}
+"""Modules on the stage or in the account of another."""
 IN_BROWSER = {"test_console", "test_console_operator", "test_console_stage"}
 
 

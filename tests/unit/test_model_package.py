@@ -100,6 +100,26 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
         choice.wire_of("anthropic", {})
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_no_garbage_is_looked_for_while_a_package_is_imported(monkeypatch: pytest.MonkeyPatch, enabled: bool) -> None:
+    """And afterwards it is as it was, also where the package is missing."""
+    seen: list[bool] = []
+
+    def missing(name: str) -> None:
+        seen.append(gc.isenabled())
+        raise ModuleNotFoundError(f"No module named {name!r}", name="anthropic")
+
+    monkeypatch.setattr(choice.importlib, "import_module", missing)
+    try:
+        if not enabled:
+            gc.disable()
+        with pytest.raises(DefinitionError):
+            choice.wire_of("anthropic", {})
+        assert set(seen) == {False} and gc.isenabled() is enabled
+    finally:
+        gc.enable()
+
+
 def test_the_litellm_adapter_is_litellm_whatever_the_settings_say() -> None:
     assert LiteLLMAdapter().package("openai/gpt-4o", LLMConfig(model="openai/gpt-4o", adapter="native")) == "litellm"
 

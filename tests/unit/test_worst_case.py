@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from helix.adapters.models.effort import with_verbosity
+from helix.core.config import LLMConfig
 from helix.core.messages import (
     AnyMessage,
     AssistantMessage,
@@ -15,8 +19,9 @@ from helix.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
-from helix.engine.money.bounds import PER_MESSAGE, PER_TOOL, WITH_TOOLS, Estimate, prompt_tokens
-from helix.ports.model import ToolSpec
+from helix.engine.engine import Settings
+from helix.engine.money.bounds import PER_MESSAGE, PER_TOOL, WITH_TOOLS, Estimate, bounded, prompt_tokens
+from helix.ports.model import LLMGenerateInput, ToolSpec
 
 
 def said(**fields: str) -> AssistantMessage:
@@ -54,6 +59,17 @@ def test_each_byte_of_each_part_counts(part: str) -> None:
     counted = PARTS[part]
     assert counted("x" * 5000) >= counted("x") + 4999
     assert counted("é" * 10) >= counted("x") + 19, "bytes, not letters"
+
+
+@pytest.mark.parametrize("verbosity", ["low", "high"])
+def test_the_sentence_about_the_length_of_answers_counts(verbosity: Any) -> None:
+    """Models without such a setting are sent it behind the system prompt."""
+    engine: Any = SimpleNamespace(catalog=None, settings=Settings())
+    config = LLMConfig(model="anthropic/claude-sonnet-4-5", verbosity=verbosity)
+    request = LLMGenerateInput([UserMessage(content="hi")], [], config, "a", "a")
+    sent = with_verbosity(request, config.model)
+    _, estimate = bounded(engine, request)
+    assert estimate.prompt >= sum(len(message.content or "") for message in sent.messages) > len("hi") + 50
 
 
 def test_what_providers_add_is_allowed_for() -> None:

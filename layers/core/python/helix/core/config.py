@@ -27,6 +27,11 @@ _SET_BY_HELIX: Final = {
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 THINKING_TOKENS: Final = {"none": 0, "minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384, "xhigh": 32_768}
 """Effort -> tokens of thinking, of models whose thinking has a budget."""
+LENGTHS: Final = {
+    "low": "Keep your answers short: only what was asked for, in few sentences.",
+    "high": "Answer at length: explain your reasons, and give details and examples.",
+}
+"""Verbosity -> a sentence for models that have no such setting. A medium length is what a model does by itself."""
 
 
 class LLMConfig(Record):

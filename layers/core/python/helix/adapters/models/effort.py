@@ -12,22 +12,17 @@ from dataclasses import replace
 from typing import Any
 
 from helix.adapters.models.openai_api import takes_verbosity
-from helix.core.config import THINKING_TOKENS, Effort
+from helix.core.config import LENGTHS, THINKING_TOKENS, Effort
 from helix.core.messages import SystemMessage
 from helix.ports.model import LLMGenerateInput
 
-_LENGTHS = {
-    "low": "Keep your answers short: only what was asked for, in few sentences.",
-    "high": "Answer at length: explain your reasons, and give details and examples.",
-}
-"""A medium length is what a model does by itself."""
 _LEAST_THINKING = 1024
 """Tokens, the least budget that Anthropic takes."""
 
 
 def with_verbosity(request: LLMGenerateInput, model: str) -> LLMGenerateInput:
     """The request, with a sentence in the system prompt where the model has no setting for the length of its answers."""
-    words = _LENGTHS.get(request.config.verbosity or "")
+    words = LENGTHS.get(request.config.verbosity or "")
     if words is None or takes_verbosity(model):
         return request
     said = [m.content for m in request.messages if isinstance(m, SystemMessage)]

@@ -28,7 +28,7 @@ from helix.core.budget import (
     scopes_of,
     unpacked,
 )
-from helix.core.config import THINKING_TOKENS, LLMConfig
+from helix.core.config import LENGTHS, THINKING_TOKENS, LLMConfig
 from helix.core.json import dumps
 from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage
 from helix.core.rows import Bounds, SessionRow
@@ -210,7 +210,7 @@ def bounded(engine: Engine, request: LLMGenerateInput) -> tuple[LLMGenerateInput
         config = config.model_copy(update={"max_output_tokens": limit})
         request = replace(request, config=config)
     copies = max(1, _option(options, ("n",)) or 1)
-    prompt = prompt_tokens(request.messages, request.tools)
+    prompt = prompt_tokens(request.messages, request.tools) + _bytes(LENGTHS.get(config.verbosity or "", ""))
     estimate = Estimate(
         prompt,
         limit * copies,
