@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 from tests.e2e.iam_bench import HEAVY, LARGE, Bench, Json, of_call, payload, probe
@@ -132,8 +133,7 @@ async def a_look_at_a_run_that_waits(bench: Bench) -> Json:
 
 
 async def _line(bench: Bench, **options: Any) -> None:
-    """As many runs of `crew` wait as it takes to get it more room; nothing was decided before, nor asked for."""
-    bench.cloud.cloud.retire_workers()
+    """As many runs of `crew` wait as it takes to get it more room; nothing was decided before."""
     store, slots = bench.app.store, RowSlots(bench.app.store)
     await BudgetManager(store).remove_budget(HOUR, "crew", unit="usd")
     for waiting in await slots.queue("crew"):
@@ -150,6 +150,14 @@ async def _line(bench: Bench, **options: Any) -> None:
     await store.transact("forget", [Delete(Key("control", "scaling#crew", "state"))])
 
 
+def _alarm(bench: Bench) -> Json:
+    """Of the line. What the minute has asked CloudWatch for holds for five minutes; an alarm asks anew."""
+    of = {"stage": "test", "agent": "crew"}
+    trigger = {"Dimensions": [{"name": name, "value": value} for name, value in of.items()]}
+    said = {"AlarmName": "helix-test-queue-depth-crew", "NewStateValue": "ALARM", "Trigger": trigger}
+    return {"Records": [{"Sns": {"MessageId": bench.fresh(), "Message": json.dumps(said)}}]}
+
+
 def _rests(bench: Bench) -> bool:
     return not bench.cloud.executions(status="RUNNING", profile="crew")
 
@@ -162,15 +170,22 @@ def _rests(bench: Bench) -> bool:
     machines="StartExecution",
     metrics="GetMetricData",
     aliases="PutProvisionedConcurrencyConfig",
-    sweep="InvokeFunction",
 )
 async def a_line_that_is_long(bench: Bench) -> Json:
     await _line(bench)
+    return _alarm(bench)
+
+
+@probe("govern", sweep="InvokeFunction")
+async def a_minute(bench: Bench) -> Json:
+    await bench.claimed(agent="chief")  # at rest it would not start the sweep
     return {}
 
 
 @probe("govern", objects="GetObject")
 async def a_line_that_begins_with_a_large_run(bench: Bench) -> Json:
+    """Looked at by a process that has asked CloudWatch nothing yet."""
+    bench.cloud.cloud.retire_workers()
     state = {"notes": {"before": noise(LARGE)}}
     await _line(bench, first=say(noise(LARGE)), state=state, metadata=HEAVY)
     return {}
@@ -185,7 +200,7 @@ async def a_budget_that_is_spent(bench: Bench) -> Json:
     name, _ = definition.window(bench.app.clock.now())
     spent = {"unit": "micros", "limit": MICROS, "remaining": 0}
     await store.transact("spend", [Put(budget_key(name), spent)])
-    return {}
+    return _alarm(bench)
 
 
 @probe("govern", control="DeleteItem", notices="Publish")
