@@ -8,7 +8,7 @@ import sys
 import pytest
 from tests.e2e.test_deploy import Account, account
 
-from helix.cli.cloud.live.command import PLAYED
+from helix.cli.cloud.live.script import PLAYED
 
 __all__ = ["account"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -18,6 +18,8 @@ def test_every_scene_is_played_and_nothing_stays(account: Account) -> None:
     words = ("check", "--live", "--stage", "live", "-c", "offline=true")
     asked = account.run(sys.executable, "-m", "helix.cli", *words)
     assert asked.returncode == 2 and "a deployment needs your consent" in asked.stderr
+    left = {"Name": "helix-live-live-check", "SecretString": "{}"}  # of a check that was killed
+    account.client("secretsmanager").create_secret(**left)
     done = account.run(sys.executable, "-m", "helix.cli", *words, "--yes", "--json", patience_s=800)
     head, *scenes, end = [json.loads(line) for line in done.stdout.splitlines()]
     assert {scene["check"]: scene["detail"] for scene in scenes if scene["result"] != "ok"} == {}
@@ -26,6 +28,14 @@ def test_every_scene_is_played_and_nothing_stays(account: Account) -> None:
     assert "000000000000" not in done.stdout and "helix_" not in done.stdout, "neither account nor key"
     assert account.stacks() == ["CDKToolkit"] and account.tables() == []
     assert account.client("secretsmanager").list_secrets()["SecretList"] == []
+
+
+def test_what_the_check_sets_itself_is_refused(account: Account) -> None:
+    words = ("check", "--stage", "live", "-c", "offline=true", "-c", "streaming=direct", "-c", "retain=true")
+    asked = account.run(sys.executable, "-m", "helix.cli", *words, "--live", "--yes")
+    assert asked.returncode == 2 and "--live sets retain, streaming itself" in asked.stderr
+    asked = account.run(sys.executable, "-m", "helix.cli", *words)
+    assert asked.returncode == 2 and "--context is for a deployment" in asked.stderr
 
 
 def test_a_stage_that_exists_is_not_touched_and_money_bounds_it(account: Account) -> None:

@@ -180,8 +180,9 @@ async def _killed(
         result.status,
         _starts(mark),
         [content.get("code") or content.get("status") for content in contents],
+        1 <= _executions(cloud, handle.session_id) <= 2 + MAX_DEATHS,  # a death starts one more at most
     )
-    wanted = ("completed", MAX_DEATHS, ["tool_crashed", "unknown"])
+    wanted = ("completed", MAX_DEATHS, ["tool_crashed", "unknown"], True)
     return [] if found == wanted else [f"{agent} with a tool that kills: {found}, not {wanted}"]
 
 

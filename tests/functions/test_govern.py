@@ -204,6 +204,16 @@ def test_the_minute_starts_the_sweep_until_the_stage_rests(fleet: Functions) -> 
     assert begins_a_sweep(), "the run is open still"
 
 
+def test_the_sweep_begins_whatever_breaks_the_look(fleet: Functions, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("no look")
+
+    monkeypatch.setattr("helix.fleet.lambdas._governor", broken)
+    with pytest.raises(RuntimeError):
+        fleet.invoke("govern", fleet.sample("govern"))
+    assert fleet.begun == ["helix-dev-sweep:live"]
+
+
 def test_a_sweep_that_cannot_be_started_fails_the_minute(fleet: Functions) -> None:
     denied = {"Error": {"Code": "TooManyRequestsException", "Message": "Rate exceeded"}}
     fleet.app.client("lambda").meta.events.register_first(

@@ -186,7 +186,7 @@ class HealthChecker:
     async def _store_result(
         self, target: str, name: str, decide: Callable[[HealthResult | None], HealthResult]
     ) -> HealthResult:
-        await note_activity(self._store, self._clock.now())  # somebody looks at what is reported here
+        await note_activity(self._store, self._clock.now())  # a stage at rest would not report it
         before, after = await health_rows.save(self._store, target, name, decide)
         was = HealthStatus.UNKNOWN if before is None else before.status
         if was is not after.status:

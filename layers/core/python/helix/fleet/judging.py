@@ -44,7 +44,7 @@ class Calls(MetricsSource, Protocol):
 
 
 class AskedLately:
-    """A `MetricsSource` that asks another one, which costs money: an answer holds as long as the window that is judged."""
+    """Caches the answers of another source for as long as their window, because each question costs money."""
 
     def __init__(self, source: Calls, clock: Clock) -> None:
         self._source, self._clock = source, clock

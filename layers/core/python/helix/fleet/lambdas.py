@@ -2,7 +2,7 @@
 
 Law: what wakes it says where to look. A message that no alarm of this stage goes off with is ignored; what is done once
 a minute (the sweep, gauges, unpublished alerts of budgets) is done by the schedule, so alarms that come in numbers cost
-little; at rest the schedule does one read.
+little; at rest the schedule reads two rows.
 """
 
 from __future__ import annotations
@@ -106,12 +106,14 @@ def _alarm(text: str) -> Alarm | None:
 async def govern(app: Application, event: GovernEvent, delivery: Delivery) -> dict[str, int]:
     """Answers how often what came of a look at an agent. Raises `StoreError` where one could not be looked at: an alarm's
     message comes again then, and an alarm is raised if it lasts."""
-    now = app.clock.now()
-    if not event.records and now < (await read_beats(app.store)).due_at(now):
-        logger.info("governed: the stage is at rest")
-        return {}
+    done, now = Counter[str](), app.clock.now()
+    if not event.records:
+        if now < (await read_beats(app.store)).due_at(now):
+            logger.info("governed: the stage is at rest")
+            return {}
+        done[FAILED] += await _start_sweep(app)  # first: whatever breaks below, runs are looked after
     asked = AskedLately(app.cloudwatch, app.clock) if event.records else _asked_lately(app)
-    governor, done = _governor(app, asked), Counter[str]()
+    governor = _governor(app, asked)
     await note_alarms(app, event)
     for trigger in triggers(event, app.settings.stage):
         done += await governor.govern(trigger, delivery)
@@ -160,7 +162,6 @@ async def _registered(app: Application, agent: str) -> Registered | None:
 
 async def _each_minute(app: Application, governor: Governor, asked: AskedLately, delivery: Delivery) -> Counter[str]:
     """What does not depend on any alarm: gauges, unpublished alerts, how each agent's model calls do."""
-    failed = await _start_sweep(app)
     counts, money, now = await gauges(app.engine), governor.money, app.clock.now()
     governed = {agent for agent in counts if agent is not None} | await money.agents()
     agents = governed | {scope.removeprefix(OF_AGENT) for scope in await read_scopes(app.store, OF_AGENT)}
@@ -172,7 +173,7 @@ async def _each_minute(app: Application, governor: Governor, asked: AskedLately,
     unhealthy = await record_checks(app.store, metrics, now, lambda target: _defined(app, target) is not None)
     published = await _publish(app)
     health = HealthChecker(app.store, clock=app.clock)
-    failed += await judge_calls(health, asked, counts, read, delivery, app.clock, ask=worked)
+    failed = await judge_calls(health, asked, counts, read, delivery, app.clock, ask=worked)
     beats = await read_beats(app.store)
     found = unwell(unhealthy)
     try:

@@ -197,7 +197,7 @@ class Application:
         return ModelKeys(self.settings.model_secrets, self.client, self.clock, self.environment)
 
     async def start_sweep(self) -> None:
-        """Begin the stage's sweep, which nobody waits for. Raises `StoreError`."""
+        """Start the stage's sweep asynchronously. Raises `StoreError`."""
         from helix.adapters.aws.calls import call
 
         request = {"FunctionName": f"helix-{self.settings.stage}-sweep:live", "InvocationType": "Event"}

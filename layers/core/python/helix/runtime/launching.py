@@ -67,7 +67,7 @@ class StepFunctionsExecutor(LaunchingExecutor):
         self._activity = Activity(engine.store, engine.clock)
 
     async def _check_room(self, agent: AnyAgent, mode: ClaimMode, session_id: str | None) -> None:
-        """And note that the stage works, before there is a run that its sweep may have to find."""
+        """Record the activity too, before the claim: the sweep may have to find the run."""
         await asyncio.gather(super()._check_room(agent, mode, session_id), self._activity.note())
 
     async def answer(

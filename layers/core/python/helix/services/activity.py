@@ -1,9 +1,9 @@
-"""When a deployed stage last worked, and when its sweep last ran: what decides whether the minute has anything to look at.
+"""Two rows that say whether a deployed stage is at rest: when it last worked, and when its sweep last ran.
 
-Rows of `control`, partition `health#app`: `activity` ({at, since}: when somebody last began a run, and since when the stage
-has not rested) and `sweep` ({at, found_at}: when the last sweep ran, and when one last found anything open).
+Rows of `control`, partition `health#app`: `activity` ({at, since}: when the last run began, and when the stage last woke
+from its rest) and `sweep` ({at, found_at}: when the last sweep ran, and when a sweep last found anything open).
 
-Law: whoever claims a run has noted it before. What a lost note hides, the look of each hour finds.
+Law: a process writes `activity` before it claims a run. If that write is lost, the hourly sweep finds the run.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from helix.services.committing import refused
 
 ACTIVITY, SWEEP = (Key("control", "health#app", name) for name in ("activity", "sweep"))
 NOTE_S = 60.0
-"""A process notes its work once in this time."""
+"""A process writes `activity` at most once in this time."""
 REST_S = 7_200.0
-"""So long after the last work its limits, alarms and health have settled."""
+"""After this time without work, limits, alarms and health have settled."""
 LOOK_S = 3_600.0
-"""The sweep of a stage at rest."""
+"""Time between two sweeps of a stage at rest."""
 logger = get_logger("helix")
 
 
 async def note_activity(store: StateStore, now: float) -> None:
-    """Raises `StoreError`."""
+    """Record that the stage works now. Raises `StoreError`."""
     at_work = Update(ACTIVITY, set={"at": now}, when=When(at_least={"at": now - REST_S}))
     if await refused(store, "note_activity", [at_work]) is not None:
         await store.transact("note_activity", [Put(ACTIVITY, {"at": now, "since": now})])
 
 
 class Activity:
-    """What this process notes of its work."""
+    """Writes `activity` for this process."""
 
     def __init__(self, store: StateStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
@@ -71,7 +71,7 @@ class Beats:
         return cls(sweep["at"], sweep["found_at" if "found_at" in sweep else "at"], worked_at, since)
 
     def due_at(self, now: float) -> float:
-        """When the next sweep is due: at once, unless nobody has begun a run, and no sweep has found one, for `REST_S`."""
+        """When the next sweep is due. At rest that is `LOOK_S` after the last one; otherwise it is due already."""
         if self.swept_at is None:
             return self.since or now
         rests = max(self.found_at, self.worked_at) < min(self.swept_at, now - REST_S)

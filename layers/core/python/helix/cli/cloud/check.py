@@ -53,6 +53,8 @@ def check(
         if url or key:
             raise RefusedError("--live makes its own stage and key: leave out --url and --key")
         return check_live(stage, profile, region, context, most, yes=yes, as_json=as_json)
+    if context:
+        raise RefusedError("--context is for a deployment: add --live, which makes one")
     return run_checks(lambda service: aws_client(service, profile, region), stage, Door(url, key), as_json=as_json)
 
 

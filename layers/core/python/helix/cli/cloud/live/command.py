@@ -21,7 +21,9 @@ from helix.cli.cloud.check import fields_of, show, versions
 from helix.cli.cloud.checks import AS_DEPLOYED, Finding, NotRunError, Probe, StageClients
 from helix.cli.cloud.deploy import Deployment, Target, aws_errors, bring
 from helix.cli.cloud.destroy import remove
-from helix.cli.cloud.live.scenes import FIRST, NEW, OLD, SECOND, Group, Scene, across, key_text, secret_name
+from helix.cli.cloud.dev import pairs
+from helix.cli.cloud.live.scenes import NEW, OLD, Scene, across, key_text, secret_name
+from helix.cli.cloud.live.script import FIRST, PLAYED, SECOND, Group
 from helix.cli.cloud.stack import described, look, templates
 from helix.cli.output import COMPLETED, FAILED, STOPPED, RefusedError, ask, say
 from helix.core.ledger import NANOS, total
@@ -36,8 +38,6 @@ DEPLOYED_USD = 0.02
 """What the requests of CloudFormation, S3 and logs cost at a deployment and its deletion."""
 MONTH_HOURS = 730
 CONTEXT = {"key": "aws", "retain": "false", "console": "http", "dashboards": "false", "auth": "keys"}
-PLAYED = sum(map(len, (*FIRST, *SECOND))) + 3
-"""With the upgrade, and the end of both stages."""
 
 
 class Money:
@@ -103,7 +103,10 @@ class LiveCheck:
         """With a model's key, which a scene rotates."""
         secrets, name = target.client("secretsmanager"), secret_name(target.stage)
         with aws_errors():
-            secrets.create_secret(Name=name, SecretString=key_text("one"))
+            try:
+                secrets.create_secret(Name=name, SecretString=key_text("one"))
+            except secrets.exceptions.ResourceExistsException:  # of a check that was killed
+                secrets.put_secret_value(SecretId=name, SecretString=key_text("one"))
         try:
             yield
         finally:
@@ -204,6 +207,8 @@ def check_live(
     yes: bool,
     as_json: bool,
 ) -> int:
+    if taken := sorted(pairs(context).keys() & {*CONTEXT, "stage", "streaming", "model_secrets"}):
+        raise RefusedError(f"--live sets {', '.join(taken)} itself: leave it out of --context")
     given = Deployment(stage=stage, profile=profile, region=region, context=context)
     say(f"this deploys stage {stage!r} twice, plays {PLAYED} scenes in half an hour, and destroys it: at most ${most}")
     if not yes and not _agreed(stage):

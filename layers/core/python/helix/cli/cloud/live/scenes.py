@@ -6,24 +6,17 @@ and its tools do what the message says (`project/live_agents.py`).
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-import urllib.error
-import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from helix.cli.cloud import checks
-from helix.cli.cloud.checks import REASON, CheckError, NotRunError, Probe
+from helix.cli.cloud.checks import CheckError, Probe
 from helix.client.client import RemoteHandle
 from helix.core.chunks import TextDeltaChunk
 from helix.core.handles import AgentResult
 from helix.core.periods import TokenPeriod
-from helix.engine.history import session_key
 from helix.fleet.budgets import BudgetManager
-from helix.fleet.lambdas import heard_key
-from helix.services.activity import read_beats
 
 Scene = Callable[[Probe], Awaitable[str]]
 Step = dict[str, Any]
@@ -229,7 +222,7 @@ def key_text(key: str) -> str:
     return json.dumps({"LIVE_KEY": key})
 
 
-# --- budgets, limits, alarms ------------------------------------------------------------------------------------------
+# --- budgets and limits ------------------------------------------------------------------------------------------
 
 
 async def budget(probe: Probe) -> str:
@@ -249,31 +242,6 @@ async def queue(probe: Probe) -> str:
     await completed(first)
     await completed(second)
     expect(waited, True)
-    return ""
-
-
-async def alarm(probe: Probe) -> str:
-    """CloudWatch publishes it to the topic, and `govern` receives it."""
-    name = f"{probe.at.stack}-queue-depth-{SINGLE}"
-    (before,) = await probe.store.get([heard_key(name)])
-    await probe.aws("cloudwatch", "set_alarm_state", AlarmName=name, StateValue="ALARM", StateReason=REASON)
-
-    async def heard() -> bool:
-        (row,) = await probe.store.get([heard_key(name)])
-        return row is not None and row != before
-
-    await probe.until(heard)
-    return ""
-
-
-async def minute(probe: Probe) -> str:
-    """The schedule starts `govern`, which starts `sweep`."""
-    since = probe.clock.now()
-
-    async def swept() -> bool:
-        return ((await read_beats(probe.store)).swept_at or 0.0) > since
-
-    await probe.until(swept)
     return ""
 
 
@@ -304,63 +272,6 @@ async def same_key(probe: Probe) -> str:
     return ""
 
 
-# --- other doors ------------------------------------------------------------------------------------------------------
-
-
-async def trigger(probe: Probe) -> str:
-    """A message of the queue starts a run, in a session that it names."""
-    session = f"live-{probe.clock.now():.0f}"
-    body = json.dumps({"id": session, "prompt": json.dumps([end("triggered")])})
-    await probe.aws("sqs", "send_message", QueueUrl=probe.at.outputs["LiveQueueUrl"], MessageBody=body)
-
-    async def ran() -> bool:
-        (row,) = await probe.store.get([session_key(session)])
-        return row is not None and row["status"] == "completed"
-
-    await probe.until(ran)
-    return ""
-
-
-async def http(probe: Probe) -> str:
-    """Start a run by POST, and wait for its result."""
-    body = json.dumps({"message": json.dumps([end("over HTTP")])}).encode()
-    status, text = await page(f"{probe.at.outputs['HttpUrl']}/run?wait=20", probe.key, body)
-    expect((status, json.loads(text)["text"]), (200, "over HTTP"))
-    probe.sessions.append(json.loads(text)["session_id"])
-    return ""
-
-
-async def console(probe: Probe) -> str:
-    status, text = await page(probe.at.outputs["ConsoleUrl"])
-    expect((status, "<title>Helix</title>" in text), (200, True))
-    return ""
-
-
-async def health(probe: Probe) -> str:
-    """Ready once the first minute has swept."""
-    base = probe.at.outputs["HealthUrl"].removesuffix("/health")
-
-    async def ready() -> bool:
-        return (await page(f"{base}/ready"))[0] == 200
-
-    await probe.until(ready)
-    expect([(await page(f"{base}/{path}"))[0] for path in ("live", "health")], [200, 200])
-    return ""
-
-
-async def page(url: str, key: str | None = None, body: bytes | None = None) -> tuple[int, str]:
-    headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
-
-    def read() -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=40) as answer:
-                return int(answer.status), answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode(errors="replace")
-
-    return await asyncio.to_thread(read)
-
-
 # --- an upgrade -------------------------------------------------------------------------------------------------------
 
 
@@ -377,57 +288,3 @@ async def across(probe: Probe) -> AsyncIterator[Scene]:
         return ""
 
     yield upgraded
-
-
-async def no_kinesis(probe: Probe) -> str:
-    if "ChunkStream" in probe.at.outputs:
-        raise NotRunError("the stage still has its stream of Kinesis")
-    return ""
-
-
-Group = Mapping[str, Scene]
-"""Played at once."""
-FIRST: Sequence[Group] = (
-    {"a connection": checks.connection},
-    {
-        "a tool of 40 s": long_tool,
-        "a tool that dies": tool_dies,
-        "a tool that dies and must not be repeated": tool_dies_once,
-        "a model call that dies": model_dies,
-        "the minute": minute,
-        "a provider that refuses": provider_refuses,
-        "a line of runs": queue,
-        "text while the model speaks": live_text,
-        "a reader that returns": reader_returns,
-        "a message of 40 KB": checks.message,
-        "an answer of 500 KB": large_answer,
-        "a step with 40 calls": checks.calls,
-        "an interrupt": checks.interrupt,
-        "an execution that is stopped": checks.stop,
-        "an approval with other arguments": approval,
-        "a denial": denial,
-        "a sub-agent": sub_agent,
-        "an inline tool": inline_tool,
-        "a model's key that rotates": key_rotates,
-        "a budget": budget,
-        "an alarm": alarm,
-        "a branch": branch,
-        "a request that comes twice": same_key,
-        "a queue's message": trigger,
-        "a run over HTTP": http,
-        "the console": console,
-        "health": health,
-    },
-    {"Lambda that refuses": lambda_refuses},
-)
-"""With Kinesis."""
-SECOND: Sequence[Group] = (
-    {"no Kinesis": no_kinesis, "a connection, again": checks.connection},
-    {
-        "a tool that dies, without Kinesis": tool_dies,
-        "text while the model speaks, without Kinesis": live_text,
-        "a reader that returns, without Kinesis": reader_returns,
-    },
-    {"deleted sessions": checks.delete},
-)
-"""Without."""

@@ -1,0 +1,99 @@
+"""Scenes of `helix check --live` that pass through other doors than the socket: alarms, the schedule, queues and HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+
+from helix.cli.cloud.checks import REASON, CheckError, Probe
+from helix.cli.cloud.live.scenes import SINGLE, end, expect
+from helix.engine.history import session_key
+from helix.fleet.lambdas import heard_key
+from helix.services.activity import read_beats
+
+
+async def alarm(probe: Probe) -> str:
+    """CloudWatch publishes it to the topic, and `govern` receives it."""
+    name = f"{probe.at.stack}-queue-depth-{SINGLE}"
+    (before,) = await probe.store.get([heard_key(name)])
+    await probe.aws("cloudwatch", "set_alarm_state", AlarmName=name, StateValue="ALARM", StateReason=REASON)
+
+    async def heard() -> bool:
+        (row,) = await probe.store.get([heard_key(name)])
+        return row is not None and row != before
+
+    await probe.until(heard)
+    return ""
+
+
+async def minute(probe: Probe) -> str:
+    """The schedule starts `govern`, which starts `sweep`."""
+    since = probe.clock.now()
+
+    async def swept() -> bool:
+        return ((await read_beats(probe.store)).swept_at or 0.0) > since
+
+    await probe.until(swept)
+    return ""
+
+
+async def trigger(probe: Probe) -> str:
+    """A message of the queue starts a run, in a session that it names."""
+    session = f"live-{probe.clock.now():.0f}"
+    body = json.dumps({"id": session, "prompt": json.dumps([end("triggered")])})
+    await probe.aws("sqs", "send_message", QueueUrl=probe.at.outputs["LiveQueueUrl"], MessageBody=body)
+
+    async def ran() -> bool:
+        (row,) = await probe.store.get([session_key(session)])
+        return row is not None and row["status"] == "completed"
+
+    await probe.until(ran)
+    return ""
+
+
+async def http(probe: Probe) -> str:
+    """Start a run by POST, and wait for its result."""
+    body = json.dumps({"message": json.dumps([end("over HTTP")])}).encode()
+    status, text = await page(f"{probe.at.outputs['HttpUrl']}/run?wait=20", probe.key, body)
+    expect((status, json.loads(text)["text"]), (200, "over HTTP"))
+    probe.sessions.append(json.loads(text)["session_id"])
+    return ""
+
+
+async def console(probe: Probe) -> str:
+    status, text = await page(probe.at.outputs["ConsoleUrl"])
+    expect((status, "<title>Helix</title>" in text), (200, True))
+    return ""
+
+
+async def health(probe: Probe) -> str:
+    """Ready once the first minute has swept."""
+    base = probe.at.outputs["HealthUrl"].removesuffix("/health")
+
+    async def ready() -> bool:
+        return (await page(f"{base}/ready"))[0] == 200
+
+    await probe.until(ready)
+    expect([(await page(f"{base}/{path}"))[0] for path in ("live", "health")], [200, 200])
+    return ""
+
+
+async def page(url: str, key: str | None = None, body: bytes | None = None) -> tuple[int, str]:
+    headers = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
+
+    def read() -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=40) as answer:
+                return int(answer.status), answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode(errors="replace")
+
+    return await asyncio.to_thread(read)
+
+
+async def no_kinesis(probe: Probe) -> str:
+    if "ChunkStream" in probe.at.outputs:
+        raise CheckError("the stage still has its stream of Kinesis")
+    return ""
