@@ -140,8 +140,7 @@ async def _line(bench: Bench, **options: Any) -> None:
         await slots.leave(waiting.candidate)
     for holder in await slots.holders("crew"):
         await slots.release(holder)
-    # What was granted before still works, and would grant in its turn.
-    await asyncio.to_thread(until, lambda: _rests(bench), "rest")
+    await asyncio.to_thread(_rest, bench)
     await slots.set_limit("crew", 1)
     await bench.claimed(say("Never said."), agent="crew")
     for _ in range(DEEP):
@@ -158,8 +157,17 @@ def _alarm(bench: Bench) -> Json:
     return {"Records": [{"Sns": {"MessageId": bench.fresh(), "Message": json.dumps(said)}}]}
 
 
-def _rests(bench: Bench) -> bool:
-    return not bench.cloud.executions(status="RUNNING", profile="crew")
+def _rest(bench: Bench) -> None:
+    """Wait for the runs that were granted before: they would grant in their turn."""
+
+    def working() -> list[Json]:
+        return bench.cloud.executions(status="RUNNING", profile="crew")
+
+    try:
+        until(lambda: not working(), "rest")
+    except AssertionError as error:
+        last = {each["name"]: bench.cloud.history(each["executionArn"])[-8:] for each in working()}
+        raise AssertionError(f"{error}: {json.dumps(last, default=str, indent=1)}") from None
 
 
 @probe(

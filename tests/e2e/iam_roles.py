@@ -62,6 +62,8 @@ UNSEEN: dict[str, str] = {
     r"(?!ws_message|sweep).*: s3:ListBucket on bucket": "without it S3 says 'denied' for 'not there', the emulator not",
 }
 """Rights that cannot be missed offline, and why."""
+NOTHING = {"Effect": "Deny", "Action": "*", "Resource": "*"}
+"""For a policy of which nothing is left: IAM takes none without a statement."""
 TWIN = "crew-"
 """Functions of a second agent with resources: their rights are those of the first one's (tests/infra/test_roles.py)."""
 EVERYTHING = {"states": "tokens", "cloudwatch": "metrics", "dynamodb": "changes"}
@@ -122,6 +124,9 @@ class Roles:
             if others or is_own(arn, action)
         }
 
+    def rights_of(self, function: str) -> list[Right]:
+        return [right for right in self.rights() if right.function == function]
+
     @contextmanager
     def without(self, *rights: Right) -> Iterator[None]:
         """The function's role has all of its rights but these."""
@@ -131,7 +136,7 @@ class Roles:
             left = document["Statement"]
             for right in rights:
                 left = [rest for statement in left for rest in _without(statement, right)]
-            self._put(role, name, {**document, "Statement": left})
+            self._put(role, name, {**document, "Statement": left or [NOTHING]})
         try:
             yield
         finally:

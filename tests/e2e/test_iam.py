@@ -80,7 +80,7 @@ def no_schedule(cloud: CloudForTests) -> Iterator[None]:
 
 @contextmanager
 def without_schedules(cloud: CloudForTests) -> Iterator[None]:
-    """The minute's own govern and sweep, which have all their rights still, would do what a probe is there for."""
+    """The minute's own govern, which has all its rights still, would do what a probe is there for."""
     events, minute = cloud.aws("events"), cloud.cloud.function("govern")
     events.disable_rule(Name=minute)
     try:
@@ -161,7 +161,9 @@ async def test_each_right_is_needed(cloud: CloudForTests, roles: Roles) -> None:
         async with granting if function in GRANTING else nullcontext(), turns:
             bench = Bench.of(cloud, function)
             probes = [PROBES[name] for of, name in cases() if of == function]
-            return [line for probe in probes for line in await missed(cloud, roles, bench, probe)]
+            # A sweep that govern starts would begin the runs that the next probe prepares.
+            with roles.without(*roles.rights_of("sweep")) if function == "govern" else nullcontext():
+                return [line for probe in probes for line in await missed(cloud, roles, bench, probe)]
 
     told = await asyncio.gather(*(try_all(function) for function in roles.functions))
     wrong = [line for lines in told for line in lines]
@@ -169,7 +171,7 @@ async def test_each_right_is_needed(cloud: CloudForTests, roles: Roles) -> None:
 
 
 TRIES = 2
-"""The stage's own schedule invokes `govern` too, and may leave nothing to do."""
+"""Runs of `crew` that still work may leave `govern` nothing to do."""
 
 
 async def missed(cloud: CloudForTests, roles: Roles, bench: Bench, probe: Probe) -> list[str]:
@@ -197,7 +199,7 @@ async def test_nobody_misses_what_is_not_seen(cloud: CloudForTests, roles: Roles
     turns = asyncio.Semaphore(AT_ONCE)
 
     async def try_all(function: str) -> list[str]:
-        rights = [right for right in roles.rights() if right.function == function and is_unseen(right)]
+        rights = [right for right in roles.rights_of(function) if is_unseen(right)]
         async with turns:
             bench = Bench.of(cloud, function)
             event = await next(probe for probe in PROBES.values() if probe.verb == function).prepare(bench)

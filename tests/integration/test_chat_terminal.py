@@ -44,10 +44,14 @@ class Terminal:
     def text(self) -> str:
         return "\n".join(self._screen.display)
 
-    def until(self, words: str) -> None:
-        end = time.monotonic() + PATIENCE_S
+    def until(self, words: str, press: bytes = b"") -> None:
+        """`press`: keys for what is not ready yet, or is still that of an earlier call. Pressed again each second."""
+        end, pressed = time.monotonic() + PATIENCE_S, 0.0
         while words not in self.text:
             assert time.monotonic() < end, f"{words!r} never came:\n{self.text}"
+            if press and time.monotonic() - pressed > 1:
+                self.process.send(press)
+                pressed = time.monotonic()
             self.read()
 
     def read(self) -> None:
@@ -90,8 +94,7 @@ def test_the_screen_in_a_terminal(helix: CommandLine) -> None:
         t.until("␛]0;owned")
         t.until("Nothing found")  # and the model asks for another call
         t.until("Approve look_up?")
-        t.process.send(b"\x13")
-        t.until("completed")
+        t.until("completed", press=b"\x13")
         t.process.send(b"\x04")
         assert t.end() == 0
         assert "chat hostile.py:asker --session c" in t.text
