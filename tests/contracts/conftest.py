@@ -21,6 +21,7 @@ TOO_MANY = {f"{name}[moto]" for name in MANY_CALLS}
 REMOTE = {"test_dynamodb", "test_aws_servers", "test_kinesis", "test_direct", "test_packing"}
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/tests/contracts/" in item.path.as_posix() and item.path.stem in REMOTE and item.name in MANY_CALLS:

@@ -20,6 +20,7 @@ SHARED = {"test_live": "test_deploy", "test_real_time": "test_recovery"}
 IN_BROWSER = {"test_console", "test_console_operator", "test_console_stage"}
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/e2e/" in item.path.as_posix():

@@ -54,6 +54,7 @@ OFFLINE = {"offline": "true", "endpoint": "http://127.0.0.1:4999"}
 Synth = Callable[[dict[str, str]], Assembly]
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One worker has the warm process, so it runs all tests of templates."""
     for item in items:

@@ -27,6 +27,7 @@ LINE_BYTES = 64 * 1024 * 1024
 PATIENCE_S = 100
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "/tests/js/" in item.path.as_posix():

@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from helix.local.templates import Templates
 from helix.local.workers import Code, Reply, Sink, Worker, content_name, ids_of
 from helix.runtime.system import SystemClock
 
@@ -70,6 +71,7 @@ class Pool:
 
     def __init__(self, folder: Path, endpoint: str, base: Mapping[str, str], sink: Sink, limit: int = 0) -> None:
         self._folder, self._endpoint, self._base, self._sink = folder, endpoint, dict(base), sink
+        self._templates = Templates(base)
         self._lock, self._unpacking, self._clock = threading.Lock(), threading.Lock(), SystemClock()
         self._cores = os.cpu_count() or 1
         self._limit = limit or limit_of(memory_of_this_machine(), self._cores)
@@ -134,6 +136,7 @@ class Pool:
             self._closed = True
             workers = self._remove(lambda worker: True)
         _end(workers)
+        self._templates.close()
         self._serve()
 
     # --- the line --------------------------------------------------------------------------------------------------------
@@ -242,7 +245,7 @@ class Pool:
                 "_HANDLER": code.handler,
                 **credentials,
             }
-            return worker.start(folders, {**self._base, **runtime, **own})
+            return worker.start(self._templates.start(folders, {**self._base, **runtime, **own}))
         finally:
             with self._lock:
                 self._starting -= 1

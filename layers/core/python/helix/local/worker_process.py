@@ -4,27 +4,43 @@ Law: standard library only, and nothing of `helix` but what the function's own l
 what runs. Requests come as lines of JSON on standard input, answers leave as lines on the original standard output; what
 the function prints is its log, on standard error. The line `MARK request-id` there says that the log of that request is
 complete. The process ends when its input does, whatever the function is doing.
+
+With the number of a socket as its argument, the process is a template instead: it imports what the functions of its layers
+share, and forks an environment for each request on the socket (`helix.local.templates`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import json
 import os
 import queue
+import signal
+import socket
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 MARK = "\x1e"
 PATH = "HELIX_WORKER_PATH"
 """Folders of the function's code and its layers, first come first."""
-
+PRELOADED = (
+    "boto3",
+    "helix.runtime.lambdas",
+    "helix.runtime.verbs",
+    "helix.gateway.lambdas",
+    "helix.gateway.lambdas_project",
+    "helix.fleet.lambdas",
+)
+"""What a template imports: the modules of the handlers that a run needs."""
+LENGTH = 4
+"""Bytes before a request to a template: its length."""
 RECORDER = "OFFLINE_RECORDER"
 """For tests: the path of a module whose `arm()` is called before the function's code is loaded."""
 
@@ -139,5 +155,54 @@ def _failure(error: BaseException, error_type: str, message: str) -> dict[str, A
     return {"status": "error", "errorType": error_type, "errorMessage": message, "stackTrace": frames}
 
 
+# --- the template --------------------------------------------------------------------------------------------------------
+
+
+def fork_environments(requests: socket.socket) -> None:
+    """A request is JSON, {"folder", "environment"}, and comes with three pipes: input, output, log. The answer is the new
+    process's id. Standard output gets a line "id status" for each process that has ended. Returns in each new process, and
+    ends when its input does."""
+    before, plain = set(os.environ), list(sys.path)
+    sys.path[:0] = os.environ.pop(PATH).split(os.pathsep)
+    for module in PRELOADED:
+        with contextlib.suppress(Exception):  # the environment imports it again, and reports what is wrong
+            importlib.import_module(module)
+    made = {name: value for name, value in os.environ.items() if name not in before}
+    signal.signal(signal.SIGCHLD, _report_ends)
+    while True:
+        head, pipes, _, _ = socket.recv_fds(requests, LENGTH, 3)
+        if not head:
+            _wait_for_all()
+        request = json.loads(requests.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL))
+        if (process := os.fork()) == 0:
+            break
+        for pipe in pipes:
+            os.close(pipe)
+        requests.sendall(process.to_bytes(LENGTH, "big"))
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    requests.close()
+    for number, pipe in enumerate(pipes):
+        os.dup2(pipe, number)
+        os.close(pipe)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(made | request["environment"])
+    sys.path[:] = plain
+
+
+def _report_ends(*_: Any, options: int = os.WNOHANG) -> None:
+    with contextlib.suppress(ChildProcessError):  # there are no others
+        while (ended := os.waitpid(-1, options))[0]:
+            os.write(1, f"{ended[0]} {os.waitstatus_to_exitcode(ended[1])}\n".encode())
+
+
+def _wait_for_all() -> NoReturn:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _report_ends(options=0)
+    os._exit(0)
+
+
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        fork_environments(socket.socket(fileno=int(sys.argv[1])))
     main()

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import queue
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-from helix.local.worker_process import MARK, PATH
+from helix.local.templates import Process
+from helix.local.worker_process import MARK
 from helix.runtime.system import SystemClock
 
-SCRIPT = Path(__file__).with_name("worker_process.py")
 START_S = 60.0
 """An environment that is not ready by then has failed to start."""
 LOG_S = 1.0
@@ -71,27 +67,17 @@ class Worker:
         self._request, self._about, self._log = "", dict[str, Any](), list[str]()
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._log_done = threading.Event()
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Process | None = None
 
     @property
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def start(self, folders: Sequence[Path], environment: Mapping[str, str]) -> dict[str, Any] | None:
+    def start(self, process: Process) -> dict[str, Any] | None:
         """Wait until the handler is loaded. Returns the failure, if it is one."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", str(SCRIPT)],
-            cwd=folders[0],
-            env={**environment, PATH: os.pathsep.join(_path(folders))},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-        )
+        self._process = process
         for read in (self._read_answers, self._read_log):
-            threading.Thread(target=read, args=(self._process,), daemon=True).start()
+            threading.Thread(target=read, args=(process,), daemon=True).start()
         try:
             answer = self._answers.get(timeout=START_S)
         except queue.Empty:
@@ -139,19 +125,19 @@ class Worker:
             self._process.kill()
             self._process.wait()
 
-    def _exited(self, process: subprocess.Popen[str]) -> dict[str, Any]:
+    def _exited(self, process: Process) -> dict[str, Any]:
         status = process.wait()
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
         message = f"RequestId: {self._request} Error: Runtime exited with error: {how}"
         return {"errorType": KILLED, "errorMessage": message}
 
-    def _read_answers(self, process: subprocess.Popen[str]) -> None:
+    def _read_answers(self, process: Process) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             self._answers.put(json.loads(line))
         self._answers.put(None)
 
-    def _read_log(self, process: subprocess.Popen[str]) -> None:
+    def _read_log(self, process: Process) -> None:
         assert process.stderr is not None
         for line in process.stderr:
             if line.startswith(MARK):
@@ -172,12 +158,6 @@ def content_name(data: bytes) -> str:
 
 def ids_of(event: Any) -> dict[str, Any]:
     return {name: event[name] for name in IDS if name in event} if isinstance(event, dict) else {}
-
-
-def _path(folders: Sequence[Path]) -> list[str]:
-    """As Lambda's: the function's own folder, then what layers have in python/."""
-    code, *layers = folders
-    return [str(code), *(str(layer / "python") for layer in layers if (layer / "python").is_dir())]
 
 
 def _error(answer: Mapping[str, Any]) -> dict[str, Any]:

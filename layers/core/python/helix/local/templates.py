@@ -1,0 +1,191 @@
+"""How execution environments start: forked from a process that has imported what all functions of their layers share.
+
+Law: an environment is a process of its own, with the code of its own layers, as if it had started alone; only what their
+modules do when they are imported is done once. SnapStart asks the same of them. Importing takes most of a start's time, and
+all functions of a stage start at its first message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import IO, Protocol, cast
+
+from helix.local.worker_process import LENGTH, PATH
+
+SCRIPT = Path(__file__).with_name("worker_process.py")
+MOST = 4
+"""Templates of one emulator. A stage has one for each set of layers, and each edit of an agent makes another set."""
+FORKS = sys.platform == "linux"
+"""Elsewhere a library of the system may not survive a fork, and an environment starts alone."""
+
+
+class Process(Protocol):
+    """As `subprocess.Popen` has them."""
+
+    stdin: IO[str] | None
+    stdout: IO[str] | None
+    stderr: IO[str] | None
+
+    def poll(self) -> int | None: ...
+
+    def wait(self) -> int: ...
+
+    def kill(self) -> None: ...
+
+
+class Templates:
+    """`base`: the environment that every function begins with."""
+
+    def __init__(self, base: Mapping[str, str]) -> None:
+        self._base, self._lock = dict(base), threading.Lock()
+        self._templates: OrderedDict[str, _Template] = OrderedDict()
+
+    def start(self, folders: Sequence[Path], environment: Mapping[str, str]) -> Process:
+        """Start a function's environment. `folders`: of the function's package and then its layers."""
+        own, layers = str(folders[0]), _path(folders[1:])
+        variables = {**environment, PATH: os.pathsep.join([own, *layers])}
+        if not FORKS:
+            return _alone(own, variables)
+        with self._lock:
+            template = self._of(os.pathsep.join(layers))
+        return template.fork(own, variables)
+
+    def _of(self, path: str) -> _Template:
+        template = self._templates.pop(path, None)
+        if template is not None and not template.alive:
+            template.close()
+            template = None
+        self._templates[path] = template or _Template({**self._base, PATH: path})
+        while len(self._templates) > MOST:
+            self._templates.popitem(last=False)[1].close()
+        return self._templates[path]
+
+    def close(self) -> None:
+        with self._lock:
+            for template in self._templates.values():
+                template.close()
+            self._templates.clear()
+
+
+class _Template:
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._requests, theirs = socket.socketpair()
+        with theirs:
+            number = theirs.fileno()
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(SCRIPT), str(number)],
+                env=environment,
+                pass_fds=[number],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        self._forking, self._lock = threading.Lock(), threading.Lock()
+        self._statuses: dict[int, Future[int]] = {}
+        threading.Thread(target=self._read_ends, daemon=True).start()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def fork(self, folder: str, environment: Mapping[str, str]) -> Process:
+        """Raises `OSError` where the template has ended."""
+        request = json.dumps({"folder": folder, "environment": dict(environment)}).encode()
+        (theirs_in, ours_in), (ours_out, theirs_out), (ours_log, theirs_log) = os.pipe(), os.pipe(), os.pipe()
+        given = [theirs_in, theirs_out, theirs_log]
+        try:
+            with self._forking:
+                socket.send_fds(self._requests, [len(request).to_bytes(LENGTH, "big")], given)
+                self._requests.sendall(request)
+                answer = self._requests.recv(LENGTH, socket.MSG_WAITALL)
+            if not answer:
+                raise OSError("the process that forks environments has ended")
+        except OSError:
+            given += [ours_in, ours_out, ours_log]
+            raise
+        finally:
+            for pipe in given:
+                os.close(pipe)
+        ident = int.from_bytes(answer, "big")
+        return _Forked(ident, self._status(ident), *map(_text, (ours_in, ours_out, ours_log), "wrr"))
+
+    def close(self) -> None:
+        """Its environments go on, and it reports their ends."""
+        self._requests.close()
+
+    def _read_ends(self) -> None:
+        assert self._process.stdout is not None
+        with self._process:
+            for line in self._process.stdout:
+                ident, status = map(int, line.split())
+                self._status(ident).set_result(status)
+        with self._lock:
+            left = [(ident, future) for ident, future in self._statuses.items() if not future.done()]
+        for ident, future in left:  # the template was killed: nobody would learn how they end
+            _kill(ident)
+            future.set_result(-signal.SIGKILL)
+
+    def _status(self, ident: int) -> Future[int]:
+        """Asked for twice: by whoever has the process, and when it ends. Then the id may be another's."""
+        with self._lock:
+            if (known := self._statuses.pop(ident, None)) is not None:
+                return known
+            return self._statuses.setdefault(ident, Future())
+
+
+class _Forked:
+    def __init__(self, ident: int, status: Future[int], stdin: IO[str], stdout: IO[str], stderr: IO[str]) -> None:
+        self._ident, self._status = ident, status
+        self.stdin: IO[str] | None = stdin
+        self.stdout: IO[str] | None = stdout
+        self.stderr: IO[str] | None = stderr
+
+    def poll(self) -> int | None:
+        return self._status.result() if self._status.done() else None
+
+    def wait(self) -> int:
+        return self._status.result()
+
+    def kill(self) -> None:
+        if not self._status.done():
+            _kill(self._ident)
+
+
+def _kill(ident: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has just ended
+        os.kill(ident, signal.SIGKILL)
+
+
+def _alone(folder: str, environment: Mapping[str, str]) -> Process:
+    return subprocess.Popen(
+        [sys.executable, "-P", str(SCRIPT)],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+    )
+
+
+def _text(pipe: int, mode: str) -> IO[str]:
+    return cast(IO[str], os.fdopen(pipe, mode, encoding="utf-8", errors="replace"))
+
+
+def _path(layers: Sequence[Path]) -> list[str]:
+    """As Lambda's: what layers have in python/."""
+    return [str(layer / "python") for layer in layers if (layer / "python").is_dir()]
