@@ -3,8 +3,8 @@
     python -m tests.direct [WORDS FOR PYTEST]
 
 Prints a table and saves it to bench/results/direct.md. The exit status is 1 if a test failed; the table then names it.
-Both suites take about a quarter of an hour on two processors. With words, such as `tests/e2e/test_direct.py`, pytest runs those;
-the table is printed and not saved.
+Both suites take about a quarter of an hour on two processors. With words, such as `tests/e2e/test_direct.py`, pytest runs
+those; the table is printed and not saved.
 """
 
 from __future__ import annotations
