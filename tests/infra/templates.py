@@ -10,6 +10,9 @@ from typing import Any
 
 Properties = dict[str, Any]
 
+PROFILES = ("default", "heavy", "quick")
+"""Of the assembly `deployed`."""
+
 
 @dataclass(frozen=True)
 class Template:

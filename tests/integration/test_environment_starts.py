@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ from typing import Any
 import pytest
 
 from helix.local import templates
+from helix.local.pool import Pool
 from helix.local.templates import Process, Templates
+from helix.local.workers import Code
 
 HANDLER = """
 import os, random, secrets, sys, shared
@@ -166,3 +170,57 @@ def test_variables_that_a_module_sets_are_there(forked: Stage, tmp_path: Path) -
     assert ask(forked.start("one"))["own"] == "made"
     own = ask(forked.start("two", OWN="its own"))
     assert (own["own"], own["base"]) == ("its own", "of all")
+
+
+def test_a_template_that_is_closed_after_it_was_chosen_is_made_anew(
+    forked: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another start made room for a template of its own in between."""
+    one = forked.start("one")
+    choose, closed = Templates._of, list[bool]()
+
+    def chosen(made: Templates, path: str) -> Any:
+        template = choose(made, path)
+        if not closed:
+            closed.append(True)
+            template.close()
+        return template
+
+    monkeypatch.setattr(Templates, "_of", chosen)
+    assert ask(forked.start("one"))["pid"] != ask(one)["pid"]
+    send(one, "die")
+    assert one.wait() == 3
+
+
+def test_a_template_that_does_not_answer_is_given_up(
+    forked: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "first" / "python" / "boto3"
+    module.mkdir(parents=True)
+    (module / "__init__.py").write_text("import time\ntime.sleep(2)")
+    monkeypatch.setattr(templates, "START_S", 0.2)
+    with pytest.raises(TimeoutError):
+        forked.start("one")
+    monkeypatch.undo()
+    (module / "__init__.py").write_text("")
+    assert ask(forked.start("one"))["shared"] == "first"
+
+
+def test_an_environment_that_cannot_be_started_is_the_invocations_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> Process:
+        raise OSError("no memory")
+
+    monkeypatch.setattr(Templates, "start", refused)
+    package = io.BytesIO()
+    with zipfile.ZipFile(package, "w") as files:
+        files.writestr("handler.py", HANDLER)
+    pool = Pool(tmp_path, "http://127.0.0.1:1", {}, lambda _: None)
+    code = Code("one", "1", "handler.handler", (package.getvalue(),), {})
+    reply = pool.invoke(code, {}, None, "r", "a", 9)
+    pool.close()
+    assert reply.error == {
+        "errorType": "Runtime.ExitError",
+        "errorMessage": "the environment could not be started: no memory",
+    }

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from helix.local.templates import Templates
-from helix.local.workers import Code, Reply, Sink, Worker, content_name, ids_of
+from helix.local.workers import KILLED, Code, Reply, Sink, Worker, content_name, ids_of
 from helix.runtime.system import SystemClock
 
 PER_CORE, LEAST = 16, 8
@@ -245,7 +245,11 @@ class Pool:
                 "_HANDLER": code.handler,
                 **credentials,
             }
-            return worker.start(self._templates.start(folders, {**self._base, **runtime, **own}))
+            try:
+                process = self._templates.start(folders, {**self._base, **runtime, **own})
+            except OSError as error:
+                return {"errorType": KILLED, "errorMessage": f"the environment could not be started: {error}"}
+            return worker.start(process)
         finally:
             with self._lock:
                 self._starting -= 1

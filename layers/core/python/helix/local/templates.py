@@ -1,8 +1,8 @@
-"""How execution environments start: forked from a process that has imported what all functions of their layers share.
+"""Starts execution environments: forks each from a process that has imported what all functions of its layers share.
 
-Law: an environment is a process of its own, with the code of its own layers, as if it had started alone; only what their
-modules do when they are imported is done once. SnapStart asks the same of them. Importing takes most of a start's time, and
-all functions of a stage start at its first message.
+Law: an environment is a process of its own and runs the code of its own layers, as if it had started alone. Only imports
+are shared, as they are with SnapStart. They take most of the time of a start, and all functions of a stage start at its
+first message.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from helix.local.worker_process import LENGTH, PATH
 SCRIPT = Path(__file__).with_name("worker_process.py")
 MOST = 4
 """Templates of one emulator. A stage has one for each set of layers, and each edit of an agent makes another set."""
+START_S = 60.0
+"""A template or an environment that is not ready by then has failed to start."""
 FORKS = sys.platform == "linux"
 """Elsewhere a library of the system may not survive a fork, and an environment starts alone."""
 
@@ -52,24 +54,30 @@ class Templates:
         self._templates: OrderedDict[str, _Template] = OrderedDict()
 
     def start(self, folders: Sequence[Path], environment: Mapping[str, str]) -> Process:
-        """Start a function's environment. `folders`: of the function's package and then its layers."""
+        """Start a function's environment. `folders`: of the function's package and then its layers. Raises `OSError`,
+        `TimeoutError` among them, where it cannot be started."""
         own, layers = str(folders[0]), _path(folders[1:])
         variables = {**environment, PATH: os.pathsep.join([own, *layers])}
         if not FORKS:
             return _alone(own, variables)
-        with self._lock:
-            template = self._of(os.pathsep.join(layers))
-        return template.fork(own, variables)
+        path = os.pathsep.join(layers)
+        try:
+            return self._of(path).fork(own, variables)
+        except TimeoutError:
+            raise
+        except OSError:  # it was killed, or made room for another, since it was chosen
+            return self._of(path).fork(own, variables)
 
     def _of(self, path: str) -> _Template:
-        template = self._templates.pop(path, None)
-        if template is not None and not template.alive:
-            template.close()
-            template = None
-        self._templates[path] = template or _Template({**self._base, PATH: path})
-        while len(self._templates) > MOST:
-            self._templates.popitem(last=False)[1].close()
-        return self._templates[path]
+        with self._lock:
+            template = self._templates.pop(path, None)
+            if template is not None and not template.alive:
+                template.close()
+                template = None
+            template = self._templates[path] = template or _Template({**self._base, PATH: path})
+            while len(self._templates) > MOST:
+                self._templates.popitem(last=False)[1].close()
+            return template
 
     def close(self) -> None:
         with self._lock:
@@ -81,6 +89,7 @@ class Templates:
 class _Template:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._requests, theirs = socket.socketpair()
+        self._requests.settimeout(START_S)
         with theirs:
             number = theirs.fileno()
             self._process = subprocess.Popen(
@@ -98,10 +107,11 @@ class _Template:
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        """Whether it takes requests."""
+        return self._requests.fileno() >= 0 and self._process.poll() is None
 
     def fork(self, folder: str, environment: Mapping[str, str]) -> Process:
-        """Raises `OSError` where the template has ended."""
+        """Raises `OSError` where the template is closed or has ended, `TimeoutError` where it does not answer."""
         request = json.dumps({"folder": folder, "environment": dict(environment)}).encode()
         (theirs_in, ours_in), (ours_out, theirs_out), (ours_log, theirs_log) = os.pipe(), os.pipe(), os.pipe()
         given = [theirs_in, theirs_out, theirs_log]
@@ -114,6 +124,7 @@ class _Template:
                 raise OSError("the process that forks environments has ended")
         except OSError:
             given += [ours_in, ours_out, ours_log]
+            self.close()  # it may still answer this request, and the next one would take that for its own
             raise
         finally:
             for pipe in given:
@@ -138,7 +149,8 @@ class _Template:
             future.set_result(-signal.SIGKILL)
 
     def _status(self, ident: int) -> Future[int]:
-        """Asked for twice: by whoever has the process, and when it ends. Then the id may be another's."""
+        """The holder of the process asks for it, and so does its end. The second one removes it, because the id may then be
+        another process's."""
         with self._lock:
             if (known := self._statuses.pop(ident, None)) is not None:
                 return known

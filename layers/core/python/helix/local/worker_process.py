@@ -173,7 +173,7 @@ def fork_environments(requests: socket.socket) -> None:
         head, pipes, _, _ = socket.recv_fds(requests, LENGTH, 3)
         if not head:
             _wait_for_all()
-        request = json.loads(requests.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL))
+        request = json.loads(_receive(requests, int.from_bytes(head, "big")))
         if (process := os.fork()) == 0:
             break
         for pipe in pipes:
@@ -188,6 +188,16 @@ def fork_environments(requests: socket.socket) -> None:
     os.environ.clear()
     os.environ.update(made | request["environment"])
     sys.path[:] = plain
+
+
+def _receive(requests: socket.socket, length: int) -> bytes:
+    """A signal may cut one `recv` short, even with MSG_WAITALL."""
+    data = b""
+    while len(data) < length:
+        if not (more := requests.recv(length - len(data))):
+            _wait_for_all()
+        data += more
+    return data
 
 
 def _report_ends(*_: Any, options: int = os.WNOHANG) -> None:

@@ -15,12 +15,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from helix.local.templates import Process
+from helix.local.templates import START_S, Process
 from helix.local.worker_process import MARK
 from helix.runtime.system import SystemClock
 
-START_S = 60.0
-"""An environment that is not ready by then has failed to start."""
 LOG_S = 1.0
 """How long an answer waits for the rest of its log."""
 KILLED = "Runtime.ExitError"
