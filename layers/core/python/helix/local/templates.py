@@ -144,7 +144,7 @@ class _Template:
                 self._status(ident).set_result(status)
         with self._lock:
             left = [(ident, future) for ident, future in self._statuses.items() if not future.done()]
-        for ident, future in left:  # the template was killed: nobody would learn how they end
+        for ident, future in left:  # the template was killed, and their ends would go unnoticed
             _kill(ident)
             future.set_result(-signal.SIGKILL)
 
