@@ -68,6 +68,7 @@ class CloudForTests:
     def __init__(self, cloud: OfflineCloud) -> None:
         self.cloud, self.log = cloud, Log()
         self._keys: dict[tuple[str, str | None], str] = {}
+        self._ended: dict[str, dict[str, Any]] = {}
         cloud.listen(self.log.hear)
 
     @property
@@ -110,7 +111,11 @@ class CloudForTests:
         return sorted((d for d in described if session_id in d["input"]), key=lambda d: d["startDate"])
 
     def describe(self, arn: str) -> dict[str, Any]:
-        described: dict[str, Any] = self.aws("stepfunctions").describe_execution(executionArn=arn)
+        """An execution that has ended is asked for once: tests look at all of them many times a second."""
+        if (described := self._ended.get(arn)) is None:
+            described = self.aws("stepfunctions").describe_execution(executionArn=arn)
+            if described["status"] != "RUNNING":
+                self._ended[arn] = described
         return described
 
     def stop(self, arn: str, error: str = "StoppedByTest") -> None:
