@@ -21,7 +21,8 @@ from helix.ports.model import LLMAdapter, LLMGenerateInput
 from helix.runtime.cloud import CHECK_AGENT
 
 CALLS = 40
-SHORT_PAUSES, SHORT_S, LONG_S = 20, 1, 15
+SHORT_PAUSES, SHORT_S, LONG_PAUSES, LONG_S = 100, 1, 6, 15
+"""Both scripts last about as long as a check waits: an interrupt or a stop arrives in time, however slow the stage is."""
 Script = Literal["message", "calls", "pauses", "wait"]
 """The first word of the message."""
 
@@ -60,7 +61,7 @@ SCRIPTS: dict[Script, list[Entry]] = {
     "message": [_received],
     "calls": [_calls("number", *({"value": n} for n in range(CALLS))), _successes],
     "pauses": [*[_calls("pause", {"seconds": SHORT_S})] * SHORT_PAUSES, "done"],
-    "wait": [_calls("pause", {"seconds": LONG_S}), "done"],
+    "wait": [*[_calls("pause", {"seconds": LONG_S})] * LONG_PAUSES, "done"],
 }
 
 

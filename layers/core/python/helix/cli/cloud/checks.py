@@ -248,7 +248,7 @@ async def interrupt(probe: Probe) -> str:
     await handle.interrupt("helix check")
     result = await handle.result()
     if result.status != "interrupted":
-        raise CheckError(f"the run is {result.status}")
+        raise CheckError(f"the run is {result.status} after {result.steps} steps")
     return ""
 
 

@@ -21,11 +21,11 @@ from helix.fleet.budgets import BudgetManager
 Scene = Callable[[Probe], Awaitable[str]]
 Step = dict[str, Any]
 TALKER, INLINE, SINGLE, POOR = "live_talker", "live_inline", "live_single", "live_poor"
-LONG_S, DEAD_S, BUSY_S, REFUSED_S = 40, 5, 15, 10
+LONG_S, DEAD_S, BUSY_S, REFUSED_S = 40, 5, 15, 30
 LARGE = 500_000
 OLD, NEW = "1", "2"
 """Editions of the project."""
-WORDS = "one two three four five six"
+SPOKEN_S, WORDS = 2.0, "one two three four five six"
 
 
 async def say(probe: Probe, *steps: Step, agent: str = TALKER, **options: Any) -> RemoteHandle:
@@ -65,14 +65,14 @@ def expect(found: Any, wanted: Any) -> None:
 
 async def live_text(probe: Probe) -> str:
     """The first word arrives while the model still speaks."""
-    handle = await say(probe, {"say": WORDS, "pause_s": 1.0})
+    handle = await say(probe, {"say": WORDS, "pause_s": SPOKEN_S})
     arrived = []
     async for chunk in await handle.stream():
         if isinstance(chunk, TextDeltaChunk):
             arrived.append((probe.clock.now(), chunk.delta))
     expect("".join(delta for _, delta in arrived).strip(), WORDS)
     if (took := arrived[-1][0] - arrived[0][0]) < 2:
-        raise CheckError(f"all words came within {took:.1f} s; the model took {len(WORDS.split())} s")
+        raise CheckError(f"all words came within {took:.1f} s; the model took {SPOKEN_S * len(WORDS.split()):.0f} s")
     return f"first to last word: {took:.1f} s"
 
 
@@ -234,7 +234,7 @@ async def budget(probe: Probe) -> str:
 
 async def queue(probe: Probe) -> str:
     """An agent that runs one at a time: the second run waits for the first."""
-    first = await say(probe, call("wait", seconds=5), end(), agent=SINGLE)
+    first = await say(probe, call("wait", seconds=BUSY_S), end(), agent=SINGLE)
     second = await say(probe, end(), agent=SINGLE)
     waited = False
     async for chunk in await second.stream():
