@@ -1,9 +1,10 @@
 """The state store in one SQLite file: durable, and safe for several processes at once.
 
-WAL mode: a transaction that was answered survives the death of every process. A store reads and commits where it is
-called, because a read or a small commit takes less time than a thread needs to take it over. What may wait goes to the
-store's thread: a commit while another process writes, a large one, one that waits for the disk, and every checkpoint of
-the log. Rows are JSON text, so `sqlite3 helix.db` can look at everything in the views of `sqlite_schema`.
+WAL mode: a transaction that was answered survives the death of every process, and by default a loss of power too. A store
+reads and commits where it is called, because a read or a commit takes less time than a thread needs to take it over.
+Commits that wait for another process wait in line (`sqlite_commits`), and those that wait for the disk share its syncs
+(`sqlite_log`). Purges and checkpoints of the log go to the store's thread. Rows are JSON text, so `sqlite3 helix.db` can
+look at everything in the views of `sqlite_schema`.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
+from weakref import WeakKeyDictionary
 
-from helix._log import get_logger
 from helix.adapters.private import make_file, make_folder
-from helix.adapters.sqlite_schema import TABLES, delete_row, prepare, put_row, readable
+from helix.adapters.sqlite_commits import HEARTBEAT, Line, Transaction, commit, is_busy, load
+from helix.adapters.sqlite_log import CHECKPOINT_ROWS, Log, checkpoint, log_failure
+from helix.adapters.sqlite_schema import TABLES, delete_row, prepare, readable
 from helix.adapters.watching import Watchers
 from helix.core.errors import StoreError
-from helix.core.json import dumps
 from helix.ports.state_store import (
     Check,
     Key,
@@ -34,7 +36,6 @@ from helix.ports.state_store import (
     Table,
     Value,
     Watch,
-    applied,
     check_keys,
     check_operations,
     check_range,
@@ -42,15 +43,10 @@ from helix.ports.state_store import (
 )
 
 T = TypeVar("T")
-logger = get_logger("helix.sqlite")
 PURGED_AT_ONCE = 500
-IN_PLACE = 32
-"""Operations of a transaction that is committed in place."""
-CHECKPOINT_ROWS = 500
-"""Rows committed in place between two checkpoints of the log: some 4 MB."""
-CHECKPOINT_WAIT_MS = 50
-"""How long a checkpoint keeps writers waiting for readers of the log. The next one tries again."""
-BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+UNSYNCED = frozenset({"append_segment", HEARTBEAT})
+"""Transactions that wait for no disk: text that the next answer repeats, and claims that no process holds after a loss of
+power."""
 UNWRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 # `instr` spares the parsing of rows that name no expiry, all but a few; a damaged row does not stop the others
 EXPIRED = """CASE WHEN instr(value, '"ttl":') AND json_valid(value) AND json_type(value, '$.ttl') IN ('integer', 'real')
@@ -60,21 +56,23 @@ EXPIRED = """CASE WHEN instr(value, '"ttl":') AND json_valid(value) AND json_typ
 class SQLiteStateStore:
     """`path` is made if it does not exist. `busy_timeout_s` bounds the wait for another process's transaction.
 
-    `synchronous="NORMAL"` loses nothing when processes die, and may lose the last transactions, whole, when the power
-    fails; `"FULL"` waits for the disk at every commit and does not lose those either. Raises `StoreError` if the file
-    is no Helix store or cannot be opened.
+    `synchronous="FULL"` waits for the disk before it answers, and loses nothing when the power fails; transactions at once
+    share the wait. `"NORMAL"` does not wait: it loses nothing when processes die, and may lose the last transactions,
+    whole, when the power fails. Raises `StoreError` if the file is no Helix store or cannot be opened.
     """
 
     def __init__(
-        self, path: str | Path, *, busy_timeout_s: float = 30, synchronous: Literal["FULL", "NORMAL"] = "NORMAL"
+        self, path: str | Path, *, busy_timeout_s: float = 30, synchronous: Literal["FULL", "NORMAL"] = "FULL"
     ) -> None:
         self.path = Path(path)
         self._uri: str | None = None
-        self._busy_timeout_s, self._synchronous = busy_timeout_s, synchronous
+        self._busy_timeout_s = busy_timeout_s
+        self._log = Log(self.path) if synchronous == "FULL" else None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="helix-sqlite")
         self._connection: sqlite3.Connection | None = None
         self._here: sqlite3.Connection | None = None
         self._using = threading.Lock()
+        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, Line] = WeakKeyDictionary()
         self._unchecked = 0
         self._foreign = 0
         self._closed = False
@@ -84,7 +82,7 @@ class SQLiteStateStore:
 
     async def get(self, keys: Sequence[Key]) -> list[Value | None]:
         check_keys(keys)
-        return await self._read(lambda db: [_load(db, key) for key in keys])
+        return await self._read(lambda db: [load(db, key) for key in keys])
 
     async def query(
         self,
@@ -110,8 +108,13 @@ class SQLiteStateStore:
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         check_operations(name, operations)
-        if not await self._commit_in_place(name, operations):
-            await self._run(lambda db: _transact(db, name, operations))
+        await self._in_place()
+        if self._uri is not None:
+            raise self._store_error("the file is readonly")
+        try:
+            await self._commit(name, operations)
+        except (sqlite3.Error, OSError) as error:
+            raise self._store_error(error) from error
         self._watchers.wake((o.key.table, o.key.partition) for o in operations if not isinstance(o, Check))
 
     async def purge(self, now: float) -> int:
@@ -134,6 +137,8 @@ class SQLiteStateStore:
             self._closed = True
             await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
             self._thread.shutdown(wait=False)
+            if self._log is not None:
+                await asyncio.to_thread(self._log.close)
             with self._using:
                 if self._here is not None:
                     self._here.close()
@@ -149,29 +154,48 @@ class SQLiteStateStore:
         except sqlite3.Error:  # recovery or a checkpoint holds the file for a moment: wait for it off the event loop
             return await self._run(work)
 
-    async def _commit_in_place(self, name: str, operations: Sequence[Operation]) -> bool:
-        """False: nothing is written, and the thread is to do it."""
-        db = await self._in_place()
-        if self._uri is not None:
-            raise self._store_error("the file is readonly")
-        if self._synchronous != "NORMAL" or len(operations) > IN_PLACE:
-            return False
+    async def _commit(self, name: str, operations: Sequence[Operation]) -> None:
+        if self._log is not None and self._log.failure is not None:
+            raise self._log.failure
+        line = self._line()
+        if line or not self._commit_at_once((name, operations)):
+            await line.wait(name, operations, self._busy_timeout_s)
+        if self._log is not None and name not in UNSYNCED:
+            await self._log.synced()
+
+    def _commit_at_once(self, transaction: Transaction) -> bool:
+        """False: another connection writes."""
         try:
-            with self._using:
-                _transact(db, name, operations)
-        except sqlite3.Error as error:
-            if isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in BUSY:
+            (refusal,) = self._commit_group([transaction])
+        except sqlite3.OperationalError as error:
+            if is_busy(error):
                 return False
-            raise self._store_error(error) from error
-        self._unchecked += len(operations)
+            raise
+        if refusal is not None:
+            raise refusal
+        return True
+
+    def _commit_group(self, group: Sequence[Transaction]) -> list[Exception | None]:
+        with self._using:
+            if self._here is None:
+                raise self._closed_error()
+            refusals = commit(self._here, group)
+        self._unchecked += sum(len(operations) for _, operations in group)
         if self._unchecked >= CHECKPOINT_ROWS:
             self._unchecked = 0
             with contextlib.suppress(RuntimeError):  # closed by another event loop, which moves the log itself
-                self._thread.submit(self._guarded, _checkpoint).add_done_callback(_log_failure)
-        return True
+                self._thread.submit(self._guarded, checkpoint).add_done_callback(log_failure)
+        return refusals
+
+    def _line(self) -> Line:
+        loop = asyncio.get_running_loop()
+        with self._using:
+            if loop not in self._lines:
+                self._lines[loop] = Line(self._commit_group)
+            return self._lines[loop]
 
     async def _in_place(self) -> sqlite3.Connection:
-        """The connection that never waits."""
+        """The connection that never waits for another."""
         if self._closed:
             raise self._closed_error()
         if self._here is None:
@@ -180,7 +204,7 @@ class SQLiteStateStore:
                 if self._here is None:
                     self._here = self._open(0)
                     self._here.execute("PRAGMA wal_autocheckpoint = 0")
-                    self._here.execute(f"PRAGMA synchronous = {self._synchronous}")
+                    self._here.execute("PRAGMA synchronous = NORMAL")
         return self._here
 
     # --- the thread -----------------------------------------------------------------------------------------------
@@ -243,7 +267,7 @@ class SQLiteStateStore:
         make_file(self.path)
         db = self._open(self._busy_timeout_s)
         _patiently(db, "PRAGMA journal_mode = WAL", self._busy_timeout_s)
-        db.execute(f"PRAGMA synchronous = {self._synchronous}")
+        db.execute(f"PRAGMA synchronous = {'NORMAL' if self._log is None else 'FULL'}")
         try:
             prepare(db, str(self.path))
         except BaseException:
@@ -278,42 +302,6 @@ def _patiently(db: sqlite3.Connection, sql: str, timeout_s: float) -> None:
             time.sleep(0.01)
 
 
-def _load(db: sqlite3.Connection, key: Key) -> Value | None:
-    sql = f"SELECT value FROM {key.table} WHERE partition = ? AND sort = ?"
-    row = db.execute(sql, (key.partition, key.sort)).fetchone()
-    return None if row is None else read_value(key, row[0])
-
-
-def _transact(db: sqlite3.Connection, name: str, operations: Sequence[Operation]) -> None:
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        for index, operation in enumerate(operations):
-            _apply(db, name, index, operation)
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:  # a full disk has rolled it back already
-            db.execute("ROLLBACK")
-        raise
-
-
-def _checkpoint(db: sqlite3.Connection) -> None:
-    """Move the log into the file: most of it beside the writers, the rest while they wait, or the log would grow for ever.
-    The first commit to the log after that waits for the disk, so it is made here: it writes a number that nobody reads."""
-    db.execute("PRAGMA wal_checkpoint(PASSIVE)")
-    (patience,) = db.execute("PRAGMA busy_timeout").fetchone()
-    db.execute(f"PRAGMA busy_timeout = {CHECKPOINT_WAIT_MS}")
-    try:
-        db.execute("PRAGMA wal_checkpoint(RESTART)")
-    finally:
-        db.execute(f"PRAGMA busy_timeout = {patience}")
-    db.execute("PRAGMA application_id = 0")
-
-
-def _log_failure(done: Future[None]) -> None:
-    if (error := done.exception()) is not None:
-        logger.warning("the log of the store was not moved into its file: %s", error)
-
-
 def _purge(db: sqlite3.Connection, table: Table, rows: Sequence[tuple[str, str]], now: float) -> int:
     sql = f"SELECT 1 FROM {table} WHERE partition = ? AND sort = ? AND {EXPIRED}"
     db.execute("BEGIN IMMEDIATE")
@@ -322,14 +310,3 @@ def _purge(db: sqlite3.Connection, table: Table, rows: Sequence[tuple[str, str]]
         delete_row(db, table, *row)
     db.execute("COMMIT")
     return len(gone)
-
-
-def _apply(db: sqlite3.Connection, name: str, index: int, operation: Operation) -> None:
-    key = operation.key
-    value = applied(name, index, operation, partial(_load, db, key))
-    if isinstance(operation, Check):
-        return
-    if value is None:
-        delete_row(db, *key)
-    else:
-        put_row(db, *key, dumps(value))

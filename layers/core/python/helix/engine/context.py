@@ -20,6 +20,7 @@ from helix.core.row_keys import stop_sort
 from helix.core.rows import RunRow, SessionRow, StopRow
 from helix.engine.engine import Engine, logger
 from helix.engine.history import row_key, session_key
+from helix.engine.session_cache import Known
 from helix.engine.writing import advance, commit
 from helix.ports.state_store import Operation, Update
 from helix.services.run_stream import RunStream
@@ -102,7 +103,7 @@ class RunContext:
     """`session` is the row as this worker read or wrote it last; `writing` is held while a transaction of it is on its way.
     `until`: when a sub-agent's run must be over (Unix seconds). `leaving`: whether this worker stops at the next step.
     `fresh`: this worker's claim has just written `session`. `row`: the run's row, where this worker knows all that was
-    written to it; `text`: of its last answer, once the row has ended."""
+    written to it; `text`: of its last answer, once the row has ended. `known`: held, so that it stays cached."""
 
     engine: Engine
     agent: AnyAgent
@@ -110,6 +111,7 @@ class RunContext:
     run_id: str
     delivery: Delivery
     stream: RunStream
+    known: Known
     watch: StopWatch = field(default_factory=StopWatch)
     started_at: float = 0
     until: float | None = None
@@ -197,7 +199,8 @@ def make_context(
     """`run`: default the session's current one."""
     run_id, turn = (session.run_id, session.turn) if run is None else (run.run_id, run.turn)
     stream = RunStream(engine.streams, engine.clock, session, run_id, turn)
-    context = RunContext(engine, agent, session, run_id, delivery, stream)
+    known = engine.history.cache.known(session.session_id, session.created_at)
+    context = RunContext(engine, agent, session, run_id, delivery, stream, known)
     if run is not None:
         context.started_at, context.until = run.started_at, run.deadline if run.status == "running" else None
     return context

@@ -5,16 +5,14 @@ Law: messages of (lineage, count) never change, so what was read below the count
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
 
 from helix.core.claim_plan import OpenRows
 from helix.core.entries import AnyEntry, AssistantRow, CallRow, message_of, parse_entry, pending_of
 from helix.core.errors import CheckpointNotFoundError, RunNotFoundError, SessionNotFoundError
 from helix.core.json import JsonObject
 from helix.core.lineage import ROOT, spans
-from helix.core.messages import AnyMessage, AssistantMessage, ToolResultMessage
+from helix.core.messages import AnyMessage
 from helix.core.row_keys import (
     SESSION,
     checkpoint_sort,
@@ -28,10 +26,10 @@ from helix.core.rows import CheckpointRow, LineageRow, Pending, RunRow, SessionR
 from helix.core.status import OVER
 from helix.engine.missing import RowMissingError, StateMissingError, staged_answer, version_of_state
 from helix.engine.seen import Newest, Seen
+from helix.engine.session_cache import Conversation, SessionCache
 from helix.ports.state_store import Key, StateStore, Value
 from helix.services.budget_changes import BudgetChanges
 
-CACHED_SESSIONS = 64
 SWEPT_RUNS = 5
 DELETING = "deleting"  # the status of a session whose rows are being removed: for everybody else it is gone
 
@@ -50,20 +48,10 @@ def _run(session_id: str, run_id: str, value: Value | None) -> RunRow:
     return RunRow.at(session_id, run_sort(run_id), value)
 
 
-@dataclass(slots=True)
-class Conversation:
-    """What is cached of one (session, lineage): the first messages, their call ids, and where `edited` results are."""
-
-    messages: list[AnyMessage] = field(default_factory=list)
-    call_ids: set[str] = field(default_factory=set)
-    edited: list[int] = field(default_factory=list)
-
-
 class History:
     def __init__(self, store: StateStore) -> None:
         self.store = store
-        self._known: OrderedDict[tuple[str, float, int], Conversation] = OrderedDict()
-        self._states: OrderedDict[tuple[str, float, str], JsonObject] = OrderedDict()
+        self.cache = SessionCache()
         self._changes = BudgetChanges(store)
 
     # --- single rows ----------------------------------------------------------------------------------------------
@@ -193,7 +181,7 @@ class History:
         base = message_sort(session.lineage, step.base)
         end = message_sort(session.lineage, step.base + 1 + step.calls)
         # Only in the first lineage does all history stand right before the open step.
-        known = self._cached(session) if ahead and session.lineage == 0 else None
+        known = self.cache.conversation(session) if ahead and session.lineage == 0 else None
         have = min(step.base, len(known.messages)) if known is not None else step.base
         start = message_sort(session.lineage, have)
         rows = {
@@ -202,7 +190,8 @@ class History:
         }
         before = [rows[sort] for sort in sorted(rows) if sort < base]
         if known is not None and have == len(known.messages) and len(before) == step.base - have:
-            self._extend(known, [message_of(entry, session.lineage, have + i) for i, entry in enumerate(before)])
+            messages = [message_of(entry, session.lineage, have + i) for i, entry in enumerate(before)]
+            self.cache.extend(session, known, messages)
         answer = staged_answer(session, step, rows.get(base))
         calls = [rows.get(message_sort(session.lineage, step.base + 1 + i)) for i in range(step.calls)]
         return OpenRows(answer, [row if isinstance(row, CallRow) else None for row in calls])
@@ -301,12 +290,12 @@ class History:
 
     async def conversation(self, session: SessionRow) -> Conversation:
         """The cache's own, with all of the session's history: read only. It may go further than the session's row."""
-        have = len((known := self._cached(session)).messages)
+        have = len((known := self.cache.conversation(session)).messages)
         if have < session.count:
             row = await self.lineage(session.session_id, session.lineage)
             found = await self.read_messages(session.session_id, row, have, session.count)
             if have == len(known.messages):
-                self._extend(known, found)
+                self.cache.extend(session, known, found)
         return known
 
     async def messages(self, session: SessionRow) -> Sequence[AnyMessage]:
@@ -320,25 +309,8 @@ class History:
 
     def remember(self, session: SessionRow, base: int, messages: Sequence[AnyMessage]) -> None:
         """What a commit just made history, at `base`: saves the next call from reading it back."""
-        known = self._known.get((session.session_id, session.created_at, session.lineage))
-        if known is not None and len(known.messages) == base:
-            self._extend(known, messages)
-
-    def _cached(self, session: SessionRow) -> Conversation:
-        key = (session.session_id, session.created_at, session.lineage)
-        known = self._known.setdefault(key, Conversation())
-        self._known.move_to_end(key)
-        while len(self._known) > CACHED_SESSIONS:
-            self._known.popitem(last=False)
-        return known
-
-    def _extend(self, known: Conversation, messages: Sequence[AnyMessage]) -> None:
-        for message in messages:
-            known.messages.append(message)
-            if isinstance(message, AssistantMessage):
-                known.call_ids.update(call.id for call in message.tool_calls)
-            elif isinstance(message, ToolResultMessage) and "edited" in message.metadata:
-                known.edited.append(len(known.messages) - 1)
+        if (known := self.cache.find(session)) is not None and len(known.messages) == base:
+            self.cache.extend(session, known, messages)
 
     # --- custom state ---------------------------------------------------------------------------------------------
 
@@ -361,15 +333,15 @@ class History:
         return await self.state_at(session.session_id, session.created_at, session.state_at)
 
     async def state_at(self, session_id: str, created_at: float, checkpoint_id: str) -> JsonObject:
-        key = (session_id, created_at, checkpoint_id)
-        if key not in self._states:
+        states = self.cache.states(session_id, created_at)
+        if checkpoint_id not in states:
             version_of_state(session_id, checkpoint_id)
             row = await self.checkpoint(session_id, checkpoint_id)
             if row is None or row.state is None:
                 raise StateMissingError(f"session {session_id!r}: the state of checkpoint {checkpoint_id!r} is missing")
-            self.remember_state(session_id, created_at, checkpoint_id, row.state)
-        self._states.move_to_end(key)
-        return self._states[key]
+            self.cache.put_state(session_id, created_at, checkpoint_id, row.state)
+            return row.state
+        return states[checkpoint_id]
 
     async def read_states(self, sessions: Sequence[SessionRow]) -> None:
         """The states of several sessions, in one read: `state` has them then."""
@@ -380,16 +352,11 @@ class History:
         return {
             row_key(row.session_id, checkpoint_sort(version_of_state(row.session_id, row.state_at))): row
             for row in sessions
-            if row.state_at and (row.session_id, row.created_at, row.state_at) not in self._states
+            if row.state_at and row.state_at not in self.cache.states(row.session_id, row.created_at)
         }
 
     def _keep_states(self, points: Mapping[Key, SessionRow], values: Sequence[Value | None]) -> None:
         for value, (key, row) in zip(values, points.items(), strict=True):
             point = None if value is None else CheckpointRow.at(row.session_id, key.sort, value)
             if point is not None and point.id == row.state_at and point.state is not None:
-                self.remember_state(row.session_id, row.created_at, row.state_at, point.state)
-
-    def remember_state(self, session_id: str, created_at: float, checkpoint_id: str, state: JsonObject) -> None:
-        self._states[session_id, created_at, checkpoint_id] = state
-        while len(self._states) > CACHED_SESSIONS:
-            self._states.popitem(last=False)
+                self.cache.put_state(row.session_id, row.created_at, row.state_at, point.state)

@@ -38,7 +38,8 @@ from helix.services.stream_ends import (
     tombstone_time,
 )
 
-CACHED_HEADS = 256
+CACHED_ENTRIES = 50_000
+"""Sessions in all heads that are remembered, of some 500 bytes each: those of every run at work in a process."""
 SEGMENT_BYTES = (
     150_000  # of chunks; a record stays whole, and what still exceeds an item is the store's to put elsewhere
 )
@@ -71,6 +72,7 @@ class SegmentStreams:
             raise InvalidInputError("segments that expire need a clock")
         self._store, self._clock, self._ttl_s = store, clock, ttl_s
         self._heads: OrderedDict[str, StreamEnd] = OrderedDict()
+        self._entries = 0
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -136,7 +138,7 @@ class SegmentStreams:
     async def delete(self, stream_id: str) -> None:
         """Remove the stream of a session that is being deleted or is gone. Raises `StaleStateError` if the session exists:
         a new one was made under the id."""
-        self._heads.pop(stream_id, None)
+        self._forget(stream_id)
         guard = await self._deletion_guard(stream_id)
         try:
             await (
@@ -232,7 +234,7 @@ class SegmentStreams:
                 break
             tombstone = place.next_put(stream_id, _tombstone(now, done=False))
             index = await refused(self._store, "bury_stream", [tombstone, *guard])
-            self._heads.pop(stream_id, None)
+            self._forget(stream_id)
             if index is None:
                 last = tombstone.key.sort
                 break
@@ -247,7 +249,7 @@ class SegmentStreams:
         if last:
             done = Put(Key("streams", stream_id, last), _tombstone(now, done=True))
             await self._store.transact("bury_stream", [done, *guard])
-        self._heads.pop(stream_id, None)
+        self._forget(stream_id)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -365,10 +367,15 @@ class SegmentStreams:
         return place
 
     def _remember(self, stream_id: str, place: StreamEnd) -> None:
+        self._forget(stream_id)
         self._heads[stream_id] = place
-        self._heads.move_to_end(stream_id)
-        while len(self._heads) > CACHED_HEADS:
-            self._heads.popitem(last=False)
+        self._entries += place.entries
+        while self._entries > CACHED_ENTRIES and len(self._heads) > 1:
+            self._forget(next(iter(self._heads)))
+
+    def _forget(self, stream_id: str) -> None:
+        if (place := self._heads.pop(stream_id, None)) is not None:
+            self._entries -= place.entries
 
 
 def _tombstone(now: float, *, done: bool) -> Value:

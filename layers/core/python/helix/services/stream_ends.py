@@ -27,6 +27,11 @@ class StreamEnd(NamedTuple):
     tombstones: tuple[tuple[str, float], ...] = ()
     unfinished: str = ""
 
+    @property
+    def entries(self) -> int:
+        """What it takes to remember it, in sessions."""
+        return 1 + len(self.head.sessions)
+
     def next_put(self, stream_id: str, value: Value) -> Put:
         """The put at the next key, on condition that the end is as it was read."""
         sort = segment_sort(self.head.sequence + 1)

@@ -140,7 +140,7 @@ async def _try(
     if not won:
         return None
     if state is not None:
-        engine.history.remember_state(session_id, new.created_at, row.id, state)
+        engine.history.cache.put_state(session_id, new.created_at, row.id, state)
     missed, ended = await _left_behind(engine, found, ask, plan)
     superseded = session.run_id if session is not None and session.status in ("interrupted", "paused") else None
     stream_end = (0, 0.0) if ask.made else (info.latest_sequence, info.updated_at) if info and session else None

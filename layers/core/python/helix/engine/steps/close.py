@@ -65,7 +65,7 @@ async def after_fold(run: RunContext, before: SessionRow, folding: Folding | Non
         entries = [rows.answer, *fold.calls]
         history.remember(before, fold.count - len(fold.messages), fold.messages)
         if fold.state is not None:
-            history.remember_state(new.session_id, new.created_at, row.id, fold.state)
+            history.cache.put_state(new.session_id, new.created_at, row.id, fold.state)
     await record(run, StepFolded(entries, row))
 
 

@@ -1,0 +1,155 @@
+"""Transactions of a SQLite store: how they are committed, and how they wait while another process writes.
+
+Law: transactions that wait keep their order, and share one commit. Each is judged on what those before it wrote; one that
+is refused writes nothing. Heartbeats go first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from helix.adapters.sqlite_schema import delete_row, put_row
+from helix.core.json import dumps
+from helix.ports.state_store import Check, Key, Operation, Value, applied, read_value
+
+BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+RETRY_S = 0.001
+"""Between two attempts to commit what waits."""
+GROUP = 256
+"""Operations that share one commit: some milliseconds, in which the event loop does nothing else."""
+HEARTBEAT = "heartbeat"
+Transaction = tuple[str, Sequence[Operation]]
+
+
+def commit(db: sqlite3.Connection, group: Sequence[Transaction]) -> list[Exception | None]:
+    """Commit the group, and return why each of its transactions was refused, None for one that is written. Raises
+    `sqlite3.Error`: nothing is written."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        refusals = [_apply(db, *transaction) for transaction in group]
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # a full disk has rolled it back already
+            db.execute("ROLLBACK")
+        raise
+    return refusals
+
+
+def _apply(db: sqlite3.Connection, name: str, operations: Sequence[Operation]) -> Exception | None:
+    try:
+        after = [
+            (operation.key, None if value is None else dumps(value))
+            for index, operation in enumerate(operations)
+            for value in [applied(name, index, operation, partial(load, db, operation.key))]
+            if not isinstance(operation, Check)
+        ]
+    except sqlite3.Error:
+        raise
+    except Exception as error:
+        return error
+    for key, text in after:
+        if text is None:
+            delete_row(db, *key)
+        else:
+            put_row(db, *key, text)
+    return None
+
+
+def load(db: sqlite3.Connection, key: Key) -> Value | None:
+    sql = f"SELECT value FROM {key.table} WHERE partition = ? AND sort = ?"
+    row = db.execute(sql, (key.partition, key.sort)).fetchone()
+    return None if row is None else read_value(key, row[0])
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether another connection writes: the transaction may be repeated."""
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & 0xFF in BUSY
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    transaction: Transaction
+    until: float
+    done: asyncio.Future[None]
+
+
+class Line:
+    """The transactions of one event loop that wait. `commit` is that of the store's connection which never waits."""
+
+    def __init__(self, commit: Callable[[Sequence[Transaction]], list[Exception | None]]) -> None:
+        self._commit = commit
+        self._line: deque[_Waiting] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._retries = False
+
+    def __bool__(self) -> bool:
+        return bool(self._line)
+
+    async def wait(self, name: str, operations: Sequence[Operation], patience_s: float) -> None:
+        """Until the transaction is written. Raises why it was refused, or `sqlite3.Error`. If the caller is cancelled
+        before, nothing is written."""
+        waiting = _Waiting((name, operations), time.monotonic() + patience_s, self._loop.create_future())
+        if name == HEARTBEAT:
+            self._line.appendleft(waiting)
+        else:
+            self._line.append(waiting)
+        if not self._retries:
+            self._retries = True
+            self._loop.call_later(RETRY_S, self._retry)
+        try:
+            await waiting.done
+        finally:
+            if waiting in self._line:
+                self._line.remove(waiting)
+
+    def _retry(self) -> None:
+        group = self._group()
+        try:
+            if group:
+                self._write(group)
+        except sqlite3.OperationalError as error:
+            now = time.monotonic()
+            for waiting in [each for each in self._line if each.until < now]:
+                self._answer(waiting, error)
+        self._retries = bool(self._line)
+        if self._retries:
+            self._loop.call_later(RETRY_S, self._retry)
+
+    def _group(self) -> list[_Waiting]:
+        group: list[_Waiting] = []
+        size = 0
+        for waiting in self._line:
+            size += len(waiting.transaction[1])
+            if group and size > GROUP:
+                break
+            group.append(waiting)
+        return group
+
+    def _write(self, group: Sequence[_Waiting]) -> None:
+        """Raises `sqlite3.OperationalError` while another connection writes."""
+        try:
+            for waiting, refusal in zip(group, self._commit([each.transaction for each in group]), strict=True):
+                self._answer(waiting, refusal)
+        except sqlite3.Error as error:
+            if is_busy(error):
+                raise
+            if len(group) == 1:
+                self._answer(group[0], error)
+            else:  # one of them cannot be written, and the others can
+                for waiting in group:
+                    self._write([waiting])
+
+    def _answer(self, waiting: _Waiting, refusal: Exception | None) -> None:
+        self._line.remove(waiting)
+        if waiting.done.done():  # its caller was cancelled in this moment
+            return
+        if refusal is None:
+            waiting.done.set_result(None)
+        else:
+            waiting.done.set_exception(refusal)

@@ -1,0 +1,127 @@
+"""The write-ahead log of a SQLite store: when it is on the disk, and when it moves into the file.
+
+Law: a commit writes to the log and waits for no disk. What must survive a loss of power waits for the next sync of the log;
+all commits that wait share one. Until then other processes may see such a commit, and what they write after it reaches
+the disk after it, for the log is one file that is synced from its beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import sys
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from helix._log import get_logger
+
+CHECKPOINT_ROWS = 2_000
+"""Rows committed between two checkpoints of the log: some 16 MB."""
+CHECKPOINT_WAIT_MS = 50
+"""How long a checkpoint keeps writers waiting for readers of the log. The next one tries again."""
+logger = get_logger("helix.sqlite")
+Waiting = list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]
+
+
+class Log:
+    """`file`: the store's. Its log is beside it while a connection is open."""
+
+    def __init__(self, file: Path) -> None:
+        self._file, self._number = file, -1
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="helix-sqlite-sync")
+        self._lock, self._waiting, self._busy = threading.Lock(), Waiting(), False
+        self.failure: OSError | None = None
+        """Of a sync. What was not on the disk then may never get there, whatever a later sync says."""
+
+    async def synced(self) -> None:
+        """Wait until all that was committed before this call is on the disk. Raises `OSError`."""
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        with self._lock:
+            self._waiting.append((loop, done))
+            begin, self._busy = not self._busy, True
+        if begin:
+            self._thread.submit(self._sync_all)
+        await done
+
+    def _sync_all(self) -> None:
+        while waiting := self._next():
+            try:
+                self._sync()
+            except OSError as error:
+                self.failure = error
+            for loop in {loop for loop, _ in waiting}:
+                futures = [done for of, done in waiting if of is loop]
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+                    loop.call_soon_threadsafe(_answer, futures, self.failure)
+
+    def _next(self) -> Waiting:
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            self._busy = bool(waiting)
+        return waiting
+
+    def _sync(self) -> None:
+        if self._number < 0:
+            log = self._file.resolve()
+            self._number = os.open(log.with_name(f"{log.name}-wal"), os.O_RDWR)
+            _sync_folder(log.parent)
+        _to_disk(self._number)
+
+    def close(self) -> None:
+        self._thread.shutdown()
+        if self._number >= 0:
+            os.close(self._number)
+            self._number = -1
+
+
+def _answer(futures: list[asyncio.Future[None]], failure: OSError | None) -> None:
+    for done in futures:
+        if done.done():  # its caller was cancelled
+            continue
+        if failure is None:
+            done.set_result(None)
+        else:
+            done.set_exception(failure)
+
+
+def _to_disk(number: int) -> None:
+    if sys.platform == "darwin":  # there fsync leaves the data in the disk's own memory
+        import fcntl
+
+        fcntl.fcntl(number, fcntl.F_FULLFSYNC)
+    elif hasattr(os, "fdatasync"):
+        os.fdatasync(number)
+    else:
+        os.fsync(number)
+
+
+def _sync_folder(folder: Path) -> None:
+    """The name of the log is on the disk, too."""
+    if sys.platform != "win32":
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def checkpoint(db: sqlite3.Connection) -> None:
+    """Move the log into the file: most of it beside the writers, the rest while they wait, or the log would grow for ever.
+    The first commit to the log after that waits for the disk, so it is made here: it writes a number that nobody reads."""
+    db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    (patience,) = db.execute("PRAGMA busy_timeout").fetchone()
+    db.execute(f"PRAGMA busy_timeout = {CHECKPOINT_WAIT_MS}")
+    try:
+        db.execute("PRAGMA wal_checkpoint(RESTART)")
+    finally:
+        db.execute(f"PRAGMA busy_timeout = {patience}")
+    db.execute("PRAGMA application_id = 0")
+
+
+def log_failure(done: Future[None]) -> None:
+    if (error := done.exception()) is not None:
+        logger.warning("the log of the store was not moved into its file: %s", error)
