@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
+from urllib.parse import parse_qsl, unquote
 from weakref import WeakKeyDictionary
 
 from helix.adapters.private import make_file, make_folder
@@ -27,7 +28,7 @@ from helix.adapters.sqlite_commits import HEARTBEAT, Line, Transaction, commit, 
 from helix.adapters.sqlite_log import CHECKPOINT_ROWS, Log, checkpoint, log_failure
 from helix.adapters.sqlite_schema import TABLES, delete_row, prepare, readable
 from helix.adapters.watching import Watchers
-from helix.core.errors import StoreError
+from helix.core.errors import InvalidInputError, StoreError
 from helix.ports.state_store import (
     Check,
     Key,
@@ -43,6 +44,8 @@ from helix.ports.state_store import (
 )
 
 T = TypeVar("T")
+Synchronous = Literal["FULL", "NORMAL"]
+URL = "sqlite:///"
 PURGED_AT_ONCE = 500
 UNSYNCED = frozenset({"append_segment", HEARTBEAT})
 """Transactions that wait for no disk: text that the next answer repeats, and claims that no process holds after a loss of
@@ -53,6 +56,27 @@ EXPIRED = """CASE WHEN instr(value, '"ttl":') AND json_valid(value) AND json_typ
     THEN json_extract(value, '$.ttl') < ? END"""
 
 
+def read_sqlite_url(store: str) -> tuple[Path, Synchronous]:
+    """The file and the setting that a path, or a URL such as `sqlite:///helix.db?synchronous=normal`, names. The path of a
+    URL begins after the third slash. Raises `InvalidInputError`."""
+    if not store.startswith(URL):
+        return Path(store), "FULL"
+    path, _, query = store.removeprefix(URL).partition("?")
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    wanted = given.pop("synchronous", "full").upper()
+    if not path or given or wanted not in ("FULL", "NORMAL"):
+        raise InvalidInputError(
+            f"{store!r} is no store: write sqlite:///FILE, and ?synchronous=full or normal behind it"
+        )
+    return Path(unquote(path)), "FULL" if wanted == "FULL" else "NORMAL"
+
+
+def open_sqlite(store: str) -> SQLiteStateStore:
+    """The store at a path or URL. Raises `InvalidInputError`."""
+    path, synchronous = read_sqlite_url(store)
+    return SQLiteStateStore(path, synchronous=synchronous)
+
+
 class SQLiteStateStore:
     """`path` is made if it does not exist. `busy_timeout_s` bounds the wait for another process's transaction.
 
@@ -61,9 +85,7 @@ class SQLiteStateStore:
     whole, when the power fails. Raises `StoreError` if the file is no Helix store or cannot be opened.
     """
 
-    def __init__(
-        self, path: str | Path, *, busy_timeout_s: float = 30, synchronous: Literal["FULL", "NORMAL"] = "FULL"
-    ) -> None:
+    def __init__(self, path: str | Path, *, busy_timeout_s: float = 30, synchronous: Synchronous = "FULL") -> None:
         self.path = Path(path)
         self._uri: str | None = None
         self._busy_timeout_s = busy_timeout_s

@@ -27,7 +27,8 @@ Waiting = list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]
 
 
 class Log:
-    """`file`: the store's. Its log is beside it while a connection is open."""
+    """`file`: the store's. Its log is beside it while a connection is open. SQLite itself syncs the log's name and header,
+    and the log before it is moved."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._number = file, -1
@@ -68,7 +69,6 @@ class Log:
         if self._number < 0:
             log = self._file.resolve()
             self._number = os.open(log.with_name(f"{log.name}-wal"), os.O_RDWR)
-            _sync_folder(log.parent)
         _to_disk(self._number)
 
     def close(self) -> None:
@@ -97,16 +97,6 @@ def _to_disk(number: int) -> None:
         os.fdatasync(number)
     else:
         os.fsync(number)
-
-
-def _sync_folder(folder: Path) -> None:
-    """The name of the log is on the disk, too."""
-    if sys.platform != "win32":
-        number = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
 
 
 def checkpoint(db: sqlite3.Connection) -> None:

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from helix.cli.output import RefusedError
 from helix.ports.state_store import StateStore
 
 T = TypeVar("T")
-SERVERS = ("redis://", "rediss://", "unix://")
 
 
 def exists(db: str) -> bool:
-    return db.startswith(SERVERS) or Path(db).is_file()
+    from helix.runtime.local import store_exists
+
+    return store_exists(db)
 
 
 def require_session(db: str, session_id: str | None) -> None:

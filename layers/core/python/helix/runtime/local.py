@@ -44,13 +44,15 @@ from helix.sessions.deletion import expire_sessions
 
 OutputT = TypeVar("OutputT")
 EXPIRED_AT_OPENING = 5
+SERVERS = ("redis://", "rediss://", "unix://")
 SECRETS_ADVICE = "set the environment variable of that name; the command `helix` reads .env too"
 
 
 class LocalExecutor(Executor):
     """Runs agents as tasks of this event loop; any other process with the same file can watch, answer and resume them.
 
-    store: path of a SQLite file (default `helix.db`), `":memory:"`, the URL of a Redis server, or a `StateStore`.
+    store: path of a SQLite file (default `helix.db`), its URL (`sqlite:///helix.db?synchronous=normal`), `":memory:"`, the
+    URL of a Redis server, or a `StateStore`.
     model: the `LLMAdapter` for all agents, or a function agent -> adapter; default litellm.
     hooks: called before the agents' own. registry: where sub-agents and names are resolved, besides the agents given.
     metrics: where measures go; default nowhere.
@@ -171,11 +173,18 @@ def open_store(store: str | Path | StateStore) -> StateStore:
             from helix.adapters.memory import MemoryStateStore
 
             return MemoryStateStore()
-        if str(store).startswith(("redis://", "rediss://", "unix://")):
+        if str(store).startswith(SERVERS):
             from helix.adapters.redis import open_redis
 
             return open_redis(str(store))
-        from helix.adapters.sqlite import SQLiteStateStore
+        from helix.adapters.sqlite import open_sqlite
 
-        return SQLiteStateStore(store)
+        return open_sqlite(str(store))
     return store
+
+
+def store_exists(store: str) -> bool:
+    """Whether there is a file at the path or URL; a server is not asked. Raises `InvalidInputError`."""
+    from helix.adapters.sqlite import read_sqlite_url
+
+    return store.startswith(SERVERS) or read_sqlite_url(store)[0].is_file()
