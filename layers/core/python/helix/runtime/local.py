@@ -13,7 +13,7 @@ from helix.adapters.system import SystemClock, SystemIds
 from helix.core.agents import Agent, AnyAgent
 from helix.core.context import secrets_of
 from helix.core.delivery import Delivery
-from helix.core.handles import AgentResult
+from helix.core.handles import AgentExecutionHandle, AgentResult
 from helix.core.hooks import Hooks
 from helix.core.registry import AgentRegistry
 from helix.core.row_keys import make_worker_id
@@ -34,8 +34,10 @@ from helix.ports.tracing import Tracer
 from helix.runtime.agents import Agents, Models
 from helix.runtime.executor import Executor
 from helix.runtime.handle import RunStoppedError, make_result
+from helix.runtime.places import AT_WORK, Places
 from helix.runtime.tracing import open_tracer
 from helix.runtime.user_budgets import project_user_budgets
+from helix.services.claim_input import ClaimInput
 from helix.services.hook_manager import HookManager
 from helix.services.row_budgets import RowBudgets
 from helix.services.row_cache import RowCache
@@ -44,6 +46,7 @@ from helix.sessions.deletion import expire_sessions
 
 OutputT = TypeVar("OutputT")
 EXPIRED_AT_OPENING = 5
+MAX_RUNS, MAX_WAITING = 500, 10_000
 SERVERS = ("redis://", "rediss://", "unix://")
 SECRETS_ADVICE = "set the environment variable of that name; the command `helix` reads .env too"
 
@@ -60,6 +63,9 @@ class LocalExecutor(Executor):
     catalog: windows and prices of models, for routes and budgets; default litellm's own table. cache: answers that may be
     given again to agents whose `LLMConfig.response_cache` allows it; default rows of the same store.
     secrets: what `ToolContext.secret` gives; default the process's environment.
+    max_runs: runs that work in this process at a time; None: any number. Others wait in order, before they claim anything,
+    and `waiting` says how many. max_waiting: where more would wait, `execute`, `resume` and `retry` raise `QueueFullError`.
+    Runs that a run starts, and those that an answer lets go on, do not wait.
     user_budgets: limits of each user, by period, as the table `[tool.helix.budgets.user]` has them: `{"day": 2.0}`. Default
     that table of the project that the process runs in; `{}` is none.
     """
@@ -81,6 +87,8 @@ class LocalExecutor(Executor):
         settings: Settings | None = None,
         secrets: Mapping[str, str] | None = None,
         user_budgets: Mapping[str, Any] | None = None,
+        max_runs: int | None = MAX_RUNS,
+        max_waiting: int = MAX_WAITING,
     ) -> None:
         opened = open_store(store)
         agents = Agents(registry, model)
@@ -105,6 +113,7 @@ class LocalExecutor(Executor):
         super().__init__(engine, agents)
         self._owner = make_worker_id(engine.ids.new("worker"))
         self._own_tracer = None if tracer is not None else engine.tracer
+        self._places = Places(max_runs, max_waiting)
         self._tasks: dict[str, asyncio.Task[Executed | None]] = {}
         self._failures: dict[str, Exception] = {}
 
@@ -139,6 +148,26 @@ class LocalExecutor(Executor):
         left = None if timeout_s is None else timeout_s - (loop.time() - begun)
         return await super().wait_result(agent, session_id, run_id, left)
 
+    @property
+    def waiting(self) -> int:
+        """Runs that wait for a place in this process."""
+        return self._places.waiting
+
+    async def start_run(
+        self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
+    ) -> AgentExecutionHandle[OutputT]:
+        placed = await self._places.take(agent.name)
+        task = None
+        try:
+            handle = await super().start_run(agent, session_id, ask)
+            task = self._tasks.get(handle.run_id)
+        finally:
+            if placed and task is None:
+                self._places.give_back()
+        if placed and task is not None:
+            task.add_done_callback(lambda _: self._places.give_back())
+        return handle
+
     async def _begin(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
         run_id = claimed.run.run_id
         task = asyncio.get_running_loop().create_task(self._run(agent, claimed, delivery), name=f"helix:{run_id}")
@@ -146,6 +175,7 @@ class LocalExecutor(Executor):
         task.add_done_callback(lambda _: self._tasks.pop(run_id, None))
 
     async def _run(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> Executed | None:
+        AT_WORK.set(True)
         try:
             executed = await execute_run(self.engine, agent, claimed, delivery)
             for other in executed.claims:

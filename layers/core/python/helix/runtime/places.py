@@ -1,0 +1,62 @@
+"""How many runs work in one process at a time, and how others wait for their turn.
+
+Law: who waits has claimed nothing, and goes in the order in which it came. What a run starts within itself works on the
+run's own place: a parent never waits for a place that its child needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextvars import ContextVar
+
+from helix._log import get_logger
+from helix.core.errors import QueueFullError
+
+logger = get_logger("helix")
+AT_WORK: ContextVar[bool] = ContextVar("helix_at_work", default=False)
+"""Whether this is within a run of the process."""
+
+
+class Places:
+    """`most`: runs at work; None: any number. `most_waiting`: what may wait beside them."""
+
+    def __init__(self, most: int | None, most_waiting: int) -> None:
+        self._most, self._most_waiting = most, most_waiting
+        self._line: deque[asyncio.Future[None]] = deque()
+        self.working = 0
+
+    @property
+    def waiting(self) -> int:
+        return len(self._line)
+
+    async def take(self, agent: str) -> bool:
+        """Wait for a place. False: none is needed, and none is to be given back. Raises `QueueFullError`."""
+        if AT_WORK.get():
+            return False
+        if self._most is None or (self.working < self._most and not self._line):
+            self.working += 1
+            return True
+        if len(self._line) >= self._most_waiting:
+            raise QueueFullError(agent, len(self._line), self._most_waiting)
+        if not self._line:
+            logger.warning("%d runs work in this process: others wait for their turn (max_runs)", self.working)
+        turn = asyncio.get_running_loop().create_future()
+        self._line.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # it had just come
+                self.give_back()
+            else:
+                self._line.remove(turn)
+            raise
+        return True
+
+    def give_back(self) -> None:
+        while self._line:
+            turn = self._line.popleft()
+            if not turn.done():
+                turn.set_result(None)  # the place is handed over
+                return
+        self.working -= 1
