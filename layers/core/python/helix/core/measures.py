@@ -56,6 +56,11 @@ UNITS: Mapping[str, Unit] = {
     "Failures": "Count",
 }
 
+OF_PROCESS: Mapping[str, Unit] = {
+    "LoopLag": "Milliseconds",
+}
+"""Recorded by a `LocalExecutor` alone: a deployed function has no runs beside each other."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measures:
@@ -69,4 +74,5 @@ class Measures:
 
     def __post_init__(self) -> None:
         for name in self.values:
-            UNITS[name]
+            if name not in OF_PROCESS:
+                UNITS[name]
