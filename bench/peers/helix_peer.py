@@ -14,11 +14,14 @@ from helix.engine.engine import Settings
 from helix.ports.model import LLMGenerateInput
 
 CLAIM_S = 3.0
-"""How long a dead process keeps its session; the default of 30 s would make the bench wait."""
 
 
 class Helix:
+    """`synchronous`, `max_runs`: of the store and the executor; None: their defaults."""
+
     PACKAGES = ("helix-agents",)
+    synchronous: str | None = None
+    max_runs: int | str | None = "default"
 
     def __init__(self, place: str, script: Script) -> None:
         self.place, self.script = place, script
@@ -34,8 +37,23 @@ class Helix:
         self.agent = Agent(
             name="bench", system_prompt="Work.", tools=[work], llm_config=LLMConfig(model="bench"), max_steps=None
         )
-        path = ":memory:" if self.place == "memory" else database(self.place)
-        self.executor = LocalExecutor(path, model=Model(script), settings=Settings(claim_s=CLAIM_S))
+        bound: Any = {} if self.max_runs == "default" else {"max_runs": self.max_runs}
+        self.executor = LocalExecutor(
+            self.store(), model=Model(script), settings=Settings(claim_s=self.claim_s), **bound
+        )
+
+    def store(self) -> str:
+        if self.place == "memory":
+            return ":memory:"
+        if self.place.startswith("redis://"):
+            return self.place
+        setting = f"?synchronous={self.synchronous}" if self.synchronous else ""
+        return f"sqlite:///{database(self.place)}{setting}"
+
+    @property
+    def claim_s(self) -> float:
+        """A dead process keeps its session so long; the default would make the bench wait. Where none dies, it holds."""
+        return CLAIM_S if self.synchronous is None else Settings().claim_s
 
     async def turn(self, session: str, message: str) -> None:
         try:

@@ -5,6 +5,9 @@ are streamed, it writes them to the graph's stream writer (`stream_mode="custom"
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import threading
+import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, TypedDict
 
@@ -26,15 +29,20 @@ class LangGraph:
     def __init__(self, place: str, script: Script) -> None:
         self.place, self.script = place, script
         self.saver_context: Any = None
+        self.app_here: Any = None
+        self.lock = threading.Lock()
 
     async def open(self) -> None:
+        self.app = self.graph(self.model, self.tool).compile(checkpointer=await self.saver())
+
+    def graph(self, model: Any, tool: Any) -> Any:
         graph = StateGraph(State)
-        graph.add_node("model", self.model)
-        graph.add_node("tool", self.tool)
+        graph.add_node("model", model)
+        graph.add_node("tool", tool)
         graph.add_edge(START, "model")
         graph.add_conditional_edges("model", self.calls, ["tool", END])
         graph.add_edge("tool", "model")
-        self.app = graph.compile(checkpointer=await self.saver())
+        return graph
 
     async def saver(self) -> Any:
         if self.place == "memory":
@@ -79,6 +87,33 @@ class LangGraph:
 
     async def turn(self, session: str, message: str) -> None:
         await self.app.ainvoke({"messages": [HumanMessage(message)]}, self.config(session), durability="sync")
+
+    def turn_here(self, session: str, message: str) -> None:
+        """The synchronous interface, in this thread."""
+        if self.app_here is None:
+            with self.lock:
+                self.app_here = self.app_here or self.graph(self.model_here, self.work_here).compile(
+                    checkpointer=self.saver_here()
+                )
+        self.app_here.invoke({"messages": [HumanMessage(message)]}, self.config(session), durability="sync")
+
+    def saver_here(self) -> Any:
+        if self.place == "memory":
+            from langgraph.checkpoint.memory import InMemorySaver
+
+            return InMemorySaver()
+        from langgraph.checkpoint.sqlite import SqliteSaver
+
+        return SqliteSaver(sqlite3.connect(database(self.place), check_same_thread=False))
+
+    def model_here(self, state: State) -> dict[str, Any]:
+        answer = self.script.ask(sum(message.type == "tool" for message in state["messages"]))
+        time.sleep(self.script.pause_s)
+        calls = [{"id": c.id, "name": "work", "args": {"n": c.n, "branch": c.branch}} for c in answer.calls]
+        return {"messages": [AIMessage(answer.text, tool_calls=calls)]}
+
+    def work_here(self, call: dict[str, Any]) -> dict[str, Any]:
+        return {"messages": [ToolMessage(self.script.work(**call["args"]), tool_call_id=call["id"])]}
 
     async def resume(self, session: str) -> None:
         await self.app.ainvoke(None, self.config(session), durability="sync")

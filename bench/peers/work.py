@@ -14,17 +14,24 @@ import json
 import os
 import random
 import signal
+import sqlite3
 import sys
 import time
 import urllib.request
+from collections import defaultdict
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 RESULT_BYTES = 1024
 SESSION = "session"
+RUN: ContextVar[int] = ContextVar("RUN", default=0)
+"""Which of many runs this is."""
 DONE = "Done: the work is finished, and here is what came of it."
 QUESTION = "Do the work, please, and say when it is done."
 
@@ -54,7 +61,7 @@ class Script:
     """`steps` answers with `width` calls each, then a text. `kill`: [place, step], where the process ends by SIGKILL:
     `tool`, `tools` (the second of two, when the first has ended), `stream`, `model` (asked, nothing answered yet).
     `words` at `rate` a second: each word is the moment when it was sent. `until`: a file whose coming ends the
-    model's thinking. `marks`: an address that learns when the model is asked."""
+    model's thinking. `pause_s`: how long the model thinks. `marks`: an address that learns when the model is asked."""
 
     steps: int = 0
     width: int = 1
@@ -62,10 +69,12 @@ class Script:
     words: int = 0
     rate: float = 0
     until: str | None = None
+    pause_s: float = 0
     done: str = DONE
     trace: str | None = None
     marks: str | None = None
     asked: list[tuple[float, float]] = field(default_factory=list)
+    of_run: defaultdict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     @property
     def streams(self) -> bool:
@@ -80,6 +89,7 @@ class Script:
     def ask(self, results: int) -> Answer:
         """The answer after so many results of this turn. The model is paid for when it answers: `answered` says that."""
         self.asked.append((time.perf_counter(), time.process_time()))
+        self.of_run[RUN.get()].append(time.perf_counter())
         step = results // self.width + 1
         self.note(f"asked {step}")
         if self.marks is not None:
@@ -98,6 +108,8 @@ class Script:
         answer = self.ask(results)
         while self.until is not None and not os.path.exists(self.until):  # noqa: ASYNC110, another process makes it
             await asyncio.sleep(0.02)
+        if self.pause_s:
+            await asyncio.sleep(self.pause_s)
         self.answered(answer)
         return answer
 
@@ -179,6 +191,38 @@ async def sessions(contender: Any, job: dict[str, Any]) -> dict[str, Any]:
     return {"cpu_s": time.process_time() - begun}
 
 
+async def crowd(contender: Any, job: dict[str, Any]) -> dict[str, Any]:
+    """`runs` turns at once, in threads where the contender is `sync`; what went wrong with those that did not complete. One
+    turn alone warms up."""
+    turn = contender.turn
+    if job.get("sync"):
+        pool, loop = ThreadPoolExecutor(job["runs"]), asyncio.get_running_loop()
+
+        async def turn(session: str, message: str) -> None:
+            number = RUN.get()
+
+            def work() -> None:
+                RUN.set(number)
+                contender.turn_here(session, message)
+
+            await loop.run_in_executor(pool, work)
+
+    async def one(number: int) -> None:
+        RUN.set(number)
+        await turn(f"{SESSION}-{number:05d}", QUESTION)
+
+    await asyncio.create_task(one(-1 - job.get("first", 0)))
+    contender.script.of_run.clear()
+    begun, cpu = time.perf_counter(), time.process_time()
+    first = job.get("first", 0) + 1
+    tasks = [asyncio.create_task(one(number)) for number in range(first, first + job["runs"])]
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    wall, cpu = time.perf_counter() - begun, time.process_time() - cpu
+    wrong = [f"{type(error).__name__}: {error}"[:200] for error in ended if error is not None]
+    between = [b - a for times in contender.script.of_run.values() for a, b in pairwise(times)]
+    return {"wall_s": wall, "cpu_s": cpu, "wrong": wrong, "between_s": between}
+
+
 async def turn(contender: Any, job: dict[str, Any]) -> dict[str, Any]:
     try:
         await contender.turn(SESSION, job.get("message", QUESTION))
@@ -203,11 +247,30 @@ async def nothing(contender: Any, job: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-MEASURES = {made.__name__: made for made in (words, steps, sessions, turn, resume, history, nothing)}
+MEASURES = {made.__name__: made for made in (words, steps, sessions, crowd, turn, resume, history, nothing)}
+
+
+def synchronous(setting: str) -> None:
+    """Every connection of this process to a SQLite file uses WAL and this setting: all contenders lose the same when the
+    power fails. Helix has a setting of its own, whose "FULL" shares the syncs of the log."""
+    connect = sqlite3.connect
+
+    def connected(database: Any, *given: Any, **named: Any) -> Any:
+        made = connect(database, *given, **named)
+        if str(database) not in ("", ":memory:"):
+            made.execute("PRAGMA journal_mode = WAL")
+            made.execute(f"PRAGMA synchronous = {setting}")
+        return made
+
+    sqlite3.connect = sqlite3.dbapi2.connect = connected  # type: ignore[assignment, attr-defined]
 
 
 async def run(kind: Any, job: dict[str, Any]) -> dict[str, Any]:
+    if "synchronous" in job and not hasattr(kind, "synchronous"):
+        synchronous(job["synchronous"])
     contender = kind(job["place"], Script(**job.get("script", {})))
+    if "synchronous" in job and hasattr(kind, "synchronous"):
+        contender.synchronous, contender.max_runs = job["synchronous"], job.get("max_runs")
     await contender.open()
     try:
         answer = await MEASURES[job["measure"]](contender, job)
