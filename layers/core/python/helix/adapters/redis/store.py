@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -19,6 +19,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from helix._log import get_logger
+from helix.adapters.redis.batches import Batches, Command
 from helix.adapters.redis.scripts import PURGE, QUERY, TRANSACT, Script
 from helix.adapters.redis.subscriptions import Subscriptions
 from helix.adapters.redis.texts import index_of, row_of, text, texts, value_of
@@ -45,6 +46,9 @@ PAGE_BYTES = 1_000_000  # of one answer: while Redis makes it, everybody else wa
 PURGED_ALONG = 8  # expired rows that a transaction takes with it: more than it makes, so that they do not pile up
 PURGED_AT_ONCE = 500
 READ_TRIES = 3
+HEARTBEAT = "heartbeat"
+"""The transaction that keeps a claim: it has a connection of its own, and waits for no other."""
+TEXTS: Mapping[str | int, str] = {script.sha: script.text for script in (TRANSACT, QUERY, PURGE)}
 
 logger = get_logger("helix.redis")
 
@@ -55,7 +59,8 @@ class RedisStateStore:
     One primary, with replicas or without; not a cluster, whose transactions end at a hash slot. Redis 6.2 or later.
     prefix: begins every key; stores with different ones share nothing. replicas: a transaction is answered only when so
     many replicas have it (`WAIT`), else `StoreError`. timeout_s: for connecting, and for each answer.
-    connections: the most connections at a time; a caller that needs another waits. A store belongs to one event loop.
+    connections: the most connections at a time. What is asked at one moment shares one, so a few do. A store belongs to one
+    event loop.
 
     A transaction also deletes a few rows that expired by Redis's clock (`StateStore.purge`).
 
@@ -69,17 +74,21 @@ class RedisStateStore:
         prefix: str = "helix",
         replicas: int = 0,
         timeout_s: float = 10.0,
-        connections: int = 32,
+        connections: int = 8,
     ) -> None:
         if not prefix or ":" in prefix:
             raise InvalidInputError(f"prefix is {prefix!r}: it needs a letter, and has no colon")
-        if connections < 2:
-            raise InvalidInputError(f"connections is {connections}: one hears of changes, so it takes 2 at least")
+        if connections < 3:
+            raise InvalidInputError(
+                f"connections is {connections}: one hears of changes and one has the heartbeats, so it takes 3 at least"
+            )
         self._url, self._prefix, self._replicas, self._timeout_s = url, prefix, replicas, timeout_s
         self._connections, self._closed, self._checked = connections, False, False
         self._redis: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._subscriptions: Subscriptions | None = None
+        self._batches: Batches | None = None
+        self._heartbeats: Batches | None = None
         try:
             kwargs = self._make_pool().connection_kwargs
         except ValueError as error:
@@ -95,16 +104,12 @@ class RedisStateStore:
         check_keys(keys)
         names = [row_of(self._prefix, key) for key in keys]
 
-        async def read(redis: Any) -> list[Any]:
-            if len(names) == 1:
-                return [await redis.hgetall(names[0])]
-            async with redis.pipeline(transaction=True) as pipe:
-                for name in names:
-                    pipe.hgetall(name)
-                found: list[Any] = await pipe.execute()
-                return found
-
-        return [value_of(key, row) for key, row in zip(keys, await self._read(read), strict=True)]
+        if len(names) == 1:
+            rows = await self._read(("HGETALL", names[0]))
+        else:
+            *_, found = await self._read(("MULTI",), *(("HGETALL", name) for name in names), ("EXEC",))
+            rows = [dict(zip(fields[::2], fields[1::2], strict=True)) for fields in found]
+        return [value_of(key, row) for key, row in zip(keys, rows, strict=True)]
 
     async def query(
         self,
@@ -147,8 +152,7 @@ class RedisStateStore:
             asked += _reported(operation)
         keys.append(f"{self._prefix}:expiries")
         try:
-            redis = await self._client()
-            refused = await _cancellable(self._commit(redis, keys, asked))
+            refused = await self._commit(name, _script(TRANSACT, keys, asked))
         except (RedisError, OSError) as error:
             raise self._error(f"transaction {name!r}", error) from error
         if refused >= 0:
@@ -156,12 +160,9 @@ class RedisStateStore:
 
     async def purge(self, now: float) -> int:
         gone, page = 0, PURGED_AT_ONCE
-
-        async def ask(redis: Any) -> int:  # harmless when it is sent again
-            return int(await _run(redis, PURGE, [f"{self._prefix}:expiries"], [repr(float(now)), PURGED_AT_ONCE]))
-
+        asked = _script(PURGE, [f"{self._prefix}:expiries"], [repr(float(now)), PURGED_AT_ONCE])
         while page == PURGED_AT_ONCE:
-            page = await self._read(ask)
+            page = int((await self._read(asked))[0])  # harmless when it is sent again
             gone += page
         return gone
 
@@ -176,22 +177,22 @@ class RedisStateStore:
         self._closed = True
         redis, subscriptions, self._redis, self._subscriptions = self._redis, self._subscriptions, None, None
         if subscriptions is not None and self._loop is asyncio.get_running_loop():
+            for batches in (self._batches, self._heartbeats):
+                assert batches is not None
+                await batches.close()
             await subscriptions.close()
             await redis.aclose()
 
     # --- asking Redis ---------------------------------------------------------------------------------------------
 
     async def _page(self, index: str, asked: list[str | int]) -> list[Any]:
-        async def read(redis: Any) -> list[Any]:
-            found: list[Any] = await _run(redis, QUERY, [index], asked)
-            return found
+        found: list[Any] = (await self._read(_script(QUERY, [index], asked)))[0]
+        return found
 
-        return await self._read(read)
-
-    async def _read(self, ask: Callable[[Any], Awaitable[T]]) -> T:
+    async def _read(self, *commands: Command) -> list[Any]:
         for attempt in range(READ_TRIES):
             try:
-                return await _cancellable(ask(await self._client()))
+                return await self._ask(await self._client(), *commands)
             except (RedisError, OSError) as error:
                 lost = isinstance(error, (RedisConnectionError, ConnectionError))
                 if not lost or attempt + 1 == READ_TRIES:
@@ -199,23 +200,31 @@ class RedisStateStore:
                 await asyncio.sleep(0.02 * 4**attempt)
         raise AssertionError("unreachable")
 
-    async def _commit(self, redis: Any, keys: list[str], asked: list[str | int]) -> int:
+    async def _ask(self, batches: Batches, *commands: Command) -> list[Any]:
+        """Scripts go by their hash, and whole where the server does not know them yet: it did nothing then."""
+        try:
+            return await batches.ask(*commands)
+        except NoScriptError:
+            return await batches.ask(*map(_whole, commands))
+
+    async def _commit(self, name: str, script: Command) -> int:
+        work = await self._client()
+        batches = self._heartbeats if name == HEARTBEAT and self._heartbeats is not None else work
         if not self._replicas:
-            refused: int = await _run(redis, TRANSACT, keys, asked)
-            return refused
-        async with redis.pipeline(transaction=False) as pipe:  # WAIT counts for the connection that wrote
-            pipe.eval(TRANSACT.text, len(keys), *keys, *asked)
-            pipe.wait(self._replicas, int(self._timeout_s * 500))
-            refused, reached = await pipe.execute()
+            return int((await self._ask(batches, script))[0])
+        # `WAIT` counts for the connection that wrote.
+        wait = ("WAIT", self._replicas, int(self._timeout_s * 500))
+        refused, reached = await batches.ask(_whole(script), wait)
         if refused < 0 and reached < self._replicas:
             raise RedisError(f"executed, but only {reached} of {self._replicas} replicas have it")
-        return refused
+        return int(refused)
 
-    async def _client(self) -> Any:
+    async def _client(self) -> Batches:
         self._bind()
         if not self._checked:
             await self._check(self._redis)
-        return self._redis
+        assert self._batches is not None
+        return self._batches
 
     def _bind(self) -> None:
         """Connections belong to the event loop that made them; those of a loop that ended are left to it."""
@@ -228,6 +237,8 @@ class RedisStateStore:
             raise StoreError(f"the Redis store {self.place} is in use in another event loop: make one for each")
         pool = self._make_pool()
         self._loop, self._redis, self._subscriptions = loop, Redis.from_pool(pool), Subscriptions(pool)
+        self._batches = Batches(self._redis, self._connections - 2)
+        self._heartbeats = Batches(self._redis, 1)
 
     def _make_pool(self) -> Any:
         return BlockingConnectionPool.from_url(
@@ -278,12 +289,12 @@ async def _cancellable(asking: Awaitable[T]) -> T:
             raise asyncio.CancelledError
 
 
-async def _run(redis: Any, script: Script, keys: Sequence[str], asked: Sequence[str | int]) -> Any:
-    """By its hash, and whole where the server does not know it yet: it did nothing then."""
-    try:
-        return await redis.evalsha(script.sha, len(keys), *keys, *asked)
-    except NoScriptError:
-        return await redis.eval(script.text, len(keys), *keys, *asked)
+def _script(script: Script, keys: Sequence[str], asked: Sequence[str | int]) -> Command:
+    return ("EVALSHA", script.sha, len(keys), *keys, *asked)
+
+
+def _whole(command: Command) -> Command:
+    return ("EVAL", TEXTS[command[1]], *command[2:]) if command[0] == "EVALSHA" else command
 
 
 def _reported(operation: Operation) -> list[str | int]:

@@ -1,0 +1,76 @@
+"""What several callers ask Redis at one moment goes there and back together.
+
+Law: each caller's commands stay in order and beside each other, and each caller gets its own answers. A batch is sent once:
+where its answers are lost, nobody here knows what was executed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+Command = tuple[str | int, ...]
+COMMANDS = 200
+"""Of one batch: others are sent beside it, and its first caller waits for the last of its answers."""
+
+
+class Batches:
+    """`redis`: a client. `at_once`: batches on their way at a time, each on a connection of its own."""
+
+    def __init__(self, redis: Any, at_once: int) -> None:
+        self._redis, self._free = redis, at_once
+        self._line: deque[tuple[tuple[Command, ...], asyncio.Future[list[Any]]]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def ask(self, *commands: Command) -> list[Any]:
+        """An answer for each command. Raises `RedisError` or `OSError`: what the server refused, or a lost connection."""
+        answers: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self._line.append((commands, answers))
+        self._send_next()
+        for answer in await answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return answers.result()
+
+    def _send_next(self) -> None:
+        if self._line and self._free:
+            self._free -= 1
+            task = asyncio.get_running_loop().create_task(self._send())
+            self._tasks.add(task)
+            task.add_done_callback(self._sent)
+
+    def _sent(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._free += 1
+        self._send_next()
+
+    async def _send(self) -> None:
+        batch: list[tuple[tuple[Command, ...], asyncio.Future[list[Any]]]] = []
+        count = 0
+        while self._line and (not batch or count + len(self._line[0][0]) <= COMMANDS):
+            batch.append(self._line.popleft())
+            count += len(batch[-1][0])
+        self._send_next()  # what did not fit goes beside it
+        try:
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for commands, _ in batch:
+                    for command in commands:
+                        pipe.execute_command(*command)
+                found = iter(await pipe.execute(raise_on_error=False))
+            for commands, answers in batch:
+                mine = [next(found) for _ in commands]
+                if not answers.done():  # its caller was cancelled
+                    answers.set_result(mine)
+        except Exception as error:
+            for _, answers in batch:
+                if not answers.done():
+                    answers.set_exception(error)
+        finally:
+            for _, answers in batch:
+                answers.cancel()  # where the event loop ends
+
+    async def close(self) -> None:
+        """Wait for what is on its way."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
