@@ -22,6 +22,7 @@ class Batches:
         self._redis, self._free = redis, at_once
         self._line: deque[tuple[tuple[Command, ...], asyncio.Future[list[Any]]]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._begins = False
 
     async def ask(self, *commands: Command) -> list[Any]:
         """An answer for each command. Raises `RedisError` or `OSError`: what the server refused, or a lost connection."""
@@ -34,8 +35,8 @@ class Batches:
         return answers.result()
 
     def _send_next(self) -> None:
-        if self._line and self._free:
-            self._free -= 1
+        if self._line and self._free and not self._begins:
+            self._free, self._begins = self._free - 1, True
             task = asyncio.get_running_loop().create_task(self._send())
             self._tasks.add(task)
             task.add_done_callback(self._sent)
@@ -46,6 +47,8 @@ class Batches:
         self._send_next()
 
     async def _send(self) -> None:
+        """Begins once all callers of this moment have asked."""
+        self._begins = False
         batch: list[tuple[tuple[Command, ...], asyncio.Future[list[Any]]]] = []
         count = 0
         while self._line and (not batch or count + len(self._line[0][0]) <= COMMANDS):

@@ -15,8 +15,14 @@ class Script(NamedTuple):
     sha: str
 
 
+TEXTS: dict[str, str] = {}
+"""By their hashes."""
+
+
 def script(text: str) -> Script:
-    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+    sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    TEXTS[sha] = text
+    return Script(text, sha)
 
 
 FORGET = r"""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -20,7 +20,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from helix._log import get_logger
 from helix.adapters.redis.batches import Batches, Command
-from helix.adapters.redis.scripts import PURGE, QUERY, TRANSACT, Script
+from helix.adapters.redis.scripts import PURGE, QUERY, TEXTS, TRANSACT, Script
 from helix.adapters.redis.subscriptions import Subscriptions
 from helix.adapters.redis.texts import index_of, row_of, text, texts, value_of
 from helix.core.errors import ConditionFailedError, InvalidInputError, StoreError
@@ -48,7 +48,6 @@ PURGED_AT_ONCE = 500
 READ_TRIES = 3
 HEARTBEAT = "heartbeat"
 """The transaction that keeps a claim: it has a connection of its own, and waits for no other."""
-TEXTS: Mapping[str | int, str] = {script.sha: script.text for script in (TRANSACT, QUERY, PURGE)}
 
 logger = get_logger("helix.redis")
 
@@ -294,7 +293,7 @@ def _script(script: Script, keys: Sequence[str], asked: Sequence[str | int]) -> 
 
 
 def _whole(command: Command) -> Command:
-    return ("EVAL", TEXTS[command[1]], *command[2:]) if command[0] == "EVALSHA" else command
+    return ("EVAL", TEXTS[str(command[1])], *command[2:]) if command[0] == "EVALSHA" else command
 
 
 def _reported(operation: Operation) -> list[str | int]:
