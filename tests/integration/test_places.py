@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import httpx
 import pytest
+from tests.support.asgi_server import serving
 
+import helix.http
 from helix import Agent, LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel, ToolContext, tool
 from helix.core.errors import AgentAlreadyRunningError, QueueFullError
 from helix.core.steps import AnyStepResult, TextStepResult
@@ -129,3 +132,22 @@ async def test_what_a_run_starts_works_on_its_place() -> None:
         async with asyncio.timeout(5):
             assert (await (await executor.execute(above, "Go.")).result()).status == "completed"
         assert executor.waiting == 0
+
+
+async def test_a_server_lets_requests_wait_and_refuses_what_is_too_much() -> None:
+    model = Gate()
+    async with make(model, max_runs=1, max_waiting=1) as executor, serving(helix.http.app(executor, [AGENT])) as url:
+        async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=20) as client:
+
+            def post(message: str) -> asyncio.Task[httpx.Response]:
+                return asyncio.create_task(client.post("/desk/chunks", json={"message": message}))
+
+            first = post("first")
+            await until(lambda: model.begun == ["first"])
+            second = post("second")
+            await until(lambda: executor.waiting == 1)
+            third = await post("third")
+            assert third.status_code == 429 and third.json()["error"]["code"] == "queue_full"
+            model.open.set()
+            assert [(await task).status_code for task in (first, second)] == [200, 200]
+            assert model.begun == ["first", "second"]

@@ -34,7 +34,7 @@ from helix.ports.tracing import Tracer
 from helix.runtime.agents import Agents, Models
 from helix.runtime.executor import Executor
 from helix.runtime.handle import RunStoppedError, make_result
-from helix.runtime.lag import LagWatch
+from helix.runtime.load import LoadWatch
 from helix.runtime.places import AT_WORK, Places
 from helix.runtime.tracing import open_tracer
 from helix.runtime.user_budgets import project_user_budgets
@@ -116,7 +116,7 @@ class LocalExecutor(Executor):
         self._own_tracer = None if tracer is not None else engine.tracer
         self._places = Places(max_runs, max_waiting)
         self._tasks: dict[str, asyncio.Task[Executed | None]] = {}
-        self._lag = LagWatch(engine.metrics, lambda: len(self._tasks))
+        self._load = LoadWatch(engine.metrics, lambda: len(self._tasks))
         self._failures: dict[str, Exception] = {}
 
     async def __aenter__(self) -> Self:
@@ -131,6 +131,7 @@ class LocalExecutor(Executor):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._load.end()
         await self.store.close()
         if self._own_tracer is not None:
             await asyncio.to_thread(self._own_tracer.close)
@@ -174,7 +175,7 @@ class LocalExecutor(Executor):
         run_id = claimed.run.run_id
         task = asyncio.get_running_loop().create_task(self._run(agent, claimed, delivery), name=f"helix:{run_id}")
         self._tasks[run_id] = task
-        self._lag.begin()
+        self._load.begin()
         task.add_done_callback(lambda _: self._tasks.pop(run_id, None))
 
     async def _run(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> Executed | None:

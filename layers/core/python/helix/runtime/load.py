@@ -1,9 +1,14 @@
-"""Watches whether the event loop of this process keeps up. Where it is late, heartbeats are late too, and other processes
-may take its runs over."""
+"""The load of a process that runs agents.
+
+Where the event loop is late, heartbeats are late too, and other processes may take its runs over: it says so. Where many runs
+are at work, Python's garbage collector looks through all that they hold, again and again, and finds nothing: it is asked to
+look less often. Reference counts free what runs leave behind; only cycles wait for the collector.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 
 from helix._log import get_logger
@@ -13,23 +18,32 @@ from helix.ports.metrics import Metrics
 LOOK_S = 1.0
 LATE_S = 1.0
 FEW = 50
-"""So many runs do not keep a processor busy: then something else holds the loop."""
+"""So many runs do not keep a processor busy: if the loop is late then, something else holds it."""
+COLLECTED = (10_000, 20, 20)
+"""Thresholds of the collector while more are at work (`gc.set_threshold`)."""
 logger = get_logger("helix")
 
 
-class LagWatch:
+class LoadWatch:
     """`working`: how many runs are at work. Records `LoopLag` each second while the loop is late, and warns each time it
-    falls behind."""
+    falls behind. Thresholds of the collector that the process has set higher itself stay as they are."""
 
     def __init__(self, metrics: Metrics, working: Callable[[], int]) -> None:
         self._metrics, self._working = metrics, working
         self._timer: asyncio.TimerHandle | None = None
         self._behind = False
+        self._thresholds: tuple[int, int, int] | None = None
 
     def begin(self) -> None:
         """Watch from now on, until no run is at work."""
         if self._timer is None:
             self._next()
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._collect_as_before()
 
     def _next(self) -> None:
         loop = asyncio.get_running_loop()
@@ -43,9 +57,19 @@ class LagWatch:
             if not self._behind:
                 logger.warning("the event loop was late by %.1f s: %s", late, _cause(working))
         self._behind = late >= LATE_S
+        if working > FEW and gc.get_threshold()[0] < COLLECTED[0]:
+            self._thresholds = self._thresholds or gc.get_threshold()
+            gc.set_threshold(*COLLECTED)
         self._timer = None
         if working:
             self._next()
+        else:
+            self._collect_as_before()
+
+    def _collect_as_before(self) -> None:
+        if self._thresholds is not None and gc.get_threshold() == COLLECTED:
+            gc.set_threshold(*self._thresholds)
+        self._thresholds = None
 
 
 def _cause(working: int) -> str:
