@@ -24,12 +24,13 @@ from urllib.parse import parse_qsl, unquote
 from weakref import WeakKeyDictionary
 
 from helix.adapters.private import make_file, make_folder
-from helix.adapters.sqlite_commits import HEARTBEAT, Line, Transaction, commit, is_busy, load
+from helix.adapters.sqlite_commits import Line, Transaction, commit, is_busy, load
 from helix.adapters.sqlite_log import CHECKPOINT_ROWS, Log, checkpoint, log_failure
 from helix.adapters.sqlite_schema import TABLES, delete_row, prepare, readable
 from helix.adapters.watching import Watchers
 from helix.core.errors import InvalidInputError, StoreError
 from helix.ports.state_store import (
+    HEARTBEAT,
     Check,
     Key,
     Operation,

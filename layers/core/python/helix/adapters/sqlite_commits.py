@@ -16,14 +16,13 @@ from functools import partial
 
 from helix.adapters.sqlite_schema import delete_row, put_row
 from helix.core.json import dumps
-from helix.ports.state_store import Check, Key, Operation, Value, applied, read_value
+from helix.ports.state_store import HEARTBEAT, Check, Key, Operation, Value, applied, read_value
 
 BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 RETRY_S = 0.001
 """Between two attempts to commit what waits."""
 GROUP = 256
 """Operations that share one commit: some milliseconds, in which the event loop does nothing else."""
-HEARTBEAT = "heartbeat"
 Transaction = tuple[str, Sequence[Operation]]
 
 

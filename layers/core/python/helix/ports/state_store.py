@@ -144,6 +144,11 @@ class Watch(Protocol):
         ...
 
 
+HEARTBEAT = "heartbeat"
+"""The transaction by which a worker keeps its run. It waits for no other work of its process: where it is late, another
+worker takes the run over."""
+
+
 class StateStore(Protocol):
     """Rows of three tables. All verbs may be called from several tasks and processes at once. A verb that is given an empty
     key, or one above `MAX_PARTITION_BYTES` or `MAX_SORT_BYTES`, raises `InvalidInputError`."""

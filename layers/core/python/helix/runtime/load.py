@@ -1,8 +1,8 @@
 """The load of a process that runs agents.
 
-Where the event loop is late, heartbeats are late too, and other processes may take its runs over: it says so. Where many runs
-are at work, Python's garbage collector looks through all that they hold, again and again, and finds nothing: it is asked to
-look less often. Reference counts free what runs leave behind; only cycles wait for the collector.
+Where the event loop is late, heartbeats are late too, and other processes may take its runs over: it says so. Where many
+runs are at work, Python's garbage collector looks through all that they hold, again and again, and finds nothing: it looks
+less often then. Reference counts free what runs leave behind; only cycles wait for the collector.
 """
 
 from __future__ import annotations

@@ -13,8 +13,11 @@ import contextlib
 import copy
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from typing import Any
+from contextvars import copy_context
+from functools import partial
+from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -38,6 +41,7 @@ from helix.core.errors import ConditionFailedError, ContentionError, InvalidInpu
 from helix.core.row_keys import SESSION
 from helix.ports.clock import Clock
 from helix.ports.state_store import (
+    HEARTBEAT,
     Damaged,
     Delete,
     Key,
@@ -54,12 +58,15 @@ from helix.ports.state_store import (
     expiry,
 )
 
+T = TypeVar("T")
 TRIES = 12
 """Of a write. A hundred transactions that meet on one row, each 10 ms long, need a second until the last has its turn."""
 READS = 8
 """Of a row whose object in S3 is gone."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
 BATCH_KEYS = 100
+HEARTBEATS = 2
+"""Of the client's connections, kept for heartbeats: they wait for no other work."""
 KEY_BYTES = 64  # about what the key of a session's row takes
 MAX_TRANSACTION_BYTES = 3_800_000  # DynamoDB's 4 MB, less keys and conditions
 LAST_ROWS: Mapping[Table, str] = {"sessions": SESSION}  # with them a partition ends, and its objects go
@@ -83,6 +90,9 @@ class _Items:
     ) -> None:
         self._client, self._tables, self._clock = client, tables, clock
         self._overflow, self._poll_s, self._jitter = overflow, poll_s, jitter
+        others = max(1, client.meta.config.max_pool_connections - HEARTBEATS)
+        self._threads = ThreadPoolExecutor(others, thread_name_prefix="helix-dynamodb")
+        self._for_heartbeats = ThreadPoolExecutor(HEARTBEATS, thread_name_prefix="helix-dynamodb-heartbeat")
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -179,21 +189,23 @@ class _Items:
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         check_operations(name, operations)
-        prepared = await asyncio.to_thread(lambda: [self._prepare(operation) for operation in operations])
+        threads = self._for_heartbeats if name == HEARTBEAT else self._threads
+        prepared = await _in(threads, lambda: [self._prepare(operation) for operation in operations])
         if len(prepared) > 1:
             await self._bound(name, operations, prepared)
         if self._overflow is not None:
             for operation in operations:
                 if isinstance(operation, Delete) and operation.key.sort == LAST_ROWS.get(operation.key.table):
                     # Before its last row: so that a repeat after a crash still finds what to continue with.
-                    await asyncio.to_thread(self._overflow.clear, operation.key.partition)
+                    await _in(threads, self._overflow.clear, operation.key.partition)
         unsure = False
         for attempt in range(TRIES):
             try:
                 if len(prepared) == 1:
-                    await self._single(*prepared[0])
+                    await self._single(threads, *prepared[0])
                 else:
-                    await self._call("transact_write_items", TransactItems=[{k: v} for k, v in prepared])
+                    items = [{kind: request} for kind, request in prepared]
+                    await self._call("transact_write_items", threads, TransactItems=items)
                 return
             except ClientError as error:
                 refused = _refused(error)
@@ -210,12 +222,12 @@ class _Items:
                     raise kind(f"DynamoDB transaction {name!r}: {error}") from error
                 await self._clock.sleep(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt) * self._jitter())
 
-    async def _single(self, kind: str, request: dict[str, Any]) -> None:
+    async def _single(self, threads: ThreadPoolExecutor, kind: str, request: dict[str, Any]) -> None:
         """One row needs no transaction, which would cost twice as much."""
         if kind == "ConditionCheck":  # alone: in a transaction of one
-            await self._call("transact_write_items", TransactItems=[{kind: request}])
+            await self._call("transact_write_items", threads, TransactItems=[{kind: request}])
         else:
-            await self._call(f"{kind.lower()}_item", **request)
+            await self._call(f"{kind.lower()}_item", threads, **request)
 
     def _prepare(self, operation: Operation) -> tuple[str, dict[str, Any]]:
         key, terms = _key(operation.key), Terms()
@@ -249,7 +261,7 @@ class _Items:
                     f"transaction {name!r} has {total} bytes; DynamoDB takes {MAX_TRANSACTION_BYTES}"
                     + ("" if self._overflow else ", and no bucket is configured")
                 )
-            total -= await asyncio.to_thread(offload_field, item, field, offload)
+            total -= await _in(self._threads, offload_field, item, field, offload)
 
     def _offload(self, operation: Operation) -> Any:
         ttl = expiry(operation.value) if isinstance(operation, Put) else None
@@ -267,7 +279,7 @@ class _Items:
             if not pointers(item):
                 return _value(table, item)
             try:
-                return await asyncio.to_thread(_value, table, item, fetch)
+                return await _in(self._threads, _value, table, item, fetch)
             except ObjectGoneError:
                 if attempt + 1 == READS:
                     raise
@@ -279,9 +291,9 @@ class _Items:
             await self._clock.sleep(0.02 * 2**attempt)
         raise AssertionError("unreachable")
 
-    async def _call(self, verb: str, **request: Any) -> dict[str, Any]:
+    async def _call(self, verb: str, threads: ThreadPoolExecutor | None = None, **request: Any) -> dict[str, Any]:
         try:
-            answer: dict[str, Any] = await asyncio.to_thread(getattr(self._client, verb), **request)
+            answer: dict[str, Any] = await _in(threads or self._threads, getattr(self._client, verb), **request)
             return answer
         except BotoCoreError as error:
             raise StoreError(f"DynamoDB {verb}: {error}") from error
@@ -294,7 +306,8 @@ class _Items:
 
 
 class DynamoDBStateStore(PackingStore):
-    """`tables` names the three tables (partition key `pk`, sort key `sk`, both strings). `overflow` holds what exceeds an
+    """`tables` names the three tables (partition key `pk`, sort key `sk`, both strings). As many calls are made at once as
+    the client has connections (`max_pool_connections`: boto3 makes 10 by default). `overflow` holds what exceeds an
     item; without it such a row is refused. `poll_s` is how often a watch looks again: DynamoDB notifies nobody. `jitter`
     draws the part of a pause, from 0 to 1, that is waited before a repeat: writers that collided come back spread out."""
 
@@ -310,6 +323,11 @@ class DynamoDBStateStore(PackingStore):
     ) -> None:
         items = _Items(client, tables, clock=clock, overflow=overflow, poll_s=poll_s, jitter=jitter)
         super().__init__(items, _weight, clock)
+
+
+async def _in(threads: ThreadPoolExecutor, work: Callable[..., T], *given: Any, **named: Any) -> T:
+    call = partial(copy_context().run, work, *given, **named)
+    return await asyncio.get_running_loop().run_in_executor(threads, call)
 
 
 def _weight(value: Value) -> int:

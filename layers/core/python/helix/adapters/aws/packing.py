@@ -63,7 +63,8 @@ ROOM = 1000
 """Bytes of `session` with what it packs, below the 1,024 that one write unit pays for."""
 GROWTH = 60
 """What `session` may grow by until the run ends, without a move for its sake."""
-CACHED = 256
+CACHED = 4_096
+"""Packs, of 1 KB: more than runs work in one process."""
 FRESH_S = 5.0
 """How old what is remembered of a pack may be before rows are moved by it: a worker that stood still does not bring back
 what was deleted meanwhile."""

@@ -25,6 +25,7 @@ from helix.adapters.redis.subscriptions import Subscriptions
 from helix.adapters.redis.texts import index_of, row_of, text, texts, value_of
 from helix.core.errors import ConditionFailedError, InvalidInputError, StoreError
 from helix.ports.state_store import (
+    HEARTBEAT,
     Key,
     Operation,
     Put,
@@ -46,8 +47,6 @@ PAGE_BYTES = 1_000_000  # of one answer: while Redis makes it, everybody else wa
 PURGED_ALONG = 8  # expired rows that a transaction takes with it: more than it makes, so that they do not pile up
 PURGED_AT_ONCE = 500
 READ_TRIES = 3
-HEARTBEAT = "heartbeat"
-"""The transaction that keeps a claim: it has a connection of its own, and waits for no other."""
 
 logger = get_logger("helix.redis")
 

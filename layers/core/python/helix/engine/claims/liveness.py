@@ -30,7 +30,7 @@ from helix.engine.context import RunContext
 from helix.engine.engine import Engine, logger
 from helix.engine.history import DELETING, row_key, session_key
 from helix.engine.writing import advance, at, commit, never, session_put
-from helix.ports.state_store import ABSENT, Check, Delete, Key, Operation, Put, Update, Watch, When
+from helix.ports.state_store import ABSENT, HEARTBEAT, Check, Delete, Key, Operation, Put, Update, Watch, When
 
 RETRY_S = 1.0
 RELEASE_S = 2.0
@@ -199,7 +199,7 @@ async def _move_session(run: RunContext, until: float) -> bool:
             return True
         seen = When(equal={"version": session.version, "run_id": run.run_id, "status": "running"})
         try:
-            await engine.store.transact("heartbeat", [Update(session_key(session.session_id), set=changes, when=seen)])
+            await engine.store.transact(HEARTBEAT, [Update(session_key(session.session_id), set=changes, when=seen)])
         except ConditionFailedError:
             if await _taken(run, session):
                 return False
@@ -242,7 +242,7 @@ def call_claim(run: RunContext, key: Key, row: CallRow) -> Claim:
         mine = When(equal={"state": "claimed", "owner": row.owner, "claim": row.claim})
         changes = {"deadline": until} | ({"released": True} if until < run.now() else {})
         try:
-            await run.engine.store.transact("heartbeat", [Update(key, set=changes, when=mine)])
+            await run.engine.store.transact(HEARTBEAT, [Update(key, set=changes, when=mine)])
         except ConditionFailedError:
             return False
         deadline = until
