@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from helix import Agent, LLMConfig, LocalExecutor, MemoryStateStore, SQLiteStateStore, tool
+from helix.adapters.sqlite import Synchronous
 from helix.core.steps import AnyStepResult, ParsedToolCall, TextStepResult, ToolCallsStepResult
 from helix.ports.model import LLMGenerateInput
 from helix.ports.state_store import Key, Operation, Put, Row, StateStore, Table, Update, Value, Watch
@@ -157,8 +158,8 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         files = iter(range(1000))
 
-        def sqlite() -> SQLiteStateStore:
-            return SQLiteStateStore(Path(folder) / f"{next(files)}.db")
+        def sqlite(synchronous: Synchronous = "FULL") -> SQLiteStateStore:
+            return SQLiteStateStore(Path(folder) / f"{next(files)}.db", synchronous=synchronous)
 
         counted = await writes(sqlite)
         lines = [
@@ -166,17 +167,20 @@ async def main() -> None:
             "",
             f"Python {platform.python_version()}, {platform.machine()}; `python bench/durability.py`.",
             "",
-            "| step | state transactions | state bytes | appends | stream bytes | memory, ms | SQLite, ms | Redis, ms |",
-            "|---:|---:|---:|---:|---:|---:|---:|---:|",
+            "| step | state transactions | state bytes | appends | stream bytes | memory, ms | SQLite FULL, ms | "
+            "SQLite NORMAL, ms | Redis, ms |",
+            "|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
         ]
         memory = await overhead(MemoryStateStore)
-        disk = await overhead(sqlite)
+        full, normal = await overhead(sqlite), await overhead(lambda: sqlite("NORMAL"))
         with redis_server(folder) as url:
             remote = await redis_overhead(url)
-        for step, (n, size, appends, sent), fast, slow, far in zip(STEPS, counted, memory, disk, remote, strict=True):
-            lines.append(
-                f"| {step} | {n:.2f} | {size:.0f} | {appends:.2f} | {sent:.0f} | {fast:.2f} | {slow:.2f} | {far} |"
+        times = zip(memory, full, normal, remote, strict=True)
+        for step, (n, size, appends, sent), (fast, synced, quick, far) in zip(STEPS, counted, times, strict=True):
+            cells = (
+                f"{n:.2f} | {size:.0f} | {appends:.2f} | {sent:.0f} | {fast:.2f} | {synced:.2f} | {quick:.2f} | {far}"
             )
+            lines.append(f"| {step} | {cells} |")
         ratio = counted[-1][1] / counted[1][1]
         lines += ["", f"State bytes at step 1,000 over step 10: {ratio:.3f}."]
     table = "\n".join(lines) + "\n"

@@ -103,9 +103,10 @@ class Line:
             self._loop.call_later(RETRY_S, self._retry)
         try:
             await waiting.done
-        finally:
+        except asyncio.CancelledError:
             if waiting in self._line:
                 self._line.remove(waiting)
+            raise
 
     def _retry(self) -> None:
         group = self._group()
