@@ -36,6 +36,9 @@ class Faulty:
         self._client, self._verb, self._acts = client, verb, list(acts)
 
     def __getattr__(self, verb: str) -> Any:
+        if verb == "meta":
+            return self._client.meta
+
         def call(**request: Any) -> Any:
             if verb == self._verb and self._acts:
                 self._acts.pop(0)()

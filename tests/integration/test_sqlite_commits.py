@@ -150,6 +150,24 @@ async def test_what_waits_is_written_in_order_and_at_once(store: SQLiteStateStor
     assert await store.get([key("row")]) == [{"n": 4, "later": True}]
 
 
+async def test_those_of_a_turn_share_a_commit_after_the_first(store: SQLiteStateStore, groups: list[list[str]]) -> None:
+    given = [(f"t{n}", [put(str(n))]) for n in range(5)]
+    await asyncio.gather(*(store.transact(*one) for one in [*given, ("heartbeat", [put("alive")])]))
+    assert groups == [["t0"], ["heartbeat", "t1", "t2", "t3", "t4"]]
+    groups.clear()
+    for n in range(5, 8):
+        await store.transact(f"t{n}", [put(str(n))])
+    assert groups == [["t5"], ["t6"], ["t7"]], "one that is alone waits for no other"
+
+
+async def test_a_commit_has_a_bound(store: SQLiteStateStore, groups: list[list[str]]) -> None:
+    sizes = [1, 100, 100, sqlite_commits.GROUP - 200, 1, 100]
+    rows = iter(range(10_000))
+    given = [(f"t{n}", [put(str(next(rows))) for _ in range(size)]) for n, size in enumerate(sizes)]
+    await asyncio.gather(*(store.transact(*one) for one in given))
+    assert groups == [["t0"], ["t1", "t2", "t3"], ["t4", "t5"]]
+
+
 async def test_each_is_judged_on_what_those_before_it_wrote(store: SQLiteStateStore, groups: list[list[str]]) -> None:
     with written_by_another(store):
         waiting = await begun(

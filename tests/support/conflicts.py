@@ -11,8 +11,10 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from bench.contention import VirtualLoop
 
@@ -71,9 +73,14 @@ class LoopClock:
 
 def played(work: Coroutine[Any, Any, None]) -> None:
     """Run `work`. What it does takes no time, threads included; what it waits for has come at once."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner, threads_here():
         runner.get_loop().set_default_executor(_Here(1))
         runner.run(work)
+
+
+def threads_here() -> AbstractContextManager[Any]:
+    """A store that is made within has no threads."""
+    return patch("helix.adapters.aws.dynamodb.ThreadPoolExecutor", _Here)
 
 
 class _Here(ThreadPoolExecutor):

@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl, unquote
 from weakref import WeakKeyDictionary
 
 from helix.adapters.private import make_file, make_folder
-from helix.adapters.sqlite_commits import Line, Transaction, commit, is_busy, load
+from helix.adapters.sqlite_commits import Line, Transaction, commit, load
 from helix.adapters.sqlite_log import CHECKPOINT_ROWS, Log, checkpoint, log_failure
 from helix.adapters.sqlite_schema import TABLES, delete_row, prepare, readable
 from helix.adapters.watching import Watchers
@@ -180,23 +180,9 @@ class SQLiteStateStore:
     async def _commit(self, name: str, operations: Sequence[Operation]) -> None:
         if self._log is not None and self._log.failure is not None:
             raise self._log.failure
-        line = self._line()
-        if line or not self._commit_at_once((name, operations)):
-            await line.wait(name, operations, self._busy_timeout_s)
+        await self._line().take(name, operations, self._busy_timeout_s)
         if self._log is not None and name not in UNSYNCED:
             await self._log.synced()
-
-    def _commit_at_once(self, transaction: Transaction) -> bool:
-        """False: another connection writes."""
-        try:
-            (refusal,) = self._commit_group([transaction])
-        except sqlite3.OperationalError as error:
-            if is_busy(error):
-                return False
-            raise
-        if refusal is not None:
-            raise refusal
-        return True
 
     def _commit_group(self, group: Sequence[Transaction]) -> list[Exception | None]:
         with self._using:

@@ -1,4 +1,7 @@
-"""Transactions of a SQLite store: how they are committed, and how they wait while another process writes.
+"""Transactions of a SQLite store: how they are committed, and how they wait for one another and for other processes.
+
+The first transaction of a turn of the event loop is committed at once. The others of that turn wait for its end, and so do
+all while another process writes.
 
 Law: transactions that wait keep their order, and share one commit. Each is judged on what those before it wrote; one that
 is refused writes nothing. Heartbeats go first.
@@ -79,28 +82,27 @@ class _Waiting:
 
 
 class Line:
-    """The transactions of one event loop that wait. `commit` is that of the store's connection which never waits."""
+    """The transactions of one event loop. `commit` is that of the store's connection which never waits."""
 
     def __init__(self, commit: Callable[[Sequence[Transaction]], list[Exception | None]]) -> None:
         self._commit = commit
         self._line: deque[_Waiting] = deque()
         self._loop = asyncio.get_running_loop()
-        self._retries = False
+        self._next: asyncio.Handle | None = None
+        """The next look at the line; None: nothing was committed in this turn, and nothing waits."""
 
-    def __bool__(self) -> bool:
-        return bool(self._line)
-
-    async def wait(self, name: str, operations: Sequence[Operation], patience_s: float) -> None:
-        """Until the transaction is written. Raises why it was refused, or `sqlite3.Error`. If the caller is cancelled
-        before, nothing is written."""
+    async def take(self, name: str, operations: Sequence[Operation], patience_s: float) -> None:
+        """Return once the transaction is written. Raises why it was refused, or `sqlite3.Error`: of another process's write
+        after `patience_s`. If the caller is cancelled before, nothing is written."""
         waiting = _Waiting((name, operations), time.monotonic() + patience_s, self._loop.create_future())
         if name == HEARTBEAT:
             self._line.appendleft(waiting)
         else:
             self._line.append(waiting)
-        if not self._retries:
-            self._retries = True
-            self._loop.call_later(RETRY_S, self._retry)
+        if self._next is None:
+            self._look()
+        if waiting.done.done():
+            return waiting.done.result()
         try:
             await waiting.done
         except asyncio.CancelledError:
@@ -108,18 +110,21 @@ class Line:
                 self._line.remove(waiting)
             raise
 
-    def _retry(self) -> None:
+    def _look(self) -> None:
+        """Write what waits, as far as one commit takes it."""
         group = self._group()
+        if not group:
+            self._next = None
+            return
+        self._next = self._loop.call_soon(self._look)
         try:
-            if group:
-                self._write(group)
+            self._write(group)
         except sqlite3.OperationalError as error:
+            self._next.cancel()
+            self._next = self._loop.call_later(RETRY_S, self._look)
             now = time.monotonic()
             for waiting in [each for each in self._line if each.until < now]:
                 self._answer(waiting, error)
-        self._retries = bool(self._line)
-        if self._retries:
-            self._loop.call_later(RETRY_S, self._retry)
 
     def _group(self) -> list[_Waiting]:
         group: list[_Waiting] = []
@@ -134,16 +139,18 @@ class Line:
     def _write(self, group: Sequence[_Waiting]) -> None:
         """Raises `sqlite3.OperationalError` while another connection writes."""
         try:
-            for waiting, refusal in zip(group, self._commit([each.transaction for each in group]), strict=True):
-                self._answer(waiting, refusal)
-        except sqlite3.Error as error:
-            if is_busy(error):
+            refusals = self._commit([each.transaction for each in group])
+        except Exception as error:
+            if isinstance(error, sqlite3.Error) and is_busy(error):
                 raise
             if len(group) == 1:
                 self._answer(group[0], error)
             else:  # one of them cannot be written, and the others can
                 for waiting in group:
                     self._write([waiting])
+        else:
+            for waiting, refusal in zip(group, refusals, strict=True):
+                self._answer(waiting, refusal)
 
     def _answer(self, waiting: _Waiting, refusal: Exception | None) -> None:
         self._line.remove(waiting)

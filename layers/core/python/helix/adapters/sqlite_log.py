@@ -15,6 +15,7 @@ import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from weakref import WeakSet
 
 from helix._log import get_logger
 
@@ -34,19 +35,30 @@ class Log:
         self._file, self._number = file, -1
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="helix-sqlite-sync")
         self._lock, self._waiting, self._busy = threading.Lock(), Waiting(), False
+        self._turns: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
         self.failure: OSError | None = None
         """Of a sync. What was not on the disk then may never get there, whatever a later sync says."""
 
     async def synced(self) -> None:
-        """Wait until all that was committed before this call is on the disk. Raises `OSError`."""
+        """Wait until all that was committed before this call is on the disk. Calls in one turn of the event loop share a
+        sync. Raises `OSError`."""
         loop = asyncio.get_running_loop()
         done = loop.create_future()
         with self._lock:
             self._waiting.append((loop, done))
-            begin, self._busy = not self._busy, True
+            first = loop not in self._turns
+            self._turns.add(loop)
+        if first:
+            loop.call_soon(self._begin, loop)
+        await done
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._lock:
+            self._turns.discard(loop)
+            begin = bool(self._waiting) and not self._busy
+            self._busy = self._busy or begin
         if begin:
             self._thread.submit(self._sync_all)
-        await done
 
     def _sync_all(self) -> None:
         while waiting := self._next():

@@ -83,11 +83,15 @@ class When:
             return value is None
         if value is None:
             return False
-        return (
-            all(value.get(name) == wanted for name, wanted in self.equal.items())
-            and all(value.get(name) is not None and value[name] >= bound for name, bound in self.at_least.items())
-            and all(value.get(name) is not None and value[name] < bound for name, bound in self.below.items())
-        )
+        for name, wanted in self.equal.items():
+            if value.get(name) != wanted:
+                return False
+        return not (self.at_least or self.below) or self._bounds_hold(value)
+
+    def _bounds_hold(self, value: Value) -> bool:
+        return all(
+            value.get(name) is not None and value[name] >= bound for name, bound in self.at_least.items()
+        ) and all(value.get(name) is not None and value[name] < bound for name, bound in self.below.items())
 
 
 ABSENT = When(absent=True)
@@ -223,6 +227,8 @@ def check_range(partition: str, start: str, end: str | None) -> None:
 
 
 def _check_key_part(text: str, limit: int) -> None:
+    if text.isascii() and 0 < len(text) <= limit:
+        return
     if not 0 < (size := text_size(text)) <= limit:
         shown = text[:SHOWN_OF_KEYS]
         raise InvalidInputError(f"the id or name {shown!r} makes a key of {size} bytes; a key has 1 to {limit}")
