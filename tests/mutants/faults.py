@@ -101,8 +101,8 @@ FAULTS = (
     Fault(
         "ports: below takes its bound in",
         "ports/state_store.py",
-        "and all(value.get(name) is not None and value[name] < bound for name, bound in self.below.items())",
-        "and all(value.get(name) is not None and value[name] <= bound for name, bound in self.below.items())",
+        "return met and all(value.get(name) is not None and value[name] < bound for name, bound in self.below.items())",
+        "return met and all(value.get(name) is not None and value[name] <= bound for name, bound in self.below.items())",
         _contracts("memory", "sqlite"),
     ),
     # --- services

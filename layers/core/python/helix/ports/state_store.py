@@ -89,9 +89,8 @@ class When:
         return not (self.at_least or self.below) or self._bounds_hold(value)
 
     def _bounds_hold(self, value: Value) -> bool:
-        return all(
-            value.get(name) is not None and value[name] >= bound for name, bound in self.at_least.items()
-        ) and all(value.get(name) is not None and value[name] < bound for name, bound in self.below.items())
+        met = all(value.get(name) is not None and value[name] >= bound for name, bound in self.at_least.items())
+        return met and all(value.get(name) is not None and value[name] < bound for name, bound in self.below.items())
 
 
 ABSENT = When(absent=True)

@@ -37,7 +37,7 @@ class LoadWatch:
     def begin(self) -> None:
         """Watch from now on, until no run is at work."""
         if self._timer is None:
-            self._next()
+            self._next(asyncio.get_running_loop())
 
     def end(self) -> None:
         if self._timer is not None:
@@ -45,12 +45,11 @@ class LoadWatch:
             self._timer = None
         self._collect_as_before()
 
-    def _next(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(LOOK_S, self._look, loop.time() + LOOK_S)
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = loop.call_later(LOOK_S, self._look, loop, loop.time() + LOOK_S)
 
-    def _look(self, due: float) -> None:
-        late = asyncio.get_running_loop().time() - due
+    def _look(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        late = loop.time() - due
         working = self._working()
         if late >= LATE_S:
             self._metrics.record(Measures({"LoopLag": late * 1000}))
@@ -62,7 +61,7 @@ class LoadWatch:
             gc.set_threshold(*COLLECTED)
         self._timer = None
         if working:
-            self._next()
+            self._next(loop)
         else:
             self._collect_as_before()
 
