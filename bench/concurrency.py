@@ -35,7 +35,10 @@ CALLS = 10
 SCRIPT = {"steps": CALLS - 1, "pause_s": 0.05}
 PEERS = ("langgraph", "openai", "pydantic", "dbos")
 RUNS = (1, 10, 100, 1000)
-PLACES = ("FULL", "NORMAL", "memory", "redis", "two processes")
+PLACES = ("FULL", "NORMAL", "memory", "redis", "two processes", "10,000 sessions")
+IDLE = 10_000
+"""Sessions that are in the store already and do nothing."""
+OF_ALL = ("FULL", "NORMAL", "memory")
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ def play(column: Column, place: str, runs: int, time_out_s: float, redis: str) -
         where = {"memory": "memory", "redis": redis}.get(place, folder)
         job: dict[str, Any] = {"measure": "crowd", "place": where, "script": SCRIPT, "runs": runs, "sync": column.sync}
         job |= {"synchronous": "NORMAL" if place == "NORMAL" else "FULL", "max_runs": column.max_runs}
+        job |= {"idle": IDLE} if place == "10,000 sessions" else {}
         found = column.contender.run(job, folder, time_out_s)
     if found["wrong"]:
         raise Failed(f"{len(found['wrong'])} of {runs} stopped: {found['wrong'][0]}")
@@ -109,26 +113,28 @@ def redis_server() -> Iterator[str]:
 
 
 def section(place: str, among: list[Column], runs: list[int], rounds: int, time_out_s: float, redis: str) -> list[str]:
-    takes_part = [
-        column for column in among if column.contender.key == "helix" or place in ("FULL", "NORMAL", "memory")
-    ]
+    takes_part = [column for column in among if column.contender.key == "helix" or place in OF_ALL]
     if place == "redis" and not redis:
         return ["", f"## {place}", "", "No redis-server is installed."]
     found = Samples(1)
     for number in range(rounds):
         for many in runs:
             for column in takes_part:
-                progress(place, f"round {number + 1} of {rounds}, {many} runs, {column.name}")
+                about = f"round {number + 1} of {rounds}, {many} runs, {column.name}"
                 try:
                     if reason := column.contender.broken or column.contender.without.get(place, ""):
                         raise Failed(reason)
+                    if place not in OF_ALL and many < 100:
+                        continue
                     if place == "two processes":
-                        values = play_two(column, many, time_out_s) if many >= 100 else {}
+                        values = play_two(column, many, time_out_s)
                     else:
                         values = play(column, place, many, time_out_s, redis)
                 except Failed as error:
+                    progress(place, f"{about}: {error}")
                     found.add(f"{many:,} runs: steps/s", column.key, None, str(error))
                     continue
+                progress(place, f"{about}: {', '.join(f'{what} {value:.1f}' for what, value in values.items())}")
                 for what, value in values.items():
                     found.add(f"{many:,} runs: {what}", column.key, value)
     names = " | ".join(column.name for column in takes_part)

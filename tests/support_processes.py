@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ ROOT = Path(__file__).parents[1]
 
 
 class Worker:
-    """`module` of `tests.support`, waiting for jobs."""
+    """`module` of `tests.support`, waiting for jobs. `variables`: its environment, by default that of this process."""
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: str, variables: Mapping[str, str] | None = None) -> None:
         command = [sys.executable, "-m", f"tests.support.{module}"]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen(command, cwd=ROOT, env=variables, text=True, **pipes)  # type: ignore[call-overload]
 
     def ask(self, **job: Any) -> dict[str, Any]:
         assert self.process.stdin is not None and self.process.stdout is not None

@@ -211,6 +211,7 @@ async def crowd(contender: Any, job: dict[str, Any]) -> dict[str, Any]:
         RUN.set(number)
         await turn(f"{SESSION}-{number:05d}", QUESTION)
 
+    await idle(contender, job.get("idle", 0))
     await asyncio.create_task(one(-1 - job.get("first", 0)))
     contender.script.of_run.clear()
     begun, cpu = time.perf_counter(), time.process_time()
@@ -221,6 +222,16 @@ async def crowd(contender: Any, job: dict[str, Any]) -> dict[str, Any]:
     wrong = [f"{type(error).__name__}: {error}"[:200] for error in ended if error is not None]
     between = [b - a for times in contender.script.of_run.values() for a, b in pairwise(times)]
     return {"wall_s": wall, "cpu_s": cpu, "wrong": wrong, "between_s": between}
+
+
+async def idle(contender: Any, sessions: int) -> None:
+    """So many sessions of one short turn each."""
+    script = contender.script
+    steps, pause_s = script.steps, script.pause_s
+    script.steps, script.pause_s = 0, 0
+    for first in range(0, sessions, 100):
+        await asyncio.gather(*(contender.turn(f"idle-{n}", QUESTION) for n in range(first, min(sessions, first + 100))))
+    script.steps, script.pause_s = steps, pause_s
 
 
 async def turn(contender: Any, job: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,10 +37,7 @@ async def main(file, answers, synchronous):
 
 asyncio.run(main(sys.argv[1], os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT | os.O_APPEND), sys.argv[3]))
 """
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("CI") and not (sys.platform == "linux" and shutil.which("cc")),
-    reason="needs Linux and a C compiler",
-)
+pytestmark = power.NEEDED
 LOSSES = int(os.environ.get("HELIX_EXAMPLES", "60"))
 SEED = int(os.environ.get("HELIX_SEED", "1"))
 

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ from tests.support.journal import Journal
 from tests.support_crash import bought, executor, lead, model, settle
 
 from helix import LocalExecutor, MemoryStateStore, Sessions, SQLiteStateStore
+from helix.adapters.sqlite import UNSYNCED
 from helix.core.errors import AgentAlreadyRunningError
 from helix.engine.engine import Settings
-from helix.ports.state_store import StateStore
+from helix.ports.state_store import Delete, Key, Operation, Put, StateStore
 from helix.services.segments import SegmentStreams
 from helix.testing.crash import CrashPoints
 from helix.testing.invariants import check_session, read_tree
@@ -35,11 +37,44 @@ S = "ses"
 SETTINGS = Settings(claim_s=3, stop_poll_s=0.05)  # a busy machine makes a living worker late
 
 
+class Told(SQLiteStateStore):
+    """Writes down which rows it has answered for."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        super().__init__(job["db"], synchronous=job.get("synchronous", "FULL"))
+        self._told = os.open(told_of(job), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    async def transact(self, name: str, operations: Sequence[Operation]) -> None:
+        self._note("-", [operation.key for operation in operations if isinstance(operation, Delete)])
+        await super().transact(name, operations)
+        if name not in UNSYNCED:
+            self._note("+", [operation.key for operation in operations if isinstance(operation, Put)])
+
+    def _note(self, sign: str, keys: Sequence[Key]) -> None:
+        os.write(self._told, "".join(f"{json.dumps([sign, *key])}\n" for key in keys).encode())
+
+
+def told_of(job: dict[str, Any]) -> str:
+    return f"{job['db']}.told"
+
+
+async def lost(job: dict[str, Any], store: StateStore) -> list[Key]:
+    """What a process was told is there, and is not."""
+    keys: dict[Key, None] = {}
+    for line in Path(told_of(job)).read_text().splitlines() if Path(told_of(job)).exists() else []:
+        sign, table, partition, sort = json.loads(line)
+        if sign == "+":
+            keys[Key(table, partition, sort)] = None
+        else:
+            keys.pop(Key(table, partition, sort), None)
+    return [key for key, row in zip(keys, await store.get([*keys]), strict=True) if row is None]
+
+
 async def run(job: dict[str, Any]) -> dict[str, Any]:
-    """The first process: execute, and die at `at` if there is one."""
+    """The first process: execute, and die at `at` if there is one. `synchronous`: of its store."""
     at = job.get("at")
     points = CrashPoints((at[0], at[1]) if at else None, how="kill")
-    store = points.store(SQLiteStateStore(job["db"]))
+    store = points.store(Told(job))
     async with executor(store, points.streams(SegmentStreams(store)), model(), settings=SETTINGS) as workers:
         handle = await workers.execute(lead, "begin", session_id=S)
         await handle.result(timeout_s=30)
@@ -50,12 +85,13 @@ async def resume(job: dict[str, Any]) -> dict[str, Any]:
     """The next process, so late that the claims of those before it (`deaths`, default one) have lapsed: look at what is
     left, bring it to its end, look again. It may be killed too."""
     bare = SQLiteStateStore(job["db"])
+    assert not (gone := await lost(job, bare)), f"answered, and gone: {gone}"
     bare_streams, journal = SegmentStreams(bare), Journal()
     await journal.check(bare, bare_streams, S)
     had, mark = await bought(bare, S), len(lines(job))
     at = job.get("at")
     points = CrashPoints((at[0], at[1]) if at else None, how="kill")
-    store = points.store(SQLiteStateStore(job["db"]))
+    store = points.store(Told(job))
     ahead_s = (SETTINGS.claim_s + 0.1) * job.get("deaths", 1)
     streams = points.streams(SegmentStreams(store))
     async with executor(store, streams, model(), ahead_s, settings=SETTINGS) as workers:

@@ -277,6 +277,7 @@ class SQLiteStateStore:
         db = self._open(self._busy_timeout_s)
         _patiently(db, "PRAGMA journal_mode = WAL", self._busy_timeout_s)
         db.execute(f"PRAGMA synchronous = {'NORMAL' if self._log is None else 'FULL'}")
+        db.execute("PRAGMA fullfsync = ON")  # of a checkpoint on macOS, see `sqlite_log`
         try:
             prepare(db, str(self.path))
         except BaseException:
