@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import ClassVar
 from unittest.mock import patch
 
 import pytest
 from tests.support_streams import STREAM, HandClock, MemoryStreams
 
+from helix.adapters.system import SystemClock
 from helix.core.chunks import ChunkBase, CustomEventChunk, TextDeltaChunk, ThinkingChunk
 from helix.core.errors import StoreError
 from helix.core.rows import SessionRow
 from helix.core.sequencer import StreamRecord
-from helix.services.run_stream import APPENDS_PER_S, BURST, FIRST_S, LONGEST_S, RUN, TRIES, Boundary, RunStream, Writer
+from helix.services.run_stream import (
+    APPENDS_PER_S,
+    BURST,
+    FIRST_S,
+    LONGEST_LATE_S,
+    LONGEST_S,
+    RUN,
+    TIMES_LATE,
+    TRIES,
+    Boundary,
+    RunStream,
+    Writer,
+)
 
 WORDS = Writer("attempt", 1, 1)
 
@@ -136,6 +150,26 @@ async def test_what_nobody_reads_aloud_waits_for_company() -> None:
     await turns()
     await clock.pass_()
     assert log.batches == [2, 1] and clock.slept == [FIRST_S, FIRST_S]
+
+
+async def test_where_the_event_loop_is_late_there_are_fewer_appends() -> None:
+    class Late(SystemClock):
+        slept: ClassVar[list[float]] = []
+
+        async def sleep(self, seconds: float) -> None:
+            self.slept.append(seconds)
+            await asyncio.sleep(seconds + 0.02)
+
+    log = Log(coalesces=False)
+    stream = opened(log, Late())  # type: ignore[arg-type]
+    for number in range(3):
+        stream.put(WORDS, [CustomEventChunk(event_name=f"{number}")])
+        async with asyncio.timeout(5):
+            while sum(log.batches) <= number:
+                await asyncio.sleep(0.005)
+    first, *others = Late.slept
+    assert first == FIRST_S and all(TIMES_LATE * 0.02 <= seconds <= LONGEST_LATE_S for seconds in others)
+    await stream.close()
 
 
 async def test_a_log_that_charges_for_appends_gets_them_at_growing_intervals() -> None:

@@ -25,6 +25,9 @@ from helix.ports.clock import Clock
 from helix.ports.streams import StreamManager
 
 FIRST_S, LONGEST_S, FLUSH_BYTES = 0.05, 0.125, 4096
+TIMES_LATE, LONGEST_LATE_S = 8, 1.0
+"""Where the event loop is late, chunks without text wait so many times as long for more of them: a busy process makes fewer
+appends."""
 PATIENCE_S, MOST_PATIENCE_S = 0.002, 0.064
 APPENDS_PER_S, BURST = 600, 50
 """How many appends of words one event loop makes at once: some fifth of a processor. More runs share them."""
@@ -91,7 +94,7 @@ class RunStream:
         self._coalesces = bool(getattr(streams, "coalesces", False))
         self._timer: asyncio.Task[None] | None = None
         self._sleeping = False
-        self._interval = 0.0
+        self._interval = self._late = 0.0
         self._due: float | None = None
         self._patience = 0.0
         self._failure: Exception | None = None
@@ -221,12 +224,15 @@ class RunStream:
 
     async def _flushes(self) -> None:
         """Flush until nothing is left: at once what is urgent, the rest after 50 ms, where the log coalesces growing to
-        125 ms."""
+        125 ms, where the event loop is late to a second."""
         while True:
             if not self._urgent:
+                wait = max(self._interval, FIRST_S, min(LONGEST_LATE_S, TIMES_LATE * self._late))
+                due = self._loop.time() + wait
                 self._sleeping = True
-                await self._clock.sleep(max(self._interval, FIRST_S))
+                await self._clock.sleep(wait)
                 self._sleeping = False
+                self._late = self._loop.time() - due
             if not self._pending:
                 self._interval = 0.0
                 return
