@@ -115,6 +115,7 @@ async def test_a_message_whose_answer_was_lost_is_sent_again_and_runs_once(tmp_p
         await go(page, "new/helper")
         made.forwarder.is_mute = True
         await write(page, "A new chat")
+        await page.get_by_role("status").get_by_text("Helix does not answer.").wait_for()
         async with asyncio.timeout(20):
             while len((await executor.sessions.list_sessions()).sessions) < 2:
                 await asyncio.sleep(0.02)
