@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tests import support_crash
 from tests.support.journal import Journal
@@ -37,16 +37,23 @@ S = "ses"
 SETTINGS = Settings(claim_s=3, stop_poll_s=0.05)  # a busy machine makes a living worker late
 
 
-class Told(SQLiteStateStore):
-    """Writes down which rows it has answered for."""
+def opened(job: dict[str, Any]) -> StateStore:
+    return SQLiteStateStore(job["db"], synchronous=job.get("synchronous", "FULL"))
+
+
+class Told:
+    """The job's store, which writes down which rows it has answered for."""
 
     def __init__(self, job: dict[str, Any]) -> None:
-        super().__init__(job["db"], synchronous=job.get("synchronous", "FULL"))
+        self._store = opened(job)
         self._told = os.open(told_of(job), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._store, verb)
 
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         self._note("-", [operation.key for operation in operations if isinstance(operation, Delete)])
-        await super().transact(name, operations)
+        await self._store.transact(name, operations)
         if name not in UNSYNCED:
             self._note("+", [operation.key for operation in operations if isinstance(operation, Put)])
 
@@ -74,7 +81,7 @@ async def run(job: dict[str, Any]) -> dict[str, Any]:
     """The first process: execute, and die at `at` if there is one. `synchronous`: of its store."""
     at = job.get("at")
     points = CrashPoints((at[0], at[1]) if at else None, how="kill")
-    store = points.store(Told(job))
+    store = points.store(cast(StateStore, Told(job)))
     async with executor(store, points.streams(SegmentStreams(store)), model(), settings=SETTINGS) as workers:
         handle = await workers.execute(lead, "begin", session_id=S)
         await handle.result(timeout_s=30)
@@ -84,14 +91,14 @@ async def run(job: dict[str, Any]) -> dict[str, Any]:
 async def resume(job: dict[str, Any]) -> dict[str, Any]:
     """The next process, so late that the claims of those before it (`deaths`, default one) have lapsed: look at what is
     left, bring it to its end, look again. It may be killed too."""
-    bare = SQLiteStateStore(job["db"])
+    bare = opened(job)
     assert not (gone := await lost(job, bare)), f"answered, and gone: {gone}"
     bare_streams, journal = SegmentStreams(bare), Journal()
     await journal.check(bare, bare_streams, S)
     had, mark = await bought(bare, S), len(lines(job))
     at = job.get("at")
     points = CrashPoints((at[0], at[1]) if at else None, how="kill")
-    store = points.store(Told(job))
+    store = points.store(cast(StateStore, Told(job)))
     ahead_s = (SETTINGS.claim_s + 0.1) * job.get("deaths", 1)
     streams = points.streams(SegmentStreams(store))
     async with executor(store, streams, model(), ahead_s, settings=SETTINGS) as workers:
@@ -118,7 +125,7 @@ async def wait_for_lease(workers: LocalExecutor) -> float:
     return max(0.01, min(left, SETTINGS.claim_s)) + 0.005
 
 
-async def settled(workers: LocalExecutor, store: SQLiteStateStore) -> bool:
+async def settled(workers: LocalExecutor, store: StateStore) -> bool:
     """True once the session is completed and its effects are done. A dead process's lease must lapse first."""
     try:
         if not await workers.sessions.exists(S):

@@ -8,5 +8,5 @@ from tests.support import crash_worker
 from helix.adapters.redis import RedisStateStore
 
 if __name__ == "__main__":
-    crash_worker.SQLiteStateStore = lambda db: RedisStateStore(os.environ["REDIS_URL"], prefix=Path(db).stem)
+    crash_worker.opened = lambda job: RedisStateStore(os.environ["REDIS_URL"], prefix=Path(job["db"]).stem)
     crash_worker.main()
