@@ -35,7 +35,7 @@ CALLS = 10
 SCRIPT = {"steps": CALLS - 1, "pause_s": 0.05}
 PEERS = ("langgraph", "openai", "pydantic", "dbos")
 RUNS = (1, 10, 100, 1000)
-PLACES = ("FULL", "NORMAL", "memory", "redis", "two processes", "10,000 sessions")
+PLACES = ("FULL", "NORMAL", "memory", "redis", "two processes", "idle sessions")
 IDLE = 10_000
 """Sessions that are in the store already and do nothing."""
 OF_ALL = ("FULL", "NORMAL", "memory")
@@ -71,7 +71,7 @@ def play(column: Column, place: str, runs: int, time_out_s: float, redis: str) -
         where = {"memory": "memory", "redis": redis}.get(place, folder)
         job: dict[str, Any] = {"measure": "crowd", "place": where, "script": SCRIPT, "runs": runs, "sync": column.sync}
         job |= {"synchronous": "NORMAL" if place == "NORMAL" else "FULL", "max_runs": column.max_runs}
-        job |= {"idle": IDLE} if place == "10,000 sessions" else {}
+        job |= {"idle": IDLE} if place == "idle sessions" else {}
         found = column.contender.run(job, folder, time_out_s)
     if found["wrong"]:
         raise Failed(f"{len(found['wrong'])} of {runs} stopped: {found['wrong'][0]}")

@@ -94,15 +94,13 @@ class Line:
     async def take(self, name: str, operations: Sequence[Operation], patience_s: float) -> None:
         """Return once the transaction is written. Raises why it was refused, or `sqlite3.Error`: of another process's write
         after `patience_s`. If the caller is cancelled before, nothing is written."""
+        if self._next is None and self._written_at_once((name, operations)):
+            return
         waiting = _Waiting((name, operations), time.monotonic() + patience_s, self._loop.create_future())
         if name == HEARTBEAT:
             self._line.appendleft(waiting)
         else:
             self._line.append(waiting)
-        if self._next is None:
-            self._look()
-        if waiting.done.done():
-            return waiting.done.result()
         try:
             await waiting.done
         except asyncio.CancelledError:
@@ -110,12 +108,25 @@ class Line:
                 self._line.remove(waiting)
             raise
 
+    def _written_at_once(self, transaction: Transaction) -> bool:
+        """False: another connection writes."""
+        self._next = self._loop.call_soon(self._look)
+        try:
+            (refusal,) = self._commit([transaction])
+        except sqlite3.OperationalError as error:
+            if is_busy(error):
+                return False
+            raise
+        if refusal is not None:
+            raise refusal
+        return True
+
     def _look(self) -> None:
         """Write what waits, as far as one commit takes it."""
-        group = self._group()
-        if not group:
+        if not self._line:
             self._next = None
             return
+        group = self._group()
         self._next = self._loop.call_soon(self._look)
         try:
             self._write(group)
