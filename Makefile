@@ -26,8 +26,10 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,\
   $(shell $(p) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(p))))
 BIN := .venv/bin
 STAMP := .venv/.up-to-date
-# By uv in seconds; by pip, in minutes, where uv does not find the package index that pip is configured for.
+# uv installs them in seconds. It does not read pip's configuration, so it is given pip's index. If uv fails, pip does it in
+# minutes.
 LOCKED := --constraint requirements.lock --editable '.[dev]'
+INDEX = $${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.index-url 2>/dev/null)}}
 
 export QUESTION := $(value Q)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -44,7 +46,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@test -x $(BIN)/python || { echo "making .venv with $(PYTHON)"; $(PYTHON) -m venv .venv; }
 	@echo "installing the locked requirements into .venv (1.4 GB)"
 	@$(BIN)/python -m pip install --quiet --quiet --constraint requirements.lock uv
-	@VIRTUAL_ENV=.venv $(BIN)/uv pip install --quiet $(LOCKED) || $(BIN)/python -m pip install --quiet --quiet $(LOCKED)
+	@UV_DEFAULT_INDEX="$(INDEX)" VIRTUAL_ENV=.venv $(BIN)/uv pip install --quiet $(LOCKED) || $(BIN)/python -m pip install --quiet --quiet $(LOCKED)
 	@touch $(STAMP)
 
 demo: setup

@@ -12,15 +12,10 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import shutil
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +24,7 @@ BENCH = Path(__file__).parent
 sys.path.insert(0, str(BENCH / "peers"))
 
 from contenders import Contender, Failed, chosen, finish  # noqa: E402
+from durability import redis_server  # noqa: E402
 from measures import Samples, progress  # noqa: E402
 
 CALLS = 10
@@ -64,7 +60,7 @@ def columns(peers: list[str]) -> Iterator[Column]:
             yield Column("langgraph sync", "LangGraph, in threads", made, sync=True)
 
 
-def play(column: Column, place: str, runs: int, time_out_s: float, redis: str) -> dict[str, Any]:
+def play(column: Column, place: str, runs: int, time_out_s: float, redis: str | None) -> dict[str, Any]:
     """Steps a second, milliseconds of CPU for each, and of its time beyond the model's 50 ms the median and the 99th
     percentile."""
     with tempfile.TemporaryDirectory(dir=BENCH.parent / "build") as folder:
@@ -92,27 +88,9 @@ def play_two(column: Column, runs: int, time_out_s: float) -> dict[str, Any]:
     return {"steps/s": runs * CALLS / max(each["wall_s"] for each in found)}
 
 
-@contextmanager
-def redis_server() -> Iterator[str]:
-    """On loopback, with an append-only file that is synced every second, its own default; "" where there is none."""
-    if shutil.which("redis-server") is None:
-        yield ""
-        return
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with tempfile.TemporaryDirectory() as folder:
-        words = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--appendonly", "yes", "--dir", folder]
-        server = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-        try:
-            time.sleep(0.5)
-            yield f"redis://127.0.0.1:{port}/0"
-        finally:
-            server.terminate()
-            server.wait()
-
-
-def section(place: str, among: list[Column], runs: list[int], rounds: int, time_out_s: float, redis: str) -> list[str]:
+def section(
+    place: str, among: list[Column], runs: list[int], rounds: int, time_out_s: float, redis: str | None
+) -> list[str]:
     takes_part = [column for column in among if column.contender.key == "helix" or place in OF_ALL]
     if place == "redis" and not redis:
         return ["", f"## {place}", "", "No redis-server is installed."]
@@ -167,7 +145,7 @@ def main() -> None:
         "the 50 of its model.",
     ]
     print("\n".join(lines), flush=True)
-    with redis_server() as redis:
+    with tempfile.TemporaryDirectory() as folder, redis_server(folder) as redis:
         for place in [word for word in given.only.split(",") if word] or PLACES:
             runs = [int(word) for word in given.runs.split(",")]
             rows = section(place, among, runs, given.rounds, given.time_out, redis)

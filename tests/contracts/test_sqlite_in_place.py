@@ -71,3 +71,20 @@ async def test_a_store_that_another_loop_closes_says_so_and_keeps_what_it_wrote(
     with pytest.raises(StoreError, match="is closed"):
         await store.purge(0)
     store._thread = ThreadPoolExecutor(max_workers=1)  # for its end
+
+
+async def test_a_commit_that_waits_for_the_disk_of_a_store_that_is_closed_fails(store: SQLiteStateStore) -> None:
+    """Another event loop closes it between the commit and the sync."""
+    await store.transact("first", [Put(KEY, {"n": 1})])
+    assert store._log is not None
+    await asyncio.to_thread(store._log.close)
+    with pytest.raises(StoreError, match="closed before this transaction was on the disk"):
+        await asyncio.wait_for(store.transact("second", [Put(KEY, {"n": 2})]), 5)
+
+
+def test_a_store_keeps_no_event_loop_that_has_ended(tmp_path: Path) -> None:
+    store = SQLiteStateStore(tmp_path / "helix.db")
+    for number in range(3):
+        asyncio.run(store.transact("write", [Put(KEY, {"n": number})]))
+    assert len(store._lines) == 1
+    asyncio.run(store.close())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import httpx
 import pytest
@@ -14,6 +14,7 @@ from helix import Agent, LLMConfig, LocalExecutor, MemoryStateStore, ScriptedMod
 from helix.core.errors import AgentAlreadyRunningError, QueueFullError
 from helix.core.steps import AnyStepResult, TextStepResult
 from helix.ports.model import LLMGenerateInput
+from helix.ports.state_store import Key, Value
 
 AGENT = Agent(name="desk", system_prompt="Answer.", llm_config=LLMConfig(model="scripted"))
 
@@ -112,6 +113,29 @@ async def test_a_claim_that_is_refused_gives_its_place_back() -> None:
         second = await executor.execute(AGENT, "second")
         model.open.set()
         assert (await first.result()).status == (await second.result()).status == "completed"
+
+
+class FarStore(MemoryStateStore):
+    """Answers some milliseconds later, so that requests overtake one another."""
+
+    async def get(self, keys: Sequence[Key]) -> list[Value | None]:
+        found = await super().get(keys)
+        await asyncio.sleep(0.005)
+        return found
+
+
+async def test_a_request_that_comes_twice_at_once_holds_one_place() -> None:
+    model = Gate()
+    async with LocalExecutor(FarStore(), model=model, max_runs=3) as executor:
+        handles = await asyncio.gather(*(executor.execute(AGENT, "first", key="same") for _ in range(3)))
+        assert len({handle.run_id for handle in handles}) == 1
+        others = [await asyncio.wait_for(executor.execute(AGENT, name), 5) for name in ("second", "third")]
+        waiting = asyncio.create_task(executor.execute(AGENT, "fourth"))
+        await until(lambda: executor.waiting == 1)
+        model.open.set()
+        for handle in (handles[0], *others, await waiting):
+            assert (await handle.result()).status == "completed"
+        assert model.begun == ["first", "second", "third", "fourth"]
 
 
 async def test_what_a_run_starts_works_on_its_place() -> None:

@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 from urllib.parse import parse_qsl, unquote
-from weakref import WeakKeyDictionary
 
 from helix.adapters.private import make_file, make_folder
 from helix.adapters.sqlite_commits import Line, Transaction, commit, load
@@ -95,7 +94,7 @@ class SQLiteStateStore:
         self._connection: sqlite3.Connection | None = None
         self._here: sqlite3.Connection | None = None
         self._using = threading.Lock()
-        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, Line] = WeakKeyDictionary()
+        self._lines: dict[asyncio.AbstractEventLoop, Line] = {}
         self._unchecked = 0
         self._foreign = 0
         self._closed = False
@@ -200,6 +199,7 @@ class SQLiteStateStore:
         loop = asyncio.get_running_loop()
         with self._using:
             if loop not in self._lines:
+                self._lines = {of: line for of, line in self._lines.items() if not of.is_closed()}
                 self._lines[loop] = Line(self._commit_group)
             return self._lines[loop]
 

@@ -1,10 +1,10 @@
-"""Transactions of a SQLite store: how they are committed, and how they wait for one another and for other processes.
+"""Commits the transactions of a SQLite store.
 
-The first transaction of a turn of the event loop is committed at once. The others of that turn wait for its end, and so do
-all while another process writes.
+The first transaction of a turn of the event loop is committed at once. Later ones of the same turn wait until it ends. All
+wait while another process writes.
 
-Law: transactions that wait keep their order, and share one commit. Each is judged on what those before it wrote; one that
-is refused writes nothing. Heartbeats go first.
+Law: transactions that wait keep their order and share one commit. The conditions of each are checked against what those
+before it wrote. A transaction that is refused writes nothing. Heartbeats go first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 RETRY_S = 0.001
 """Between two attempts to commit what waits."""
 GROUP = 256
-"""Operations that share one commit: some milliseconds, in which the event loop does nothing else."""
+"""Operations that share one commit. It takes some milliseconds, and the event loop does nothing else meanwhile."""
 Transaction = tuple[str, Sequence[Operation]]
 
 

@@ -32,7 +32,7 @@ class Log:
     and the log before it is moved."""
 
     def __init__(self, file: Path) -> None:
-        self._file, self._number = file, -1
+        self._file, self._number, self._closed = file, -1, False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="helix-sqlite-sync")
         self._lock, self._waiting, self._busy = threading.Lock(), Waiting(), False
         self._turns: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
@@ -58,7 +58,10 @@ class Log:
             begin = bool(self._waiting) and not self._busy
             self._busy = self._busy or begin
         if begin:
-            self._thread.submit(self._sync_all)
+            try:
+                self._thread.submit(self._sync_all)
+            except RuntimeError:  # another event loop has closed the store
+                self._sync_all()
 
     def _sync_all(self) -> None:
         while waiting := self._next():
@@ -78,6 +81,8 @@ class Log:
         return waiting
 
     def _sync(self) -> None:
+        if self._closed:
+            raise OSError("the store was closed before this transaction was on the disk")
         if self._number < 0:
             log = self._file.resolve()
             self._number = os.open(log.with_name(f"{log.name}-wal"), os.O_RDWR)
@@ -85,6 +90,7 @@ class Log:
 
     def close(self) -> None:
         self._thread.shutdown()
+        self._closed = True
         if self._number >= 0:
             os.close(self._number)
             self._number = -1

@@ -22,7 +22,7 @@ from helix.runtime.cloud import CHECK_AGENT
 
 CALLS = 40
 SHORT_PAUSES, SHORT_S, LONG_PAUSES, LONG_S = 100, 1, 6, 15
-"""Both scripts last about as long as a check waits: an interrupt or a stop arrives in time, however slow the stage is."""
+"""Both scripts last about as long as a check waits, so an interrupt or a stop arrives in time on a slow stage too."""
 Script = Literal["message", "calls", "pauses", "wait"]
 """The first word of the message."""
 

@@ -1,8 +1,8 @@
-"""The load of a process that runs agents.
+"""Watches the load of a process that runs agents.
 
-Where the event loop is late, heartbeats are late too, and other processes may take its runs over: it says so. Where many
-runs are at work, Python's garbage collector looks through all that they hold, again and again, and finds nothing: it looks
-less often then. Reference counts free what runs leave behind; only cycles wait for the collector.
+When the event loop is late, heartbeats are late too, and another process may take over its runs. `LoadWatch` reports that.
+When many runs are at work, Python's garbage collector scans everything they hold again and again, and finds almost nothing.
+`LoadWatch` makes it run less often. Reference counting frees what runs leave behind; only cycles wait for the collector.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from helix.ports.metrics import Metrics
 LOOK_S = 1.0
 LATE_S = 1.0
 FEW = 50
-"""So many runs do not keep a processor busy: if the loop is late then, something else holds it."""
+"""This many runs do not keep a processor busy. If the loop is late with fewer, something else blocks it."""
 COLLECTED = (10_000, 20, 20)
-"""Thresholds of the collector while more are at work (`gc.set_threshold`)."""
+"""The collector's thresholds while more runs are at work (`gc.set_threshold`)."""
 logger = get_logger("helix")
 
 
 class LoadWatch:
-    """`working`: how many runs are at work. Records `LoopLag` each second while the loop is late, and warns each time it
-    falls behind. Thresholds of the collector that the process has set higher itself stay as they are."""
+    """`working`: how many runs are at work. Records `LoopLag` each second while the loop is late, and warns when it falls
+    behind. If the process has set a higher first threshold itself, the thresholds stay as they are."""
 
     def __init__(self, metrics: Metrics, working: Callable[[], int]) -> None:
         self._metrics, self._working = metrics, working

@@ -116,6 +116,7 @@ class LocalExecutor(Executor):
         self._own_tracer = None if tracer is not None else engine.tracer
         self._places = Places(max_runs, max_waiting)
         self._tasks: dict[str, asyncio.Task[Executed | None]] = {}
+        self._placed: set[str] = set()
         self._load = LoadWatch(engine.metrics, lambda: len(self._tasks))
         self._failures: dict[str, Exception] = {}
 
@@ -163,13 +164,19 @@ class LocalExecutor(Executor):
         task = None
         try:
             handle = await super().start_run(agent, session_id, ask)
-            task = self._tasks.get(handle.run_id)
+            if handle.run_id not in self._placed:  # a repeated request finds the run that has a place
+                task = self._tasks.get(handle.run_id)
         finally:
             if placed and task is None:
                 self._places.give_back()
         if placed and task is not None:
-            task.add_done_callback(lambda _: self._places.give_back())
+            self._placed.add(handle.run_id)
+            task.add_done_callback(lambda _: self._leave(handle.run_id))
         return handle
+
+    def _leave(self, run_id: str) -> None:
+        self._placed.discard(run_id)
+        self._places.give_back()
 
     async def _begin(self, agent: AnyAgent, claimed: Claimed, delivery: Delivery) -> None:
         run_id = claimed.run.run_id

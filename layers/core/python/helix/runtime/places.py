@@ -1,7 +1,7 @@
-"""How many runs work in one process at a time, and how others wait for their turn.
+"""Limits how many runs work in one process at a time. Other runs wait for a place.
 
-Law: who waits has claimed nothing, and goes in the order in which it came. What a run starts within itself works on the
-run's own place: a parent never waits for a place that its child needs.
+Law: a run that waits has claimed nothing, and runs get places in the order in which they came. A run that another run
+starts needs no place, so a parent never holds the place that its child waits for.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from helix.core.errors import QueueFullError
 
 logger = get_logger("helix")
 AT_WORK: ContextVar[bool] = ContextVar("helix_at_work", default=False)
-"""Whether this is within a run of the process."""
+"""True in the context of a run of this process."""
 
 
 class Places:
-    """`most`: runs at work; None: any number. `most_waiting`: what may wait beside them."""
+    """`most`: runs at work; None: any number. `most_waiting`: runs that may wait."""
 
     def __init__(self, most: int | None, most_waiting: int) -> None:
         self._most, self._most_waiting = most, most_waiting
@@ -31,7 +31,8 @@ class Places:
         return len(self._line)
 
     async def take(self, agent: str) -> bool:
-        """Wait for a place. False: none is needed, and none is to be given back. Raises `QueueFullError`."""
+        """Wait for a place. Return False in a run, which needs none: the caller gives nothing back then. Raises
+        `QueueFullError`."""
         if AT_WORK.get():
             return False
         if self._most is None or (self.working < self._most and not self._line):

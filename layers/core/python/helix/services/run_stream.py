@@ -26,7 +26,7 @@ from helix.ports.streams import StreamManager
 
 FIRST_S, LONGEST_S, FLUSH_BYTES = 0.05, 0.125, 4096
 TIMES_LATE, LONGEST_LATE_S = 8, 1.0
-"""Where the event loop is late, chunks without text wait so many times as long for more of them: a busy process makes fewer
+"""When the event loop is late, chunks without text wait this many times as long, so that a busy process makes fewer
 appends."""
 PATIENCE_S, MOST_PATIENCE_S = 0.002, 0.064
 APPENDS_PER_S, BURST = 600, 50
@@ -223,8 +223,8 @@ class RunStream:
         self._timer = self._loop.create_task(self._flushes())
 
     async def _flushes(self) -> None:
-        """Flush until nothing is left: at once what is urgent, the rest after 50 ms, where the log coalesces growing to
-        125 ms, where the event loop is late to a second."""
+        """Flush until nothing is left. Urgent chunks go at once. Others wait for 50 ms, for up to 125 ms if the log
+        coalesces, or for up to a second if the event loop is late."""
         while True:
             if not self._urgent:
                 wait = max(self._interval, FIRST_S, min(LONGEST_LATE_S, TIMES_LATE * self._late))

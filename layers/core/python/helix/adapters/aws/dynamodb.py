@@ -66,7 +66,7 @@ READS = 8
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.0
 BATCH_KEYS = 100
 HEARTBEATS = 2
-"""Of the client's connections, kept for heartbeats: they wait for no other work."""
+"""Connections of the client that only heartbeats use, so that they never wait for other calls."""
 KEY_BYTES = 64  # about what the key of a session's row takes
 MAX_TRANSACTION_BYTES = 3_800_000  # DynamoDB's 4 MB, less keys and conditions
 LAST_ROWS: Mapping[Table, str] = {"sessions": SESSION}  # with them a partition ends, and its objects go
@@ -190,14 +190,14 @@ class _Items:
     async def transact(self, name: str, operations: Sequence[Operation]) -> None:
         check_operations(name, operations)
         threads = self._for_heartbeats if name == HEARTBEAT else self._threads
-        prepared = await _in(threads, lambda: [self._prepare(operation) for operation in operations])
+        prepared = await _run_in(threads, lambda: [self._prepare(operation) for operation in operations])
         if len(prepared) > 1:
             await self._bound(name, operations, prepared)
         if self._overflow is not None:
             for operation in operations:
                 if isinstance(operation, Delete) and operation.key.sort == LAST_ROWS.get(operation.key.table):
                     # Before its last row: so that a repeat after a crash still finds what to continue with.
-                    await _in(threads, self._overflow.clear, operation.key.partition)
+                    await _run_in(threads, self._overflow.clear, operation.key.partition)
         unsure = False
         for attempt in range(TRIES):
             try:
@@ -261,7 +261,7 @@ class _Items:
                     f"transaction {name!r} has {total} bytes; DynamoDB takes {MAX_TRANSACTION_BYTES}"
                     + ("" if self._overflow else ", and no bucket is configured")
                 )
-            total -= await _in(self._threads, offload_field, item, field, offload)
+            total -= await _run_in(self._threads, offload_field, item, field, offload)
 
     def _offload(self, operation: Operation) -> Any:
         ttl = expiry(operation.value) if isinstance(operation, Put) else None
@@ -279,7 +279,7 @@ class _Items:
             if not pointers(item):
                 return _value(table, item)
             try:
-                return await _in(self._threads, _value, table, item, fetch)
+                return await _run_in(self._threads, _value, table, item, fetch)
             except ObjectGoneError:
                 if attempt + 1 == READS:
                     raise
@@ -293,7 +293,7 @@ class _Items:
 
     async def _call(self, verb: str, threads: ThreadPoolExecutor | None = None, **request: Any) -> dict[str, Any]:
         try:
-            answer: dict[str, Any] = await _in(threads or self._threads, getattr(self._client, verb), **request)
+            answer: dict[str, Any] = await _run_in(threads or self._threads, getattr(self._client, verb), **request)
             return answer
         except BotoCoreError as error:
             raise StoreError(f"DynamoDB {verb}: {error}") from error
@@ -325,7 +325,7 @@ class DynamoDBStateStore(PackingStore):
         super().__init__(items, _weight, clock)
 
 
-async def _in(threads: ThreadPoolExecutor, work: Callable[..., T], *given: Any, **named: Any) -> T:
+async def _run_in(threads: ThreadPoolExecutor, work: Callable[..., T], *given: Any, **named: Any) -> T:
     call = partial(copy_context().run, work, *given, **named)
     return await asyncio.get_running_loop().run_in_executor(threads, call)
 
