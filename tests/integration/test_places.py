@@ -11,7 +11,7 @@ from tests.support.asgi_server import serving
 
 import helix.http
 from helix import Agent, LLMConfig, LocalExecutor, MemoryStateStore, ScriptedModel, ToolContext, tool
-from helix.core.errors import AgentAlreadyRunningError, QueueFullError
+from helix.core.errors import AgentAlreadyRunningError, InvalidInputError, QueueFullError
 from helix.core.steps import AnyStepResult, TextStepResult
 from helix.ports.model import LLMGenerateInput
 from helix.ports.state_store import Key, Value
@@ -87,6 +87,17 @@ async def test_where_too_many_wait_the_next_is_refused_by_name() -> None:
         model.open.set()
         assert (await first.result()).status == (await (await second).result()).status == "completed"
         assert (await (await executor.execute(AGENT, "third", session_id="third")).result()).status == "completed"
+
+
+async def test_bad_input_does_not_wait() -> None:
+    model = Gate()
+    async with make(model, max_runs=1) as executor:
+        first = await executor.execute(AGENT, "first")
+        async with asyncio.timeout(5):
+            with pytest.raises(InvalidInputError, match="metadata"):
+                await executor.execute(AGENT, "second", metadata={"at": float("nan")})
+        model.open.set()
+        assert (await first.result()).status == "completed"
 
 
 async def test_who_gives_up_leaves_the_line() -> None:

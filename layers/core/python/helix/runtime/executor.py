@@ -255,6 +255,11 @@ class Executor(ABC):
         self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
     ) -> AgentExecutionHandle[OutputT]:
         check_input(session_id, ask)
+        return await self._start(agent, session_id, ask)
+
+    async def _start(
+        self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
+    ) -> AgentExecutionHandle[OutputT]:
         await self._check_room(agent, ask.mode, session_id)
         delivery = self._delivery()
         seen = Newest(None) if ask.made else await self._recovered(agent, session_id, ask.mode, delivery)

@@ -157,13 +157,13 @@ class LocalExecutor(Executor):
         """Runs that wait for a place in this process."""
         return self._places.waiting
 
-    async def start_run(
+    async def _start(
         self, agent: Agent[Any, OutputT], session_id: str, ask: ClaimInput
     ) -> AgentExecutionHandle[OutputT]:
         placed = await self._places.take(agent.name)
         task = None
         try:
-            handle = await super().start_run(agent, session_id, ask)
+            handle = await super()._start(agent, session_id, ask)
             if handle.run_id not in self._placed:  # a repeated request finds the run that has a place
                 task = self._tasks.get(handle.run_id)
         finally:
