@@ -137,6 +137,28 @@ def test_words_of_an_interrupted_run_stay_until_their_step_is_tried_again(versio
     assert discarded_text([*cut, *said], "ses") == set(), "another message of the page leaves them alone"
 
 
+def test_a_run_that_was_stopped_waits_for_no_approval_until_it_asks_again() -> None:
+    """`useChat` would show buttons that do nothing: it sends no answer for a message that its user has stopped."""
+    asks = {"tool_call_id": "c1", "tool_name": "refund", "input": {"order": "o1"}}
+    stopped = [
+        text(1, 1, 1, type="text_delta", delta="Let me"),
+        text(2, 1, 1, type="tool_approval_request", **asks),
+        text(3, 1, 1, type="run_interrupted", reason="stopped"),
+        end(4, "run"),
+    ]
+    (call,) = [part for part in fold(stopped, 7)["parts"] if "toolCallId" in part]
+    assert (call["state"], call["approval"]["reason"]) == ("output-denied", "the run has ended")
+    again = [
+        {"type": "run_resumed", "previous_run_id": "run", "mode": "retry"},
+        {"type": "tool_approval_request", **asks},
+    ]
+    rest = [
+        text(5 + n, 1, 1, **chunk).model_copy(update={"run_id": "next", "turn": 2}) for n, chunk in enumerate(again)
+    ]
+    (call,) = [part for part in fold([*stopped, *rest], 7)["parts"] if "toolCallId" in part]
+    assert call["state"] == "approval-requested"
+
+
 def end(sequence: int, run_id: str) -> StreamMessage:
     about = {"stream_id": "ses", "session_id": "ses", "run_id": run_id, "turn": 1, "sequence": sequence}
     return StreamMessage(**about, kind="end", status="interrupted")

@@ -20,7 +20,7 @@ from helix.core.errors import HelixError
 from helix.gateway.loopback import LoopbackGateway
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-SEEDS = int(os.environ.get("HELIX_EXAMPLES") or 150)
+SEEDS = int(os.environ.get("HELIX_EXAMPLES") or 60)
 BRISK = {
     "request": 3.0,
     "open": 2.0,

@@ -33,7 +33,7 @@ RULES, ACTS = 30, 60
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize(("kind", "examples"), [("memory", 25), ("sqlite", 10)])
+@pytest.mark.parametrize(("kind", "examples"), [("memory", 12), ("sqlite", 5)])
 def test_the_protocol_holds_whatever_happens(kind: str, examples: int) -> None:
     machine: type[ProtocolMachine] = machine_on(kind)
     profile = settings(
@@ -50,7 +50,7 @@ def test_the_protocol_holds_whatever_happens(kind: str, examples: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize(("kind", "walks"), [("memory", 30), ("sqlite", 10)])
+@pytest.mark.parametrize(("kind", "walks"), [("memory", 12), ("sqlite", 5)])
 def test_the_protocol_holds_on_long_walks(kind: str, walks: int) -> None:
     for seed in range(SEED, SEED + (EXAMPLES or walks)):
         try:
@@ -83,7 +83,7 @@ def test_the_protocol_holds_over_packed_rows_on_many_walks(monkeypatch: pytest.M
     """And no verb does to rows what its function may not do."""
     monkeypatch.setattr(packing, "ROOM", 300)
     done.clear()
-    for seed in range(SEED, SEED + (EXAMPLES or 80)):
+    for seed in range(SEED, SEED + (EXAMPLES or 30)):
         packed_walk(seed)
     assert {*VERBS.values(), "fail_run", "sweep"} <= set(done), "the walks deliver every verb"
     assert ("sessions", UPDATE) in done["call_model"], "claims are renewed"
@@ -95,7 +95,7 @@ def test_the_protocol_holds_over_packed_rows_on_many_walks(monkeypatch: pytest.M
 @pytest.mark.parametrize("slots", [1, 2])
 def test_the_protocol_holds_where_runs_wait_for_slots(slots: int) -> None:
     """slot_exact at each moment; at rest nobody holds one, and nobody waits: no_lost_wakeup."""
-    for seed in range(SEED, SEED + (EXAMPLES or 25)):
+    for seed in range(SEED, SEED + (EXAMPLES or 10)):
         try:
             walk(seed, acts=ACTS, slots=slots)
         except BaseException as error:

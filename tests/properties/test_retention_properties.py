@@ -104,7 +104,7 @@ class Side:
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(keep=st.integers(1, 3), acts=ACTS)
 async def test_retention_changes_nothing_but_what_is_there(keep: int, acts: list[Act]) -> None:
     kept, whole = Side(keep), Side(None)

@@ -32,13 +32,13 @@ def shards(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_slots_hold_whatever_happens() -> None:
-    hold(EXAMPLES or 30)
+    hold(EXAMPLES or 12)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_slots_in_shards_hold_whatever_happens(shards: None) -> None:
-    hold(EXAMPLES or 30)
+    hold(EXAMPLES or 12)
 
 
 def hold(examples: int) -> None:

@@ -108,6 +108,7 @@ export class UIMessageEncoder {
     this.#start();
     this.#settle();
     if (end.kind === "paused") this.#wait();
+    else this.#withdraw();
     this.#finishStep();
     let finishReason = { end: "stop", paused: "tool-calls", fail: "error", chunk: "" }[end.kind];
     if (end.kind === "fail") this.#emit({ type: "error", errorText: end.error || "the run failed" });
@@ -297,9 +298,12 @@ export class UIMessageEncoder {
     const success = chunk["success"] !== false;
     const denied = (call.asked === "approval" || call.asked === "unknown") && !call.begun && !success;
     const errorText = String(chunk["error"] || textOf(chunk["result"]));
+    if (denied && call.requested) {
+      this.#deny(shown, call, errorText);
+      return;
+    }
     this.#answered(shown, call, !denied, denied ? { reason: errorText } : {});
-    if (denied && call.requested) this.#emit({ type: "tool-output-denied", toolCallId: shown });
-    else if (success) {
+    if (success) {
       this.#emit({ type: "tool-output-available", toolCallId: shown, output: chunk["result"] ?? null, dynamic: true });
     } else {
       this.#emit({ type: "tool-output-error", toolCallId: shown, errorText, dynamic: true });
@@ -313,10 +317,24 @@ export class UIMessageEncoder {
       const owner = this.#children.get(shown.slice(0, Math.max(0, shown.lastIndexOf("/"))));
       if (call.done || call.asked === undefined || owner?.call !== parent) continue;
       call.done = true;
-      this.#answered(shown, call, false, { reason: errorText });
-      if (call.requested) this.#emit({ type: "tool-output-denied", toolCallId: shown });
-      else this.#emit({ type: "tool-output-error", toolCallId: shown, errorText, dynamic: true });
+      if (call.requested) this.#deny(shown, call, errorText);
+      else {
+        this.#answered(shown, call, false, { reason: errorText });
+        this.#emit({ type: "tool-output-error", toolCallId: shown, errorText, dynamic: true });
+      }
     }
+  }
+
+  /** A run that has ended waits for no approval. If it is tried again, it asks again. */
+  #withdraw(): void {
+    for (const [shown, call] of this.#calls) {
+      if (call.asked !== undefined && call.requested && !call.done) this.#deny(shown, call, "the run has ended");
+    }
+  }
+
+  #deny(shown: string, call: Call, reason: string): void {
+    this.#answered(shown, call, false, { reason });
+    this.#emit({ type: "tool-output-denied", toolCallId: shown });
   }
 
   /** The call on the page. Its part is made once: a second one would stand in the step that is open now. */

@@ -129,6 +129,8 @@ class UIMessageEncoder:
         self._finish_text()
         if end.kind == "paused":
             self._wait()
+        else:
+            self._withdraw()
         self._finish_step()
         reason = {"end": "stop", "paused": "tool-calls", "fail": "error"}[end.kind]
         if end.kind == "fail":
@@ -280,10 +282,11 @@ class UIMessageEncoder:
         success = bool(chunk.get("success", True))
         denied = call.asked in ("approval", "unknown") and not call.begun and not success
         error = str(chunk.get("error") or _text(chunk.get("result")))
-        self._answered(shown, call, approved=not denied, **{"reason": error} if denied else {})
         if denied and call.requested:
-            self._emit("tool-output-denied", toolCallId=shown)
-        elif success:
+            self._deny(shown, call, error)
+            return
+        self._answered(shown, call, approved=not denied, **{"reason": error} if denied else {})
+        if success:
             self._emit("tool-output-available", toolCallId=shown, output=chunk.get("result"), dynamic=True)
         else:
             self._emit("tool-output-error", toolCallId=shown, errorText=error, dynamic=True)
@@ -296,11 +299,21 @@ class UIMessageEncoder:
             if call.done or call.asked is None or shown.rpartition("/")[0] not in sessions:
                 continue
             call.done = True
-            self._answered(shown, call, approved=False, reason=reason)
             if call.requested:
-                self._emit("tool-output-denied", toolCallId=shown)
+                self._deny(shown, call, reason)
             else:
+                self._answered(shown, call, approved=False, reason=reason)
                 self._emit("tool-output-error", toolCallId=shown, errorText=reason, dynamic=True)
+
+    def _withdraw(self) -> None:
+        """A run that has ended waits for no approval. If it is tried again, it asks again."""
+        for shown, call in self._calls.items():
+            if call.asked is not None and call.requested and not call.done:
+                self._deny(shown, call, "the run has ended")
+
+    def _deny(self, shown: str, call: _Call, reason: str) -> None:
+        self._answered(shown, call, approved=False, reason=reason)
+        self._emit("tool-output-denied", toolCallId=shown)
 
     def _call(self, session_id: str, chunk: dict[str, Any], given: Any) -> tuple[str, _Call]:
         """The call on the page. Its part is made once: a second one would stand in the step that is open now."""
