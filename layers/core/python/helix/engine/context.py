@@ -1,7 +1,4 @@
-"""What travels together while a worker advances a run: one object instead of eight arguments.
-
-Stop records: interrupt and abort, durable and of one run only (docs/protocol.md#interrupt).
-"""
+"""What travels together while a worker advances a run: one object instead of eight arguments."""
 
 from __future__ import annotations
 
@@ -15,84 +12,13 @@ from typing import Any
 from helix.core.agents import AnyAgent
 from helix.core.delivery import Delivery
 from helix.core.entries import AssistantRow
-from helix.core.errors import StoreError
-from helix.core.row_keys import stop_sort
 from helix.core.rows import RunRow, SessionRow, StopRow
-from helix.engine.engine import Engine, logger
-from helix.engine.history import row_key, session_key
+from helix.engine.engine import Engine
 from helix.engine.session_cache import Known
+from helix.engine.stops import StopWatch
 from helix.engine.writing import advance, commit
 from helix.ports.state_store import Operation, Update
 from helix.services.run_stream import RunStream
-
-
-async def read_stop(engine: Engine, session: SessionRow, run_id: str) -> StopRow | None:
-    """The stop record of this run, or of the current run of one of its ancestors."""
-    (value,) = await engine.store.get([row_key(session.session_id, stop_sort(run_id))])
-    return await judge_stop(engine, session, run_id, value)
-
-
-async def judge_stop(engine: Engine, session: SessionRow, run_id: str, value: dict[str, Any] | None) -> StopRow | None:
-    """The same, from the run's own stop row as already read."""
-    if value is not None:
-        return StopRow.read(session.session_id, stop_sort(run_id), value)
-    if session.parent is None:
-        return None
-    (above,) = await engine.store.get([session_key(session.parent.session_id)])
-    if above is None:
-        return None
-    parent = SessionRow.at(session.parent.session_id, above)
-    stop = await read_stop(engine, parent, parent.run_id)
-    if stop is None and parent.status == "failed" and parent.aborted:
-        return StopRow(run_id=run_id, stop="abort", reason=parent.abort_reason)
-    return stop
-
-
-class StopWatch:
-    """Looks for a stop every half second while a run works. `stop` is the record once it was seen."""
-
-    def __init__(self) -> None:
-        self.stop: StopRow | None = None
-        self._call: asyncio.Future[Any] | None = None
-
-    def cancelled(self) -> bool:
-        return self.stop is not None
-
-    def cancels(self, call: asyncio.Future[Any]) -> None:
-        """Cancel `call` when a stop is seen, or now if it was seen already."""
-        self._call = call
-        if self.stop is not None:
-            call.cancel()
-
-    def seen(self, stop: StopRow) -> None:
-        self.stop = stop
-        if self._call is not None:
-            self._call.cancel()
-
-
-@asynccontextmanager
-async def watch_stops(engine: Engine, session: SessionRow, run_id: str) -> AsyncIterator[StopWatch]:
-    """A watch for the length of the block. Another process's stop is seen within `stop_poll_s`."""
-    watch = StopWatch()
-
-    async def look() -> None:
-        while watch.stop is None:
-            await asyncio.sleep(engine.settings.stop_poll_s)
-            try:
-                stop = await read_stop(engine, session, run_id)
-            except StoreError as error:
-                logger.warning("could not look for a stop of run %s; trying again: %s", run_id, error)
-            else:
-                if stop is not None:
-                    watch.seen(stop)
-
-    task = asyncio.get_running_loop().create_task(look())
-    try:
-        yield watch
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
-
 
 CANCEL_S = 15
 """A model call ends this long before its delivery's deadline: time to stage its answer, or to release its claim."""
@@ -212,7 +138,7 @@ async def open_context(
 ) -> AsyncIterator[RunContext]:
     """A context that sees stops; what was put on its stream is in the log when the block ends."""
     context = make_context(engine, agent, session, run, delivery)
-    async with watch_stops(engine, session, context.run_id) as watch:
+    async with engine.stops.watch(session, context.run_id) as watch:
         context.watch = watch
         try:
             yield context

@@ -15,6 +15,7 @@ from helix.core.rows import Pending
 from helix.core.tools import AnyTool
 from helix.engine.history import History
 from helix.engine.step_view import StepView
+from helix.engine.stops import Stops
 from helix.ports.catalog import ModelCatalog
 from helix.ports.clock import Clock
 from helix.ports.ids import Ids
@@ -119,11 +120,13 @@ class Engine:
     settings: Settings = field(default_factory=Settings)
     history: History = field(init=False)
     counters: Counters = field(init=False)
+    stops: Stops = field(init=False)
     calling_hooks: set[str] = field(init=False, default_factory=set)
     latencies: dict[str, float] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.history = History(self.store)
+        self.stops = Stops(self.store, self.settings.stop_poll_s)
         if self.executes is None:
             self.executes = "everything" if self.launcher is None else "inline"
         self.counters = Counters(self.store, self.clock, shards=1 if self.in_process else SHARDS)

@@ -6,8 +6,8 @@ Law: only executions whose stop is recorded are played here, so no model is aske
 from __future__ import annotations
 
 from helix.core.errors import AgentNotFoundError
-from helix.engine.context import read_stop
 from helix.engine.engine import Engine
+from helix.engine.stops import read_stop
 from helix.ports.state_store import Value
 from helix.services.work_queue import WorkQueue
 from helix.workers.execution import Execution
@@ -36,4 +36,4 @@ async def _is_to_stop(engine: Engine, value: Value) -> bool:
         engine.agents(value["agent_type"])
     except AgentNotFoundError:
         return False
-    return session.status != "running" or await read_stop(engine, session, value["run_id"]) is not None
+    return session.status != "running" or await read_stop(engine.store, session, value["run_id"]) is not None

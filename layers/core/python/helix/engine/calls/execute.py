@@ -16,12 +16,13 @@ from helix.core.errors import WorkInProgressError
 from helix.engine.calls.child import call_child
 from helix.engine.calls.tool import Progress, call_tool, first_claim, rides, view_step
 from helix.engine.claims.liveness import wait_for
-from helix.engine.context import RunContext, read_stop
+from helix.engine.context import RunContext
 from helix.engine.engine import Staged
 from helix.engine.facts import CallDone, CallWaits
 from helix.engine.history import session_key
 from helix.engine.observers import show
 from helix.engine.step_view import StepView
+from helix.engine.stops import read_stop
 from helix.engine.writing import commit, entry_put, mine
 from helix.ports.state_store import ABSENT, Check, Put, Watch
 
@@ -63,7 +64,9 @@ async def _fresh_view(run: RunContext, staged: Staged) -> StepView | None:
     """The step as this worker just wrote it, with the stop of now; else as it is stored."""
     if staged.view is None:
         return await view_step(run.engine, run.session_id, run.run_id, staged.step)
-    stop = await read_stop(run.engine, staged.view.session, run.run_id) if run.engine.in_process else run.watch.stop
+    stop = run.watch.stop
+    if run.engine.in_process:
+        stop = await read_stop(run.engine.store, staged.view.session, run.run_id)
     return replace(staged.view, stop=stop)
 
 

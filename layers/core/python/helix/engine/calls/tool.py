@@ -17,13 +17,14 @@ from helix.core.prompt import UNKNOWN, crashed_result
 from helix.core.tools import AnyTool
 from helix.engine.calls.runner import ToolOutcome, run_tool
 from helix.engine.claims.liveness import HeldClaim, call_claim, release
-from helix.engine.context import RunContext, judge_stop
+from helix.engine.context import RunContext
 from helix.engine.engine import Engine, logger
 from helix.engine.facts import CallDone, CallWaits, ToolClaimed, ToolEnded, ToolStarted
 from helix.engine.history import session_key
 from helix.engine.observers import record, show
 from helix.engine.observers.telemetry import within_tool
 from helix.engine.step_view import StepView
+from helix.engine.stops import judge_stop
 from helix.engine.writing import commit, entry_put, mine
 from helix.ports.state_store import ABSENT, Check, Delete, Key, When
 
@@ -146,7 +147,7 @@ async def view_step(
     history = engine.history
     rows = await (history.open_rows(session) if call_id is None else history.open_call(session, call_id))
     assert rows is not None
-    return StepView(session, rows, await judge_stop(engine, session, run_id, stop))
+    return StepView(session, rows, await judge_stop(engine.store, session, run_id, stop))
 
 
 async def call_tool(run: RunContext, view: StepView, call_id: str) -> Progress:

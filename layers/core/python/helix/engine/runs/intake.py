@@ -13,7 +13,7 @@ from helix.core.delivery import Delivery
 from helix.core.row_keys import run_sort
 from helix.core.rows import ErrorInfo, RunRow, SessionRow
 from helix.engine.claims.claim import Claimed
-from helix.engine.context import make_context, read_stop
+from helix.engine.context import make_context
 from helix.engine.engine import Engine, logger
 from helix.engine.facts import MessagesAdded, RunBegan, RunClaimed, RunQueued
 from helix.engine.history import row_key
@@ -30,6 +30,7 @@ from helix.engine.runs.admission import (
 )
 from helix.engine.runs.ends import finish_run
 from helix.engine.steps.close import Ending, close_run, stop_run
+from helix.engine.stops import read_stop
 from helix.ports.state_store import Key
 from helix.services import slot_rows
 from helix.services.paging import pages
@@ -94,7 +95,7 @@ async def stop_waiting(engine: Engine, session_id: str, run_id: str, delivery: D
         return
     agent = engine.agents(session.agent_type)
     run = await engine.history.run(session_id, run_id)
-    stop = await read_stop(engine, session, run_id)
+    stop = await read_stop(engine.store, session, run_id)
     if stop is None or not await slots.leave(candidate_of(run)):
         return  # it has a slot: its execution sees the record
     context = make_context(engine, agent, session, run, delivery)

@@ -38,13 +38,14 @@ from helix.core.states import refused_state, typed_state
 from helix.core.steps import AnyStepResult, ErrorStepResult, TextStepResult, ToolCallsStepResult, storable
 from helix.core.tools import FINISH_TOOL_NAME
 from helix.core.usage import Usage
-from helix.engine.context import RunContext, StopWatch
+from helix.engine.context import RunContext
 from helix.engine.engine import Engine, logger
 from helix.engine.facts import ModelAnswered, ModelAsked, ModelCallEnded, TextReceived, ThinkingReceived, TryFailed
 from helix.engine.money.reservations import budget_level
 from helix.engine.observers import record, show
 from helix.engine.observers.telemetry import within_chat
 from helix.engine.steps.cached import recall, remember
+from helix.engine.stops import StopWatch
 from helix.ports.catalog import ModelInfo
 from helix.ports.model import (
     OUT_OF_TIME,

@@ -19,7 +19,7 @@ from helix.engine.calls.execute import show_results
 from helix.engine.calls.tool import may_wait
 from helix.engine.claims.liveness import DEAD, LostClaimError
 from helix.engine.claims.missed import show_missed
-from helix.engine.context import RunContext, judge_stop
+from helix.engine.context import RunContext
 from helix.engine.engine import Engine, Outcome, Over, Staged
 from helix.engine.facts import BudgetRefused, CallDone, ChildEnded, StepStaged
 from helix.engine.history import row_key
@@ -32,6 +32,7 @@ from helix.engine.step_view import StepView
 from helix.engine.steps.ask import MAX_LATE, TIMED_OUT, ModelAnswer, ask_model, prepare, reads_state
 from helix.engine.steps.close import Ending, Folding, after_fold, close_run, fold_checkpoint, folded, stop_run
 from helix.engine.steps.stage import stage
+from helix.engine.stops import judge_stop
 from helix.engine.writing import at, entry_put, never, session_put
 from helix.ports.state_store import Check, Operation, When
 
@@ -60,7 +61,7 @@ async def buy_step(run: RunContext, step: int, seen: Seen | None = None, view: S
             await show_missed(run, session)
             return Staged(step, ())
         run.session = session
-        stop = run.watch.stop or run.late() or await judge_stop(run.engine, session, run.run_id, stop_value)
+        stop = run.watch.stop or run.late() or await judge_stop(run.engine.store, session, run.run_id, stop_value)
         rows = known or await run.engine.history.open_rows(session, ahead=True)
         if rows is not None and session.step == step - 2:
             outcome = await _finish_step(run, session, rows, stop, budgets)
