@@ -25,12 +25,12 @@ from helix.ports.clock import Clock
 from helix.ports.streams import StreamManager
 
 FIRST_S, LONGEST_S, FLUSH_BYTES = 0.05, 0.125, 4096
-TIMES_LATE, LONGEST_LATE_S = 8, 1.0
-"""When the event loop is late, chunks without text wait this many times as long, so that a busy process makes fewer
-appends."""
 PATIENCE_S, MOST_PATIENCE_S = 0.002, 0.064
-APPENDS_PER_S, BURST = 600, 50
-"""How many appends of words one event loop makes at once: some fifth of a processor. More runs share them."""
+WORDS_PER_S, OTHERS_PER_S, BURST = 600, 50, 50
+"""How many appends of words, and of other chunks, one event loop makes at once: some fifth of a processor. More runs
+share them."""
+SHARED_S = 1.0
+"""How long chunks without words wait for their share. The flush at the end of their step takes them along."""
 READER_TURNS = 4
 """Turns of the event loop in which a reader takes what was flushed, and hands it on."""
 TRIES = 6
@@ -61,21 +61,31 @@ RUN = Writer("run")
 
 
 class _Slots:
-    """The times at which an event loop's appends of words may begin."""
+    """The times at which appends may begin: `rate` a second, after a burst."""
 
-    _of: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, _Slots]] = WeakKeyDictionary()
-
-    def __init__(self) -> None:
-        self._next = 0.0
-
-    @classmethod
-    def of(cls, loop: asyncio.AbstractEventLoop) -> _Slots:
-        return cls._of.setdefault(loop, cls())
+    def __init__(self, rate: float) -> None:
+        self._rate, self._next = rate, 0.0
 
     def take(self, now: float) -> float:
         """Now, where there were few appends of late."""
-        self._next = max(self._next, now - BURST / APPENDS_PER_S) + 1 / APPENDS_PER_S
+        self._next = max(self._next, now - BURST / self._rate) + 1 / self._rate
         return max(now, self._next)
+
+    def are_free(self, now: float) -> bool:
+        return self._next + 1 / self._rate <= now
+
+
+class _Shared:
+    """What the streams of one event loop share."""
+
+    _of: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared]] = WeakKeyDictionary()
+
+    def __init__(self) -> None:
+        self.words, self.others = _Slots(WORDS_PER_S), _Slots(OTHERS_PER_S)
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> _Shared:
+        return cls._of.setdefault(loop, cls())
 
 
 class RunStream:
@@ -94,12 +104,12 @@ class RunStream:
         self._coalesces = bool(getattr(streams, "coalesces", False))
         self._timer: asyncio.Task[None] | None = None
         self._sleeping = False
-        self._interval = self._late = 0.0
+        self._interval = 0.0
         self._due: float | None = None
         self._patience = 0.0
         self._failure: Exception | None = None
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        self._slots = _Slots.of(self._loop)
+        self._shared = _Shared.of(self._loop)
 
     def put(
         self, writer: Writer, chunks: Sequence[ChunkBase] = (), *, version: int = 0, boundary: Boundary | None = None
@@ -224,15 +234,10 @@ class RunStream:
 
     async def _flushes(self) -> None:
         """Flush until nothing is left. Urgent chunks go at once. Others wait for 50 ms, for up to 125 ms if the log
-        coalesces, or for up to a second if the event loop is late."""
+        coalesces, or for up to a second if the event loop makes many appends."""
         while True:
             if not self._urgent:
-                wait = max(self._interval, FIRST_S, min(LONGEST_LATE_S, TIMES_LATE * self._late))
-                due = self._loop.time() + wait
-                self._sleeping = True
-                await self._clock.sleep(wait)
-                self._sleeping = False
-                self._late = self._loop.time() - due
+                await self._others()
             if not self._pending:
                 self._interval = 0.0
                 return
@@ -246,6 +251,21 @@ class RunStream:
             if not self._pending:
                 return
 
+    async def _others(self) -> None:
+        """Wait until chunks without words are due."""
+        wait, waited = max(self._interval, FIRST_S), 0.0
+        while waited < SHARED_S:
+            self._sleeping = True
+            await self._clock.sleep(wait)
+            self._sleeping = False
+            waited += wait
+            if not self._pending or self._urgent:
+                return
+            if self._shared.others.are_free(self._loop.time()):
+                break
+            wait = min(2 * wait, SHARED_S - waited)
+        self._shared.others.take(self._loop.time())
+
     async def _slot(self) -> None:
         """Wait where this event loop makes many appends: words that come meanwhile go along."""
         if self._due is None:
@@ -253,7 +273,7 @@ class RunStream:
         now = self._loop.time()
         if now - self._due < PATIENCE_S:
             self._patience = PATIENCE_S
-        if not self._coalesces and (slot := self._slots.take(now)) > now:
+        if not self._coalesces and (slot := self._shared.words.take(now)) > now:
             self._due = slot
             await self._clock.sleep(slot - now)
 
